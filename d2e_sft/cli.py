@@ -1,0 +1,89 @@
+"""The `d2e` command: mounts the verbs, turns user errors into one message, holds no other logic.
+
+Verbs live in `d2e_sft.commands`, `data_builders.commands` and `eval.commands` and are imported only when
+called, so `d2e --help` is quick and this package depends on neither of the other two.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from d2e_sft import __version__
+from d2e_sft.errors import UserError, did_you_mean
+
+# verb → (module, attribute, one line for the list of verbs)
+_VERBS: dict[str, tuple[str, str, str]] = {
+    "quickstart": ("d2e_sft.commands.quickstart", "quickstart", "Train, score and compare SFT and D²E-SFT."),
+    "data": ("data_builders.commands", "data", "Build and convert EventSample data."),
+    "train": ("d2e_sft.commands.train", "train", "Train a model from a recipe."),
+    "eval": ("eval.commands.evaluate", "evaluate", "Decode a benchmark with a model and score it."),
+    "compare": ("eval.commands.compare", "compare", "Print the scores of several runs side by side."),
+    "report": ("eval.commands.report", "report", "Write an HTML report of one or more runs."),
+}
+
+
+class _LazyVerbs(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _VERBS:
+            return None
+        module, attribute, _ = _VERBS[cmd_name]
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _VERBS:
+            ctx.fail(f"unknown verb {args[0]!r}; expected one of {', '.join(_VERBS)}.{did_you_mean(args[0], _VERBS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, text) for verb, (_, _, text) in _VERBS.items()])
+
+
+@click.command(cls=_LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="d2e")
+def d2e() -> None:
+    """Fine-tune and evaluate language models on event reasoning with D²E-SFT.
+
+    `d2e VERB --help` explains a verb. `--debug`, anywhere on the line, shows the traceback of an error.
+
+    Example: d2e quickstart
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line; exits 0 on success, 1 on a user's error, 2 on a wrong call."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    try:
+        run([argument for argument in arguments if argument != "--debug"])
+    except UserError as error:
+        if debug:
+            raise
+        click.echo(f"d2e: error: {error}", err=True)
+        sys.exit(1)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("d2e: stopped", err=True)
+        sys.exit(130)
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run one command line in this process; errors are raised, not printed."""
+    d2e.main(args=list(arguments), prog_name="d2e", standalone_mode=False)
+
+
+if __name__ == "__main__":
+    main()

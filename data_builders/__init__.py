@@ -1,0 +1,1 @@
+"""Builders that turn the public event-reasoning datasets into EventSample rows."""

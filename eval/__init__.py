@@ -1,0 +1,1 @@
+"""Scoring, comparison and reports for event-reasoning models."""
