@@ -24,7 +24,7 @@ RELATIONS: tuple[str, ...] = get_args(Relation)
 FORMATS: tuple[str, ...] = get_args(Format)
 NLI_LABELS = ("positive", "negative")
 
-NonEmptyText = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+NonEmptyText = Annotated[str, StringConstraints(pattern=r"\S")]
 
 _PARQUET_SCHEMA = pa.schema(
     [
@@ -114,6 +114,14 @@ def describe_validation_error(error: ValidationError) -> str:
     return "; ".join(parts)
 
 
+def check_row(row: Any) -> EventSample | str:
+    """The row as an EventSample, or what is wrong with it, in one line."""
+    try:
+        return EventSample.model_validate(row)
+    except ValidationError as error:
+        return describe_validation_error(error)
+
+
 def read_samples(path: str | Path, *, bad_rows_to: Path | None = None) -> list[EventSample]:
     """Read and check EventSample rows from a `.parquet` or `.jsonl` file.
 
@@ -134,20 +142,18 @@ def read_samples(path: str | Path, *, bad_rows_to: Path | None = None) -> list[E
         raise UserError(f"{path}: no such file; expected EventSample rows (.parquet or .jsonl)")
     samples: list[EventSample] = []
     bad: list[dict[str, Any]] = []
-    for line, row, problem in _iter_rows(path):
-        if problem is None:
-            try:
-                samples.append(EventSample.model_validate(row))
-                continue
-            except ValidationError as error:
-                problem = describe_validation_error(error)
+    for line, row, unparsed in _iter_rows(path):
+        checked = unparsed or check_row(row)
+        if isinstance(checked, EventSample):
+            samples.append(checked)
+            continue
         if bad_rows_to is None:
             raise UserError(
-                f"{path}, line {line}: {problem}",
+                f"{path}, line {line}: {checked}",
                 remedy="mend the row, or skip bad rows (--skip-bad, in a recipe data.skip_bad=true): "
                 "they are then written to a side file and counted",
             )
-        bad.append({"file": str(path), "line": line, "error": problem, "row": row})
+        bad.append({"file": str(path), "line": line, "error": checked, "row": row})
     if bad and bad_rows_to is not None:
         write_bad_rows(bad, bad_rows_to)
     if not samples:
@@ -182,7 +188,9 @@ def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
             for row in rows:
                 out.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
     else:
-        raise UserError(f"{path}: cannot write {path.suffix or 'a file without an ending'}; expected .parquet or .jsonl")
+        raise UserError(
+            f"{path}: cannot write {path.suffix or 'a file without an ending'}; expected .parquet or .jsonl"
+        )
     partial.replace(path)
 
 
@@ -193,7 +201,9 @@ def _iter_rows(path: Path) -> Iterator[tuple[int, Any, str | None]]:
     elif path.suffix == ".jsonl":
         yield from _iter_jsonl(path)
     else:
-        raise UserError(f"{path}: cannot read {path.suffix or 'a file without an ending'}; expected .parquet or .jsonl")
+        raise UserError(
+            f"{path}: cannot read {path.suffix or 'a file without an ending'}; expected .parquet or .jsonl"
+        )
 
 
 def _iter_parquet(path: Path) -> Iterator[tuple[int, Any, str | None]]:

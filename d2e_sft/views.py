@@ -1,0 +1,206 @@
+"""Samples → token views that share one answer, and their collation into a batch.
+
+The answer is tokenised once and appended to each view's prompt, so its tokens are the same in all three. Rows
+are padded on the left: every answer then ends at the last column, and the logits that matter are the last ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from d2e_sft.errors import UserError
+from d2e_sft.prompts import PromptSet, view_context
+from d2e_sft.recipe import Overlong, View
+from d2e_sft.sample import EventSample
+
+IGNORE = -100
+
+
+@dataclass(frozen=True)
+class EncodedSample:
+    """Token ids of each view's prompt, and of the one answer with its end-of-turn token."""
+
+    prompts: dict[View, list[int]]
+    answer: list[int]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest view, answer included."""
+        return max(len(prompt) for prompt in self.prompts.values()) + len(self.answer)
+
+
+class ViewEncoder:
+    """Turns samples into token views with a model's own chat template.
+
+    Args:
+        tokenizer: a transformers tokenizer with a chat template.
+        prompt_set: the wording.
+        views: the views to encode, `original` first.
+    """
+
+    def __init__(self, tokenizer: Any, prompt_set: PromptSet, views: Sequence[View]) -> None:
+        if not getattr(tokenizer, "chat_template", None):
+            raise UserError(
+                f"tokenizer of {tokenizer.name_or_path!r}: has no chat template; expected an instruction-tuned model",
+                remedy="use the model's -Instruct or -Chat variant, or add chat_template.jinja to its folder",
+            )
+        self.tokenizer = tokenizer
+        self.prompt_set = prompt_set
+        self.views = tuple(views)
+        self.end_of_turn = end_of_turn_id(tokenizer)
+
+    def encode(self, sample: EventSample, *, max_length: int, truncate_context: bool = False) -> EncodedSample:
+        """All views of a sample; with `truncate_context` the end of a context gives way to `max_length`.
+
+        The result may still be longer than `max_length`: the caller decides what to do about it.
+        """
+        answer = self.answer_ids(sample)
+        budget = max_length - len(answer)
+        prompts = {view: self.prompt_ids(sample, view, budget if truncate_context else None) for view in self.views}
+        return EncodedSample(prompts=prompts, answer=answer)
+
+    def answer_ids(self, sample: EventSample) -> list[int]:
+        """The response and its end-of-turn token."""
+        text = self.prompt_set.response(sample)
+        return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end_of_turn]
+
+    def prompt_ids(self, sample: EventSample, view: View, budget: int | None = None) -> list[int]:
+        """The prompt of one view, up to where the answer begins; at most `budget` tokens where words can be cut."""
+        ids = self._render(sample, view, None)
+        if budget is None or len(ids) <= budget:
+            return ids
+        words = view_context(sample, view).split(" ")
+        keep = _largest(len(words), lambda n: len(self._render(sample, view, " ".join(words[:n]))) <= budget)
+        return self._render(sample, view, " ".join(words[:keep]))
+
+    def _render(self, sample: EventSample, view: View, context: str | None) -> list[int]:
+        messages = self.prompt_set.messages(sample, view, context=context)
+        text = _chat_text(self.tokenizer, messages)
+        # The template writes the BOS token itself where the model wants one; adding special tokens would double it.
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+
+def encode_samples(
+    samples: Sequence[EventSample],
+    encoder: ViewEncoder,
+    *,
+    max_length: int,
+    overlong: Overlong = "error",
+    progress: Callable[[Sequence[EventSample]], Any] = lambda samples: samples,
+) -> tuple[list[EncodedSample], list[EventSample]]:
+    """Encode samples under a length rule; answers are never cut.
+
+    Args:
+        max_length: tokens of the longest view, answer included.
+        overlong: `error`, `drop`, or `truncate_context` (cut the end of the context).
+        progress: wraps the iteration, for a progress bar.
+
+    Returns:
+        the encoded samples in order, and the samples that `drop` left out.
+
+    Raises:
+        UserError: some samples are too long and may not be dropped; says how many and how long the longest is.
+    """
+    kept: list[EncodedSample] = []
+    too_long: list[EventSample] = []
+    longest = 0
+    for sample in progress(samples):
+        encoded = encoder.encode(sample, max_length=max_length, truncate_context=overlong == "truncate_context")
+        if encoded.longest <= max_length:
+            kept.append(encoded)
+        else:
+            too_long.append(sample)
+            longest = max(longest, encoded.longest)
+    if too_long and overlong != "drop":
+        what = "even without context" if overlong == "truncate_context" else "in their longest view"
+        raise UserError(
+            f"{len(too_long)} of {len(samples)} samples exceed data.max_length={max_length} tokens {what} "
+            f"(the longest has {longest}; the first is {too_long[0].id!r} of {too_long[0].dataset!r})",
+            remedy=f"raise data.max_length to {longest}, or set data.overlong=drop or data.overlong=truncate_context",
+        )
+    if not kept:
+        raise UserError(f"all {len(samples)} samples exceed data.max_length={max_length} tokens; nothing is left")
+    return kept, too_long
+
+
+class ViewCollator:
+    """Batches encoded samples view by view: rows `[original × B | imagined × B | refined × B]`.
+
+    Returns a dict with `input_ids`, `attention_mask`, `position_ids` of shape (views · B, L), left-padded, and
+    `labels` (B, A), the answers aligned to the right and filled with −100 on the left.
+    """
+
+    def __init__(self, views: Sequence[View], pad_token_id: int) -> None:
+        self.views = tuple(views)
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, batch: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
+        rows = [list(sample[view]) + list(sample["answer"]) for view in self.views for sample in batch]
+        padded = left_pad(rows, self.pad_token_id)
+        answers = left_pad([list(sample["answer"]) for sample in batch], IGNORE)["input_ids"]
+        return {**padded, "labels": answers}
+
+
+def left_pad(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
+    """Stack rows of ids, aligned to the right; mask and positions come from lengths, never from the pad id.
+
+    Returns `input_ids`, `attention_mask` and `position_ids`, each (rows, longest), int64.
+    """
+    longest = max(len(row) for row in rows)
+    input_ids = torch.full((len(rows), longest), pad, dtype=torch.long)
+    attention_mask = torch.zeros((len(rows), longest), dtype=torch.long)
+    for i, row in enumerate(rows):
+        input_ids[i, longest - len(row) :] = torch.tensor(row, dtype=torch.long)
+        attention_mask[i, longest - len(row) :] = 1
+    position_ids = (attention_mask.cumsum(dim=-1) - 1).clamp(min=0)
+    return {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
+
+
+def end_of_turn_id(tokenizer: Any) -> int:
+    """The token with which the chat template closes an assistant's turn (`eos_token_id` where it shows none)."""
+    probe = "reply"
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "question"}, {"role": "assistant", "content": probe}], tokenize=False
+    )
+    special = set(tokenizer.all_special_ids)
+    tail = tokenizer(text[text.rindex(probe) + len(probe) :], add_special_tokens=False)["input_ids"]
+    closing: int | None = next((token for token in tail if token in special), tokenizer.eos_token_id)
+    if closing is None:
+        raise UserError(
+            f"tokenizer of {tokenizer.name_or_path!r}: has neither an end-of-turn nor an end-of-text token"
+        )
+    return closing
+
+
+def pad_id(tokenizer: Any) -> int:
+    """An id to fill padded places with; it is always masked, so any will do."""
+    return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (tokenizer.eos_token_id or 0)
+
+
+def _chat_text(tokenizer: Any, messages: list[dict[str, str]]) -> str:
+    from jinja2.exceptions import TemplateError
+
+    try:
+        text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except TemplateError:
+        # Some templates (Gemma's first ones) refuse a system message: it then opens the user's.
+        merged = "\n\n".join(message["content"] for message in messages)
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": merged}], tokenize=False, add_generation_prompt=True
+        )
+    return text
+
+
+def _largest(upper: int, fits: Callable[[int], bool]) -> int:
+    """The largest n in [0, upper) that fits, 0 if none does (bisection: fewer words never take more tokens)."""
+    low, high = 0, upper
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,87 @@
+"""Recipes: sections, overrides and what is said about a wrong key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.errors import UserError
+from d2e_sft.paths import bundled_recipes
+from d2e_sft.recipe import D2EConfig, load_recipe
+
+MINIMAL = "data: {train: rows.parquet}\ntrain: {output_dir: runs/x}\n"
+
+
+@pytest.fixture
+def recipe_file(tmp_path: Path) -> Path:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(MINIMAL)
+    return path
+
+
+def test_defaults_are_the_papers(recipe_file: Path) -> None:
+    recipe = load_recipe(recipe_file)
+    assert (recipe.d2e.alpha, recipe.d2e.kl_weight, recipe.d2e.kl_direction) == (0.5, 1.0, "original_refined")
+    assert (recipe.train.learning_rate, recipe.train.batch_size, recipe.train.epochs) == (1e-5, 64, 3)
+    assert recipe.train.warmup_ratio == 0.1
+
+
+def test_overrides_reach_every_section(recipe_file: Path) -> None:
+    recipe = load_recipe(
+        recipe_file, ["d2e.alpha=0.7", "train.learning_rate=3e-5", "model.lora.r=4", "train.report_to=[wandb]"]
+    )
+    assert recipe.d2e.alpha == 0.7
+    assert recipe.train.learning_rate == 3e-5
+    assert recipe.model.lora is not None
+    assert recipe.model.lora.r == 4
+    assert recipe.train.report_to == ["wandb"]
+
+
+def test_the_saved_recipe_is_resolved_and_repeats_the_run(recipe_file: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(recipe_file, ["d2e.alpha=0.25"])
+    recipe.save(tmp_path / "run")
+    assert load_recipe(tmp_path / "run" / "recipe.yaml") == recipe
+    assert "kl_direction" in (tmp_path / "run" / "recipe.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("d2e.aplha=1", r"unknown key 'd2e.aplha' \(value 1\); d2e has alpha, .*Did you mean 'alpha'\?"),
+        ("trian.seed=1", r"unknown key 'trian' .*; a recipe has model, data, d2e, train, eval.*Did you mean 'train'"),
+        ("model.lora.rank=1", r"unknown key 'model.lora.rank' .*; model.lora has r, alpha"),
+        ("d2e.alpha=-1", r"d2e.alpha: got -1; Input should be greater than or equal to 0"),
+        ("d2e.alpha=much", r"d2e.alpha: got 'much'; Input should be a valid number"),
+        ("train.micro_batch_size=7", r"train.batch_size=64 is not a multiple of train.micro_batch_size=7"),
+        ("d2e.alpha", r"override 'd2e.alpha': expected section.key=value"),
+        ("data.train.deeper=1", r"'train' is a value, not a section"),
+    ],
+)
+def test_a_wrong_override_is_explained(recipe_file: Path, override: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        load_recipe(recipe_file, [override])
+
+
+def test_a_missing_recipe_names_those_that_exist() -> None:
+    with pytest.raises(UserError, match=r"recipes/smollm2-135m/d2e-mini.yaml"):
+        load_recipe("recipes/smollm2-135m/d2e-mni.yaml")
+
+
+@pytest.mark.parametrize("name", bundled_recipes())
+def test_every_bundled_recipe_loads(name: str) -> None:
+    load_recipe(name)
+
+
+@pytest.mark.parametrize(
+    ("config", "views"),
+    [
+        (D2EConfig(), ("original", "imagined", "refined")),
+        (D2EConfig(debias=False), ("original", "refined")),
+        (D2EConfig(distill=False), ("original", "imagined")),
+        (D2EConfig(debias=False, distill=False), ("original",)),
+        (D2EConfig(alpha=0, kl_weight=0), ("original",)),
+    ],
+)
+def test_a_view_that_no_term_needs_is_not_asked_for(config: D2EConfig, views: tuple[str, ...]) -> None:
+    assert config.views == views

@@ -1,0 +1,174 @@
+"""D2ETrainer: the objective it optimises, and that cutting a batch differently changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+import torch
+from transformers import TrainingArguments
+
+from d2e_sft.loss import d2e_loss
+from d2e_sft.prompts import load_prompt_set
+from d2e_sft.recipe import D2EConfig
+from d2e_sft.trainer import D2ETrainer
+from d2e_sft.views import ViewCollator, ViewEncoder, encode_samples
+from tests.tiny import make_samples, tiny_model, tiny_tokenizer
+
+SGD = {"optim": "sgd", "learning_rate": 0.5, "lr_scheduler_type": "constant", "max_grad_norm": 0, "logging_steps": 1}
+
+
+def _dataset(config: D2EConfig, count: int = 8) -> datasets.Dataset:
+    encoder = ViewEncoder(tiny_tokenizer(), load_prompt_set("default"), config.views)
+    encoded, _ = encode_samples(make_samples(count), encoder, max_length=1000)
+    return datasets.Dataset.from_list([{**item.prompts, "answer": item.answer} for item in encoded])
+
+
+def _trainer(
+    folder: Path, config: D2EConfig, *, micro: int, accumulation: int, model: Any = None, **options: Any
+) -> D2ETrainer:
+    args = TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=accumulation,
+        save_strategy=options.pop("save_strategy", "no"),
+        report_to="none",
+        remove_unused_columns=False,
+        disable_tqdm=True,
+        use_cpu=True,
+        **{**SGD, **options},
+    )
+    return D2ETrainer(
+        model=model or tiny_model(seed=3),
+        args=args,
+        train_dataset=_dataset(config),
+        data_collator=ViewCollator(config.views, 0),
+        d2e=config,
+    )
+
+
+def _weights(trainer: D2ETrainer) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+
+
+def _one_step(folder: Path, config: D2EConfig, micro: int, accumulation: int) -> tuple[torch.Tensor, dict[str, float]]:
+    trainer = _trainer(folder, config, micro=micro, accumulation=accumulation, max_steps=1)
+    start = _weights(trainer).clone()
+    trainer.train()
+    return _weights(trainer) - start, trainer.state.log_history[0]
+
+
+@pytest.mark.parametrize(("micro", "accumulation"), [(1, 8), (2, 4)])
+def test_accumulation_gives_the_gradients_of_the_whole_batch(tmp_path: Path, micro: int, accumulation: int) -> None:
+    # Answers differ in length, so a mean of micro-batch means would differ.
+    config = D2EConfig()
+    whole, whole_log = _one_step(tmp_path, config, 8, 1)
+    cut, cut_log = _one_step(tmp_path, config, micro, accumulation)
+    assert whole.abs().max() > 1e-3
+    torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
+    for key in ("loss", "ce", "kl", "debiased_accuracy"):
+        assert cut_log[key] == pytest.approx(whole_log[key], rel=1e-5), key
+
+
+def _naive_loss(model: Any, rows: Sequence[dict[str, list[int]]], config: D2EConfig) -> torch.Tensor:
+    """The objective one sample and one view at a time, unpadded, averaged over all answer tokens."""
+    total, tokens = torch.zeros(()), 0
+    for row in rows:
+        answer = torch.tensor(row["answer"])
+        logits = {}
+        for view in config.views:
+            ids = torch.tensor([row[view] + row["answer"]])
+            logits[view] = model(input_ids=ids).logits[0, -len(answer) - 1 : -1]
+            if view != "original" and config.view_gradients == "original":
+                logits[view] = logits[view].detach()
+        total = (
+            total
+            + d2e_loss(
+                logits["original"],
+                answer,
+                imagined=logits.get("imagined"),
+                refined=logits.get("refined"),
+                alpha=config.effective_alpha,
+                kl_weight=config.kl_weight,
+                kl_direction=config.kl_direction,
+            ).loss
+        )
+        tokens += len(answer)
+    return total / tokens
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        D2EConfig(),
+        D2EConfig(view_gradients="original"),
+        D2EConfig(kl_direction="refined_original", kl_weight=0.3, alpha=1.2),
+        D2EConfig(debias=False),
+        D2EConfig(distill=False),
+        D2EConfig(debias=False, distill=False),
+    ],
+    ids=["d2e", "original-gradient", "other-kl", "no-debias", "no-distill", "sft"],
+)
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_the_batched_step_equals_one_forward_a_view_and_sample(tmp_path: Path, kind: str, config: D2EConfig) -> None:
+    trainer = _trainer(tmp_path, config, micro=8, accumulation=1, model=tiny_model(kind, seed=3))
+    rows = list(trainer.train_dataset)
+    loss = trainer.compute_loss(trainer.model, trainer.data_collator(rows))
+    loss.backward()
+    ours = {name: p.grad.clone() for name, p in trainer.model.named_parameters()}
+    trainer.model.zero_grad()
+    naive = _naive_loss(trainer.model, rows, config)
+    naive.backward()
+    assert loss.item() == pytest.approx(naive.item(), rel=1e-5)
+    for name, parameter in trainer.model.named_parameters():
+        scale = parameter.grad.abs().max().item()
+        torch.testing.assert_close(ours[name], parameter.grad, rtol=1e-3, atol=2e-5 * max(scale, 1e-6), msg=name)
+
+
+def test_logged_loss_is_ce_plus_weighted_kl_over_the_logging_window(tmp_path: Path) -> None:
+    config = D2EConfig(kl_weight=0.5)
+    trainer = _trainer(tmp_path, config, micro=2, accumulation=2, num_train_epochs=2, logging_steps=3)
+    trainer.train()
+    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert logs
+    for entry in logs:
+        assert entry["loss"] == pytest.approx(entry["ce"] + 0.5 * entry["kl"], rel=1e-4)
+        assert entry["kl"] > 0
+        assert 0 <= entry["debiased_accuracy"] <= 1
+        assert entry["tokens_per_second"] > 0
+
+
+def test_plain_sft_is_what_transformers_computes_with_masked_prompts(tmp_path: Path) -> None:
+    config = D2EConfig(debias=False, distill=False)
+    trainer = _trainer(tmp_path, config, micro=8, accumulation=1)
+    batch = trainer.data_collator(list(trainer.train_dataset))
+    labels = torch.full_like(batch["input_ids"], -100)
+    labels[:, -batch["labels"].shape[1] :] = batch["labels"]
+    rows = {name: batch[name] for name in ("input_ids", "attention_mask", "position_ids")}
+    expected = trainer.model(**rows, labels=labels).loss
+    assert trainer.compute_loss(trainer.model, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_training_lowers_the_loss(tmp_path: Path) -> None:
+    trainer = _trainer(
+        tmp_path, D2EConfig(), micro=8, accumulation=1, max_steps=30, optim="adamw_torch", learning_rate=3e-3
+    )
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_resuming_from_a_checkpoint_ends_with_the_same_weights(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "micro": 2, "accumulation": 2, "num_train_epochs": 3, "save_strategy": "steps", "save_steps": 3,
+    }  # fmt: skip
+    straight = _trainer(tmp_path / "straight", D2EConfig(), **options)
+    straight.train()
+    again = _trainer(tmp_path / "again", D2EConfig(), model=tiny_model(seed=9), **options)
+    again.train(resume_from_checkpoint=str(tmp_path / "straight" / "checkpoint-3"))
+    assert torch.equal(_weights(again), _weights(straight))
+    later = [entry["loss"] for entry in straight.state.log_history if "loss" in entry and entry["step"] > 3]
+    assert [e["loss"] for e in again.state.log_history if "loss" in e and e["step"] > 3] == later

@@ -1,0 +1,158 @@
+"""Prompts, views and batches: one answer in all views, nothing cut that must stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from d2e_sft.errors import UserError
+from d2e_sft.prompts import PromptSet, load_prompt_set
+from d2e_sft.recipe import View
+from d2e_sft.sample import EventSample
+from d2e_sft.views import IGNORE, ViewCollator, ViewEncoder, encode_samples
+from tests.tiny import make_sample, make_samples, tiny_tokenizer
+
+VIEWS: tuple[View, ...] = ("original", "imagined", "refined")
+FORMAT_SAMPLES = {
+    "qa": make_sample(1),
+    "nli": make_sample(1, format="nli", answers=["positive"]),
+    "scq": make_sample(1, format="scq", options=["sun", "moon"], answers=["moon"]),
+    "mcq": make_sample(1, format="mcq", options=["sun", "moon", "sea"], answers=["sea", "sun"]),
+}
+
+
+@pytest.fixture(scope="module")
+def prompts() -> PromptSet:
+    return load_prompt_set("default")
+
+
+@pytest.fixture(scope="module")
+def encoder(prompts: PromptSet) -> ViewEncoder:
+    return ViewEncoder(tiny_tokenizer(), prompts, VIEWS)
+
+
+def _text(prompts: PromptSet, sample: EventSample, view: View) -> str:
+    return prompts.messages(sample, view)[1]["content"]
+
+
+@pytest.mark.parametrize("sample", FORMAT_SAMPLES.values(), ids=FORMAT_SAMPLES)
+def test_the_views_differ_in_the_context_alone(prompts: PromptSet, sample: EventSample) -> None:
+    original, imagined, refined = (_text(prompts, sample, view) for view in VIEWS)
+    assert sample.context in original
+    assert sample.refined_context is not None
+    assert original.replace(sample.context, sample.refined_context) == refined
+    assert original.endswith(imagined)
+    assert sample.context not in imagined
+    assert sample.question in imagined
+
+
+def test_the_response_names_the_options_by_letter_and_text(prompts: PromptSet) -> None:
+    assert prompts.response(FORMAT_SAMPLES["scq"]) == "The correct option is: (B) moon"
+    assert prompts.response(FORMAT_SAMPLES["mcq"]) == "The correct options are: (A) sun; (C) sea"
+    assert prompts.response(FORMAT_SAMPLES["nli"]) == "The answer is: positive"
+    assert "(A) sun\n(B) moon" in _text(prompts, FORMAT_SAMPLES["scq"], "imagined")
+
+
+def test_braces_in_a_users_text_stay_text(prompts: PromptSet) -> None:
+    sample = make_sample(1, context="a {question} b {context}", question="{answer}?")
+    assert "a {question} b {context}" in _text(prompts, sample, "original")
+    assert "{answer}?" in _text(prompts, sample, "original")
+
+
+def test_answer_tokens_are_the_same_in_all_views_and_end_the_turn(encoder: ViewEncoder) -> None:
+    encoded = encoder.encode(make_sample(2), max_length=10_000)
+    tokenizer = encoder.tokenizer
+    assert tokenizer.decode(encoded.answer) == "The answer is: the river!!<|end|>"
+    for prompt in encoded.prompts.values():
+        assert tokenizer.decode(prompt).endswith("<|end|><|assistant|>")
+        assert tokenizer.decode(prompt).count("<|system|>") == 1
+
+
+def test_bos_is_not_doubled_when_the_template_writes_it(prompts: PromptSet) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"bos_token": "<|bos|>"})
+    tokenizer.chat_template = "{{ bos_token }}" + tokenizer.chat_template
+    encoded = ViewEncoder(tokenizer, prompts, VIEWS).encode(make_sample(), max_length=10_000)
+    for prompt in encoded.prompts.values():
+        assert prompt.count(tokenizer.bos_token_id) == 1
+
+
+def test_a_template_without_a_system_role_gets_one_user_message(prompts: PromptSet) -> None:
+    tokenizer = tiny_tokenizer()
+    refusal = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    tokenizer.chat_template = refusal + tokenizer.chat_template
+    text = tokenizer.decode(ViewEncoder(tokenizer, prompts, VIEWS).prompt_ids(make_sample(), "original"))
+    assert "<|system|>" not in text
+    assert text.startswith("<|user|>You judge how events relate.")
+
+
+def test_a_tokenizer_without_a_chat_template_is_refused(prompts: PromptSet) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = None
+    with pytest.raises(UserError, match="has no chat template"):
+        ViewEncoder(tokenizer, prompts, VIEWS)
+
+
+def test_overlong_samples_are_an_error_with_a_count(encoder: ViewEncoder) -> None:
+    samples = [*make_samples(3), make_sample(4, context="word " * 400)]
+    longest = encoder.encode(samples[3], max_length=10_000).longest
+    with pytest.raises(UserError, match=rf"1 of 4 samples exceed data.max_length=500 .*the longest has {longest}"):
+        encode_samples(samples, encoder, max_length=500)
+
+
+def test_overlong_samples_are_dropped_only_when_asked_and_are_returned(encoder: ViewEncoder) -> None:
+    samples = [*make_samples(3), make_sample(4, context="word " * 400)]
+    kept, dropped = encode_samples(samples, encoder, max_length=500, overlong="drop")
+    assert len(kept) == 3
+    assert dropped == [samples[3]]
+
+
+def test_a_truncated_context_leaves_question_and_answer_whole(encoder: ViewEncoder) -> None:
+    sample = make_sample(4, context="first " + "word " * 400)
+    kept, dropped = encode_samples([sample], encoder, max_length=500, overlong="truncate_context")
+    assert not dropped
+    whole = encoder.encode(sample, max_length=10_000)
+    text = encoder.tokenizer.decode(kept[0].prompts["original"])
+    assert "first word word" in text
+    assert sample.question in text
+    assert kept[0].answer == whole.answer
+    assert 490 < kept[0].longest <= 500
+    assert kept[0].prompts["imagined"] == whole.prompts["imagined"]
+
+
+def test_truncation_cannot_save_an_answer_that_is_too_long(encoder: ViewEncoder) -> None:
+    with pytest.raises(UserError, match="even without context"):
+        encode_samples([make_sample(1)], encoder, max_length=100, overlong="truncate_context")
+
+
+def test_a_missing_refined_context_is_explained(encoder: ViewEncoder) -> None:
+    with pytest.raises(UserError, match=r"refined_context is missing(.|\n)*d2e.distill=false"):
+        encoder.encode(make_sample(1, refined_context=None), max_length=1000)
+
+
+def test_a_batch_is_padded_left_and_masked_by_length_not_by_the_pad_id(encoder: ViewEncoder) -> None:
+    encoded = [encoder.encode(sample, max_length=10_000) for sample in make_samples(3)]
+    # The end-of-turn token as the pad id, as many tokenizers have it: answers must keep theirs.
+    collate = ViewCollator(VIEWS, pad_token_id=encoder.end_of_turn)
+    batch = collate([{**item.prompts, "answer": item.answer} for item in encoded])
+    assert batch["input_ids"].shape[0] == 9
+    for row, (view, item) in enumerate((view, item) for view in VIEWS for item in encoded):
+        ids = item.prompts[view] + item.answer
+        assert batch["attention_mask"][row].sum() == len(ids)
+        assert batch["input_ids"][row, -len(ids) :].tolist() == ids
+        assert batch["position_ids"][row, -len(ids) :].tolist() == list(range(len(ids)))
+    for row, item in enumerate(encoded):
+        labels = batch["labels"][row]
+        assert labels[labels != IGNORE].tolist() == item.answer
+        assert torch.equal(batch["input_ids"][row, -len(item.answer) :], torch.tensor(item.answer))
+
+
+def test_a_prompt_set_of_ones_own_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: mine\nzero_shot: {qa: {system: s, context: c, user: u, response: 'no placeholder'}}\n")
+    with pytest.raises(UserError, match=r"mine.yaml: zero_shot.qa.response: .*must hold \{answer\} once"):
+        load_prompt_set(str(path))
+    with pytest.raises(UserError, match="prompt set 'defualt': not found"):
+        load_prompt_set("defualt")
