@@ -94,7 +94,7 @@ def decode_prompts(
     imagined: Sequence[Sequence[int]] | None = None,
     *,
     batch_size: int = 16,
-    on_batch: Callable[[list[int], list[list[int]]], None] | None = None,
+    on_batch: Callable[[list[int], list[list[int]]], object] = lambda indices, answers: None,
     **options: Any,
 ) -> list[list[int]]:
     """Decode many prompts in batches of similar length; options as for `generate_debiased`.
@@ -113,8 +113,7 @@ def decode_prompts(
         answers = generate_debiased(model, [originals[i] for i in indices], pair, **options)
         for i, answer in zip(indices, answers, strict=True):
             results[i] = answer
-        if on_batch is not None:
-            on_batch(indices, answers)
+        on_batch(indices, answers)
     return results
 
 

@@ -151,7 +151,9 @@ def training_arguments(train: TrainSection, accumulation: int) -> TrainingArgume
         max_grad_norm=train.max_grad_norm,
         bf16=precision == "bfloat16",
         fp16=precision == "float16",
-        gradient_checkpointing=train.gradient_checkpointing,
+        # TrainingArguments takes bfloat16 without an accelerator only when told that the CPU is meant.
+        use_cpu=not torch.accelerator.is_available(),
+        activation_checkpointing=train.gradient_checkpointing,
         logging_steps=train.logging_steps,
         logging_first_step=True,
         # A NaN must be seen, not replaced by the running mean.

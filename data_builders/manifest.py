@@ -1,0 +1,92 @@
+"""The manifest: which bytes, options and filters gave these files.
+
+It holds no time stamp and no absolute path, so that the same inputs, options and seed give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from d2e_sft import __version__
+from d2e_sft.sample import EventSample, Split
+from data_builders.download import sha256_of
+from data_builders.sources.source import RawFile, Source, SourceOptions, SplitRows
+
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+MANIFEST_NAME = "manifest.json"
+CHECKSUM_DIFFERS = "differs from the published file"
+
+
+def describe_build(
+    seed: int, skip_bad: bool, refiner: Mapping[str, Any], datasets: Mapping[str, Any], outputs: list[Path]
+) -> dict[str, Any]:
+    """The whole manifest; `datasets` holds what `describe_dataset` gave for each."""
+    return {
+        "project": "d2e-sft",
+        "version": __version__,
+        "seed": seed,
+        "options": {"datasets": list(datasets), "skip_bad": skip_bad, "refine": dict(refiner)},
+        "datasets": dict(datasets),
+        "outputs": {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in sorted(outputs)},
+    }
+
+
+def describe_dataset(
+    source: Source, options: SourceOptions, files: list[dict[str, Any]], splits: dict[str, Any]
+) -> dict[str, Any]:
+    """One dataset's entry."""
+    return {
+        "licence": source.licence,
+        "homepage": source.homepage,
+        "format": source.format,
+        "options": options.model_dump(),
+        "files": files,
+        "splits": splits,
+        "notes": dict(source.notes),
+    }
+
+
+def describe_file(file: RawFile, path: Path) -> dict[str, Any]:
+    """One raw file's entry; size and checksum are those of the bytes that were read."""
+    found = sha256_of(path)
+    return {
+        "name": file.name,
+        "url": file.url,
+        "commit": file.commit,
+        "bytes": path.stat().st_size,
+        "sha256": found,
+        "checksum": "equals the published file" if found == file.sha256 else CHECKSUM_DIFFERS,
+    }
+
+
+def describe_split(rows: SplitRows, bad_rows: int) -> dict[str, Any]:
+    """One split's entry: counts, filters, label balance and how much of the contexts the refiner kept."""
+    samples = rows.samples
+    labels = Counter(sample.answers[0] for sample in samples if sample.format == "nli")
+    return {
+        "rows_read": rows.rows_read,
+        "bad_rows": bad_rows,
+        "filters": rows.filters.to_json(),
+        "rows_written": len(samples),
+        "rows_by_relation": dict(sorted(Counter(sample.relation for sample in samples).items())),
+        "nli_labels": dict(sorted(labels.items())),
+        "refined_share_of_words": refined_share(samples),
+    }
+
+
+def refined_share(samples: list[EventSample]) -> float | None:
+    """Words of all refined contexts divided by words of all contexts, to three places; None without any word."""
+    kept = sum(len(sample.refined_context.split()) for sample in samples if sample.refined_context is not None)
+    words = sum(len(sample.context.split()) for sample in samples if sample.refined_context is not None)
+    return round(kept / words, 3) if words else None
+
+
+def write_manifest(manifest: Mapping[str, Any], folder: Path) -> Path:
+    """Write `manifest.json`; keys keep their order, which is fixed."""
+    path = folder / MANIFEST_NAME
+    path.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,12 @@
+"""One module a dataset: raw rows to EventSample, with the filters that give the published counts."""
+
+from __future__ import annotations
+
+from data_builders.sources.boxes import BOXES
+from data_builders.sources.cider import CIDER
+from data_builders.sources.ecare import ECARE
+from data_builders.sources.mctaco import MCTACO
+from data_builders.sources.source import Source
+from data_builders.sources.tracie import TRACIE
+
+SOURCES: dict[str, Source] = {source.name: source for source in (BOXES, TRACIE, ECARE, MCTACO, CIDER)}

@@ -1,0 +1,259 @@
+"""Boxes (Kim & Schuster, ACL 2023): what does a box contain after some operations? Generated, nothing to download.
+
+The refined context is exact: the queried box's initial contents and the operations that touch it, and nothing
+else is needed for the answer. Train, dev and test share no signature (number of things in each box at the start),
+and no initial state occurs twice.
+
+Two modes. By default a number of samples is drawn for each split, one question (or a few) a scenario. With
+`scenarios` every box is asked for after every number of operations, as in the published data: 2,200 scenarios of
+91 questions in the proportions 0.45/0.10/0.45.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from d2e_sft.errors import UserError
+from d2e_sft.sample import EventSample, Split
+from data_builders.sources.boxes_objects import OBJECTS
+from data_builders.sources.boxes_world import (
+    Scenario,
+    State,
+    World,
+    say_box,
+    say_contents,
+    say_operation,
+    say_state,
+)
+from data_builders.sources.source import Job, Source, SourceOptions, SplitRows
+
+_LICENCE = "none needed: generated"
+_SHARES: dict[Split, float] = {"train": 0.45, "dev": 0.10, "test": 0.45}
+# Draws in a row that serve no split before the generator gives up.
+_PATIENCE = 20_000
+
+
+class BoxesOptions(SourceOptions):
+    """Options of the generator; on the command line `boxes.NAME=VALUE`.
+
+    Attributes:
+        boxes: number of boxes.
+        max_objects: most things in a box.
+        expected_objects: mean number of things in a box at the start, before clipping at `max_objects`.
+        operations: operations of a scenario.
+        train_samples, dev_samples, test_samples: questions to draw for each split.
+        questions_per_scenario: questions to draw from one scenario.
+        min_numops: draw only questions whose box was changed at least so often.
+        changed_share: share of the drawn questions whose box was changed at least once; None draws uniformly
+            over numbers of operations and boxes, which leaves many boxes untouched.
+        scenarios: ask everything about so many scenarios instead of drawing questions.
+        seed: overrides the build's seed.
+    """
+
+    boxes: int = Field(7, ge=1, le=100)
+    max_objects: int = Field(3, ge=1)
+    expected_objects: float = Field(2.0, gt=0, le=100)
+    operations: int = Field(12, ge=0)
+    train_samples: int = Field(2_000, ge=0)
+    dev_samples: int = Field(0, ge=0)
+    test_samples: int = Field(500, ge=0)
+    questions_per_scenario: int = Field(1, ge=1)
+    min_numops: int = Field(0, ge=0)
+    changed_share: float | None = Field(None, ge=0, le=1)
+    scenarios: int | None = Field(None, ge=1)
+    seed: int | None = None
+
+    @model_validator(mode="after")
+    def _options_agree(self) -> Self:
+        drawing = {"train_samples", "dev_samples", "test_samples", "questions_per_scenario", "min_numops"}
+        given = sorted((drawing | {"changed_share"}) & self.model_fields_set)
+        if self.scenarios is not None and given:
+            raise ValueError(f"scenarios asks every question, so it cannot be combined with {', '.join(given)}")
+        if self.boxes * self.max_objects > len(OBJECTS):
+            raise ValueError(
+                f"boxes × max_objects: got {self.boxes} × {self.max_objects}; expected at most {len(OBJECTS)}, "
+                "the number of different objects"
+            )
+        if self.min_numops > self.operations:
+            raise ValueError(f"min_numops: got {self.min_numops}; expected at most operations ({self.operations})")
+        if self.changed_share and self.operations == 0:
+            raise ValueError(f"changed_share: got {self.changed_share}; expected 0 where operations is 0")
+        if self.min_numops and self.changed_share not in (None, 1):
+            raise ValueError(f"changed_share: got {self.changed_share}; with min_numops every drawn box is changed")
+        if self.scenarios is None and not (self.train_samples or self.dev_samples or self.test_samples):
+            raise ValueError("train_samples, dev_samples and test_samples are all 0; expected a sample to draw")
+        return self
+
+
+@dataclass(frozen=True)
+class _Question:
+    box: int
+    after: int  # number of operations done
+    numops: int
+
+
+@dataclass
+class _Need:
+    """How many samples or scenarios a split still needs."""
+
+    total: int
+    taken: int = 0
+    samples: list[EventSample] = field(default_factory=list)
+
+    @property
+    def open_share(self) -> float:
+        return 1 - self.taken / self.total if self.total else 0.0
+
+
+def read(job: Job) -> dict[Split, SplitRows]:
+    """Generate all splits.
+
+    Raises:
+        UserError: the world is too small for the samples that were asked for.
+    """
+    options = job.options
+    assert isinstance(options, BoxesOptions)
+    rng = random.Random(f"{job.seed if options.seed is None else options.seed}/boxes")
+    needs = _needs(options)
+    for number, (split, scenario) in enumerate(_scenarios(options, needs, rng)):
+        need = needs[split]
+        asked = _questions(scenario, options.boxes)
+        if options.scenarios is not None:
+            need.taken += 1
+        else:
+            wanted = min(options.questions_per_scenario, need.total - need.taken)
+            asked = _draw(asked, options, need.taken, wanted, rng)
+            need.taken += len(asked)
+        need.samples += _samples(split, number, scenario, asked)
+    return {split: SplitRows(need.samples, len(need.samples)) for split, need in needs.items()}
+
+
+def _needs(options: BoxesOptions) -> dict[Split, _Need]:
+    if options.scenarios is None:
+        totals = (options.train_samples, options.dev_samples, options.test_samples)
+    else:
+        train, dev = (round(options.scenarios * _SHARES[split]) for split in ("train", "dev"))
+        totals = (train, dev, options.scenarios - train - dev)
+    return {split: _Need(total) for split, total in zip(_SHARES, totals, strict=True) if total}
+
+
+def _scenarios(
+    options: BoxesOptions, needs: dict[Split, _Need], rng: random.Random
+) -> Iterator[tuple[Split, Scenario]]:
+    """(split, scenario) until every split has what it needs.
+
+    A signature belongs to the split that lacks most, by share, when the signature first occurs; so all splits get
+    common and rare signatures alike, and each fills up exactly.
+    """
+    world = World(options.boxes, options.max_objects, options.expected_objects, options.operations, OBJECTS)
+    owner: dict[tuple[int, ...], Split] = {}
+    seen: set[State] = set()
+    idle = 0
+    while any(need.open_share > 0 for need in needs.values()):
+        start = world.initial_state(rng)
+        signature = tuple(len(contents) for contents in start)
+        split = owner.setdefault(signature, max(needs, key=lambda name: needs[name].open_share))
+        taken = needs[split].taken
+        if start not in seen and needs[split].open_share > 0:
+            scenario = world.play(start, rng)
+            if max(scenario.numops(box, options.operations) for box in range(options.boxes)) >= options.min_numops:
+                seen.add(start)
+                yield split, scenario
+        idle = 0 if needs[split].taken > taken else idle + 1
+        if idle > _PATIENCE:
+            raise _world_too_small(needs)
+
+
+def _world_too_small(needs: dict[Split, _Need]) -> UserError:
+    state = ", ".join(f"{split} {need.taken:,} of {need.total:,}" for split, need in needs.items())
+    return UserError(
+        f"boxes: found no further initial state after {_PATIENCE:,} draws ({state}); the splits share no signature "
+        "and no initial state is used twice",
+        remedy="ask for fewer samples, a smaller boxes.min_numops, or raise boxes.boxes or boxes.max_objects",
+    )
+
+
+def _questions(scenario: Scenario, boxes: int) -> list[_Question]:
+    """Every box after every number of operations: boxes × (operations + 1) questions."""
+    numops = [0] * boxes
+    questions = [_Question(box, 0, 0) for box in range(boxes)]
+    for after, operation in enumerate(scenario.operations, start=1):
+        for box in range(boxes):
+            numops[box] += operation.touches(box)
+            questions.append(_Question(box, after, numops[box]))
+    return questions
+
+
+def _draw(
+    questions: list[_Question], options: BoxesOptions, taken: int, wanted: int, rng: random.Random
+) -> list[_Question]:
+    """Up to `wanted` different questions; `taken` is how many the split has, which keeps `changed_share` exact."""
+    left = [question for question in questions if question.numops >= options.min_numops]
+    drawn: list[_Question] = []
+    while len(drawn) < wanted:
+        fitting = left
+        if options.changed_share is not None:
+            done = taken + len(drawn)
+            # A running quota: of the first n questions, floor(n × share) are about changed boxes.
+            changed = _floor((done + 1) * options.changed_share) > _floor(done * options.changed_share)
+            fitting = [question for question in left if (question.numops > 0) == changed]
+        if not fitting:
+            break
+        question = rng.choice(fitting)
+        left.remove(question)
+        drawn.append(question)
+    return drawn
+
+
+def _floor(value: float) -> int:
+    return math.floor(value + 1e-9)  # 100 × 0.29 is a hair less than 29
+
+
+def _samples(split: Split, number: int, scenario: Scenario, asked: list[_Question]) -> Iterator[EventSample]:
+    start = scenario.states[0]
+    opening = say_state(start)
+    sentences = [say_operation(operation) for operation in scenario.operations]
+    signature = "-".join(map(str, scenario.signature))
+    for question in asked:
+        done = range(question.after)
+        touching = [sentences[step] for step in done if scenario.operations[step].touches(question.box)]
+        yield EventSample(
+            id=f"boxes-{split}-{number}-{question.after}-{question.box}",
+            dataset="boxes",
+            split=split,
+            relation="temporal",
+            format="qa",
+            context=" ".join([opening, *sentences[: question.after]]),
+            refined_context=" ".join([say_box(question.box, start[question.box]) + ".", *touching]),
+            question=f"What does Box {question.box} contain?",
+            answers=[say_contents(scenario.states[question.after][question.box])],
+            meta={
+                "scenario": number,
+                "box": question.box,
+                "operations": question.after,
+                "numops": question.numops,
+                "signature": signature,
+                "licence": _LICENCE,
+            },
+        )
+
+
+BOXES = Source(
+    name="boxes",
+    format="qa",
+    licence=_LICENCE,
+    homepage="https://github.com/sebschu/entity-tracking-lms",
+    files=(),
+    read=read,
+    options=BoxesOptions,
+    notes={
+        "generator": "an own generator of the published world with an own list of objects; not the published file",
+        "refined_context": "exact: the queried box's initial contents and the operations that touch the box",
+    },
+)

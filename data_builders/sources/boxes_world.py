@@ -1,0 +1,160 @@
+"""The Boxes world (Kim & Schuster, ACL 2023): boxes that hold things, and operations that change what they hold.
+
+Nothing here knows of samples or splits: a scenario is an initial state and operations, and the functions below
+simulate it and put it into words. All draws use Python's own generator, so that a seed gives the same world
+everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from d2e_sft.errors import UserError
+
+State = tuple[frozenset[str], ...]  # the contents of box 0, 1, …
+
+_TRIES = 10_000
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One step: `things` leave `source` (move, remove) or enter `target` (move, put); -1 where there is none."""
+
+    kind: Literal["move", "remove", "put"]
+    things: frozenset[str]
+    source: int = -1
+    target: int = -1
+
+    def touches(self, box: int) -> bool:
+        return box in (self.source, self.target)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """An initial state and the operations that follow; `states[k]` is the state after k operations."""
+
+    states: tuple[State, ...]
+    operations: tuple[Operation, ...]
+
+    @property
+    def signature(self) -> tuple[int, ...]:
+        """The number of things in each box at the start; train and test share none."""
+        return tuple(len(contents) for contents in self.states[0])
+
+    def numops(self, box: int, after: int) -> int:
+        """How many of the first `after` operations changed the box; every operation that touches it does."""
+        return sum(operation.touches(box) for operation in self.operations[:after])
+
+
+@dataclass(frozen=True)
+class World:
+    """The sizes of the world.
+
+    Attributes:
+        boxes: number of boxes.
+        max_objects: most things that a box can hold.
+        expected_objects: mean of the Poisson draw of a box's initial contents, clipped at `max_objects`.
+        operations: number of operations of a scenario.
+        objects: the names of all things.
+    """
+
+    boxes: int
+    max_objects: int
+    expected_objects: float
+    operations: int
+    objects: Sequence[str]
+
+    def initial_state(self, rng: random.Random) -> State:
+        sizes = [min(_poisson(self.expected_objects, rng), self.max_objects) for _ in range(self.boxes)]
+        things = rng.sample(self.objects, sum(sizes))
+        starts = [sum(sizes[:box]) for box in range(self.boxes)]
+        return tuple(frozenset(things[start : start + size]) for start, size in zip(starts, sizes, strict=True))
+
+    def play(self, start: State, rng: random.Random) -> Scenario:
+        """Draw the operations of a scenario that begins with `start`."""
+        states, operations = [start], []
+        for _ in range(self.operations):
+            operation = self._operation(states[-1], rng)
+            operations.append(operation)
+            states.append(apply(states[-1], operation))
+        return Scenario(tuple(states), tuple(operations))
+
+    def _operation(self, state: State, rng: random.Random) -> Operation:
+        # By rejection: kind and box are uniform over all, and an impossible draw is drawn anew as a whole.
+        for _ in range(_TRIES):
+            kind = rng.choice(("move", "remove", "put"))
+            operation = self._put(state, rng) if kind == "put" else self._take(kind == "move", state, rng)
+            if operation is not None:
+                return operation
+        raise UserError(
+            f"boxes: no operation is possible with {self.boxes} boxes of {self.max_objects} objects",
+            remedy="raise boxes.boxes or boxes.max_objects",
+        )
+
+    def _put(self, state: State, rng: random.Random) -> Operation | None:
+        target = rng.randrange(self.boxes)
+        count = min(_poisson(1.0, rng), self.max_objects)
+        if count == 0 or len(state[target]) + count > self.max_objects:
+            return None
+        held = frozenset().union(*state)
+        # Things that were removed earlier may come back.
+        free = [thing for thing in self.objects if thing not in held]
+        return Operation("put", frozenset(rng.sample(free, count)), target=target) if len(free) >= count else None
+
+    def _take(self, move: bool, state: State, rng: random.Random) -> Operation | None:
+        source, target = rng.randrange(self.boxes), rng.randrange(self.boxes) if move else -1
+        # Sorted, since the order of a set of strings differs from process to process.
+        things = frozenset(thing for thing in sorted(state[source]) if rng.random() < 0.5)
+        if not things or source == target:
+            return None
+        if move and len(state[target]) + len(things) > self.max_objects:
+            return None
+        return Operation("move" if move else "remove", things, source, target)
+
+
+def apply(state: State, operation: Operation) -> State:
+    """The state after one operation."""
+    boxes = list(state)
+    if operation.source >= 0:
+        boxes[operation.source] -= operation.things
+    if operation.target >= 0:
+        boxes[operation.target] |= operation.things
+    return tuple(boxes)
+
+
+def say_contents(contents: frozenset[str]) -> str:
+    """`the a and the b`, in alphabetical order, or `nothing`."""
+    return " and ".join(f"the {thing}" for thing in sorted(contents)) or "nothing"
+
+
+def say_box(box: int, contents: frozenset[str]) -> str:
+    """`Box 0 contains the a and the b`, without a full stop."""
+    return f"Box {box} contains {say_contents(contents)}"
+
+
+def say_state(state: State) -> str:
+    """All boxes in one sentence."""
+    return ", ".join(say_box(box, contents) for box, contents in enumerate(state)) + "."
+
+
+def say_operation(operation: Operation) -> str:
+    """`Move the a from Box 0 to Box 1.`, `Remove the a from Box 0.` or `Put the a into Box 0.`"""
+    things = say_contents(operation.things)
+    if operation.kind == "move":
+        return f"Move {things} from Box {operation.source} to Box {operation.target}."
+    if operation.kind == "remove":
+        return f"Remove {things} from Box {operation.source}."
+    return f"Put {things} into Box {operation.target}."
+
+
+def _poisson(mean: float, rng: random.Random) -> int:
+    # Knuth's multiplication method; the means here are small.
+    limit, product, count = math.exp(-mean), rng.random(), 0
+    while product > limit:
+        product *= rng.random()
+        count += 1
+    return count

@@ -1,0 +1,214 @@
+"""CIDER (Ghosal et al., SIGDIAL 2021): does an event relation between two spans follow from a dialogue?
+
+The file holds annotated triplets (head, relation, tail) of dialogues, all of them true. PIPER counts as many
+samples as there are triplets and yet has negatives, so some of its hypotheses are corrupted triplets; its rule is
+not published. The rule here: half of the triplets of each relation, drawn with the seed, become negatives.
+`Causes`, `Before` and their like have a direction, so a negative is the triplet reversed. `Simutaneous` (the
+file's spelling) has none, so its tail is replaced by a span of another triplet of the same dialogue. A corrupted
+pair that the annotators did relate, in any way, is never used.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from d2e_sft.sample import EventSample, Relation, Split
+from data_builders.raw import BadRowError, RawInput, text_field
+from data_builders.sources.source import Job, RawFile, Source, SplitRows
+
+_COMMIT = "4907cb247c2e9428e0d2b55f780b2611580b8f12"
+_LICENCE = "MIT"
+
+DIALOGUES = RawFile(
+    name="cider_main.json",
+    url=f"https://raw.githubusercontent.com/declare-lab/CIDER/{_COMMIT}/data/cider_main.json",
+    commit=_COMMIT,
+    sha256="16f64c64694dc4565eed32829cd56592246e88c1ef274584fb807f9d4906b4fd",
+    bytes=2_152_967,
+)
+
+# CIDER's relation → (the sample's relation, how a hypothesis says it)
+RELATIONS: dict[str, tuple[Relation, str]] = {
+    "Before": ("temporal", "'{head}' happens before '{tail}'."),
+    "Simutaneous": ("temporal", "'{head}' happens at the same time as '{tail}'."),
+    "Causes": ("causal", "'{head}' causes '{tail}'."),
+    "CausesDesire": ("causal", "'{head}' causes the desire for '{tail}'."),
+    "HasSubevent": ("subevent_conditional", "'{head}' has '{tail}' as a subevent."),
+    "HasPrerequisite": ("subevent_conditional", "'{head}' has '{tail}' as a prerequisite."),
+}
+_SYMMETRIC = frozenset({"Simutaneous"})
+_SPEAKER = re.compile(r"[A-Z]\w*:")
+
+
+@dataclass(frozen=True)
+class _Triplet:
+    head: str
+    relation: str
+    tail: str
+
+
+@dataclass(frozen=True)
+class _Dialogue:
+    line: int
+    name: str
+    text: str
+    triplets: tuple[_Triplet, ...]
+
+    def related(self, a: str, b: str) -> bool:
+        return any({a, b} == {triplet.head, triplet.tail} for triplet in self.triplets)
+
+    def spans(self) -> list[str]:
+        """All heads and tails, each once, in file order."""
+        return list(dict.fromkeys(span for triplet in self.triplets for span in (triplet.head, triplet.tail)))
+
+
+@dataclass(frozen=True)
+class _Item:
+    dialogue: _Dialogue
+    position: int
+    gold: _Triplet
+
+
+def read(job: Job) -> dict[Split, SplitRows]:
+    """Build the test: temporal 136, causal 1,469, subevent_conditional 356 (PIPER table 1)."""
+    raw = job.input(DIALOGUES.name, "test")
+    dialogues = raw.parse(raw.json_array(), _parser())
+    items = [
+        _Item(dialogue, position, triplet)
+        for dialogue in dialogues
+        for position, triplet in enumerate(dialogue.triplets)
+    ]
+    result = SplitRows([], rows_read=len(items))
+    kept = result.filters.record(
+        "relations between events",
+        "the other relations concern properties, places, purposes and rules, or deny a relation",
+        items,
+        [item for item in items if item.gold.relation in RELATIONS],
+        unit="triplets",
+    )
+    negatives = draw_negatives(kept, job.random("negatives"))
+    rows = [(index, item) for index, item in enumerate(kept)]
+    result.samples = raw.samples(
+        rows, lambda row: _sample(raw, row[1], negatives.get(row[0])), lambda row: row[1].dialogue.line
+    )
+    return {"test": result}
+
+
+def _parser() -> Callable[[int, dict[str, Any]], _Dialogue]:
+    """The parser of one dialogue, the unit that is bad as a whole; it remembers the names it met."""
+    met: set[str] = set()
+
+    def parse(line: int, row: dict[str, Any]) -> _Dialogue:
+        dialogue = _parse(line, row)
+        if dialogue.name in met:
+            raise BadRowError.at("id", dialogue.name, "an id that no earlier dialogue has")
+        met.add(dialogue.name)
+        return dialogue
+
+    return parse
+
+
+def _parse(line: int, row: dict[str, Any]) -> _Dialogue:
+    triplets = row.get("triplets")
+    if not isinstance(triplets, list):
+        raise BadRowError.at("triplets", triplets, "a list of triplets")
+    parsed = []
+    for position, triplet in enumerate(triplets):
+        if not isinstance(triplet, dict):
+            raise BadRowError.at(f"triplets.{position}", triplet, "an object with head, relation and tail")
+        try:
+            parsed.append(_Triplet(*(text_field(triplet, name) for name in ("head", "relation", "tail"))))
+        except BadRowError as problem:
+            raise BadRowError(f"triplets.{position}.{problem}") from None
+    return _Dialogue(line, text_field(row, "id"), one_line_a_turn(text_field(row, "utterances")), tuple(parsed))
+
+
+def one_line_a_turn(utterances: str) -> str:
+    """The dialogue with one line for each turn, `A: …`.
+
+    The file separates utterances by four spaces; a part of the dialogues also separates the sentences inside a
+    turn so, and those lack the speaker's tag: they join the line before.
+    """
+    turns: list[str] = []
+    for part in utterances.split("    "):
+        utterance = " ".join(part.split())
+        if turns and not _SPEAKER.match(utterance):
+            turns[-1] = f"{turns[-1]} {utterance}".rstrip()
+        elif utterance:
+            turns.append(utterance)
+    return "\n".join(turns)
+
+
+def draw_negatives(items: list[_Item], rng: random.Random) -> dict[int, _Triplet]:
+    """Corrupted triplets by position in `items`: half (rounded down) of each relation, if so many can be had."""
+    wanted = {name: count // 2 for name, count in Counter(item.gold.relation for item in items).items()}
+    order = list(range(len(items)))
+    rng.shuffle(order)
+    negatives: dict[int, _Triplet] = {}
+    for index in order:
+        relation = items[index].gold.relation
+        corrupted = _corrupt(items[index], rng) if wanted[relation] else None
+        if corrupted is not None:
+            negatives[index] = corrupted
+            wanted[relation] -= 1
+    return negatives
+
+
+def _corrupt(item: _Item, rng: random.Random) -> _Triplet | None:
+    """A false version of a gold triplet, or None where the dialogue offers none that is surely false."""
+    gold, dialogue = item.gold, item.dialogue
+    if gold.relation not in _SYMMETRIC:
+        is_gold = any((other.head, other.tail) == (gold.tail, gold.head) for other in dialogue.triplets)
+        return None if is_gold or gold.head == gold.tail else _Triplet(gold.tail, gold.relation, gold.head)
+    for kept, other in ((gold.head, gold.tail), (gold.tail, gold.head)):
+        strangers = [
+            span for span in dialogue.spans() if span not in (kept, other) and not dialogue.related(kept, span)
+        ]
+        if strangers:
+            return _Triplet(kept, gold.relation, rng.choice(strangers))
+    return None
+
+
+def _sample(raw: RawInput, item: _Item, negative: _Triplet | None) -> EventSample:
+    relation, wording = RELATIONS[item.gold.relation]
+    stated = negative or item.gold
+    return EventSample(
+        id=f"cider-{raw.split}-{item.dialogue.name}-{item.position}",
+        dataset="cider",
+        split=raw.split,
+        relation=relation,
+        format="nli",
+        context=item.dialogue.text,
+        question=wording.format(head=stated.head, tail=stated.tail),
+        answers=["positive" if negative is None else "negative"],
+        meta={
+            "source": raw.name,
+            "line": item.dialogue.line,
+            "dialogue": item.dialogue.name,
+            "triplet": item.position,
+            "cider_relation": item.gold.relation,
+            "licence": _LICENCE,
+        },
+    )
+
+
+CIDER = Source(
+    name="cider",
+    format="nli",
+    licence=_LICENCE,
+    homepage="https://github.com/declare-lab/CIDER",
+    files=(DIALOGUES,),
+    read=read,
+    notes={
+        "labelling": "every published triplet is true; half of each relation (rounded down), drawn with the seed, "
+        "was made false: directed relations by exchanging head and tail, Simutaneous by putting a span of another "
+        "triplet of the dialogue in place of the tail (or, failing that, the head); never into a pair that the "
+        "annotators related. PIPER's own rule is not published, so its negatives may differ.",
+        "train": "none: the file holds every published fold, so it serves for evaluation only",
+    },
+)

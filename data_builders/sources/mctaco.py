@@ -1,0 +1,153 @@
+"""MC-TACO (Zhou et al., EMNLP 2019): which of several candidates answer a question about the order of events?
+
+A raw row is one candidate; a question is the rows that share sentence and question. PIPER's 234 test samples are
+the questions of the category Event Ordering that have at least one correct candidate. There is no training file:
+the publishers' development file serves as one, and shares no sentence with the test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from d2e_sft.sample import EventSample, Split
+from data_builders.raw import BadRowError, RawInput, choice_field
+from data_builders.sources.source import Job, RawFile, Source, SplitRows
+
+_COMMIT = "0ba9b790ad5a87ab3eef0f0cb7819408192f9729"
+_URL = f"https://raw.githubusercontent.com/CogComp/MCTACO/{_COMMIT}/dataset"
+_LICENCE = "not stated by the publisher"
+
+TRAIN = RawFile(
+    name="dev_3783.tsv",
+    url=f"{_URL}/dev_3783.tsv",
+    commit=_COMMIT,
+    sha256="8de54f6d3e0a6466e4ba2c5179c7f9ac3442eeba8683c46fd712f5f54751d6dd",
+    bytes=679_912,
+)
+TEST = RawFile(
+    name="test_9442.tsv",
+    url=f"{_URL}/test_9442.tsv",
+    commit=_COMMIT,
+    sha256="47e12f88559eb0735eeca2af2d0a3ed48efb3bb2742ff31de9fcfc9a76094354",
+    bytes=1_705_225,
+)
+
+CATEGORIES = ("Event Duration", "Frequency", "Typical Time", "Event Ordering", "Stationarity")
+_COLUMNS = ("sentence", "question", "answer", "label", "category")
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    line: int
+    sentence: str
+    question: str
+    answer: str
+    correct: bool
+    category: str
+
+
+@dataclass(frozen=True)
+class _Question:
+    candidates: tuple[_Candidate, ...]
+
+    @property
+    def answerable(self) -> bool:
+        return any(candidate.correct for candidate in self.candidates)
+
+
+def read(job: Job) -> dict[Split, SplitRows]:
+    """Build train (99 questions) and test (234 questions, PIPER table 1)."""
+    files: dict[Split, RawFile] = {"train": TRAIN, "test": TEST}
+    return {split: _read_split(job.input(file.name, split)) for split, file in files.items()}
+
+
+def _read_split(raw: RawInput) -> SplitRows:
+    rows = raw.parse(raw.lines(), _parse)
+    result = SplitRows([], rows_read=len(rows))
+    log = result.filters
+    ordering = log.record(
+        "category Event Ordering",
+        "the other categories ask for durations, frequencies and times, not for relations of events",
+        rows,
+        [row for row in rows if row.category == "Event Ordering"],
+        unit="candidates",
+    )
+    distinct = log.record(
+        "repeated candidates",
+        "a question offers each candidate once",
+        ordering,
+        _without_repeats(raw, ordering),
+        unit="candidates",
+    )
+    questions = _group(distinct)
+    kept = log.record(
+        "at least one correct candidate",
+        "a question that no candidate answers has no answer to train on or to score",
+        questions,
+        [question for question in questions if question.answerable],
+        unit="questions",
+    )
+    result.samples = raw.samples(kept, lambda question: _sample(raw, question), lambda q: q.candidates[0].line)
+    return result
+
+
+def _parse(line: int, text: str) -> _Candidate:
+    columns = text.split("\t")
+    if len(columns) != len(_COLUMNS):
+        raise BadRowError(f"got {len(columns)} tab-separated columns; expected {len(_COLUMNS)}: {', '.join(_COLUMNS)}")
+    for name, value in zip(_COLUMNS, columns, strict=True):
+        if not value.strip():
+            raise BadRowError.at(name, value, "text that is not empty")
+    sentence, question, answer, label, category = (column.strip() for column in columns)
+    choice_field("label", label, ("yes", "no"))
+    choice_field("category", category, CATEGORIES)
+    return _Candidate(line, sentence, question, answer, label == "yes", category)
+
+
+def _without_repeats(raw: RawInput, rows: list[_Candidate]) -> list[_Candidate]:
+    """The first of equal candidates of a question; one whose label contradicts the first is a bad row."""
+    first: dict[tuple[str, str, str], _Candidate] = {}
+    for row in rows:
+        earlier = first.setdefault((row.sentence, row.question, row.answer), row)
+        if earlier.correct != row.correct:
+            raw.reject(
+                row.line,
+                repr(row),
+                f"label: got {'yes' if row.correct else 'no'!r} for candidate {row.answer!r}; expected the label that "
+                f"line {earlier.line} gives the same candidate of the same question",
+            )
+    return list(first.values())
+
+
+def _group(rows: list[_Candidate]) -> list[_Question]:
+    groups: dict[tuple[str, str], list[_Candidate]] = {}
+    for row in rows:
+        groups.setdefault((row.sentence, row.question), []).append(row)
+    return [_Question(tuple(group)) for group in groups.values()]
+
+
+def _sample(raw: RawInput, question: _Question) -> EventSample:
+    first = question.candidates[0]
+    return EventSample(
+        id=f"mctaco-{raw.split}-{first.line}",
+        dataset="mctaco",
+        split=raw.split,
+        relation="temporal",
+        format="mcq",
+        context=first.sentence,
+        question=first.question,
+        options=[candidate.answer for candidate in question.candidates],
+        answers=[candidate.answer for candidate in question.candidates if candidate.correct],
+        meta={"source": raw.name, "line": first.line, "category": first.category, "licence": _LICENCE},
+    )
+
+
+MCTACO = Source(
+    name="mctaco",
+    format="mcq",
+    licence=_LICENCE,
+    homepage="https://github.com/CogComp/MCTACO",
+    files=(TRAIN, TEST),
+    read=read,
+    notes={"train": "the published development file; it shares no sentence with the test"},
+)

@@ -1,0 +1,1 @@
+"""Verbs of the `d2e` command that evaluate, compare and report."""

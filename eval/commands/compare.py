@@ -1,0 +1,38 @@
+"""`d2e compare`: scores of several runs as Markdown tables, and as JSON on request."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from eval.compare import compare_runs
+from eval.runs import load_runs
+from eval.tables import comparison_tables
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--bench", metavar="NAME", help="Benchmark to compare on. [default: the only one all runs share]")
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write the numbers to FILE, as fractions.",
+)
+def compare(runs: tuple[Path, ...], bench: str | None, json_file: Path | None) -> None:
+    """Print the scores of several runs side by side.
+
+    Each RUN is a folder that `d2e eval` has scored; all must be scored on the same samples. The tables are
+    Markdown: exact match (EM) and token-level F1 in percent with 95 % intervals, for nli the shares of
+    the predicted labels, and paired differences to the first RUN, where * marks an interval without 0.
+
+    Example: d2e compare runs/base runs/sft runs/d2e --bench piper
+    """
+    comparison = compare_runs(load_runs(runs, bench))
+    click.echo(comparison_tables(comparison))
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(comparison.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

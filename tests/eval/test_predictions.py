@@ -1,0 +1,36 @@
+"""Predictions survive the file, and a damaged file says where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fake_runs import choice, prediction
+
+from d2e_sft.errors import UserError
+from eval.predictions import read_predictions, write_predictions
+
+
+def test_predictions_read_back_as_written_one_a_line(tmp_path: Path) -> None:
+    rows = [prediction(1, True, output="two\nlines\u2028and an é"), choice(2, False)]
+    file = tmp_path / "new" / "predictions.jsonl"
+    write_predictions(rows, file)
+    assert read_predictions(file) == rows
+    assert file.read_bytes().count(b"\n") == 2
+
+
+@pytest.mark.parametrize("damage", ['{"id": "s2", "data', "[1]", '{"id": "s2"}', "\udcff"])
+def test_a_damaged_line_is_named(tmp_path: Path, damage: str) -> None:
+    file = tmp_path / "predictions.jsonl"
+    good = prediction(1, True).model_dump_json()
+    file.write_text(f"{good}\n{damage}\n", encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(UserError, match=r"predictions\.jsonl, line 2"):
+        read_predictions(file)
+
+
+def test_a_missing_or_empty_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        read_predictions(tmp_path / "none.jsonl")
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(UserError, match="no prediction"):
+        read_predictions(tmp_path / "empty.jsonl")
