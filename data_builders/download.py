@@ -7,31 +7,19 @@ hashing a few megabytes costs less than a puzzling error later.
 
 from __future__ import annotations
 
-import hashlib
-import os
 from pathlib import Path
 
 import httpx
 from tqdm import tqdm
 
 from d2e_sft.errors import UserError
+from d2e_sft.files import sha256_of
+from d2e_sft.paths import cache_dir
 from data_builders.sources.source import RawFile
 
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 _ATTEMPTS = 3
 _CHUNK = 1 << 16
-
-
-def cache_dir() -> Path:
-    """The folder for downloads: `$D2E_CACHE`, else `~/.cache/d2e-sft`."""
-    chosen = os.environ.get("D2E_CACHE")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "d2e-sft"
-
-
-def sha256_of(path: Path) -> str:
-    """The file's SHA-256 in hexadecimal digits."""
-    with path.open("rb") as source:
-        return hashlib.file_digest(source, "sha256").hexdigest()
 
 
 def fetch(dataset: str, file: RawFile) -> Path:

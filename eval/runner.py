@@ -6,7 +6,6 @@ override. Anything else (a Hub name, a plain checkpoint) is decoded with α = 0 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import random
@@ -24,6 +23,7 @@ from tqdm import tqdm
 import d2e_sft
 from d2e_sft.decoding import decode_prompts, stop_token_ids
 from d2e_sft.errors import UserError
+from d2e_sft.files import sha256_of
 from d2e_sft.loading import LoadedModel, load_model
 from d2e_sft.prompts import PromptSet, load_prompt_set
 from d2e_sft.recipe import RECIPE_FILE, Recipe, View, load_recipe
@@ -100,7 +100,7 @@ def evaluate_model(model: str, bench: str | Path, *, run: Path, options: EvalOpt
         "alpha": options.alpha,
         "prompt_set": prompt_set.name,
         "max_new_tokens": options.max_new_tokens,
-        "bench": {"name": name, "file": str(file), "sha256": _sha256(file)},
+        "bench": {"name": name, "file": str(file), "sha256": sha256_of(file)},
         "subset": None
         if len(chosen) == len(samples)
         else {"per_group": options.max_samples, "seed": options.seed, "of": len(samples)},
@@ -220,8 +220,3 @@ def _environment(loaded: LoadedModel) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "dtype": str(loaded.model.dtype).removeprefix("torch."),
     }
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as source:
-        return hashlib.file_digest(source, "sha256").hexdigest()

@@ -1,0 +1,274 @@
+"""The whole flow on a tiny model through the command line: build, train, evaluate, compare, report."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from d2e_sft import cli
+from d2e_sft.sample import EventSample, read_samples, write_samples
+from tests.tiny import make_sample, make_samples, save_tiny_model
+
+RECIPE = """
+model: {{name: {model}}}
+data: {{train: {data}, max_length: 1000}}
+d2e: {{alpha: 0.5}}
+train: {{output_dir: {out}, epochs: 1, batch_size: 8, micro_batch_size: 4, learning_rate: 3e-3,
+         logging_steps: 1, precision: float32}}
+eval: {{max_new_tokens: 4, batch_size: 4}}
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny model, 16 training and 6 test samples, and a recipe."""
+    folder = tmp_path_factory.mktemp("world")
+    save_tiny_model(folder / "model")
+    write_samples(make_samples(16), folder / "bench" / "train.parquet")
+    write_samples(_test_samples(), folder / "bench" / "test.parquet")
+    write_recipe(folder, "run")
+    return folder
+
+
+def _test_samples() -> list[EventSample]:
+    labels = ["positive", "negative"]
+    qa = [make_sample(i, split="test") for i in range(4)]
+    return [*qa, *(make_sample(10 + i, split="test", format="nli", answers=[labels[i]]) for i in range(2))]
+
+
+def write_recipe(world: Path, run: str) -> Path:
+    path = world / f"{run}.yaml"
+    path.write_text(
+        RECIPE.format(model=world / "model", data=world / "bench" / "train.parquet", out=world / run), encoding="utf-8"
+    )
+    return path
+
+
+def d2e(*arguments: str | Path) -> int:
+    """Run the command line; the exit status."""
+    try:
+        cli.main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def losses(run: Path) -> list[dict[str, Any]]:
+    history = json.loads((run / "trainer_state.json").read_text())["log_history"]
+    return [entry for entry in history if "loss" in entry]
+
+
+@pytest.fixture(scope="module")
+def trained(world: Path) -> Path:
+    assert d2e("train", world / "run.yaml") == 0
+    return world / "run"
+
+
+def test_training_leaves_model_tokenizer_recipe_and_history(trained: Path) -> None:
+    for file in ("model.safetensors", "config.json", "tokenizer.json", "recipe.yaml", "trainer_state.json"):
+        assert (trained / file).is_file(), file
+    for entry in losses(trained):
+        assert {"loss", "ce", "kl", "debiased_accuracy", "tokens_per_second"} <= set(entry)
+
+
+def test_evaluate_compare_and_report(
+    world: Path, trained: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    base = tmp_path / "base"
+    assert d2e("eval", trained, "--bench", world / "bench") == 0
+    assert d2e("eval", world / "model", "--bench", world / "bench", "--out", base, "--max-new-tokens", 4) == 0
+    scores = json.loads((trained / "eval" / "bench" / "scores.json").read_text())
+    assert scores["alpha"] == 0.5, "a D²E run is decoded debiased by default"
+    assert json.loads((base / "eval" / "bench" / "scores.json").read_text())["alpha"] == 0
+    assert scores["overall"]["n"] == 6
+    capsys.readouterr()
+    assert d2e("compare", base, trained) == 0
+    printed = capsys.readouterr().out
+    assert "base EM" in printed
+    assert "run F1" in printed
+    assert "made-up" in printed
+    assert d2e("report", base, trained, "--out", tmp_path / "report.html") == 0
+    assert "<svg" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_subset_is_recorded_as_one(world: Path, trained: Path, tmp_path: Path) -> None:
+    assert d2e("eval", trained, "--bench", world / "bench", "--out", tmp_path, "--max-samples", 1) == 0
+    scores = json.loads((tmp_path / "eval" / "bench" / "scores.json").read_text())
+    assert scores["subset"] == {"per_group": 1, "seed": 0, "of": 6}
+    assert scores["overall"]["n"] == 2
+
+
+def test_plain_sft_is_decoded_plainly(world: Path, tmp_path: Path) -> None:
+    overrides = ["d2e.debias=false", "d2e.distill=false", f"train.output_dir={tmp_path / 'sft'}", "train.max_steps=1"]
+    assert d2e("train", world / "run.yaml", *overrides) == 0
+    assert losses(tmp_path / "sft")[0]["kl"] == 0
+    assert d2e("eval", tmp_path / "sft", "--bench", world / "bench") == 0
+    assert json.loads((tmp_path / "sft" / "eval" / "bench" / "scores.json").read_text())["alpha"] == 0
+
+
+def test_an_adapter_is_trained_saved_and_evaluated(world: Path, tmp_path: Path) -> None:
+    run = tmp_path / "lora"
+    assert d2e("train", world / "run.yaml", "model.lora.r=4", f"train.output_dir={run}", "train.max_steps=2") == 0
+    assert not (run / "model.safetensors").exists()
+    weights = load_file(run / "adapter_model.safetensors")
+    assert all(tensor.numel() for tensor in weights.values())
+    assert any("lora_B" in name and tensor.abs().max() > 0 for name, tensor in weights.items())
+    assert json.loads((run / "adapter_config.json").read_text())["base_model_name_or_path"] == str(world / "model")
+    assert d2e("eval", run, "--bench", world / "bench") == 0
+
+
+def test_a_run_folder_is_not_overwritten_by_accident(
+    world: Path, trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (trained / "model.safetensors").stat().st_mtime_ns
+    assert d2e("train", world / "run.yaml") == 1
+    assert "already holds a run" in capsys.readouterr().err
+    assert (trained / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_resuming_continues_from_the_last_checkpoint(world: Path, tmp_path: Path) -> None:
+    common = ["train.save_steps=2", "train.epochs=2"]
+    assert d2e("train", world / "run.yaml", *common, f"train.output_dir={tmp_path / 'whole'}") == 0
+    part = tmp_path / "part"
+    (part / "checkpoint-2").parent.mkdir()
+    (tmp_path / "whole" / "checkpoint-2").rename(part / "checkpoint-2")
+    assert d2e("train", world / "run.yaml", *common, f"train.output_dir={part}", "--resume") == 0
+    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "part"))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert [entry["step"] for entry in losses(part)] == [entry["step"] for entry in losses(tmp_path / "whole")]
+
+
+def test_two_processes_under_accelerate_launch_train_as_one_does(world: Path, trained: Path, tmp_path: Path) -> None:
+    # The recipe as it is: batches of 8, in micro-batches of 4, so each process takes half and none accumulates.
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    launched = subprocess.run(
+        [
+            sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
+            "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", str(port),
+            "-m", "d2e_sft.train", str(world / "run.yaml"), f"train.output_dir={tmp_path / 'two'}",
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(cli.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert launched.returncode == 0, launched.stderr[-3000:]
+    one, two = losses(trained), losses(tmp_path / "two")
+    assert len(one) == len(two) == 2
+    for single, double in zip(one, two, strict=True):
+        for key in ("loss", "ce", "kl", "debiased_accuracy"):
+            assert double[key] == pytest.approx(single[key], rel=1e-4), key
+    one_weights, two_weights = (load_file(run / "model.safetensors") for run in (trained, tmp_path / "two"))
+    for name, tensor in one_weights.items():
+        # Adam turns gradients near zero into steps of full size, so rounding shows up to a fraction of one step.
+        torch.testing.assert_close(two_weights[name], tensor, rtol=0, atol=3e-4, msg=name)
+
+
+def test_a_batch_that_the_processes_cannot_share_is_refused(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from d2e_sft.errors import UserError
+    from d2e_sft.recipe import load_recipe
+    from d2e_sft.train import accumulation_steps
+
+    recipe = load_recipe(world / "run.yaml")
+    assert accumulation_steps(recipe.train, 1) == 2
+    assert accumulation_steps(recipe.train, 2) == 1
+    with pytest.raises(UserError, match="on 3 processes"):
+        accumulation_steps(recipe.train, 3)
+
+
+@pytest.fixture
+def bad_inputs(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str | Path]:
+    """Names for the arguments below, in a working folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    good = [sample.model_dump() for sample in read_samples(world / "bench" / "test.parquet")]
+    Path("cut.parquet").write_bytes((world / "bench" / "train.parquet").read_bytes()[:500])
+    _write_jsonl("empty_answer.jsonl", [good[0], {**good[1], "answers": [""]}])
+    _write_jsonl("bad_label.jsonl", [{**good[5], "answers": ["maybe"]}])
+    return {
+        "run": world / "run.yaml",
+        "model": world / "model",
+        "cut": "cut.parquet",
+        "empty_answer": "empty_answer.jsonl",
+        "bad_label": "bad_label.jsonl",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "{run}", "d2e.aplha=1"], "unknown key 'd2e.aplha'"),
+        (["train", "{run}", "model.name=nobody/no-such-model", "train.output_dir=x"], "model 'nobody/no-such-model'"),
+        (["train", "{run}", "model.name=./nowhere", "train.output_dir=x"], "no such folder"),
+        (["train", "{run}", "model.name=builtin:smolm", "train.output_dir=x"], "no such builtin"),
+        (["train", "{run}", "data.train=none.parquet", "train.output_dir=x"], "none.parquet: no such file"),
+        (["train", "{run}", "data.train={cut}", "train.output_dir=x"], "not a readable Parquet file"),
+        (["train", "{run}", "data.train={empty_answer}", "train.output_dir=x"], "line 2: answers.0: got ''"),
+        (["eval", "{model}", "--bench", "{bad_label}"], "expected one of ['positive', 'negative']"),
+        (["eval", "{model}", "--bench", "nowhere"], "benchmark 'nowhere': no such file or folder"),
+        (["train", "nowhere.yaml"], "nowhere.yaml: no such recipe"),
+        (
+            ["data", "build", "--datasets", "tracie", "--raw", "nowhere", "--out", "x"],
+            "tracie_train.txt: no such file",
+        ),
+        (["compare", "nowhere"], "nowhere"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_bad_input_ends_in_one_message_without_traceback(
+    bad_inputs: dict[str, str | Path], capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert d2e(*(argument.format(**bad_inputs) for argument in arguments)) not in (0, None)
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.err.count("error:") == 1
+    assert "Traceback" not in printed.err
+    assert not Path("x").exists(), "a refused command leaves no folder behind"
+
+
+def _write_jsonl(name: str, rows: list[dict[str, Any]]) -> None:
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def test_debug_shows_the_traceback(world: Path) -> None:
+    from d2e_sft.errors import UserError
+
+    with pytest.raises(UserError, match="no such recipe"):
+        cli.main(["train", "--debug", "nowhere.yaml"])
+
+
+def test_skipped_bad_rows_are_kept_and_counted(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [sample.model_dump() for sample in make_samples(9)]
+    rows[3]["answers"] = [""]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = tmp_path / "run"
+    assert d2e("train", world / "run.yaml", f"data.train={data}", "data.skip_bad=true", f"train.output_dir={run}") == 0
+    assert "bad rows skipped: 1" in capsys.readouterr().out
+    assert json.loads((run / "bad_rows.jsonl").read_text())["line"] == 4
+
+
+@pytest.mark.parametrize("verb", [[], ["quickstart"], ["data"], ["data", "build"], ["train"], ["eval"], ["compare"]])
+def test_every_verb_explains_itself_with_an_example(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert d2e(*verb, "--help") == 0
+    assert "Example: d2e" in capsys.readouterr().out
+
+
+def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
+    heavy = "[name for name in ('torch', 'transformers', 'matplotlib') if name in sys.modules]"
+    code = f"import sys; from d2e_sft import cli; cli.run(['--help']); print({heavy})"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip().endswith("[]")
