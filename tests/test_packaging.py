@@ -1,0 +1,75 @@
+"""The wheel: everything that `d2e` needs away from the clone is in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the unpacked wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = folder.glob("d2e_sft-*.whl")
+    zipfile.ZipFile(wheel).extractall(folder / "site")
+    return folder / "site"
+
+
+def _python(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=installed.parent,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_wheel_holds_the_three_packages_with_their_data(installed: Path) -> None:
+    for file in (
+        "d2e_sft/prompt_sets/default.yaml",
+        "d2e_sft/bundled/recipes/smollm2-135m/d2e-mini.yaml",
+        "d2e_sft/bundled/launch/constraints.txt",
+        "data_builders/sources/tracie.py",
+        "eval/report/page.html",
+        "eval/report/style.css",
+    ):
+        assert (installed / file).is_file(), file
+    assert not list(installed.rglob("test_*.py"))
+
+
+def test_d2e_finds_its_recipes_and_builders_away_from_the_clone(installed: Path) -> None:
+    where = _python(installed, "-c", "import d2e_sft, eval, data_builders; print(d2e_sft.__file__)").stdout
+    assert where.startswith(str(installed)), "the wheel must be what is tested, not the clone"
+    built = _python(
+        installed,
+        "-m",
+        "d2e_sft.cli",
+        "data",
+        "build",
+        "--datasets",
+        "boxes",
+        "--out",
+        "boxes",
+        "boxes.train_samples=4",
+    )
+    assert built.returncode == 0, built.stderr
+    # The recipe is found in the wheel; what is missing is its data, which nobody has built here.
+    trained = _python(
+        installed, "-m", "d2e_sft.cli", "train", "recipes/smollm2-135m/d2e-mini.yaml", "model.name=./none"
+    )
+    assert trained.returncode == 1
+    assert "model './none': no such folder" in trained.stderr
