@@ -7,6 +7,7 @@ called, so `d2e --help` is quick and this package depends on neither of the othe
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -67,10 +68,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     debug = "--debug" in arguments
     try:
         run([argument for argument in arguments if argument != "--debug"])
-    except UserError as error:
+    except (UserError, OSError) as error:  # OSError: a folder that cannot be written, a full disk
         if debug:
             raise
-        click.echo(f"d2e: error: {error}", err=True)
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # one message, whatever the number of processes
+            click.echo(f"d2e: error: {error}", err=True)
         sys.exit(1)
     except click.ClickException as error:
         error.show()

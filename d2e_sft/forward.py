@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
+
+# Unwrapping walks the whole model, and decoding asks for every token.
+_TAKES_LOGITS_TO_KEEP: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
 def last_logits(model: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any]:
@@ -15,7 +17,9 @@ def last_logits(model: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any
 
     The call goes through the (possibly wrapped) model itself, so that the hooks of DDP, FSDP and DeepSpeed fire.
     """
-    if _takes_logits_to_keep(type(_unwrap(model)).forward):
+    if model not in _TAKES_LOGITS_TO_KEEP:
+        _TAKES_LOGITS_TO_KEEP[model] = "logits_to_keep" in inspect.signature(_unwrap(model).forward).parameters
+    if _TAKES_LOGITS_TO_KEEP[model]:
         inputs["logits_to_keep"] = keep
     output = model(**inputs)
     logits: Tensor = output.logits
@@ -29,8 +33,3 @@ def _unwrap(model: nn.Module) -> nn.Module:
     bare: nn.Module = extract_model_from_parallel(model)
     get_base_model = getattr(bare, "get_base_model", None)  # peft
     return get_base_model() if callable(get_base_model) else bare
-
-
-@lru_cache(maxsize=64)
-def _takes_logits_to_keep(forward: Callable[..., Any]) -> bool:
-    return "logits_to_keep" in inspect.signature(forward).parameters

@@ -47,20 +47,19 @@ def load_model(name: str, *, dtype: str = "float32", attention: str | None = Non
     Raises:
         UserError: nothing of that name can be loaded; says what was looked for and where.
     """
-    source = resolve_name(name)
-    adapter = Path(source) / "adapter_config.json"
-    if adapter.is_file():
-        return _load_adapter(Path(source), json.loads(adapter.read_text("utf-8")), dtype, attention)
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=getattr(torch, dtype), attn_implementation=attention
-        )
-    except (OSError, ValueError) as error:
-        raise UserError(f"model {name!r}: cannot be loaded ({_first_line(error)})", remedy=_remedy(name)) from error
-    return LoadedModel(model=model, tokenizer=tokenizer)
+        source = resolve_name(name)
+        if (Path(source) / "adapter_config.json").is_file():
+            return _load_adapter(Path(source), dtype, attention)
+        return _load_whole(source, dtype, attention)
+    except UserError:
+        raise
+    # Whatever the libraries below raise (a truncated file, a missing kernel, another architecture's weights): it is
+    # this model that cannot be loaded, and --debug shows the rest.
+    except Exception as error:
+        raise UserError(
+            f"model {name!r}: cannot be loaded ({type(error).__name__}: {_first_line(error)})", remedy=_remedy(name)
+        ) from error
 
 
 def resolve_name(name: str) -> str:
@@ -73,22 +72,32 @@ def resolve_name(name: str) -> str:
         if name != BUILTIN:
             raise UserError(f"model {name!r}: no such builtin.{did_you_mean(name, [BUILTIN])}", f"use {BUILTIN}")
         return str(_builtin_folder() or _BUILTIN_HUB_NAME)
-    folder = Path(name)
+    folder = Path(name).expanduser()
     if folder.is_dir():
         if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
             raise UserError(f"model {name!r}: the folder holds no model (no config.json)", _unfinished(folder))
-        return name
+        return str(folder)
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or name.startswith("runs/"):
         raise UserError(f"model {name!r}: no such folder", "give a folder that exists, or a Hub name owner/model")
     return name
 
 
-def _load_adapter(folder: Path, config: dict[str, Any], dtype: str, attention: str | None) -> LoadedModel:
+def _load_whole(source: str, dtype: str, attention: str | None) -> LoadedModel:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype), attn_implementation=attention)
+    return LoadedModel(model=model, tokenizer=tokenizer)
+
+
+def _load_adapter(folder: Path, dtype: str, attention: str | None) -> LoadedModel:
+    """The adapter merged into its base model: it then decodes at full speed and can be trained on."""
     from peft import PeftModel
     from transformers import AutoTokenizer
 
+    config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
     base = load_model(config["base_model_name_or_path"], dtype=dtype, attention=attention)
-    model = PeftModel.from_pretrained(base.model, str(folder))
+    model = PeftModel.from_pretrained(base.model, str(folder)).merge_and_unload()
     has_tokenizer = (folder / "tokenizer_config.json").is_file()
     tokenizer = AutoTokenizer.from_pretrained(str(folder)) if has_tokenizer else base.tokenizer
     return LoadedModel(model=model, tokenizer=tokenizer)

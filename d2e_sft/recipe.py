@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from d2e_sft.errors import UserError, did_you_mean
 from d2e_sft.paths import bundled_recipes, find_recipe
 
 View = Literal["original", "imagined", "refined"]
 Overlong = Literal["error", "drop", "truncate_context"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+Tracker = Literal["wandb", "tensorboard", "trackio", "mlflow", "comet_ml", "clearml", "swanlab"]
 RECIPE_FILE = "recipe.yaml"
 
 
@@ -54,7 +56,7 @@ class DataSection(_Section):
     skip_bad: bool = False
 
 
-class D2EConfig(_Section):
+class D2ESection(_Section):
     """The objective (PIPER paper, section 3): L = CE(o − α·im) + kl_weight · KL.
 
     `debias` off drops the imagined view (the paper's "w/o DEE"), `distill` off the refined one ("w/o DIE"),
@@ -98,12 +100,17 @@ class TrainSection(_Section):
     warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    precision: Precision = "auto"
     gradient_checkpointing: bool = False
     logging_steps: int = Field(default=10, ge=1)
     save_steps: int | None = Field(default=None, ge=1)
     save_total_limit: int = Field(default=2, ge=1)
-    report_to: list[str] = Field(default_factory=list)
+    report_to: list[Tracker] = Field(default_factory=list)
+
+    @field_validator("report_to", mode="before")
+    @classmethod
+    def _one_tracker_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _micro_batch_divides(self) -> Self:
@@ -125,11 +132,11 @@ class EvalSection(_Section):
 
 
 class Recipe(_Section):
-    """One run, whole."""
+    """One run, whole; the order in the file is free, an absent section means its defaults."""
 
     model: ModelSection = Field(default_factory=ModelSection)
     data: DataSection
-    d2e: D2EConfig = Field(default_factory=D2EConfig)
+    d2e: D2ESection = Field(default_factory=D2ESection)
     train: TrainSection
     eval: EvalSection = Field(default_factory=EvalSection)
 
@@ -162,6 +169,8 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         raise UserError(f"{found}: holds {type(content).__name__}; expected the sections {_known_keys(())}")
     for override in overrides:
         _apply_override(content, override)
+    # A section whose keys are all commented out reads as null and means its defaults.
+    content = {name: {} if section is None else section for name, section in content.items()}
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:

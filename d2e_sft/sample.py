@@ -7,7 +7,7 @@ Parquet is the storage form; JSONL is accepted everywhere Parquet is, so that ow
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -23,6 +23,10 @@ Split = Literal["train", "dev", "test"]
 RELATIONS: tuple[str, ...] = get_args(Relation)
 FORMATS: tuple[str, ...] = get_args(Format)
 NLI_LABELS = ("positive", "negative")
+BAD_ROWS_FILE = "bad_rows.jsonl"
+
+# A rejected row: `file`, `line`, `error` (what was wrong with it) and `row` (its content as it was read).
+BadRow = dict[str, Any]
 
 NonEmptyText = Annotated[str, StringConstraints(pattern=r"\S")]
 
@@ -48,7 +52,7 @@ class EventSample(BaseModel):
     """One event-reasoning sample (PIPER paper, section 2.1 and appendix A).
 
     Attributes:
-        id: unique within its dataset and split.
+        id: unique within its dataset and split (checked where a whole file is read).
         dataset: the source, for example `tracie`.
         relation: the event relation that the sample probes.
         format: `nli`, `scq` (one correct option), `mcq` (one or more) or `qa` (free text).
@@ -122,51 +126,66 @@ def check_row(row: Any) -> EventSample | str:
         return describe_validation_error(error)
 
 
-def read_samples(path: str | Path, *, bad_rows_to: Path | None = None) -> list[EventSample]:
+def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> list[EventSample]:
     """Read and check EventSample rows from a `.parquet` or `.jsonl` file.
 
     Args:
         path: the file.
-        bad_rows_to: where to write rows that fail the check, as JSONL with their error; None makes the
+        bad_rows: takes the rows that fail the check, with their error (see `write_bad_rows`); None makes the
             first bad row an error.
 
     Returns:
-        the good rows, in file order. Compare with the count in `bad_rows_to` to learn how many were bad.
+        the good rows, in file order.
 
     Raises:
         UserError: the file is missing, unreadable, empty of good rows, or holds a bad row; the message
             names file, line, field, value and expectation.
     """
     path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; expected a file of EventSample rows", f"give {path / 'train.parquet'}")
     if not path.is_file():
         raise UserError(f"{path}: no such file; expected EventSample rows (.parquet or .jsonl)")
     samples: list[EventSample] = []
-    bad: list[dict[str, Any]] = []
+    first_line: dict[tuple[str, str, str], int] = {}
+    refused = 0
     for line, row, unparsed in _iter_rows(path):
         checked = unparsed or check_row(row)
         if isinstance(checked, EventSample):
-            samples.append(checked)
-            continue
-        if bad_rows_to is None:
+            key = (checked.dataset, checked.split, checked.id)
+            if key not in first_line:
+                first_line[key] = line
+                samples.append(checked)
+                continue
+            checked = f"id: got {checked.id!r}, which line {first_line[key]} has too; expected an id of its own"
+        if bad_rows is None:
             raise UserError(
                 f"{path}, line {line}: {checked}",
                 remedy="mend the row, or skip bad rows (--skip-bad, in a recipe data.skip_bad=true): "
                 "they are then written to a side file and counted",
             )
-        bad.append({"file": str(path), "line": line, "error": checked, "row": row})
-    if bad and bad_rows_to is not None:
-        write_bad_rows(bad, bad_rows_to)
+        refused += 1
+        bad_rows.append({"file": str(path), "line": line, "error": checked, "row": row})
     if not samples:
-        raise UserError(f"{path}: no usable row ({len(bad)} bad); expected at least one EventSample")
+        raise UserError(f"{path}: no usable row ({refused} bad); expected at least one EventSample")
     return samples
 
 
-def write_bad_rows(bad: list[dict[str, Any]], target: Path) -> None:
-    """Write rejected rows (`file`, `line`, `error`, `row`) as JSONL beside the output they are missing from."""
+def write_bad_rows(bad: Sequence[BadRow], target: Path) -> None:
+    """Write rejected rows as JSONL beside the output they are missing from; none removes an earlier file."""
+    if not bad:
+        target.unlink(missing_ok=True)
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("w", encoding="utf-8") as out:
         for entry in bad:
             out.write(json.dumps(entry, ensure_ascii=False, default=str) + "\n")
+
+
+def check_writable_ending(path: Path) -> None:
+    """Raise UserError unless `write_samples` knows the file's ending."""
+    if path.suffix not in (".parquet", ".jsonl"):
+        raise UserError(f"{path}: cannot write {_ending(path)}; expected .parquet or .jsonl")
 
 
 def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
@@ -176,6 +195,7 @@ def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
         UserError: for another file ending.
     """
     path = Path(path)
+    check_writable_ending(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     rows = [sample.model_dump() for sample in samples]
@@ -183,15 +203,15 @@ def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
         for row in rows:
             row["meta"] = json.dumps(row["meta"], ensure_ascii=False, sort_keys=True)
         pq.write_table(pa.Table.from_pylist(rows, schema=_PARQUET_SCHEMA), partial, compression="zstd")
-    elif path.suffix == ".jsonl":
+    else:
         with partial.open("w", encoding="utf-8") as out:
             for row in rows:
                 out.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
-    else:
-        raise UserError(
-            f"{path}: cannot write {path.suffix or 'a file without an ending'}; expected .parquet or .jsonl"
-        )
     partial.replace(path)
+
+
+def _ending(path: Path) -> str:
+    return path.suffix or "a file without an ending"
 
 
 def _iter_rows(path: Path) -> Iterator[tuple[int, Any, str | None]]:
@@ -201,14 +221,12 @@ def _iter_rows(path: Path) -> Iterator[tuple[int, Any, str | None]]:
     elif path.suffix == ".jsonl":
         yield from _iter_jsonl(path)
     else:
-        raise UserError(
-            f"{path}: cannot read {path.suffix or 'a file without an ending'}; expected .parquet or .jsonl"
-        )
+        raise UserError(f"{path}: cannot read {_ending(path)}; expected .parquet or .jsonl")
 
 
 def _iter_parquet(path: Path) -> Iterator[tuple[int, Any, str | None]]:
     try:
-        rows = pq.read_table(path).to_pylist()
+        rows = pq.ParquetFile(path).read().to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise UserError(
             f"{path}: not a readable Parquet file ({path.stat().st_size:,} bytes: {error})",
@@ -234,4 +252,5 @@ def _iter_jsonl(path: Path) -> Iterator[tuple[int, Any, str | None]]:
             except (UnicodeDecodeError, json.JSONDecodeError) as error:
                 yield line, raw.decode("utf-8", errors="replace"), f"not a JSON object in UTF-8 ({error})"
                 continue
-            yield line, row, None
+            problem = None if isinstance(row, dict) else f"got {row!r}; expected a JSON object"
+            yield line, row, problem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import os
 import random
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,30 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import torch
 from accelerate import PartialState
 from tqdm import tqdm
-from transformers import PreTrainedModel, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
+from transformers import PreTrainedModel, TrainingArguments, set_seed
 
 from d2e_sft.errors import UserError
 from d2e_sft.loading import LoadedModel, load_model
+from d2e_sft.precision import resolve_precision
 from d2e_sft.prompts import load_prompt_set
 from d2e_sft.recipe import Recipe, TrainSection
-from d2e_sft.sample import EventSample, read_samples
+from d2e_sft.run_folder import clear_run, starting_point
+from d2e_sft.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples, write_bad_rows
 from d2e_sft.trainer import D2ETrainer
 from d2e_sft.views import ViewCollator, ViewEncoder, encode_samples, pad_id
-
-log = logging.getLogger(__name__)
-BAD_ROWS_FILE = "bad_rows.jsonl"
 
 
 def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> Path:
     """Train, and leave model, tokenizer, resolved recipe and log history in the run folder.
 
     Args:
-        resume: continue from the run folder's last checkpoint, if it has one.
-        overwrite: train anew into a run folder that already holds a run.
+        resume: continue from the run folder's last checkpoint.
+        overwrite: train anew into a run folder that already holds a run, after removing that one.
 
     Returns:
         the run folder.
@@ -43,16 +40,23 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
             number of processes does not divide.
     """
     state = PartialState()
-    run = Path(recipe.train.output_dir)
-    checkpoint = _starting_point(run, resume, overwrite)
+    recipe.train.precision = resolve_precision(recipe)
+    checkpoint = starting_point(recipe, resume=resume, overwrite=overwrite)
     accumulation = accumulation_steps(recipe.train, state.num_processes)
-    torch.manual_seed(recipe.train.seed)
-    loaded = load_model(recipe.model.name, dtype=recipe.model.dtype, attention=recipe.model.attention)
-    with state.local_main_process_first():
-        dataset = training_dataset(recipe, loaded.tokenizer, quiet=not state.is_main_process)
-    _warn_of_repeats(len(dataset), recipe.train.micro_batch_size * state.num_processes)
+    with state.local_main_process_first():  # a download or a conversion happens once
+        loaded = load_model(recipe.model.name, dtype=recipe.model.dtype, attention=recipe.model.attention)
+    bad_rows: list[BadRow] = []
+    dataset = training_dataset(recipe, loaded.tokenizer, bad_rows, main=state.is_main_process)
+    run = Path(recipe.train.output_dir)
     if state.is_main_process:
+        # Only now: whatever was wrong with the call has been said, and nothing was touched for it.
+        if overwrite:
+            clear_run(run)
         recipe.save(run)
+        write_bad_rows(bad_rows, run / BAD_ROWS_FILE)
+        _announce(recipe, len(dataset), state.num_processes)
+    state.wait_for_everyone()
+    set_seed(recipe.train.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
     trainer = D2ETrainer(
         model=_with_adapter(recipe, loaded),
         args=training_arguments(recipe.train, accumulation),
@@ -61,45 +65,49 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         processing_class=loaded.tokenizer,
         d2e=recipe.d2e,
     )
-    trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model()
     trainer.save_state()
     return run
 
 
-def training_dataset(recipe: Recipe, tokenizer: Any, *, quiet: bool = False) -> datasets.Dataset:
+def training_dataset(recipe: Recipe, tokenizer: Any, bad_rows: list[BadRow], *, main: bool = True) -> datasets.Dataset:
     """The recipe's training rows as token views: columns `answer` and one a view, lists of ids.
+
+    Args:
+        bad_rows: takes the rows that `data.skip_bad` skips.
+        main: show progress and counts.
 
     Raises:
         UserError: as `read_samples` and `encode_samples`.
     """
-    run = Path(recipe.train.output_dir)
-    bad_rows = run / BAD_ROWS_FILE if recipe.data.skip_bad else None
-    samples = read_samples(recipe.data.train, bad_rows_to=bad_rows)
-    chosen = choose_samples(samples, recipe.data.max_samples, recipe.train.seed)
-    encoder = ViewEncoder(tokenizer, load_prompt_set(recipe.data.prompt_set), recipe.d2e.views)
-    encoded, dropped = encode_samples(
+    data = recipe.data
+    samples = read_samples(data.train, bad_rows=bad_rows if data.skip_bad else None)
+    chosen = choose_samples(samples, data.max_samples, recipe.train.seed)
+    encoder = ViewEncoder(tokenizer, load_prompt_set(data.prompt_set), recipe.d2e.views)
+    result = encode_samples(
         chosen,
         encoder,
-        max_length=recipe.data.max_length,
-        overlong=recipe.data.overlong,
-        progress=lambda rows: tqdm(rows, desc="tokenising", disable=quiet),
+        max_length=data.max_length,
+        overlong=data.overlong,
+        progress=lambda rows: tqdm(rows, desc="tokenising", disable=not main),
     )
-    if not quiet:
-        print(f"training samples: {len(encoded)} of {len(samples)} in {recipe.data.train}", flush=True)
-        if dropped:
-            print(f"  dropped as longer than {recipe.data.max_length} tokens: {len(dropped)}")
-        if bad_rows is not None and bad_rows.is_file():
-            print(f"  bad rows skipped: {sum(1 for _ in bad_rows.open())}, kept in {bad_rows}")
-    rows = [{**item.prompts, "answer": item.answer} for item in encoded]
-    return datasets.Dataset.from_list(rows)
+    if main:
+        counts = {
+            f"longer than {data.max_length} tokens and dropped": len(result.dropped),
+            f"longer than {data.max_length} tokens, so their contexts were cut": len(result.truncated),
+            f"bad rows skipped, kept in {Path(recipe.train.output_dir) / BAD_ROWS_FILE}": len(bad_rows),
+            "without a context, so that the imagined view is the original": sum(not s.context for s in chosen),
+        }
+        print(f"training samples: {len(result.kept)} of {len(samples)} in {data.train}", flush=True)
+        for what, count in counts.items():
+            if count:
+                print(f"  {count} {what}", flush=True)
+    return datasets.Dataset.from_list([{**item.prompts, "answer": item.answer} for item in result.kept])
 
 
 def choose_samples(samples: Sequence[EventSample], limit: int | None, seed: int) -> list[EventSample]:
-    """At most `limit` samples, the same number from each dataset where they have enough; seeded.
-
-    The result keeps the order of the file, so that it depends on the seed alone.
-    """
+    """At most `limit` samples, the same number from each dataset where they have enough; seeded, in file order."""
     if limit is None or limit >= len(samples):
         return list(samples)
     groups: dict[str, list[int]] = defaultdict(list)
@@ -134,8 +142,11 @@ def accumulation_steps(train: TrainSection, processes: int) -> int:
 
 
 def training_arguments(train: TrainSection, accumulation: int) -> TrainingArguments:
-    """transformers' TrainingArguments for a recipe's `train` section."""
-    precision = resolve_precision(train.precision)
+    """transformers' TrainingArguments for a `train` section whose precision is resolved."""
+    import torch
+
+    # The recipe decides, not the launcher: TrainingArguments would take the launcher's precision over float32.
+    os.environ["ACCELERATE_MIXED_PRECISION"] = {"bfloat16": "bf16", "float16": "fp16"}.get(train.precision, "no")
     args = TrainingArguments(
         output_dir=train.output_dir,
         seed=train.seed,
@@ -149,8 +160,8 @@ def training_arguments(train: TrainSection, accumulation: int) -> TrainingArgume
         warmup_steps=train.warmup_ratio,
         weight_decay=train.weight_decay,
         max_grad_norm=train.max_grad_norm,
-        bf16=precision == "bfloat16",
-        fp16=precision == "float16",
+        bf16=train.precision == "bfloat16",
+        fp16=train.precision == "float16",
         # TrainingArguments takes bfloat16 without an accelerator only when told that the CPU is meant.
         use_cpu=not torch.accelerator.is_available(),
         activation_checkpointing=train.gradient_checkpointing,
@@ -172,30 +183,6 @@ def training_arguments(train: TrainSection, accumulation: int) -> TrainingArgume
     return args
 
 
-def resolve_precision(precision: str) -> str:
-    """`auto` → bfloat16 where the device computes in it (CUDA, or a CPU with AMX), else float32."""
-    if precision != "auto":
-        return precision
-    if torch.cuda.is_available():
-        return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
-    return "bfloat16" if torch.cpu._is_amx_tile_supported() else "float32"
-
-
-def _starting_point(run: Path, resume: bool, overwrite: bool) -> str | None:
-    last: str | None = get_last_checkpoint(str(run)) if run.is_dir() else None
-    if resume:
-        return last
-    used = last is not None or any(
-        (run / file).is_file() for file in ("config.json", "adapter_config.json", "trainer_state.json")
-    )
-    if used and not overwrite:
-        raise UserError(
-            f"{run}: already holds a run",
-            remedy="continue it with --resume, train anew with --overwrite, or choose another train.output_dir",
-        )
-    return None
-
-
 def _with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
     lora = recipe.model.lora
     if lora is None:
@@ -215,14 +202,19 @@ def _with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
     return model
 
 
-def _warn_of_repeats(samples: int, at_once: int) -> None:
-    if PartialState().num_processes > 1 and samples % at_once:
-        log.warning(
-            "%d samples are not a multiple of %d (micro-batch × processes): the last batch of an epoch repeats %d "
-            "samples of its beginning",
-            samples,
-            at_once,
-            at_once - samples % at_once,
+def _announce(recipe: Recipe, samples: int, processes: int) -> None:
+    train = recipe.train
+    print(
+        f"views: {', '.join(recipe.d2e.views)}; α={recipe.d2e.effective_alpha:g}; batch {train.batch_size} on "
+        f"{processes} process{'es' if processes > 1 else ''}; {train.precision}",
+        flush=True,
+    )
+    at_once = train.micro_batch_size * processes
+    if processes > 1 and samples % at_once:
+        print(
+            f"warning: {samples} samples are not a multiple of {at_once} (micro-batch × processes): the last batch of "
+            f"an epoch repeats {at_once - samples % at_once} samples of its beginning",
+            flush=True,
         )
 
 

@@ -7,18 +7,27 @@ gradient does not depend on how a batch is cut into micro-batches, accumulation 
 from __future__ import annotations
 
 import time
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import Trainer
+from transformers import Trainer, TrainerCallback
 
 from d2e_sft.forward import last_logits
 from d2e_sft.loss import D2ELoss, d2e_loss
-from d2e_sft.recipe import D2EConfig, View
+from d2e_sft.recipe import D2ESection, View
 from d2e_sft.views import IGNORE
 
 _ROW_INPUTS = ("input_ids", "attention_mask", "position_ids")
+
+
+class _LogLastStep(TrainerCallback):
+    """Closes the last logging window, which is shorter than the others where logging_steps does not divide."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        if state.global_step >= state.max_steps:
+            control.should_log = True
+        return control
 
 
 class D2ETrainer(Trainer):
@@ -35,9 +44,10 @@ class D2ETrainer(Trainer):
     # The loss is normalised by the whole accumulated batch; the Trainer must not divide it again.
     loss_is_scaled_for_ga = True
 
-    def __init__(self, *args: Any, d2e: D2EConfig, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, d2e: D2ESection, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.d2e = d2e
+        self.add_callback(_LogLastStep)
         # Makes the Trainer count the labels of the global batch, for any model class; ours are not shifted.
         self.model_accepts_loss_kwargs = True
         self._loss_shifts_labels = False
@@ -70,7 +80,7 @@ class D2ETrainer(Trainer):
         if model.training:
             self._note(loss, scale, answer, inputs["attention_mask"])
         scaled = loss.loss * scale
-        return (scaled, {"logits": logits["original"]}) if return_outputs else scaled
+        return (scaled, {}) if return_outputs else scaled
 
     def _view_logits(self, model: nn.Module, inputs: dict[str, Tensor], answer: Tensor) -> dict[View, Tensor]:
         """Logits at answer positions, (N, V) a view; one forward, or two where only the original has gradient."""
@@ -101,7 +111,7 @@ class D2ETrainer(Trainer):
     def _note(self, loss: D2ELoss, scale: Tensor, answer: Tensor, mask: Tensor) -> None:
         tokens = answer.sum()
         now = torch.stack([loss.ce * scale, loss.kl * scale, tokens * scale, loss.correct, tokens, mask.sum()])
-        self._window += now.detach().double().cpu()
+        self._window += now.detach().cpu().double()  # in this order: MPS has no float64
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the objective's parts, averaged since the last log and over processes."""
@@ -110,12 +120,12 @@ class D2ETrainer(Trainer):
         super().log(logs, start_time)
 
     def _close_window(self) -> dict[str, float]:
-        # float32: some back ends (MPS) gather nothing wider; the counts here stay far below 2^24.
-        window = self._window.float().to(self.args.device)
-        gathered = cast(Tensor, self.accelerator.gather(window[None])).double().sum(dim=0)
+        window = self._window
+        if self.accelerator.num_processes > 1:
+            window = self.accelerator.gather(window.to(self.args.device)[None]).sum(dim=0)
         # The shares of one optimiser step add up to `num_processes`, so `share` is the window's step count in
         # that unit, and ce + kl_weight · kl equals the mean of step losses that the Trainer logs.
-        ce, kl, share, correct, answers, tokens = gathered.tolist()
+        ce, kl, share, correct, answers, tokens = window.tolist()
         seconds = time.perf_counter() - self._window_start
         self._window.zero_()
         return {

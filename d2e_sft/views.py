@@ -54,14 +54,14 @@ class ViewEncoder:
         self.views = tuple(views)
         self.end_of_turn = end_of_turn_id(tokenizer)
 
-    def encode(self, sample: EventSample, *, max_length: int, truncate_context: bool = False) -> EncodedSample:
-        """All views of a sample; with `truncate_context` the end of a context gives way to `max_length`.
+    def encode(self, sample: EventSample, *, max_length: int | None = None) -> EncodedSample:
+        """All views of a sample; with `max_length` the end of a context gives way to it.
 
         The result may still be longer than `max_length`: the caller decides what to do about it.
         """
         answer = self.answer_ids(sample)
-        budget = max_length - len(answer)
-        prompts = {view: self.prompt_ids(sample, view, budget if truncate_context else None) for view in self.views}
+        budget = None if max_length is None else max_length - len(answer)
+        prompts = {view: self.prompt_ids(sample, view, budget) for view in self.views}
         return EncodedSample(prompts=prompts, answer=answer)
 
     def answer_ids(self, sample: EventSample) -> list[int]:
@@ -70,13 +70,17 @@ class ViewEncoder:
         return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end_of_turn]
 
     def prompt_ids(self, sample: EventSample, view: View, budget: int | None = None) -> list[int]:
-        """The prompt of one view, up to where the answer begins; at most `budget` tokens where words can be cut."""
+        """The prompt of one view, up to where the answer begins; at most `budget` tokens where context can be cut."""
         ids = self._render(sample, view, None)
         if budget is None or len(ids) <= budget:
             return ids
-        words = view_context(sample, view).split(" ")
-        keep = _largest(len(words), lambda n: len(self._render(sample, view, " ".join(words[:n]))) <= budget)
-        return self._render(sample, view, " ".join(words[:keep]))
+        context = view_context(sample, view)
+        keep = _largest(len(context), lambda n: len(self._render(sample, view, context[:n])) <= budget)
+        whole_words = context[:keep].rsplit(maxsplit=1)
+        # A cut inside a word goes back to the word before; a script without blanks has none to go back to.
+        if keep < len(context) and not context[keep].isspace() and len(whole_words) == 2:
+            return self._render(sample, view, whole_words[0])
+        return self._render(sample, view, context[:keep].rstrip())
 
     def _render(self, sample: EventSample, view: View, context: str | None) -> list[int]:
         messages = self.prompt_set.messages(sample, view, context=context)
@@ -86,6 +90,15 @@ class ViewEncoder:
         return ids
 
 
+@dataclass(frozen=True)
+class EncodedSamples:
+    """What became of a list of samples: `kept` are ready for training, the other two say what it cost."""
+
+    kept: list[EncodedSample]
+    dropped: list[EventSample]
+    truncated: list[EventSample]
+
+
 def encode_samples(
     samples: Sequence[EventSample],
     encoder: ViewEncoder,
@@ -93,7 +106,7 @@ def encode_samples(
     max_length: int,
     overlong: Overlong = "error",
     progress: Callable[[Sequence[EventSample]], Any] = lambda samples: samples,
-) -> tuple[list[EncodedSample], list[EventSample]]:
+) -> EncodedSamples:
     """Encode samples under a length rule; answers are never cut.
 
     Args:
@@ -101,22 +114,22 @@ def encode_samples(
         overlong: `error`, `drop`, or `truncate_context` (cut the end of the context).
         progress: wraps the iteration, for a progress bar.
 
-    Returns:
-        the encoded samples in order, and the samples that `drop` left out.
-
     Raises:
         UserError: some samples are too long and may not be dropped; says how many and how long the longest is.
     """
-    kept: list[EncodedSample] = []
-    too_long: list[EventSample] = []
+    result = EncodedSamples([], [], [])
     longest = 0
     for sample in progress(samples):
-        encoded = encoder.encode(sample, max_length=max_length, truncate_context=overlong == "truncate_context")
+        encoded = encoder.encode(sample)
+        if encoded.longest > max_length and overlong == "truncate_context":
+            encoded = encoder.encode(sample, max_length=max_length)
+            result.truncated.append(sample)
         if encoded.longest <= max_length:
-            kept.append(encoded)
+            result.kept.append(encoded)
         else:
-            too_long.append(sample)
+            result.dropped.append(sample)
             longest = max(longest, encoded.longest)
+    too_long = result.dropped
     if too_long and overlong != "drop":
         what = "even without context" if overlong == "truncate_context" else "in their longest view"
         raise UserError(
@@ -124,9 +137,9 @@ def encode_samples(
             f"(the longest has {longest}; the first is {too_long[0].id!r} of {too_long[0].dataset!r})",
             remedy=f"raise data.max_length to {longest}, or set data.overlong=drop or data.overlong=truncate_context",
         )
-    if not kept:
+    if not result.kept:
         raise UserError(f"all {len(samples)} samples exceed data.max_length={max_length} tokens; nothing is left")
-    return kept, too_long
+    return result
 
 
 class ViewCollator:
@@ -165,10 +178,12 @@ def left_pad(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
 def end_of_turn_id(tokenizer: Any) -> int:
     """The token with which the chat template closes an assistant's turn (`eos_token_id` where it shows none)."""
     probe = "reply"
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": "question"}, {"role": "assistant", "content": probe}], tokenize=False
+    text = _apply_template(
+        tokenizer, [{"role": "user", "content": "question"}, {"role": "assistant", "content": probe}]
     )
-    special = set(tokenizer.all_special_ids)
+    # An end-of-turn token may be a special added token without being named among the special tokens.
+    added = {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
+    special = added | set(tokenizer.all_special_ids)
     tail = tokenizer(text[text.rindex(probe) + len(probe) :], add_special_tokens=False)["input_ids"]
     closing: int | None = next((token for token in tail if token in special), tokenizer.eos_token_id)
     if closing is None:
@@ -187,18 +202,33 @@ def _chat_text(tokenizer: Any, messages: list[dict[str, str]]) -> str:
     from jinja2.exceptions import TemplateError
 
     try:
-        text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return _render_chat(tokenizer, messages, add_generation_prompt=True)
     except TemplateError:
         # Some templates (Gemma's first ones) refuse a system message: it then opens the user's.
         merged = "\n\n".join(message["content"] for message in messages)
-        text = tokenizer.apply_chat_template(
-            [{"role": "user", "content": merged}], tokenize=False, add_generation_prompt=True
-        )
+        return _apply_template(tokenizer, [{"role": "user", "content": merged}], add_generation_prompt=True)
+
+
+def _apply_template(tokenizer: Any, messages: list[dict[str, str]], **options: Any) -> str:
+    from jinja2.exceptions import TemplateError
+
+    try:
+        return _render_chat(tokenizer, messages, **options)
+    except TemplateError as error:
+        raise UserError(
+            f"tokenizer of {tokenizer.name_or_path!r}: its chat template refuses the messages ({error})",
+            remedy="use a chat template that takes a user's and an assistant's message",
+        ) from None
+
+
+def _render_chat(tokenizer: Any, messages: list[dict[str, str]], **options: Any) -> str:
+    # enable_thinking: hybrid models (Qwen3) are to answer at once; other templates ignore the name.
+    text: str = tokenizer.apply_chat_template(messages, tokenize=False, enable_thinking=False, **options)
     return text
 
 
 def _largest(upper: int, fits: Callable[[int], bool]) -> int:
-    """The largest n in [0, upper) that fits, 0 if none does (bisection: fewer words never take more tokens)."""
+    """The largest n in [0, upper) that fits, 0 if none does; bisection, as a shorter text hardly takes more tokens."""
     low, high = 0, upper
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,6 +1,6 @@
 """Datasets to files: resolve the raw files, run the sources, refine, write Parquet and manifest.
 
-Files are written only after every dataset is built, so an error leaves the folder as it was.
+Files are written only after every dataset is built, so bad input leaves the folder as it was.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from tqdm import tqdm
 
 from d2e_sft.errors import UserError, did_you_mean
-from d2e_sft.sample import EventSample, describe_validation_error, write_bad_rows, write_samples
+from d2e_sft.sample import BAD_ROWS_FILE, EventSample, describe_validation_error, write_bad_rows, write_samples
 from data_builders import manifest
 from data_builders.download import fetch
 from data_builders.raw import BadRows
@@ -23,7 +23,6 @@ from data_builders.refine import RefinerOptions, refine
 from data_builders.sources import SOURCES
 from data_builders.sources.source import Job, Source, SourceOptions, SplitRows
 
-BAD_ROWS_NAME = "bad_rows.jsonl"
 _REFINE = "refine"
 
 
@@ -200,7 +199,7 @@ def _write(options: Options, refiner: RefinerOptions, entries: dict[str, Any], b
             result.files.append(options.out / f"{split}.parquet")
             write_samples(samples, result.files[-1])
     if bad.entries:
-        result.files.append(options.out / BAD_ROWS_NAME)
+        result.files.append(options.out / BAD_ROWS_FILE)
         write_bad_rows(bad.entries, result.files[-1])
     result.bad_rows = len(bad.entries)
     _remove_leftovers(options.out, {path.name for path in result.files})
@@ -211,5 +210,5 @@ def _write(options: Options, refiner: RefinerOptions, entries: dict[str, Any], b
 def _remove_leftovers(out: Path, written: set[str]) -> None:
     """Remove what an earlier build into the same folder wrote and this one did not: it would look like a result."""
     if (out / manifest.MANIFEST_NAME).is_file():
-        for name in {*(f"{split}.parquet" for split in manifest.SPLITS), BAD_ROWS_NAME} - written:
+        for name in {*(f"{split}.parquet" for split in manifest.SPLITS), BAD_ROWS_FILE} - written:
             (out / name).unlink(missing_ok=True)

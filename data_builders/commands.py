@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.errors import UserError
-from d2e_sft.sample import read_samples, write_samples
-from data_builders.build import BAD_ROWS_NAME, Options, Result
+from d2e_sft.sample import BAD_ROWS_FILE, BadRow, check_writable_ending, read_samples, write_bad_rows, write_samples
+from data_builders.build import Options, Result
 from data_builders.build import build as build_datasets
 from data_builders.sources import SOURCES
 
@@ -31,7 +30,7 @@ def data() -> None:
     help="Folder with the raw files as DATASET/FILE; without it the official files are downloaded.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of every draw.")
-@click.option("--skip-bad", is_flag=True, help=f"Put bad raw rows aside in {BAD_ROWS_NAME} and count them.")
+@click.option("--skip-bad", is_flag=True, help=f"Put bad raw rows aside in {BAD_ROWS_FILE} and count them.")
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 def build(*, datasets: str, out: Path, raw: Path | None, seed: int, skip_bad: bool, settings: tuple[str, ...]) -> None:
     """Build datasets into OUT: train.parquet, test.parquet (and dev.parquet) and manifest.json.
@@ -56,19 +55,16 @@ def convert(source: Path, target: Path, skip_bad: bool) -> None:
 
     Example: d2e data convert own.jsonl own.parquet --skip-bad
     """
-    if target.suffix not in (".parquet", ".jsonl"):
-        raise UserError(
-            f"{target}: cannot write {target.suffix or 'a file without an ending'}; expected .parquet or .jsonl"
-        )
-    aside = target.with_name(target.name + ".bad.jsonl")
-    if skip_bad:
-        aside.unlink(missing_ok=True)
-    samples = read_samples(source, bad_rows_to=aside if skip_bad else None)
+    check_writable_ending(target)
+    bad_rows: list[BadRow] = []
+    samples = read_samples(source, bad_rows=bad_rows if skip_bad else None)
     write_samples(samples, target)
     click.echo(f"{target}: {len(samples):,} rows")
-    if skip_bad and aside.is_file():
-        with aside.open(encoding="utf-8") as rows:
-            click.echo(f"{aside}: {sum(1 for _ in rows):,} bad rows put aside")
+    aside = target.with_name(target.name + ".bad.jsonl")
+    if skip_bad:
+        write_bad_rows(bad_rows, aside)
+    if bad_rows:
+        click.echo(f"{aside}: {len(bad_rows):,} bad rows put aside")
 
 
 def _report(result: Result) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft import __version__
+from d2e_sft.files import sha256_of
 from d2e_sft.sample import EventSample, Split
-from data_builders.download import sha256_of
 from data_builders.sources.source import RawFile, Source, SourceOptions, SplitRows
 
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")

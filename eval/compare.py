@@ -72,7 +72,8 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
     for sample, prediction in runs[0].predictions.items():
         groups.setdefault(group_of(prediction), []).append(sample)
     rows = [_row(key, samples, runs, seed) for key, samples in groups.items()]
-    rows.append(_row(ALL, list(runs[0].predictions), runs, seed))
+    if len(rows) > 1:  # over one group, `all` would only repeat it
+        rows.append(_row(ALL, list(runs[0].predictions), runs, seed))
     return Comparison(runs[0].scores.bench.name, tuple(run.label for run in runs), tuple(rows))
 
 

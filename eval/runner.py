@@ -26,8 +26,8 @@ from d2e_sft.errors import UserError
 from d2e_sft.files import sha256_of
 from d2e_sft.loading import LoadedModel, load_model
 from d2e_sft.prompts import PromptSet, load_prompt_set
-from d2e_sft.recipe import RECIPE_FILE, Recipe, View, load_recipe
-from d2e_sft.sample import EventSample, read_samples
+from d2e_sft.recipe import RECIPE_FILE, EvalSection, ModelSection, Recipe, View, load_recipe
+from d2e_sft.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples, write_bad_rows
 from d2e_sft.views import ViewEncoder, pad_id
 from eval.extract import extract_answer
 from eval.metrics import score_answer
@@ -52,16 +52,13 @@ class EvalOptions:
     skip_bad: bool = False
 
     def with_defaults_of(self, recipe: Recipe | None) -> EvalOptions:
-        """The options with every None replaced."""
-        if recipe is None:
-            filled = replace(self, alpha=self.alpha or 0.0, prompt_set=self.prompt_set or "default")
-            return replace(filled, batch_size=self.batch_size or 16, max_new_tokens=self.max_new_tokens or 64)
-        own = recipe.eval
-        alpha = own.alpha if own.alpha is not None else recipe.d2e.effective_alpha
+        """The options with every None replaced, `max_samples` aside, which may stay None: all samples."""
+        own = EvalSection() if recipe is None else recipe.eval
+        trained = own.alpha if own.alpha is not None else recipe.d2e.effective_alpha if recipe is not None else 0.0
         return replace(
             self,
-            alpha=alpha if self.alpha is None else self.alpha,
-            prompt_set=self.prompt_set or recipe.data.prompt_set,
+            alpha=trained if self.alpha is None else self.alpha,
+            prompt_set=self.prompt_set or (recipe.data.prompt_set if recipe is not None else "default"),
             batch_size=self.batch_size or own.batch_size,
             max_new_tokens=self.max_new_tokens or own.max_new_tokens,
             max_samples=self.max_samples or own.max_samples,
@@ -72,7 +69,7 @@ def evaluate_model(model: str, bench: str | Path, *, run: Path, options: EvalOpt
     """Decode and score a benchmark; writes `run/eval/<bench>/{predictions.jsonl,scores.json}`.
 
     Args:
-        model: a run folder, a checkpoint folder, a Hub name or `builtin:…`.
+        model: a run folder, one of its checkpoints, another checkpoint folder, a Hub name or `builtin:…`.
         bench: a folder that `d2e data build` wrote (its test rows are used), or one file of EventSample rows.
         run: the run folder that keeps the results.
 
@@ -82,15 +79,19 @@ def evaluate_model(model: str, bench: str | Path, *, run: Path, options: EvalOpt
     Raises:
         UserError: no such model or benchmark, bad rows, or a prompt that exceeds the model's context.
     """
-    recipe_file = Path(model) / RECIPE_FILE
-    options = options.with_defaults_of(load_recipe(recipe_file) if recipe_file.is_file() else None)
+    recipe = recipe_of(model)
+    options = options.with_defaults_of(recipe)
     name, file = locate_bench(bench)
-    target = run / "eval" / name
-    samples = read_samples(file, bad_rows_to=target / "bad_rows.jsonl" if options.skip_bad else None)
+    bad_rows: list[BadRow] = []
+    samples = read_samples(file, bad_rows=bad_rows if options.skip_bad else None)
     chosen = choose_per_group(samples, options.max_samples, options.seed)
     assert options.prompt_set is not None
     prompt_set = load_prompt_set(options.prompt_set)
-    loaded = load_model(model)
+    section = recipe.model if recipe is not None else ModelSection()
+    loaded = load_model(model, dtype=section.dtype, attention=section.attention)
+    target = run / "eval" / name
+    target.mkdir(parents=True, exist_ok=True)  # before the work, so that a folder that cannot be made costs none
+    write_bad_rows(bad_rows, target / BAD_ROWS_FILE)
     started = time.perf_counter()
     outputs = decode_samples(loaded, chosen, prompt_set, options)
     seconds = time.perf_counter() - started
@@ -104,6 +105,7 @@ def evaluate_model(model: str, bench: str | Path, *, run: Path, options: EvalOpt
         "subset": None
         if len(chosen) == len(samples)
         else {"per_group": options.max_samples, "seed": options.seed, "of": len(samples)},
+        "bad_rows": len(bad_rows),
         "seconds": round(seconds, 2),
         "environment": _environment(loaded),
         **score_predictions(predictions, seed=options.seed),
@@ -111,6 +113,14 @@ def evaluate_model(model: str, bench: str | Path, *, run: Path, options: EvalOpt
     write_predictions(predictions, target / "predictions.jsonl")
     (target / "scores.json").write_text(json.dumps(scores, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return scores
+
+
+def recipe_of(model: str) -> Recipe | None:
+    """The recipe that a run folder, or one of its `checkpoint-N` folders, was trained with; None for other models."""
+    folder = Path(model)
+    holders = [folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder]
+    files = [holder / RECIPE_FILE for holder in holders]
+    return next((load_recipe(file) for file in files if file.is_file()), None)
 
 
 def locate_bench(bench: str | Path) -> tuple[str, Path]:
@@ -124,12 +134,15 @@ def locate_bench(bench: str | Path) -> tuple[str, Path]:
         for ending in ("parquet", "jsonl"):
             if (path / f"test.{ending}").is_file():
                 return path.resolve().name, path / f"test.{ending}"
-        raise UserError(f"{path}: holds no test.parquet", "build it with `d2e data build … --out " + str(path) + "`")
+        raise UserError(
+            f"{path}: holds neither test.parquet nor test.jsonl",
+            "build it with `d2e data build … --out " + str(path) + "`",
+        )
     if not path.is_file():
         raise UserError(
             f"benchmark {str(bench)!r}: no such file or folder", "give a folder written by `d2e data build`"
         )
-    return path.stem, path
+    return f"{path.resolve().parent.name}-{path.stem}", path
 
 
 def choose_per_group(samples: Sequence[EventSample], limit: int | None, seed: int) -> list[EventSample]:

@@ -147,6 +147,50 @@ def test_resuming_continues_from_the_last_checkpoint(world: Path, tmp_path: Path
     assert [entry["step"] for entry in losses(part)] == [entry["step"] for entry in losses(tmp_path / "whole")]
 
 
+def test_resuming_needs_a_checkpoint_and_the_same_recipe(
+    world: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert d2e("train", world / "run.yaml", "--resume") == 1
+    assert "holds no checkpoint to resume from" in capsys.readouterr().err
+    run = f"train.output_dir={tmp_path / 'run'}"
+    assert d2e("train", world / "run.yaml", run, "train.save_steps=1") == 0
+    assert d2e("train", world / "run.yaml", run, "train.save_steps=1", "d2e.alpha=0.9", "--resume") == 1
+    assert "was begun with another recipe (d2e.alpha: 0.5 → 0.9)" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
+    from d2e_sft.run_folder import last_checkpoint
+
+    for name in ("checkpoint-2", "checkpoint-10", "checkpoint-12"):
+        (tmp_path / name).mkdir()
+    assert last_checkpoint(tmp_path) is None
+    for name in ("checkpoint-2", "checkpoint-10"):
+        (tmp_path / name / "trainer_state.json").write_text("{}")
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+
+
+def test_overwriting_leaves_nothing_of_the_earlier_run(world: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    common = ["train", world / "run.yaml", f"train.output_dir={run}", "train.max_steps=1"]
+    assert d2e(*common, "model.lora.r=2", "train.save_steps=1") == 0
+    assert d2e("eval", run, "--bench", world / "bench") == 0
+    (run / "notes.txt").write_text("mine")
+    assert d2e(*common, "--overwrite") == 0
+    assert (run / "model.safetensors").is_file()
+    assert not list(run.glob("adapter_*")), "an old adapter would be loaded in place of the new weights"
+    assert not list(run.glob("checkpoint-*"))
+    assert not (run / "eval").exists()
+    assert (run / "notes.txt").is_file()
+
+
+def test_a_checkpoint_of_a_run_is_decoded_as_the_run_is(world: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    overrides = [f"train.output_dir={run}", "train.max_steps=1", "train.save_steps=1", "d2e.alpha=0.3"]
+    assert d2e("train", world / "run.yaml", *overrides) == 0
+    assert d2e("eval", run / "checkpoint-1", "--bench", world / "bench") == 0
+    assert json.loads((run / "checkpoint-1" / "eval" / "bench" / "scores.json").read_text())["alpha"] == 0.3
+
+
 def test_two_processes_under_accelerate_launch_train_as_one_does(world: Path, trained: Path, tmp_path: Path) -> None:
     # The recipe as it is: batches of 8, in micro-batches of 4, so each process takes half and none accumulates.
     with socket.socket() as probe:
@@ -168,7 +212,7 @@ def test_two_processes_under_accelerate_launch_train_as_one_does(world: Path, tr
     one, two = losses(trained), losses(tmp_path / "two")
     assert len(one) == len(two) == 2
     for single, double in zip(one, two, strict=True):
-        for key in ("loss", "ce", "kl", "debiased_accuracy"):
+        for key in ("loss", "ce", "kl", "debiased_accuracy", "grad_norm"):
             assert double[key] == pytest.approx(single[key], rel=1e-4), key
     one_weights, two_weights = (load_file(run / "model.safetensors") for run in (trained, tmp_path / "two"))
     for name, tensor in one_weights.items():
@@ -195,10 +239,14 @@ def bad_inputs(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     good = [sample.model_dump() for sample in read_samples(world / "bench" / "test.parquet")]
     Path("cut.parquet").write_bytes((world / "bench" / "train.parquet").read_bytes()[:500])
     _write_jsonl("empty_answer.jsonl", [good[0], {**good[1], "answers": [""]}])
+    cut_model = save_tiny_model(Path("cut-model"))
+    (cut_model / "model.safetensors").write_bytes(b"cut")
     _write_jsonl("bad_label.jsonl", [{**good[5], "answers": ["maybe"]}])
     return {
         "run": world / "run.yaml",
         "model": world / "model",
+        "bench": world / "bench",
+        "cut_model": cut_model,
         "cut": "cut.parquet",
         "empty_answer": "empty_answer.jsonl",
         "bad_label": "bad_label.jsonl",
@@ -217,6 +265,11 @@ def bad_inputs(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (["train", "{run}", "data.train={empty_answer}", "train.output_dir=x"], "line 2: answers.0: got ''"),
         (["eval", "{model}", "--bench", "{bad_label}"], "expected one of ['positive', 'negative']"),
         (["eval", "{model}", "--bench", "nowhere"], "benchmark 'nowhere': no such file or folder"),
+        (["eval", "{cut_model}", "--bench", "{bench}"], "cannot be loaded (SafetensorError"),
+        (["eval", "{model}", "--bench", "{bench}", "--out", "{cut}"], "cut.parquet"),
+        (["train", "{run}", "data.train={bench}", "train.output_dir=x"], "is a folder; expected a file"),
+        (["train", "{run}", "train.precision=float16", "train.output_dir=x"], "needs a CUDA device"),
+        (["train", "{run}", "model.dtype=float16", "train.output_dir=x"], "gradients of float16 weights underflow"),
         (["train", "nowhere.yaml"], "nowhere.yaml: no such recipe"),
         (
             ["data", "build", "--datasets", "tracie", "--raw", "nowhere", "--out", "x"],
@@ -257,7 +310,7 @@ def test_skipped_bad_rows_are_kept_and_counted(
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = tmp_path / "run"
     assert d2e("train", world / "run.yaml", f"data.train={data}", "data.skip_bad=true", f"train.output_dir={run}") == 0
-    assert "bad rows skipped: 1" in capsys.readouterr().out
+    assert "1 bad rows skipped, kept in" in capsys.readouterr().out
     assert json.loads((run / "bad_rows.jsonl").read_text())["line"] == 4
 
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.loading import BUILTIN
-
 _RECIPES = ("sft", "d2e")
 # Chosen so that the untrained model is clearly below the trained ones and none is at 0 or 100 %.
 _WORLD = ("boxes.boxes=3", "boxes.max_objects=2", "boxes.expected_objects=1", "boxes.operations=3")
-_DRAW = ("boxes.train_samples=320", "boxes.test_samples=100", "boxes.changed_share=0.6")
+_DRAW = ("boxes.train_samples=224", "boxes.test_samples=100", "boxes.changed_share=0.6")
 
 
 def steps(folder: Path) -> list[list[str]]:
     """The command lines of the quickstart, in order, for a run folder."""
+    from d2e_sft.loading import BUILTIN
+
     bench = str(folder / "boxes")
     runs = [str(folder / name) for name in ("base", *_RECIPES)]
     train = [
@@ -36,7 +36,7 @@ def steps(folder: Path) -> list[list[str]]:
     return [
         ["data", "build", "--datasets", "boxes", "--out", bench, *_WORLD, *_DRAW],
         *train,
-        ["eval", BUILTIN, "--bench", bench, "--out", runs[0], "--max-new-tokens", "24"],
+        ["eval", BUILTIN, "--bench", bench, "--out", runs[0], "--max-new-tokens", "16"],
         *(["eval", run, "--bench", bench] for run in runs[1:]),
         ["compare", *runs],
         ["report", *runs, "--out", str(folder / "report.html"), "--title", "D²E-SFT quickstart: tracking boxes"],
@@ -48,7 +48,8 @@ def steps(folder: Path) -> list[list[str]]:
 def quickstart(out: Path) -> None:
     """Train SmolLM2-135M by SFT and by D²E-SFT on generated data, and compare both with the base model.
 
-    Needs no network and no GPU. Every step is printed as the command that repeats it.
+    Needs no GPU, and no network where the package that carries the model is installed. Every step is printed as the
+    command that repeats it.
 
     Example: d2e quickstart --out runs/quickstart
     """

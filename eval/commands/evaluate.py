@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from d2e_sft.sample import BAD_ROWS_FILE
+
 
 @click.command("eval")
 @click.argument("model")
@@ -33,4 +35,6 @@ def evaluate(model: str, bench: str, out: Path | None, skip_bad: bool, **options
     run = out or (Path(model) if Path(model).is_dir() else Path("runs") / re.sub(r"[^\w.-]+", "-", model))
     scores = evaluate_model(model, bench, run=run, options=EvalOptions(skip_bad=skip_bad, **options))  # type: ignore[arg-type]
     click.echo(score_table(scores))
+    if scores["bad_rows"]:
+        click.echo(f"bad rows skipped: {scores['bad_rows']}, kept in {BAD_ROWS_FILE} beside the scores")
     click.echo(f"scores and predictions: {run / 'eval' / scores['bench']['name']}")

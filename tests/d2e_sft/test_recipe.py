@@ -8,7 +8,7 @@ import pytest
 
 from d2e_sft.errors import UserError
 from d2e_sft.paths import bundled_recipes
-from d2e_sft.recipe import D2EConfig, load_recipe
+from d2e_sft.recipe import D2ESection, load_recipe
 
 MINIMAL = "data: {train: rows.parquet}\ntrain: {output_dir: runs/x}\n"
 
@@ -38,6 +38,12 @@ def test_overrides_reach_every_section(recipe_file: Path) -> None:
     assert recipe.train.report_to == ["wandb"]
 
 
+def test_an_empty_section_means_its_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(MINIMAL + "d2e:\n  # alpha: 0.7\n")
+    assert load_recipe(path).d2e == D2ESection()
+
+
 def test_the_saved_recipe_is_resolved_and_repeats_the_run(recipe_file: Path, tmp_path: Path) -> None:
     recipe = load_recipe(recipe_file, ["d2e.alpha=0.25"])
     recipe.save(tmp_path / "run")
@@ -54,6 +60,7 @@ def test_the_saved_recipe_is_resolved_and_repeats_the_run(recipe_file: Path, tmp
         ("d2e.alpha=-1", r"d2e.alpha: got -1; Input should be greater than or equal to 0"),
         ("d2e.alpha=much", r"d2e.alpha: got 'much'; Input should be a valid number"),
         ("train.micro_batch_size=7", r"train.batch_size=64 is not a multiple of train.micro_batch_size=7"),
+        ("train.report_to=wnadb", r"train.report_to.0: got 'wnadb'; Input should be 'wandb'"),
         ("d2e.alpha", r"override 'd2e.alpha': expected section.key=value"),
         ("data.train.deeper=1", r"'train' is a value, not a section"),
     ],
@@ -76,12 +83,12 @@ def test_every_bundled_recipe_loads(name: str) -> None:
 @pytest.mark.parametrize(
     ("config", "views"),
     [
-        (D2EConfig(), ("original", "imagined", "refined")),
-        (D2EConfig(debias=False), ("original", "refined")),
-        (D2EConfig(distill=False), ("original", "imagined")),
-        (D2EConfig(debias=False, distill=False), ("original",)),
-        (D2EConfig(alpha=0, kl_weight=0), ("original",)),
+        (D2ESection(), ("original", "imagined", "refined")),
+        (D2ESection(debias=False), ("original", "refined")),
+        (D2ESection(distill=False), ("original", "imagined")),
+        (D2ESection(debias=False, distill=False), ("original",)),
+        (D2ESection(alpha=0, kl_weight=0), ("original",)),
     ],
 )
-def test_a_view_that_no_term_needs_is_not_asked_for(config: D2EConfig, views: tuple[str, ...]) -> None:
+def test_a_view_that_no_term_needs_is_not_asked_for(config: D2ESection, views: tuple[str, ...]) -> None:
     assert config.views == views

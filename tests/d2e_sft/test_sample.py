@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from d2e_sft.errors import UserError
-from d2e_sft.sample import EventSample, read_samples, write_samples
+from d2e_sft.sample import EventSample, read_samples, write_bad_rows, write_samples
 from tests.tiny import make_sample, make_samples
 
 
@@ -65,12 +65,20 @@ def test_bad_rows_can_be_set_aside_and_are_all_kept(tmp_path: Path) -> None:
     path = _write_rows(tmp_path / "rows.jsonl", {}, {"answers": [""]}, {}, {"split": "other"})
     with path.open("ab") as out:
         out.write(b'{"id": "cut off\n')
-    side = tmp_path / "bad.jsonl"
-    assert [sample.id for sample in read_samples(path, bad_rows_to=side)] == ["s0", "s2"]
+        out.write(b"[1]\n")
+        out.write(json.dumps(make_sample(0).model_dump()).encode())
+    collected: list[dict[str, Any]] = []
+    assert [sample.id for sample in read_samples(path, bad_rows=collected)] == ["s0", "s2"]
+    side = tmp_path / "aside" / "bad.jsonl"
+    write_bad_rows(collected, side)
     bad = [json.loads(line) for line in side.read_text().splitlines()]
-    assert [entry["line"] for entry in bad] == [2, 4, 5]
+    assert [entry["line"] for entry in bad] == [2, 4, 5, 6, 7]
     assert "answers.0" in bad[0]["error"]
     assert "not a JSON object" in bad[2]["error"]
+    assert bad[3]["error"] == "got [1]; expected a JSON object"
+    assert bad[4]["error"] == "id: got 's0', which line 1 has too; expected an id of its own"
+    write_bad_rows([], side)
+    assert not side.exists(), "a clean file must not seem to have had bad rows"
 
 
 def test_a_truncated_parquet_is_a_clear_error(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from transformers import TrainingArguments
 
 from d2e_sft.loss import d2e_loss
 from d2e_sft.prompts import load_prompt_set
-from d2e_sft.recipe import D2EConfig
+from d2e_sft.recipe import D2ESection
 from d2e_sft.trainer import D2ETrainer
 from d2e_sft.views import ViewCollator, ViewEncoder, encode_samples
 from tests.tiny import make_samples, tiny_model, tiny_tokenizer
@@ -21,14 +21,14 @@ from tests.tiny import make_samples, tiny_model, tiny_tokenizer
 SGD = {"optim": "sgd", "learning_rate": 0.5, "lr_scheduler_type": "constant", "max_grad_norm": 0, "logging_steps": 1}
 
 
-def _dataset(config: D2EConfig, count: int = 8) -> datasets.Dataset:
+def _dataset(config: D2ESection, count: int = 8) -> datasets.Dataset:
     encoder = ViewEncoder(tiny_tokenizer(), load_prompt_set("default"), config.views)
-    encoded, _ = encode_samples(make_samples(count), encoder, max_length=1000)
-    return datasets.Dataset.from_list([{**item.prompts, "answer": item.answer} for item in encoded])
+    encoded = encode_samples(make_samples(count), encoder, max_length=1000)
+    return datasets.Dataset.from_list([{**item.prompts, "answer": item.answer} for item in encoded.kept])
 
 
 def _trainer(
-    folder: Path, config: D2EConfig, *, micro: int, accumulation: int, model: Any = None, **options: Any
+    folder: Path, config: D2ESection, *, micro: int, accumulation: int, model: Any = None, **options: Any
 ) -> D2ETrainer:
     args = TrainingArguments(
         output_dir=str(folder),
@@ -54,7 +54,9 @@ def _weights(trainer: D2ETrainer) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
 
 
-def _one_step(folder: Path, config: D2EConfig, micro: int, accumulation: int) -> tuple[torch.Tensor, dict[str, float]]:
+def _one_step(
+    folder: Path, config: D2ESection, micro: int, accumulation: int
+) -> tuple[torch.Tensor, dict[str, float]]:
     trainer = _trainer(folder, config, micro=micro, accumulation=accumulation, max_steps=1)
     start = _weights(trainer).clone()
     trainer.train()
@@ -64,7 +66,7 @@ def _one_step(folder: Path, config: D2EConfig, micro: int, accumulation: int) ->
 @pytest.mark.parametrize(("micro", "accumulation"), [(1, 8), (2, 4)])
 def test_accumulation_gives_the_gradients_of_the_whole_batch(tmp_path: Path, micro: int, accumulation: int) -> None:
     # Answers differ in length, so a mean of micro-batch means would differ.
-    config = D2EConfig()
+    config = D2ESection()
     whole, whole_log = _one_step(tmp_path, config, 8, 1)
     cut, cut_log = _one_step(tmp_path, config, micro, accumulation)
     assert whole.abs().max() > 1e-3
@@ -73,7 +75,7 @@ def test_accumulation_gives_the_gradients_of_the_whole_batch(tmp_path: Path, mic
         assert cut_log[key] == pytest.approx(whole_log[key], rel=1e-5), key
 
 
-def _naive_loss(model: Any, rows: Sequence[dict[str, list[int]]], config: D2EConfig) -> torch.Tensor:
+def _naive_loss(model: Any, rows: Sequence[dict[str, list[int]]], config: D2ESection) -> torch.Tensor:
     """The objective one sample and one view at a time, unpadded, averaged over all answer tokens."""
     total, tokens = torch.zeros(()), 0
     for row in rows:
@@ -103,17 +105,17 @@ def _naive_loss(model: Any, rows: Sequence[dict[str, list[int]]], config: D2ECon
 @pytest.mark.parametrize(
     "config",
     [
-        D2EConfig(),
-        D2EConfig(view_gradients="original"),
-        D2EConfig(kl_direction="refined_original", kl_weight=0.3, alpha=1.2),
-        D2EConfig(debias=False),
-        D2EConfig(distill=False),
-        D2EConfig(debias=False, distill=False),
+        D2ESection(),
+        D2ESection(view_gradients="original"),
+        D2ESection(kl_direction="refined_original", kl_weight=0.3, alpha=1.2),
+        D2ESection(debias=False),
+        D2ESection(distill=False),
+        D2ESection(debias=False, distill=False),
     ],
     ids=["d2e", "original-gradient", "other-kl", "no-debias", "no-distill", "sft"],
 )
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_the_batched_step_equals_one_forward_a_view_and_sample(tmp_path: Path, kind: str, config: D2EConfig) -> None:
+def test_the_batched_step_equals_one_forward_a_view_and_sample(tmp_path: Path, kind: str, config: D2ESection) -> None:
     trainer = _trainer(tmp_path, config, micro=8, accumulation=1, model=tiny_model(kind, seed=3))
     rows = list(trainer.train_dataset)
     loss = trainer.compute_loss(trainer.model, trainer.data_collator(rows))
@@ -129,11 +131,11 @@ def test_the_batched_step_equals_one_forward_a_view_and_sample(tmp_path: Path, k
 
 
 def test_logged_loss_is_ce_plus_weighted_kl_over_the_logging_window(tmp_path: Path) -> None:
-    config = D2EConfig(kl_weight=0.5)
+    config = D2ESection(kl_weight=0.5)
     trainer = _trainer(tmp_path, config, micro=2, accumulation=2, num_train_epochs=2, logging_steps=3)
     trainer.train()
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
-    assert logs
+    assert [entry["step"] for entry in logs] == [3, 4], "the last, shorter window is logged too"
     for entry in logs:
         assert entry["loss"] == pytest.approx(entry["ce"] + 0.5 * entry["kl"], rel=1e-4)
         assert entry["kl"] > 0
@@ -142,7 +144,7 @@ def test_logged_loss_is_ce_plus_weighted_kl_over_the_logging_window(tmp_path: Pa
 
 
 def test_plain_sft_is_what_transformers_computes_with_masked_prompts(tmp_path: Path) -> None:
-    config = D2EConfig(debias=False, distill=False)
+    config = D2ESection(debias=False, distill=False)
     trainer = _trainer(tmp_path, config, micro=8, accumulation=1)
     batch = trainer.data_collator(list(trainer.train_dataset))
     labels = torch.full_like(batch["input_ids"], -100)
@@ -154,7 +156,7 @@ def test_plain_sft_is_what_transformers_computes_with_masked_prompts(tmp_path: P
 
 def test_training_lowers_the_loss(tmp_path: Path) -> None:
     trainer = _trainer(
-        tmp_path, D2EConfig(), micro=8, accumulation=1, max_steps=30, optim="adamw_torch", learning_rate=3e-3
+        tmp_path, D2ESection(), micro=8, accumulation=1, max_steps=30, optim="adamw_torch", learning_rate=3e-3
     )
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -165,9 +167,9 @@ def test_resuming_from_a_checkpoint_ends_with_the_same_weights(tmp_path: Path) -
     options: dict[str, Any] = {
         "micro": 2, "accumulation": 2, "num_train_epochs": 3, "save_strategy": "steps", "save_steps": 3,
     }  # fmt: skip
-    straight = _trainer(tmp_path / "straight", D2EConfig(), **options)
+    straight = _trainer(tmp_path / "straight", D2ESection(), **options)
     straight.train()
-    again = _trainer(tmp_path / "again", D2EConfig(), model=tiny_model(seed=9), **options)
+    again = _trainer(tmp_path / "again", D2ESection(), model=tiny_model(seed=9), **options)
     again.train(resume_from_checkpoint=str(tmp_path / "straight" / "checkpoint-3"))
     assert torch.equal(_weights(again), _weights(straight))
     later = [entry["loss"] for entry in straight.state.log_history if "loss" in entry and entry["step"] > 3]

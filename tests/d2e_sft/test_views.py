@@ -62,7 +62,7 @@ def test_braces_in_a_users_text_stay_text(prompts: PromptSet) -> None:
 
 
 def test_answer_tokens_are_the_same_in_all_views_and_end_the_turn(encoder: ViewEncoder) -> None:
-    encoded = encoder.encode(make_sample(2), max_length=10_000)
+    encoded = encoder.encode(make_sample(2))
     tokenizer = encoder.tokenizer
     assert tokenizer.decode(encoded.answer) == "The answer is: the river!!<|end|>"
     for prompt in encoded.prompts.values():
@@ -74,7 +74,7 @@ def test_bos_is_not_doubled_when_the_template_writes_it(prompts: PromptSet) -> N
     tokenizer = tiny_tokenizer()
     tokenizer.add_special_tokens({"bos_token": "<|bos|>"})
     tokenizer.chat_template = "{{ bos_token }}" + tokenizer.chat_template
-    encoded = ViewEncoder(tokenizer, prompts, VIEWS).encode(make_sample(), max_length=10_000)
+    encoded = ViewEncoder(tokenizer, prompts, VIEWS).encode(make_sample())
     for prompt in encoded.prompts.values():
         assert prompt.count(tokenizer.bos_token_id) == 1
 
@@ -97,29 +97,37 @@ def test_a_tokenizer_without_a_chat_template_is_refused(prompts: PromptSet) -> N
 
 def test_overlong_samples_are_an_error_with_a_count(encoder: ViewEncoder) -> None:
     samples = [*make_samples(3), make_sample(4, context="word " * 400)]
-    longest = encoder.encode(samples[3], max_length=10_000).longest
+    longest = encoder.encode(samples[3]).longest
     with pytest.raises(UserError, match=rf"1 of 4 samples exceed data.max_length=500 .*the longest has {longest}"):
         encode_samples(samples, encoder, max_length=500)
 
 
 def test_overlong_samples_are_dropped_only_when_asked_and_are_returned(encoder: ViewEncoder) -> None:
     samples = [*make_samples(3), make_sample(4, context="word " * 400)]
-    kept, dropped = encode_samples(samples, encoder, max_length=500, overlong="drop")
-    assert len(kept) == 3
-    assert dropped == [samples[3]]
+    result = encode_samples(samples, encoder, max_length=500, overlong="drop")
+    assert len(result.kept) == 3
+    assert result.dropped == [samples[3]]
 
 
 def test_a_truncated_context_leaves_question_and_answer_whole(encoder: ViewEncoder) -> None:
     sample = make_sample(4, context="first " + "word " * 400)
-    kept, dropped = encode_samples([sample], encoder, max_length=500, overlong="truncate_context")
-    assert not dropped
-    whole = encoder.encode(sample, max_length=10_000)
-    text = encoder.tokenizer.decode(kept[0].prompts["original"])
+    result = encode_samples([make_sample(1), sample], encoder, max_length=500, overlong="truncate_context")
+    assert not result.dropped
+    assert result.truncated == [sample]
+    cut = result.kept[1]
+    whole = encoder.encode(sample)
+    text = encoder.tokenizer.decode(cut.prompts["original"])
     assert "first word word" in text
     assert sample.question in text
-    assert kept[0].answer == whole.answer
-    assert 490 < kept[0].longest <= 500
-    assert kept[0].prompts["imagined"] == whole.prompts["imagined"]
+    assert cut.answer == whole.answer
+    assert 490 < cut.longest <= 500
+    assert cut.prompts["imagined"] == whole.prompts["imagined"]
+
+
+def test_a_context_without_blanks_is_cut_and_not_emptied(encoder: ViewEncoder) -> None:
+    sample = make_sample(4, context="雨" * 300)
+    result = encode_samples([sample], encoder, max_length=500, overlong="truncate_context")
+    assert encoder.tokenizer.decode(result.kept[0].prompts["original"]).count("雨") > 20
 
 
 def test_truncation_cannot_save_an_answer_that_is_too_long(encoder: ViewEncoder) -> None:
@@ -129,11 +137,11 @@ def test_truncation_cannot_save_an_answer_that_is_too_long(encoder: ViewEncoder)
 
 def test_a_missing_refined_context_is_explained(encoder: ViewEncoder) -> None:
     with pytest.raises(UserError, match=r"refined_context is missing(.|\n)*d2e.distill=false"):
-        encoder.encode(make_sample(1, refined_context=None), max_length=1000)
+        encoder.encode(make_sample(1, refined_context=None))
 
 
 def test_a_batch_is_padded_left_and_masked_by_length_not_by_the_pad_id(encoder: ViewEncoder) -> None:
-    encoded = [encoder.encode(sample, max_length=10_000) for sample in make_samples(3)]
+    encoded = [encoder.encode(sample) for sample in make_samples(3)]
     # The end-of-turn token as the pad id, as many tokenizers have it: answers must keep theirs.
     collate = ViewCollator(VIEWS, pad_token_id=encoder.end_of_turn)
     batch = collate([{**item.prompts, "answer": item.answer} for item in encoded])

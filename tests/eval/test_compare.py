@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from fake_runs import choice, make_run, prediction
 
 from d2e_sft.errors import UserError
 from eval.commands.compare import compare
@@ -17,6 +16,7 @@ from eval.compare import compare_runs
 from eval.runs import load_runs
 from eval.scores import score_predictions
 from eval.tables import score_table
+from tests.eval.fake_runs import choice, make_run, prediction
 
 
 def two_runs(folder: Path) -> list[Path]:

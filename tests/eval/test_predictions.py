@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fake_runs import choice, prediction
 
 from d2e_sft.errors import UserError
 from eval.predictions import read_predictions, write_predictions
+from tests.eval.fake_runs import choice, prediction
 
 
 def test_predictions_read_back_as_written_one_a_line(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
-from fake_runs import choice, make_run, prediction
 
 from d2e_sft.errors import UserError
 from eval.commands.report import report
@@ -17,6 +16,7 @@ from eval.report.page import render_page
 from eval.report.samples import choose_samples
 from eval.report.training import read_training
 from eval.runs import load_runs
+from tests.eval.fake_runs import choice, make_run, prediction
 
 HISTORY = [
     {"step": step, "loss": 2.0 / step, "ce": 1.5 / step, "kl": 0.5 / step, "tokens_per_second": 100.0 * step}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from fake_runs import choice, prediction
 
 from d2e_sft.errors import UserError
 from eval.scores import score_predictions
+from tests.eval.fake_runs import choice, prediction
 
 
 def test_groups_stand_in_order_of_appearance_with_their_own_means() -> None:
