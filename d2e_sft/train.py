@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import torch
 from accelerate import PartialState
 from tqdm import tqdm
 from transformers import PreTrainedModel, TrainingArguments, set_seed
 
 from d2e_sft.errors import UserError
+from d2e_sft.host_memory import keep_freed_memory
 from d2e_sft.loading import LoadedModel, load_model
 from d2e_sft.precision import resolve_precision
 from d2e_sft.prompts import load_prompt_set
@@ -40,6 +42,8 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
             number of processes does not divide.
     """
     state = PartialState()
+    if not torch.accelerator.is_available():
+        keep_freed_memory()
     recipe.train.precision = resolve_precision(recipe)
     checkpoint = starting_point(recipe, resume=resume, overwrite=overwrite)
     accumulation = accumulation_steps(recipe.train, state.num_processes)
@@ -143,8 +147,6 @@ def accumulation_steps(train: TrainSection, processes: int) -> int:
 
 def training_arguments(train: TrainSection, accumulation: int) -> TrainingArguments:
     """transformers' TrainingArguments for a `train` section whose precision is resolved."""
-    import torch
-
     # The recipe decides, not the launcher: TrainingArguments would take the launcher's precision over float32.
     os.environ["ACCELERATE_MIXED_PRECISION"] = {"bfloat16": "bf16", "float16": "fp16"}.get(train.precision, "no")
     args = TrainingArguments(

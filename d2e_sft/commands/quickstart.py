@@ -14,7 +14,7 @@ import click
 _RECIPES = ("sft", "d2e")
 # Chosen so that the untrained model is clearly below the trained ones and none is at 0 or 100 %.
 _WORLD = ("boxes.boxes=3", "boxes.max_objects=2", "boxes.expected_objects=1", "boxes.operations=3")
-_DRAW = ("boxes.train_samples=224", "boxes.test_samples=100", "boxes.changed_share=0.6")
+_DRAW = ("boxes.train_samples=256", "boxes.test_samples=100", "boxes.changed_share=0.6")
 
 
 def steps(folder: Path) -> list[list[str]]:
