@@ -35,7 +35,8 @@ def points(difference: Difference) -> str:
 def score_table(scores: Mapping[str, Any]) -> str:
     """One run's scores, as `eval.scores.score_predictions` returns them, as a Markdown table."""
     table = _table(["EM", "F1", "recognised"])
-    for entry in [*scores["groups"], scores["overall"]]:
+    groups = scores["groups"]
+    for entry in groups if len(groups) == 1 else [*groups, scores["overall"]]:
         group = GroupScores.model_validate(entry)
         _add(table, group, [percent(group.exact_match), percent(group.f1), f"{100 * group.parsed:.1f}"])
     return _rendered(table)
