@@ -41,7 +41,7 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         UserError: bad data, an unknown model, a run folder that is already used, or a batch size that the
             number of processes does not divide.
     """
-    state = PartialState()
+    state = process_state()
     if not torch.accelerator.is_available():
         keep_freed_memory()
     recipe.train.precision = resolve_precision(recipe)
@@ -73,6 +73,24 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     trainer.save_model()
     trainer.save_state()
     return run
+
+
+def process_state() -> PartialState:
+    """The launcher's processes, joined into one group; on a machine without an accelerator over gloo.
+
+    Raises:
+        UserError: the launcher started several processes and they did not become one group: each would train
+            alone, on all the data, and nothing else would show it.
+    """
+    # Without an accelerator accelerate joins nothing unless told that the CPU is meant.
+    state = PartialState(cpu=not torch.accelerator.is_available())
+    launched = int(os.environ.get("WORLD_SIZE", "1"))
+    if state.num_processes != launched:
+        raise UserError(
+            f"{launched} processes were launched, but training sees {state.num_processes}",
+            remedy="launch with `accelerate launch --config_file launch/accelerate/ddp.yaml -m d2e_sft.train RECIPE`",
+        )
+    return state
 
 
 def training_dataset(recipe: Recipe, tokenizer: Any, bad_rows: list[BadRow], *, main: bool = True) -> datasets.Dataset:

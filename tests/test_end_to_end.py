@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from d2e_sft import cli
+from d2e_sft.paths import bundled
 from d2e_sft.sample import EventSample, read_samples, write_samples
 from tests.tiny import make_sample, make_samples, save_tiny_model
 
@@ -198,8 +199,8 @@ def test_two_processes_under_accelerate_launch_train_as_one_does(world: Path, tr
         port = probe.getsockname()[1]
     launched = subprocess.run(
         [
-            sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
-            "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", str(port),
+            sys.executable, "-m", "accelerate.commands.launch",
+            "--config_file", str(bundled("launch") / "accelerate" / "ddp.yaml"), "--main_process_port", str(port),
             "-m", "d2e_sft.train", str(world / "run.yaml"), f"train.output_dir={tmp_path / 'two'}",
         ],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(cli.__file__).parents[1])},
@@ -209,6 +210,7 @@ def test_two_processes_under_accelerate_launch_train_as_one_does(world: Path, tr
         check=False,
     )  # fmt: skip
     assert launched.returncode == 0, launched.stderr[-3000:]
+    assert "batch 8 on 2 processes" in launched.stdout, "equal losses would hide two runs of one process"
     one, two = losses(trained), losses(tmp_path / "two")
     assert len(one) == len(two) == 2
     for single, double in zip(one, two, strict=True):
@@ -218,6 +220,16 @@ def test_two_processes_under_accelerate_launch_train_as_one_does(world: Path, tr
     for name, tensor in one_weights.items():
         # Adam turns gradients near zero into steps of full size, so rounding shows up to a fraction of one step.
         torch.testing.assert_close(two_weights[name], tensor, rtol=0, atol=3e-4, msg=name)
+
+
+def test_processes_that_do_not_find_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from d2e_sft.errors import UserError
+    from d2e_sft.train import process_state
+
+    assert process_state().num_processes == 1
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="2 processes were launched, but training sees 1"):
+        process_state()
 
 
 def test_a_batch_that_the_processes_cannot_share_is_refused(world: Path, capsys: pytest.CaptureFixture[str]) -> None:

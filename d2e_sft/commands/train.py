@@ -15,7 +15,7 @@ def train(recipe: str, overrides: tuple[str, ...], resume: bool, overwrite: bool
 
     The model, its tokenizer, the resolved recipe and the loss history are left in the recipe's train.output_dir.
     Values of the recipe can be overridden as SECTION.KEY=VALUE. For several processes:
-    accelerate launch --num_processes 2 -m d2e_sft.train RECIPE [SECTION.KEY=VALUE]...
+    accelerate launch --config_file launch/accelerate/ddp.yaml -m d2e_sft.train RECIPE [SECTION.KEY=VALUE]...
 
     Example: d2e train recipes/smollm2-135m/d2e-mini.yaml d2e.alpha=0.7 train.output_dir=runs/alpha-0.7
     """
