@@ -3,10 +3,39 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 
 def sha256_of(path: Path) -> str:
     """The file's SHA-256 in hexadecimal digits."""
     with path.open("rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML's safe loader, to which a key given twice is an error: PyYAML would silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = next((key for i, key in enumerate(keys) if key in keys[:i]), None)
+        if twice is not None:
+            raise yaml.YAMLError(f"line {node.start_mark.line + 1}: the key {twice!r} is given twice")
+        return super().construct_mapping(node, deep=deep)
+
+
+def load_yaml(text: str) -> Any:
+    """The content of a YAML document; a key given twice in a mapping is a `yaml.YAMLError`."""
+    return yaml.load(text, Loader=_StrictLoader)
+
+
+def object_without_twins(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """For json's `object_pairs_hook`: the object, or ValueError where a key is given twice."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for i, name in enumerate(names) if name in names[:i])!r} is given twice")
+    return result

@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from d2e_sft.errors import UserError
+from d2e_sft.files import load_yaml
 from d2e_sft.recipe import View
 from d2e_sft.sample import EventSample, Format, describe_validation_error
 
@@ -127,12 +128,12 @@ def load_prompt_set(name: str) -> PromptSet:
         bundled = ", ".join(sorted(file.stem for file in _BUNDLED.glob("*.yaml")))
         raise UserError(f"prompt set {name!r}: not found", remedy=f"give a YAML file or one of: {bundled}")
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content: Any = load_yaml(path.read_text(encoding="utf-8"))
         return PromptSet.model_validate(content)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a YAML file ({error})") from None
     except ValidationError as error:
         raise UserError(f"{path}: {describe_validation_error(error)}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"{path}: not a YAML file ({error})") from None
 
 
 def _fill(template: str, fields: dict[str, str]) -> str:

@@ -6,25 +6,29 @@ Five sections (`model`, `data`, `d2e`, `train`, `eval`); every value can be over
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from d2e_sft.errors import UserError, did_you_mean
+from d2e_sft.files import load_yaml
 from d2e_sft.paths import bundled_recipes, find_recipe
 
 View = Literal["original", "imagined", "refined"]
 Overlong = Literal["error", "drop", "truncate_context"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Tracker = Literal["wandb", "tensorboard", "trackio", "mlflow", "comet_ml", "clearml", "swanlab"]
+# Expanded once, here: some libraries expand `~` and some do not, and a run must not lie in two places.
+UserPath = Annotated[str, AfterValidator(os.path.expanduser)]
 RECIPE_FILE = "recipe.yaml"
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", validate_default=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", validate_default=True, protected_namespaces=(), allow_inf_nan=False)
 
 
 class LoraSection(_Section):
@@ -48,8 +52,8 @@ class ModelSection(_Section):
 class DataSection(_Section):
     """Training rows and how they become tokens; lengths are in tokens, prompt and answer together."""
 
-    train: str
-    prompt_set: str = "default"
+    train: UserPath
+    prompt_set: UserPath = "default"
     max_samples: int | None = Field(default=None, ge=1)
     max_length: int = Field(default=1024, ge=8)
     overlong: Overlong = "error"
@@ -89,10 +93,10 @@ class D2ESection(_Section):
 class TrainSection(_Section):
     """Optimisation. `batch_size` is the whole optimiser step's, whatever the number of processes."""
 
-    output_dir: str
-    seed: int = 0
-    epochs: float = Field(default=3.0, gt=0)
-    max_steps: int | None = Field(default=None, ge=1)
+    output_dir: UserPath
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    epochs: float = Field(default=3.0, gt=0, le=10_000)
+    max_steps: int | None = Field(default=None, ge=1, le=10**9)
     batch_size: int = Field(default=64, ge=1)
     micro_batch_size: int = Field(default=8, ge=1)
     learning_rate: float = Field(default=1e-5, gt=0)
@@ -162,8 +166,8 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
             remedy=f"give a YAML file, or one of the bundled recipes: {', '.join(names)}",
         )
     try:
-        content = yaml.safe_load(found.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        content = load_yaml(found.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{found}: not a YAML file ({error})") from None
     if not isinstance(content, dict):
         raise UserError(f"{found}: holds {type(content).__name__}; expected the sections {_known_keys(())}")
@@ -190,8 +194,8 @@ def _apply_override(content: dict[str, Any], override: str) -> None:
         if not isinstance(target, dict):
             raise UserError(f"override {override!r}: {section!r} is a value, not a section")
     try:
-        target[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        target[last] = load_yaml(text)
+    except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"override {override!r}: the value is not YAML ({error})") from None
 
 

@@ -64,6 +64,8 @@ def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | N
         _refuse_changed_recipe(recipe, run)
         return checkpoint
     used = any(next(run.glob(pattern), None) for pattern in ("checkpoint-*", "*.safetensors", _TRAINER_STATE))
+    if overwrite:
+        _refuse_to_clear(recipe, run)
     if used and not overwrite:
         raise UserError(
             f"{run}: already holds a run",
@@ -80,6 +82,22 @@ def clear_run(run: Path) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink()
+
+
+def _refuse_to_clear(recipe: Recipe, run: Path) -> None:
+    """Overwriting removes files, so it must be sure that the folder is a run and that nothing it needs is in it."""
+    if run.is_dir() and any(run.iterdir()) and not (run / RECIPE_FILE).is_file():
+        raise UserError(
+            f"{run}: is not a run folder (it holds no {RECIPE_FILE}), so --overwrite removes nothing from it",
+            remedy="choose an empty folder as train.output_dir",
+        )
+    for key, value in (("model.name", recipe.model.name), ("data.train", recipe.data.train)):
+        path = Path(value)
+        if path.exists() and path.resolve().is_relative_to(run.resolve()):
+            raise UserError(
+                f"{key}={value!r}: lies in train.output_dir={str(run)!r}, which --overwrite would clear",
+                remedy="choose another train.output_dir",
+            )
 
 
 def _refuse_changed_recipe(recipe: Recipe, run: Path) -> None:

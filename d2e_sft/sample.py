@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from d2e_sft.errors import UserError
+from d2e_sft.files import object_without_twins
 
 Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional"]
 Format = Literal["nli", "scq", "mcq", "qa"]
@@ -227,7 +228,7 @@ def _iter_rows(path: Path) -> Iterator[tuple[int, Any, str | None]]:
 def _iter_parquet(path: Path) -> Iterator[tuple[int, Any, str | None]]:
     try:
         rows = pq.ParquetFile(path).read().to_pylist()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path}: not a readable Parquet file ({path.stat().st_size:,} bytes: {error})",
             remedy="the file is truncated or not Parquet; build or copy it again",
@@ -248,8 +249,8 @@ def _iter_jsonl(path: Path) -> Iterator[tuple[int, Any, str | None]]:
             if not raw.strip():
                 continue
             try:
-                row = json.loads(raw.decode("utf-8"))
-            except (UnicodeDecodeError, json.JSONDecodeError) as error:
+                row = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=object_without_twins)
+            except (ValueError, RecursionError) as error:
                 yield line, raw.decode("utf-8", errors="replace"), f"not a JSON object in UTF-8 ({error})"
                 continue
             problem = None if isinstance(row, dict) else f"got {row!r}; expected a JSON object"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections import defaultdict
@@ -52,14 +53,6 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     bad_rows: list[BadRow] = []
     dataset = training_dataset(recipe, loaded.tokenizer, bad_rows, main=state.is_main_process)
     run = Path(recipe.train.output_dir)
-    if state.is_main_process:
-        # Only now: whatever was wrong with the call has been said, and nothing was touched for it.
-        if overwrite:
-            clear_run(run)
-        recipe.save(run)
-        write_bad_rows(bad_rows, run / BAD_ROWS_FILE)
-        _announce(recipe, len(dataset), state.num_processes)
-    state.wait_for_everyone()
     set_seed(recipe.train.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
     trainer = D2ETrainer(
         model=_with_adapter(recipe, loaded),
@@ -69,7 +62,20 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         processing_class=loaded.tokenizer,
         d2e=recipe.d2e,
     )
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if state.is_main_process:
+        # Only now: whatever was wrong with the call has been said, and nothing was touched for it.
+        if overwrite:
+            clear_run(run)
+        recipe.save(run)
+        write_bad_rows(bad_rows, run / BAD_ROWS_FILE)
+        _announce(recipe, len(dataset), state.num_processes)
+    state.wait_for_everyone()
+    outcome = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if not math.isfinite(outcome.training_loss):
+        raise UserError(
+            f"{run}: the loss became {outcome.training_loss}, so the model is not saved",
+            remedy="lower train.learning_rate or d2e.alpha, or train in float32",
+        )
     trainer.save_model()
     trainer.save_state()
     return run
@@ -84,8 +90,11 @@ def process_state() -> PartialState:
     """
     # Without an accelerator accelerate joins nothing unless told that the CPU is meant.
     state = PartialState(cpu=not torch.accelerator.is_available())
-    launched = int(os.environ.get("WORLD_SIZE", "1"))
-    if state.num_processes != launched:
+    launched = os.environ.get("WORLD_SIZE", "1")
+    # `accelerate launch --cpu` with several processes starts one, and leaves an address to meet at but no size.
+    if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
+        launched = "several"
+    if str(state.num_processes) != launched:
         raise UserError(
             f"{launched} processes were launched, but training sees {state.num_processes}",
             remedy="launch with `accelerate launch --config_file launch/accelerate/ddp.yaml -m d2e_sft.train RECIPE`",
@@ -216,9 +225,18 @@ def _with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
         target_modules=lora.target_modules,
         task_type="CAUSAL_LM",
     )
-    model = get_peft_model(loaded.model, config)
-    # The name as the user gave it: the resolved path of a builtin model means nothing on another machine.
-    model.peft_config["default"].base_model_name_or_path = recipe.model.name
+    try:
+        model = get_peft_model(loaded.model, config)
+    except ValueError as error:
+        raise UserError(
+            f"model.lora: does not fit {recipe.model.name!r} ({error})", "correct target_modules"
+        ) from error
+    # The name as the user gave it (the resolved path of a builtin model means nothing on another machine), but a
+    # folder's whole path: a relative one would be looked for from wherever the adapter is used.
+    folder = Path(recipe.model.name)
+    model.peft_config["default"].base_model_name_or_path = (
+        str(folder.resolve()) if folder.is_dir() else recipe.model.name
+    )
     return model
 
 

@@ -184,6 +184,11 @@ def end_of_turn_id(tokenizer: Any) -> int:
     # An end-of-turn token may be a special added token without being named among the special tokens.
     added = {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
     special = added | set(tokenizer.all_special_ids)
+    if probe not in text:
+        raise UserError(
+            f"tokenizer of {tokenizer.name_or_path!r}: its chat template leaves the messages out",
+            remedy="use a chat template that writes each message's content",
+        )
     tail = tokenizer(text[text.rindex(probe) + len(probe) :], add_special_tokens=False)["input_ids"]
     closing: int | None = next((token for token in tail if token in special), tokenizer.eos_token_id)
     if closing is None:

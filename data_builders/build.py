@@ -91,6 +91,11 @@ def build(options: Options) -> Result:
         ]
         splits = source.read(Job(source.name, paths, options.seed, own, bad))
         for split, rows in splits.items():
+            if not rows.samples and bad.count(source.name, split):
+                raise UserError(
+                    f"{source.name}, {split}: none of its rows is usable ({bad.count(source.name, split)} bad)",
+                    remedy="its raw file is damaged or not what it should be; get it again",
+                )
             rows.samples = [
                 refine(sample, refiner) for sample in _with_progress(rows.samples, f"{source.name} {split}")
             ]
@@ -138,6 +143,8 @@ def parse_settings(texts: Iterable[str], sources: Sequence[Source]) -> dict[str,
             raise UserError(f"got option {text!r}; expected KEY=VALUE, for example {known[0]}=VALUE")
         if key not in known:
             _refuse_key(key, known, models)
+        if key.partition(".")[2] in values[key.partition(".")[0]]:
+            raise UserError(f"option {key!r} is given twice", remedy="give it once")
         name, _, option = key.partition(".")
         values[name][option] = None if value.lower() in ("none", "null") else value
     return {name: _checked(name, model, values[name]) for name, model in models.items()}
@@ -209,6 +216,6 @@ def _write(options: Options, refiner: RefinerOptions, entries: dict[str, Any], b
 
 def _remove_leftovers(out: Path, written: set[str]) -> None:
     """Remove what an earlier build into the same folder wrote and this one did not: it would look like a result."""
-    if (out / manifest.MANIFEST_NAME).is_file():
+    if manifest.is_ours(out):
         for name in {*(f"{split}.parquet" for split in manifest.SPLITS), BAD_ROWS_FILE} - written:
             (out / name).unlink(missing_ok=True)

@@ -21,6 +21,15 @@ MANIFEST_NAME = "manifest.json"
 CHECKSUM_DIFFERS = "differs from the published file"
 
 
+def is_ours(out: Path) -> bool:
+    """Whether the folder holds a manifest that an earlier build wrote."""
+    try:
+        content = json.loads((out / MANIFEST_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("project") == "d2e-sft"
+
+
 def describe_build(
     seed: int, skip_bad: bool, refiner: Mapping[str, Any], datasets: Mapping[str, Any], outputs: list[Path]
 ) -> dict[str, Any]:

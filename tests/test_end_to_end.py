@@ -184,6 +184,32 @@ def test_overwriting_leaves_nothing_of_the_earlier_run(world: Path, tmp_path: Pa
     assert (run / "notes.txt").is_file()
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("train.output_dir={mine}", "is not a run folder"),
+        ("model.name={run}", "lies in train.output_dir"),
+        ("train.seed=-1", "greater than or equal to 0"),
+        ("model.lora.target_modules=nope", "model.lora: does not fit"),
+        ("d2e.alpha=.inf", "finite number"),
+        ("train.learning_rate=1e30", "the loss became"),
+    ],
+)
+def test_overwriting_never_costs_more_than_the_run(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], override: str, said: str
+) -> None:
+    run, mine = tmp_path / "run", tmp_path / "mine"
+    assert d2e("train", world / "run.yaml", f"train.output_dir={run}", "train.max_steps=1") == 0
+    (mine / "eval").mkdir(parents=True)
+    (mine / "eval" / "metrics.py").write_text("mine")
+    arguments = [f"train.output_dir={run}", "train.max_steps=5", override.format(mine=mine, run=run)]
+    assert d2e("train", world / "run.yaml", *arguments, "--overwrite") == 1
+    assert said in capsys.readouterr().err
+    assert (mine / "eval" / "metrics.py").is_file()
+    if "the loss became" not in said:
+        assert (run / "model.safetensors").is_file(), "a mistake in the call must not cost the earlier run"
+
+
 def test_a_checkpoint_of_a_run_is_decoded_as_the_run_is(world: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     overrides = [f"train.output_dir={run}", "train.max_steps=1", "train.save_steps=1", "d2e.alpha=0.3"]

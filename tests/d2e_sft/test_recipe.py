@@ -38,6 +38,17 @@ def test_overrides_reach_every_section(recipe_file: Path) -> None:
     assert recipe.train.report_to == ["wandb"]
 
 
+def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(MINIMAL + "model: {name: a}\nmodel: {name: b}\n")
+    with pytest.raises(UserError, match="the key 'model' is given twice"):
+        load_recipe(path)
+
+
+def test_a_home_folder_is_expanded_once(recipe_file: Path) -> None:
+    assert load_recipe(recipe_file, ["train.output_dir=~/x"]).train.output_dir == str(Path.home() / "x")
+
+
 def test_an_empty_section_means_its_defaults(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text(MINIMAL + "d2e:\n  # alpha: 0.7\n")

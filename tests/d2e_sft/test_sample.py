@@ -81,6 +81,13 @@ def test_bad_rows_can_be_set_aside_and_are_all_kept(tmp_path: Path) -> None:
     assert not side.exists(), "a clean file must not seem to have had bad rows"
 
 
+def test_a_key_given_twice_in_a_row_is_refused(tmp_path: Path) -> None:
+    row = json.dumps(make_sample().model_dump())
+    (tmp_path / "rows.jsonl").write_text(row[:-1] + ', "answers": ["other"]}\n')
+    with pytest.raises(UserError, match=r"line 1: .*the key 'answers' is given twice"):
+        read_samples(tmp_path / "rows.jsonl")
+
+
 def test_a_truncated_parquet_is_a_clear_error(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     write_samples(make_samples(3), path)
