@@ -18,6 +18,7 @@ from data_builders.sources.source import RawFile, Source, SourceOptions, SplitRo
 
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 MANIFEST_NAME = "manifest.json"
+_PROJECT = "d2e-sft"
 CHECKSUM_DIFFERS = "differs from the published file"
 
 
@@ -27,7 +28,7 @@ def is_ours(out: Path) -> bool:
         content = json.loads((out / MANIFEST_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(content, dict) and content.get("project") == "d2e-sft"
+    return isinstance(content, dict) and content.get("project") == _PROJECT
 
 
 def describe_build(
@@ -35,7 +36,7 @@ def describe_build(
 ) -> dict[str, Any]:
     """The whole manifest; `datasets` holds what `describe_dataset` gave for each."""
     return {
-        "project": "d2e-sft",
+        "project": _PROJECT,
         "version": __version__,
         "seed": seed,
         "options": {"datasets": list(datasets), "skip_bad": skip_bad, "refine": dict(refiner)},
