@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from d2e_sft.collation import left_pad
 from d2e_sft.forward import last_logits
 from d2e_sft.loss import debias
-from d2e_sft.views import left_pad
 
 
 @torch.inference_mode()

@@ -18,7 +18,7 @@ def last_logits(model: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any
     The call goes through the (possibly wrapped) model itself, so that the hooks of DDP, FSDP and DeepSpeed fire.
     """
     if model not in _TAKES_LOGITS_TO_KEEP:
-        _TAKES_LOGITS_TO_KEEP[model] = "logits_to_keep" in inspect.signature(_unwrap(model).forward).parameters
+        _TAKES_LOGITS_TO_KEEP[model] = "logits_to_keep" in inspect.signature(bare_model(model).forward).parameters
     if _TAKES_LOGITS_TO_KEEP[model]:
         inputs["logits_to_keep"] = keep
     output = model(**inputs)
@@ -27,7 +27,8 @@ def last_logits(model: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any
     return logits[:, -keep:], output
 
 
-def _unwrap(model: nn.Module) -> nn.Module:
+def bare_model(model: nn.Module) -> Any:
+    """The transformers model inside its distributed wrapper and its adapter."""
     from accelerate.utils import extract_model_from_parallel
 
     bare: nn.Module = extract_model_from_parallel(model)

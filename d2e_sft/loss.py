@@ -1,19 +1,27 @@
-"""The D²E objective, reference form: torch only, one row a token.
+"""The D²E objective; torch only, one row a token.
 
-Legend: N answer tokens, V vocabulary. Everything is summed over tokens; the caller divides by the number of
-answer tokens of the global batch, which only it knows.
+`d2e_loss` is the reference, as the paper writes it. `chunked_d2e_loss` is the same number from hidden states, with
+the gradient in closed form and a few rows of logits in memory at a time.
+
+Legend: N answer tokens, V vocabulary, H hidden size. Everything is summed over tokens; the caller divides by the
+number of answer tokens of the global batch, which only it knows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 KLDirection = Literal["original_refined", "refined_original"]
+# 64 MiB of float32 for each distribution.
+CHUNK_ELEMENTS = 2**24
 
 
 @dataclass(frozen=True)
@@ -57,9 +65,7 @@ def d2e_loss(
     Raises:
         ValueError: a view's shape differs from `original`'s.
     """
-    for name, view in (("imagined", imagined), ("refined", refined)):
-        if view is not None and view.shape != original.shape:
-            raise ValueError(f"{name}: shape {tuple(view.shape)}; expected that of original, {tuple(original.shape)}")
+    _check_shapes(original, imagined, refined)
     imagined = None if imagined is None else _at_least_float32(imagined)
     debiased = debias(_at_least_float32(original), imagined, alpha)
     log_p = F.log_softmax(debiased, dim=-1)
@@ -74,6 +80,135 @@ def d2e_loss(
         loss = ce + kl_weight * kl
     correct = (debiased.argmax(dim=-1) == targets).sum()
     return D2ELoss(loss=loss, ce=ce.detach(), kl=kl.detach(), correct=correct)
+
+
+def chunked_d2e_loss(
+    original: Tensor,
+    targets: Tensor,
+    project: Callable[[Tensor], Tensor],
+    *,
+    imagined: Tensor | None = None,
+    refined: Tensor | None = None,
+    alpha: float = 0.5,
+    kl_weight: float = 1.0,
+    kl_direction: KLDirection = "original_refined",
+    linear: bool = True,
+    others_detached: bool = False,
+    chunk_rows: int | None = None,
+    chunks: int = 1,
+) -> D2ELoss:
+    """`d2e_loss` of the views' hidden states; logits of more than one chunk are recomputed in the backward.
+
+    Args:
+        original, imagined, refined: (N, H) hidden states, otherwise as for `d2e_loss`.
+        project: the language model's head, (n, H) → (n, V); called once a chunk.
+        linear: the head is linear without a bias, so states are subtracted in place of logits (two projections for
+            each answer token in place of three).
+        others_detached: only the original's logits carry gradient, to the head's weights too.
+        chunk_rows: answer tokens a chunk; None for all at once.
+        chunks: calls of `project` at least; for heads that are gathered from several processes, all of which must
+            then call as often.
+
+    Raises:
+        ValueError: a view's shape differs from `original`'s.
+    """
+    _check_shapes(original, imagined, refined)
+    views = {"original": original, "imagined": imagined, "refined": refined}
+    present = {name: view for name, view in views.items() if view is not None}
+    if linear and not others_detached:
+        present = {name: debias(view, imagined, alpha) for name, view in present.items() if name != "imagined"}
+    has_refined = refined is not None
+
+    def part(targets: Tensor, *states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        logits = dict(zip(present, _project_each(project, states, others_detached), strict=True))
+        if "imagined" in logits:
+            z_imagined = logits.pop("imagined")
+            logits = {name: debias(view, z_imagined, alpha) for name, view in logits.items()}
+        result: tuple[Tensor, Tensor, Tensor, Tensor] = _TokenLoss.apply(
+            logits["original"], logits["refined"] if has_refined else None, targets, kl_weight, kl_direction
+        )
+        return result
+
+    rows = len(targets) if chunk_rows is None else chunk_rows
+    count = max(1, chunks, -(-len(targets) // max(rows, 1)))
+    if count == 1:
+        return D2ELoss(*part(targets, *present.values()))
+    parts = [
+        checkpoint(part, *pieces, use_reentrant=False)
+        for pieces in zip(
+            *(_pieces(tensor, rows, count) for tensor in (targets, *present.values())),
+            strict=True,
+        )
+    ]
+    return D2ELoss(*(torch.stack(column).sum(dim=0) for column in zip(*parts, strict=True)))
+
+
+class _TokenLoss(torch.autograd.Function):
+    """Debiased logits u (and v, refined) → sums of loss, ce, kl and correct tokens, with the gradient beside them.
+
+    With p = softmax u, q = softmax v, y one-hot, d = log p − log q, for KL(p ‖ q) of a token K = Σ p·d:
+    ∂u = p − y + λ·p·(d − K), ∂v = λ·(q − p); for KL(q ‖ p), K = −Σ q·d: ∂u = p − y + λ·(p − q), ∂v = λ·q·(−d − K).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, u: Tensor, v: Tensor | None, targets: Tensor, kl_weight: float, kl_direction: KLDirection
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        correct = (u.argmax(dim=-1) == targets).sum()
+        log_p = F.log_softmax(_at_least_float32(u), dim=-1)
+        ce = F.nll_loss(log_p, targets, reduction="sum")
+        kl = torch.zeros_like(ce)
+        p = log_p.exp()
+        to_v = None
+        if v is None:
+            to_u = p
+        else:
+            log_q = F.log_softmax(_at_least_float32(v), dim=-1)
+            difference = log_p.sub_(log_q)
+            q = log_q.exp_()
+            if kl_direction == "original_refined":
+                each = torch.linalg.vecdot(p, difference)[:, None]
+                to_u = difference.sub_(each).mul_(p).mul_(kl_weight).add_(p)
+                to_v = q.sub_(p).mul_(kl_weight)
+            else:
+                each = -torch.linalg.vecdot(q, difference)[:, None]
+                to_v = difference.add_(each).mul_(q).mul_(-kl_weight)
+                to_u = p.mul_(1 + kl_weight).sub_(q, alpha=kl_weight)
+            kl = each.sum()
+        to_u[torch.arange(len(targets), device=targets.device), targets] -= 1
+        ctx.save_for_backward(to_u.to(u.dtype), None if v is None or to_v is None else to_v.to(v.dtype))
+        loss = ce + kl_weight * kl
+        ctx.mark_non_differentiable(correct)
+        # Copies: the same tensor twice among the outputs would be one output.
+        return loss, ce.clone(), kl.clone(), correct
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, *unused: Any) -> tuple[Tensor, Tensor | None, None, None, None]:
+        to_u, to_v = ctx.saved_tensors
+        return to_u * gradient, None if to_v is None else to_v * gradient, None, None, None
+
+
+def _check_shapes(original: Tensor, imagined: Tensor | None, refined: Tensor | None) -> None:
+    for name, view in (("imagined", imagined), ("refined", refined)):
+        if view is not None and view.shape != original.shape:
+            raise ValueError(f"{name}: shape {tuple(view.shape)}; expected that of original, {tuple(original.shape)}")
+
+
+def _project_each(
+    project: Callable[[Tensor], Tensor], states: tuple[Tensor, ...], others_detached: bool
+) -> tuple[Tensor, ...]:
+    """Logits of each of the states, the first one's alone with gradient if the others are detached."""
+    if not others_detached or len(states) == 1:
+        return project(torch.cat(states)).chunk(len(states))
+    with torch.no_grad():
+        others = project(torch.cat(states[1:])).chunk(len(states) - 1)
+    return (project(states[0]), *others)
+
+
+def _pieces(tensor: Tensor, rows: int, count: int) -> list[Tensor]:
+    """`count` pieces of at most `rows` rows; the last ones may be empty."""
+    return [tensor[i * rows : (i + 1) * rows] for i in range(count)]
 
 
 def _at_least_float32(view: Tensor) -> Tensor:

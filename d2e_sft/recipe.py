@@ -21,6 +21,7 @@ from d2e_sft.paths import bundled_recipes, find_recipe
 View = Literal["original", "imagined", "refined"]
 Overlong = Literal["error", "drop", "truncate_context"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
+Packing = Literal["auto", "shared_batch", "shared_prefix", "batched"]
 Tracker = Literal["wandb", "tensorboard", "trackio", "mlflow", "comet_ml", "clearml", "swanlab"]
 # Expanded once, here: some libraries expand `~` and some do not, and a run must not lie in two places.
 UserPath = Annotated[str, AfterValidator(os.path.expanduser)]
@@ -105,7 +106,9 @@ class TrainSection(_Section):
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
     precision: Precision = "auto"
+    packing: Packing = "auto"
     gradient_checkpointing: bool = False
+    compile: bool = False
     logging_steps: int = Field(default=10, ge=1)
     save_steps: int | None = Field(default=None, ge=1)
     save_total_limit: int = Field(default=2, ge=1)

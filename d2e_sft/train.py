@@ -16,6 +16,7 @@ from accelerate import PartialState
 from tqdm import tqdm
 from transformers import PreTrainedModel, TrainingArguments, set_seed
 
+from d2e_sft.attention import IMPLEMENTATIONS
 from d2e_sft.errors import UserError
 from d2e_sft.host_memory import keep_freed_memory
 from d2e_sft.loading import LoadedModel, load_model
@@ -25,7 +26,7 @@ from d2e_sft.recipe import Recipe, TrainSection
 from d2e_sft.run_folder import clear_run, starting_point
 from d2e_sft.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples, write_bad_rows
 from d2e_sft.trainer import D2ETrainer
-from d2e_sft.views import ViewCollator, ViewEncoder, encode_samples, pad_id
+from d2e_sft.views import ViewEncoder, encode_samples
 
 
 def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> Path:
@@ -49,7 +50,9 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     checkpoint = starting_point(recipe, resume=resume, overwrite=overwrite)
     accumulation = accumulation_steps(recipe.train, state.num_processes)
     with state.local_main_process_first():  # a download or a conversion happens once
-        loaded = load_model(recipe.model.name, dtype=recipe.model.dtype, attention=recipe.model.attention)
+        # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
+        attention = None if recipe.model.attention in IMPLEMENTATIONS else recipe.model.attention
+        loaded = load_model(recipe.model.name, dtype=recipe.model.dtype, attention=attention)
     bad_rows: list[BadRow] = []
     dataset = training_dataset(recipe, loaded.tokenizer, bad_rows, main=state.is_main_process)
     run = Path(recipe.train.output_dir)
@@ -58,9 +61,10 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         model=_with_adapter(recipe, loaded),
         args=training_arguments(recipe.train, accumulation),
         train_dataset=dataset,
-        data_collator=ViewCollator(recipe.d2e.views, pad_id(loaded.tokenizer)),
         processing_class=loaded.tokenizer,
         d2e=recipe.d2e,
+        packing=recipe.train.packing,
+        attention=recipe.model.attention,
     )
     if state.is_main_process:
         # Only now: whatever was wrong with the call has been said, and nothing was touched for it.
@@ -69,6 +73,7 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         recipe.save(run)
         write_bad_rows(bad_rows, run / BAD_ROWS_FILE)
         _announce(recipe, len(dataset), state.num_processes)
+        print(trainer.layout.describe(), flush=True)
     state.wait_for_everyone()
     outcome = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if not math.isfinite(outcome.training_loss):

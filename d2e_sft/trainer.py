@@ -13,12 +13,11 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback
 
-from d2e_sft.forward import last_logits
-from d2e_sft.loss import D2ELoss, d2e_loss
-from d2e_sft.recipe import D2ESection, View
-from d2e_sft.views import IGNORE
-
-_ROW_INPUTS = ("input_ids", "attention_mask", "position_ids")
+from d2e_sft.collation import IGNORE
+from d2e_sft.layout import choose_layout, collator_for
+from d2e_sft.objective import attach_objective
+from d2e_sft.recipe import D2ESection, Packing
+from d2e_sft.views import pad_id
 
 
 class _LogLastStep(TrainerCallback):
@@ -31,21 +30,44 @@ class _LogLastStep(TrainerCallback):
 
 
 class D2ETrainer(Trainer):
-    """Trains on batches of `ViewCollator` with CE on debiased logits plus KL (PIPER paper, section 3).
+    """Trains on rows of token views with CE on debiased logits plus KL (PIPER paper, section 3).
 
     Logs at each logging step, beside the Trainer's own values: `ce` and `kl` (nats a token, `loss` = ce +
     kl_weight · kl), `debiased_accuracy` (share of answer tokens that the debiased argmax gets right) and
-    `tokens_per_second` (input tokens of all views, padding aside, over all processes).
+    `tokens_per_second` (tokens of all views, each counted whole, over all processes).
 
     Args:
-        d2e: the objective; the collator must supply the same views.
+        d2e: the objective; the training rows have a column of prompt ids for each of its views, and `answer`.
+        packing: how batches are laid out, see `choose_layout`; the collator follows from it unless one is given.
+        attention: the attention implementation for packed rows, see `choose_layout`.
+
+    Raises:
+        UserError: as `choose_layout`.
     """
 
     # The loss is normalised by the whole accumulated batch; the Trainer must not divide it again.
     loss_is_scaled_for_ga = True
 
-    def __init__(self, *args: Any, d2e: D2ESection, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        model: Any,
+        args: Any,
+        *,
+        d2e: D2ESection,
+        packing: Packing = "auto",
+        attention: str | None = None,
+        **options: Any,
+    ) -> None:
+        self.layout = choose_layout(model, d2e, packing, attention)
+        if options.get("data_collator") is None:
+            options["data_collator"] = collator_for(
+                self.layout,
+                d2e,
+                pad_token_id=pad_id(options["processing_class"]) if options.get("processing_class") else 0,
+                start_token_id=getattr(model.config, "decoder_start_token_id", None),
+            )
+        super().__init__(model, args, **options)
+        attach_objective(model, d2e, through_logits=self.layout.through_logits)
         self.d2e = d2e
         self.add_callback(_LogLastStep)
         # Makes the Trainer count the labels of the global batch, for any model class; ours are not shifted.
@@ -57,60 +79,33 @@ class D2ETrainer(Trainer):
     def compute_loss(
         self,
         model: nn.Module,
-        inputs: dict[str, Tensor],
+        inputs: dict[str, Any],
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """The objective on one micro-batch, as its share of the global batch's mean over answer tokens."""
         if model.training and not self._window.any():
             self._window_start = time.perf_counter()
-        labels = inputs["labels"]
-        answer = labels.ne(IGNORE)
-        logits = self._view_logits(model, inputs, answer)
-        loss = d2e_loss(
-            logits["original"],
-            labels[answer],
-            imagined=logits.get("imagined"),
-            refined=logits.get("refined"),
-            alpha=self.d2e.effective_alpha,
-            kl_weight=self.d2e.kl_weight,
-            kl_direction=self.d2e.kl_direction,
-        )
-        scale = self._scale(num_items_in_batch, answer)
+        rows = dict(inputs)
+        labels, view_tokens = rows.pop("labels"), rows.pop("view_tokens")
+        targets = labels[labels.ne(IGNORE)]
+        sums = model(**rows, targets=targets)
+        scale = self._scale(num_items_in_batch, targets)
         if model.training:
-            self._note(loss, scale, answer, inputs["attention_mask"])
-        scaled = loss.loss * scale
+            self._note(sums, scale, targets, view_tokens)
+        scaled = sums["loss"] * scale
         return (scaled, {}) if return_outputs else scaled
 
-    def _view_logits(self, model: nn.Module, inputs: dict[str, Tensor], answer: Tensor) -> dict[View, Tensor]:
-        """Logits at answer positions, (N, V) a view; one forward, or two where only the original has gradient."""
-        views = self.d2e.views
-        rows = {name: inputs[name] for name in _ROW_INPUTS}
-        batch, width = answer.shape
-        # The token at column c is predicted at c − 1: keep one column more and leave the last.
-        if self.d2e.view_gradients == "all" or len(views) == 1:
-            logits, _ = last_logits(model, width + 1, **rows, use_cache=False)
-            parts = logits[:, :-1].split(batch)
-        else:
-            with torch.no_grad():
-                rest, _ = last_logits(
-                    model, width + 1, **{name: value[batch:] for name, value in rows.items()}, use_cache=False
-                )
-            first, _ = last_logits(
-                model, width + 1, **{name: value[:batch] for name, value in rows.items()}, use_cache=False
-            )
-            parts = (first[:, :-1], *rest[:, :-1].split(batch))
-        return {view: part[answer] for view, part in zip(views, parts, strict=True)}
-
-    def _scale(self, num_items_in_batch: Tensor | int | None, answer: Tensor) -> Tensor:
+    def _scale(self, num_items_in_batch: Tensor | int | None, targets: Tensor) -> Tensor:
         if num_items_in_batch is None:  # a call outside the training loop: the micro-batch is all there is
-            return 1.0 / answer.sum()
+            return torch.tensor(1.0 / len(targets), device=targets.device)
         # Gradients are averaged over processes, the count is summed over them.
-        return self.accelerator.num_processes / torch.as_tensor(num_items_in_batch, device=answer.device)
+        return self.accelerator.num_processes / torch.as_tensor(num_items_in_batch, device=targets.device)
 
-    def _note(self, loss: D2ELoss, scale: Tensor, answer: Tensor, mask: Tensor) -> None:
-        tokens = answer.sum()
-        now = torch.stack([loss.ce * scale, loss.kl * scale, tokens * scale, loss.correct, tokens, mask.sum()])
+    def _note(self, sums: dict[str, Tensor], scale: Tensor, targets: Tensor, view_tokens: int) -> None:
+        answers = torch.tensor(len(targets), device=targets.device)
+        tokens = torch.tensor(view_tokens, device=targets.device)
+        now = torch.stack([sums["ce"] * scale, sums["kl"] * scale, answers * scale, sums["correct"], answers, tokens])
         self._window += now.detach().cpu().double()  # in this order: MPS has no float64
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:

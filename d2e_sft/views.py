@@ -1,7 +1,6 @@
-"""Samples → token views that share one answer, and their collation into a batch.
+"""Samples → token views that share one answer.
 
-The answer is tokenised once and appended to each view's prompt, so its tokens are the same in all three. Rows
-are padded on the left: every answer then ends at the last column, and the logits that matter are the last ones.
+The answer is tokenised once and appended to each view's prompt, so its tokens are the same in all three.
 """
 
 from __future__ import annotations
@@ -10,15 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from d2e_sft.errors import UserError
 from d2e_sft.prompts import PromptSet, view_context
 from d2e_sft.recipe import Overlong, View
 from d2e_sft.sample import EventSample
-
-IGNORE = -100
 
 
 @dataclass(frozen=True)
@@ -140,39 +134,6 @@ def encode_samples(
     if not result.kept:
         raise UserError(f"all {len(samples)} samples exceed data.max_length={max_length} tokens; nothing is left")
     return result
-
-
-class ViewCollator:
-    """Batches encoded samples view by view: rows `[original × B | imagined × B | refined × B]`.
-
-    Returns a dict with `input_ids`, `attention_mask`, `position_ids` of shape (views · B, L), left-padded, and
-    `labels` (B, A), the answers aligned to the right and filled with −100 on the left.
-    """
-
-    def __init__(self, views: Sequence[View], pad_token_id: int) -> None:
-        self.views = tuple(views)
-        self.pad_token_id = pad_token_id
-
-    def __call__(self, batch: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-        rows = [list(sample[view]) + list(sample["answer"]) for view in self.views for sample in batch]
-        padded = left_pad(rows, self.pad_token_id)
-        answers = left_pad([list(sample["answer"]) for sample in batch], IGNORE)["input_ids"]
-        return {**padded, "labels": answers}
-
-
-def left_pad(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
-    """Stack rows of ids, aligned to the right; mask and positions come from lengths, never from the pad id.
-
-    Returns `input_ids`, `attention_mask` and `position_ids`, each (rows, longest), int64.
-    """
-    longest = max(len(row) for row in rows)
-    input_ids = torch.full((len(rows), longest), pad, dtype=torch.long)
-    attention_mask = torch.zeros((len(rows), longest), dtype=torch.long)
-    for i, row in enumerate(rows):
-        input_ids[i, longest - len(row) :] = torch.tensor(row, dtype=torch.long)
-        attention_mask[i, longest - len(row) :] = 1
-    position_ids = (attention_mask.cumsum(dim=-1) - 1).clamp(min=0)
-    return {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
 
 
 def end_of_turn_id(tokenizer: Any) -> int:

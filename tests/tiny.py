@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
+    GraniteConfig,
+    GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
     PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 from d2e_sft.sample import EventSample
@@ -61,21 +78,49 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+_GEMMA: dict[str, Any] = {**_SIZES, "query_pre_attn_scalar": 8, "sliding_window": 40}
+_BUILD: dict[str, Callable[[], Any]] = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**_SIZES)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**_SIZES, tie_word_embeddings=True)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**_SIZES)),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**_SIZES, sliding_window=None)),
+    "mistral-window": lambda: MistralForCausalLM(MistralConfig(**_SIZES, sliding_window=40)),
+    # One layer with a window and one without; a head that caps its logits.
+    "gemma3": lambda: Gemma3ForCausalLM(
+        Gemma3TextConfig(
+            **_GEMMA, layer_types=["sliding_attention", "full_attention"], final_logit_softcapping=5.0
+        )
+    ),
+    "gemma2": lambda: Gemma2ForCausalLM(Gemma2Config(**_GEMMA)),  # caps attention scores too
+    "granite": lambda: GraniteForCausalLM(GraniteConfig(**_SIZES, logits_scaling=3.0)),
+    "phi": lambda: PhiForCausalLM(  # a head with a bias
+        PhiConfig(**{name: value for name, value in _SIZES.items() if name != "head_dim"})
+    ),
+    "gpt2": lambda: GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=VOCAB_SIZE, n_embd=32, n_layer=2, n_head=4, n_positions=1024,
+            resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, bos_token_id=None, eos_token_id=1,
+        )
+    ),
+    "mamba": lambda: MambaForCausalLM(
+        MambaConfig(vocab_size=VOCAB_SIZE, hidden_size=32, num_hidden_layers=2, state_size=4, pad_token_id=0)
+    ),
+    "bloom": lambda: BloomForCausalLM(
+        BloomConfig(vocab_size=VOCAB_SIZE, hidden_size=32, n_layer=2, n_head=4, hidden_dropout=0, attention_dropout=0)
+    ),
+    "t5": lambda: T5ForConditionalGeneration(
+        T5Config(
+            vocab_size=VOCAB_SIZE, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, dropout_rate=0,
+            eos_token_id=1, pad_token_id=0, decoder_start_token_id=0,
+        )
+    ),
+}  # fmt: skip
+
+
 def tiny_model(kind: str = "llama", seed: int = 0) -> Any:
     """A randomly initialised causal language model of a few thousand weights, float32, in eval mode."""
     torch.manual_seed(seed)
-    build: dict[str, Any] = {
-        "llama": lambda: LlamaForCausalLM(LlamaConfig(**_SIZES)),
-        "mistral": lambda: MistralForCausalLM(MistralConfig(**_SIZES, sliding_window=None)),
-        "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**_SIZES)),
-        "gpt2": lambda: GPT2LMHeadModel(
-            GPT2Config(
-                vocab_size=VOCAB_SIZE, n_embd=32, n_layer=2, n_head=4, n_positions=1024,
-                resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, bos_token_id=None, eos_token_id=1,
-            )
-        ),
-    }  # fmt: skip
-    model = build[kind]()
+    model = _BUILD[kind]()
     # Random models of the usual scale are almost uniform; sharper ones make greedy choices that a small error
     # cannot flip, and gradients that are not tiny.
     with torch.no_grad():

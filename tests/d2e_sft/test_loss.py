@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+from typing import Any
 
 import pytest
 import torch
 
-from d2e_sft.loss import d2e_loss, debias
+from d2e_sft.loss import chunked_d2e_loss, d2e_loss, debias
 
 LOG = math.log
 
@@ -79,3 +82,65 @@ def test_a_view_of_another_shape_is_refused() -> None:
 def test_debias_without_an_imagined_view_changes_nothing() -> None:
     logits = torch.randn(2, 3)
     assert debias(logits, None, 0.5) is logits
+
+
+@pytest.mark.parametrize("direction", ["original_refined", "refined_original"])
+@pytest.mark.parametrize("others_detached", [False, True])
+@pytest.mark.parametrize("views", [(), ("imagined",), ("refined",), ("imagined", "refined")], ids=str)
+@pytest.mark.parametrize(("chunk_rows", "chunks"), [(None, 1), (4, 1), (4, 9)])
+@pytest.mark.parametrize("linear", [True, False])
+def test_the_chunked_loss_is_the_reference(
+    direction: Any, others_detached: bool, views: tuple[str, ...], chunk_rows: int | None, chunks: int, linear: bool
+) -> None:
+    torch.manual_seed(0)
+    rows, width, vocabulary = 13, 8, 50
+    weight = torch.randn(vocabulary, width, dtype=torch.float64, requires_grad=True)
+    states = [torch.randn(rows, width, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    given = {name: state for name, state in zip(("imagined", "refined"), states[1:], strict=True) if name in views}
+    targets = torch.randint(vocabulary, (rows,))
+    options: dict[str, Any] = {"alpha": 0.7, "kl_weight": 0.3, "kl_direction": direction}
+
+    def project(hidden: torch.Tensor) -> torch.Tensor:
+        logits = hidden @ weight.T
+        return logits if linear else 5 * torch.tanh(logits / 5)
+
+    logits = {name: project(state) for name, state in given.items()}
+    if others_detached:
+        logits = {name: view.detach() for name, view in logits.items()}
+    reference = d2e_loss(project(states[0]), targets, **logits, **options)
+    ours = chunked_d2e_loss(
+        states[0], targets, project, **given, **options,
+        linear=linear, others_detached=others_detached, chunk_rows=chunk_rows, chunks=chunks,
+    )  # fmt: skip
+    for name in ("loss", "ce", "kl", "correct"):
+        torch.testing.assert_close(getattr(ours, name), getattr(reference, name), rtol=1e-12, atol=1e-12, msg=name)
+    wanted = [weight, *states]
+    expected = torch.autograd.grad(reference.loss, wanted, allow_unused=True, materialize_grads=True)
+    gradients = torch.autograd.grad(ours.loss, wanted, allow_unused=True, materialize_grads=True)
+    for one, other in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+_LONG_ANSWER = """
+import resource, torch
+from d2e_sft.loss import CHUNK_ELEMENTS, chunked_d2e_loss
+rows, width, vocabulary = 4096, 8, 262144
+torch.manual_seed(0)
+weight = torch.randn(vocabulary, width, requires_grad=True)
+states = [torch.randn(rows, width, requires_grad=True) for _ in range(3)]
+targets = torch.randint(vocabulary, (rows,))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+loss = chunked_d2e_loss(
+    states[0], targets, lambda hidden: hidden @ weight.T, imagined=states[1], refined=states[2],
+    chunk_rows=CHUNK_ELEMENTS // vocabulary,
+)
+loss.loss.backward()
+assert all(tensor.grad.isfinite().all() and tensor.grad.any() for tensor in (weight, *states))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20)
+"""
+
+
+def test_memory_does_not_grow_with_answers_times_vocabulary_times_views() -> None:
+    # The logits of one view alone would be 4 GiB.
+    result = subprocess.run([sys.executable, "-c", _LONG_ANSWER], capture_output=True, text=True, check=True)
+    assert float(result.stdout) < 0.75, "GiB above what the inputs take"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from d2e_sft.errors import UserError
 from d2e_sft.prompts import PromptSet, load_prompt_set
 from d2e_sft.recipe import View
 from d2e_sft.sample import EventSample
-from d2e_sft.views import IGNORE, ViewCollator, ViewEncoder, encode_samples
+from d2e_sft.views import ViewEncoder, encode_samples
 from tests.tiny import make_sample, make_samples, tiny_tokenizer
 
 VIEWS: tuple[View, ...] = ("original", "imagined", "refined")
@@ -138,23 +137,6 @@ def test_truncation_cannot_save_an_answer_that_is_too_long(encoder: ViewEncoder)
 def test_a_missing_refined_context_is_explained(encoder: ViewEncoder) -> None:
     with pytest.raises(UserError, match=r"refined_context is missing(.|\n)*d2e.distill=false"):
         encoder.encode(make_sample(1, refined_context=None))
-
-
-def test_a_batch_is_padded_left_and_masked_by_length_not_by_the_pad_id(encoder: ViewEncoder) -> None:
-    encoded = [encoder.encode(sample) for sample in make_samples(3)]
-    # The end-of-turn token as the pad id, as many tokenizers have it: answers must keep theirs.
-    collate = ViewCollator(VIEWS, pad_token_id=encoder.end_of_turn)
-    batch = collate([{**item.prompts, "answer": item.answer} for item in encoded])
-    assert batch["input_ids"].shape[0] == 9
-    for row, (view, item) in enumerate((view, item) for view in VIEWS for item in encoded):
-        ids = item.prompts[view] + item.answer
-        assert batch["attention_mask"][row].sum() == len(ids)
-        assert batch["input_ids"][row, -len(ids) :].tolist() == ids
-        assert batch["position_ids"][row, -len(ids) :].tolist() == list(range(len(ids)))
-    for row, item in enumerate(encoded):
-        labels = batch["labels"][row]
-        assert labels[labels != IGNORE].tolist() == item.answer
-        assert torch.equal(batch["input_ids"][row, -len(item.answer) :], torch.tensor(item.answer))
 
 
 def test_a_prompt_set_of_ones_own_is_checked(tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+"""Attention block by block with torch's flash kernel for CPU; torch only.
+
+Each block of (queries, keys) runs the kernel by itself. Partial results are merged by their log-sum-exp, and the
+backward kernel, given the merged output and log-sum-exp, returns each block's exact share of the gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+
+class Block(Protocol):
+    """Queries [q_start, q_end) against keys [k_start, k_end)."""
+
+    @property
+    def q_start(self) -> int: ...
+    @property
+    def q_end(self) -> int: ...
+    @property
+    def k_start(self) -> int: ...
+    @property
+    def k_end(self) -> int: ...
+    @property
+    def causal(self) -> bool: ...
+
+
+def branch_flash_attention(query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[Block], scale: float) -> Tensor:
+    """softmax(query · keyᵀ · scale) · value over the pairs that the blocks name.
+
+    Args:
+        query: (1, H, Q, D).
+        key, value: (1, H or a divisor of H, K, D).
+        blocks: a query's keys are those of all its blocks; the causal blocks come first and hold each query once.
+
+    Returns:
+        (1, H, Q, D), laid out as (1, Q, H, D).
+    """
+    output: Tensor = _BranchFlash.apply(query, key, value, blocks, scale)
+    return output
+
+
+class _BranchFlash(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[Block], scale: float) -> Tensor:
+        repeats = query.shape[1] // key.shape[1]
+        keys, values = _repeat_heads(key, repeats), _repeat_heads(value, repeats)
+        _, heads, length, width = query.shape
+        precise = query.dtype if query.dtype == torch.float64 else torch.float32
+        output = query.new_empty((1, length, heads, width), dtype=precise).transpose(1, 2)
+        normaliser = query.new_empty((1, heads, length), dtype=precise)
+        for block in blocks:
+            q = slice(block.q_start, block.q_end)
+            k = slice(block.k_start, block.k_end)
+            part, part_normaliser = _forward(
+                query[:, :, q], keys[:, :, k], values[:, :, k], 0.0, block.causal, scale=scale
+            )
+            if block.causal:
+                output[:, :, q] = part
+                normaliser[:, :, q] = part_normaliser
+                continue
+            merged = torch.logaddexp(normaliser[:, :, q], part_normaliser)
+            output[:, :, q] *= (normaliser[:, :, q] - merged).exp_()[..., None]
+            output[:, :, q] += part * (part_normaliser - merged).exp_()[..., None]
+            normaliser[:, :, q] = merged
+        output = output.to(query.dtype)
+        ctx.save_for_backward(query, key, value, output, normaliser)
+        ctx.blocks, ctx.scale, ctx.repeats = blocks, scale, repeats
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        query, key, value, output, normaliser = ctx.saved_tensors
+        keys, values = _repeat_heads(key, ctx.repeats), _repeat_heads(value, ctx.repeats)
+        # Sums over blocks: in float32 at least, as one kernel call over all blocks would keep them.
+        precise = normaliser.dtype
+        to_query = torch.zeros_like(query, dtype=precise)
+        to_key = torch.zeros_like(keys, dtype=precise)
+        to_value = torch.zeros_like(values, dtype=precise)
+        for block in ctx.blocks:
+            q = slice(block.q_start, block.q_end)
+            k = slice(block.k_start, block.k_end)
+            dq, dk, dv = _backward(
+                gradient[:, :, q], query[:, :, q], keys[:, :, k], values[:, :, k],
+                output[:, :, q], normaliser[:, :, q], 0.0, block.causal, scale=ctx.scale,
+            )  # fmt: skip
+            to_query[:, :, q] += dq
+            to_key[:, :, k] += dk
+            to_value[:, :, k] += dv
+        to_key, to_value = _sum_repeats(to_key, ctx.repeats), _sum_repeats(to_value, ctx.repeats)
+        return to_query.to(query.dtype), to_key.to(key.dtype), to_value.to(value.dtype), None, None
+
+
+def _repeat_heads(tensor: Tensor, repeats: int) -> Tensor:
+    return tensor if repeats == 1 else tensor.repeat_interleave(repeats, dim=1)
+
+
+def _sum_repeats(tensor: Tensor, repeats: int) -> Tensor:
+    return tensor if repeats == 1 else tensor.unflatten(1, (-1, repeats)).sum(dim=2)
