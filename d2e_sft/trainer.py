@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback
 
+from d2e_sft.checkpoints import AtomicCheckpoints
 from d2e_sft.forward import last_logits
 from d2e_sft.loss import D2ELoss, d2e_loss
 from d2e_sft.recipe import D2ESection, View
@@ -30,7 +31,7 @@ class _LogLastStep(TrainerCallback):
         return control
 
 
-class D2ETrainer(Trainer):
+class D2ETrainer(AtomicCheckpoints, Trainer):
     """Trains on batches of `ViewCollator` with CE on debiased logits plus KL (PIPER paper, section 3).
 
     Logs at each logging step, beside the Trainer's own values: `ce` and `kl` (nats a token, `loss` = ce +
