@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import pkgutil
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,10 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the server: bitwise equality needs one thread
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["d2e_sft.train", "d2e_sft.cli", "peft"])
+_MODELS = ("gpt2", "llama")
+_FORKS.set_forkserver_preload(
+    ["d2e_sft.train", "d2e_sft.cli", "peft", *(f"transformers.models.{name}.modeling_{name}" for name in _MODELS)]
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,6 @@ def _run(arguments: list[str], kill: Kill | None, environment: dict[str, str], o
         _arm(kill)
     from d2e_sft import cli
 
-    sys.argv = ["d2e", "train", *arguments]
     cli.main(["train", *arguments])
 
 
