@@ -14,19 +14,19 @@ T = TypeVar("T")
 
 
 def decided_by_main(state: PartialState, decide: Callable[[], T]) -> T:
-    """The main process's answer, in every process: it may have taken hashing gigabytes, or what it read may change.
+    """The main process's answer, in every process: the others neither repeat its work nor wait for it in vain.
 
     Raises:
-        UserError: `decide` raised it in the main process.
+        UserError, OSError: `decide` raised it in the main process.
     """
-    outcome: list[T | UserError | None] = [None]
+    outcome: list[T | UserError | OSError | None] = [None]
     if state.is_main_process:
         try:
             outcome = [decide()]
-        except UserError as error:
+        except (UserError, OSError) as error:
             outcome = [error]
     broadcast_object_list(outcome)
     answer = outcome[0]
-    if isinstance(answer, UserError):
+    if isinstance(answer, UserError | OSError):
         raise answer
     return answer  # type: ignore[return-value]

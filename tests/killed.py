@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the server: bitwise equality needs one thread
 _FORKS = multiprocessing.get_context("forkserver")
 _MODELS = ("gpt2", "llama")
 _FORKS.set_forkserver_preload(
@@ -81,8 +80,11 @@ def _run(arguments: list[str], kill: Kill | None, environment: dict[str, str], o
     os.environ.update(environment)
     if kill:
         _arm(kill)
+    import torch
+
     from d2e_sft import cli
 
+    torch.set_num_threads(1)  # a sum over several threads may be rounded otherwise from run to run
     cli.main(["train", *arguments])
 
 
