@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,23 @@ def sha256_of(path: Path) -> str:
     """The file's SHA-256 in hexadecimal digits."""
     with path.open("rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Have the operating system put a file, or a folder's list of files, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file so that it has, whatever happens meanwhile, all of its old or all of its new content."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    sync(partial)
+    os.replace(partial, path)
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -119,28 +119,40 @@ def chunked_d2e_loss(
         present = {name: debias(view, imagined, alpha) for name, view in present.items() if name != "imagined"}
     has_refined = refined is not None
 
-    def part(targets: Tensor, *states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def part(first: _Once | None, targets: Tensor, *states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         logits = dict(zip(present, _project_each(project, states, others_detached), strict=True))
         if "imagined" in logits:
             z_imagined = logits.pop("imagined")
             logits = {name: debias(view, z_imagined, alpha) for name, view in logits.items()}
         result: tuple[Tensor, Tensor, Tensor, Tensor] = _TokenLoss.apply(
-            logits["original"], logits["refined"] if has_refined else None, targets, kl_weight, kl_direction
-        )
+            logits["original"], logits["refined"] if has_refined else None, targets, kl_weight, kl_direction,
+            first is not None and first.time(),
+        )  # fmt: skip
         return result
 
     rows = len(targets) if chunk_rows is None else chunk_rows
     count = max(1, chunks, -(-len(targets) // max(rows, 1)))
     if count == 1:
-        return D2ELoss(*part(targets, *present.values()))
+        return D2ELoss(*part(None, targets, *present.values()))
     parts = [
-        checkpoint(part, *pieces, use_reentrant=False)
+        checkpoint(part, _Once(), *pieces, use_reentrant=False)
         for pieces in zip(
             *(_pieces(tensor, rows, count) for tensor in (targets, *present.values())),
             strict=True,
         )
     ]
     return D2ELoss(*(torch.stack(column).sum(dim=0) for column in zip(*parts, strict=True)))
+
+
+class _Once:
+    """Tells the first call, whose gradients checkpointing throws away, from the one in the backward."""
+
+    def __init__(self) -> None:
+        self._called = False
+
+    def time(self) -> bool:
+        first, self._called = not self._called, True
+        return first
 
 
 class _TokenLoss(torch.autograd.Function):
@@ -152,31 +164,36 @@ class _TokenLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, u: Tensor, v: Tensor | None, targets: Tensor, kl_weight: float, kl_direction: KLDirection
+        ctx: Any,
+        u: Tensor,
+        v: Tensor | None,
+        targets: Tensor,
+        kl_weight: float,
+        kl_direction: KLDirection,
+        values_only: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         correct = (u.argmax(dim=-1) == targets).sum()
         log_p = F.log_softmax(_at_least_float32(u), dim=-1)
         ce = F.nll_loss(log_p, targets, reduction="sum")
-        kl = torch.zeros_like(ce)
-        p = log_p.exp()
-        to_v = None
-        if v is None:
-            to_u = p
-        else:
+        kl, to_u, to_v = torch.zeros_like(ce), log_p, None
+        forwards = kl_direction == "original_refined"
+        if v is not None:
             log_q = F.log_softmax(_at_least_float32(v), dim=-1)
-            difference = log_p.sub_(log_q)
-            q = log_q.exp_()
-            if kl_direction == "original_refined":
-                each = torch.linalg.vecdot(p, difference)[:, None]
+            each, difference, p, q = _divergence(log_p, log_q, forwards)
+            kl = each.sum()
+            if not values_only and forwards:
                 to_u = difference.sub_(each).mul_(p).mul_(kl_weight).add_(p)
                 to_v = q.sub_(p).mul_(kl_weight)
-            else:
-                each = -torch.linalg.vecdot(q, difference)[:, None]
+            elif not values_only:
                 to_v = difference.add_(each).mul_(q).mul_(-kl_weight)
                 to_u = p.mul_(1 + kl_weight).sub_(q, alpha=kl_weight)
-            kl = each.sum()
-        to_u[torch.arange(len(targets), device=targets.device), targets] -= 1
-        ctx.save_for_backward(to_u.to(u.dtype), None if v is None or to_v is None else to_v.to(v.dtype))
+        if values_only:
+            # Checkpointing keeps neither, but counts them and compares their shapes.
+            ctx.save_for_backward(_nothing_like(u), None if v is None else _nothing_like(v))
+        else:
+            to_u = log_p.exp_() if v is None else to_u
+            to_u[torch.arange(len(targets), device=targets.device), targets] -= 1
+            ctx.save_for_backward(to_u.to(u.dtype), None if v is None or to_v is None else to_v.to(v.dtype))
         loss = ce + kl_weight * kl
         ctx.mark_non_differentiable(correct)
         # Copies: the same tensor twice among the outputs would be one output.
@@ -184,9 +201,23 @@ class _TokenLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor, *unused: Any) -> tuple[Tensor, Tensor | None, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor, *unused: Any) -> tuple[Tensor, Tensor | None, None, None, None, None]:
         to_u, to_v = ctx.saved_tensors
-        return to_u * gradient, None if to_v is None else to_v * gradient, None, None, None
+        return to_u * gradient, None if to_v is None else to_v * gradient, None, None, None, None
+
+
+def _divergence(log_p: Tensor, log_q: Tensor, forwards: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """KL of each row (n, 1), log p − log q, p and q; overwrites its arguments."""
+    p = log_p.exp()
+    difference = log_p.sub_(log_q)
+    q = log_q.exp_()
+    each = torch.linalg.vecdot(p, difference) if forwards else -torch.linalg.vecdot(q, difference)
+    return each[:, None], difference, p, q
+
+
+def _nothing_like(tensor: Tensor) -> Tensor:
+    """A tensor of the same shape that holds one number."""
+    return tensor.new_zeros(()).expand(tensor.shape)
 
 
 def _check_shapes(original: Tensor, imagined: Tensor | None, refined: Tensor | None) -> None:

@@ -15,7 +15,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from d2e_sft.errors import UserError, did_you_mean
-from d2e_sft.files import load_yaml
+from d2e_sft.files import load_yaml, write_whole
 from d2e_sft.paths import bundled_recipes, find_recipe
 
 View = Literal["original", "imagined", "refined"]
@@ -151,7 +151,7 @@ class Recipe(_Section):
         """Write the resolved recipe, every default spelt out, to `folder/recipe.yaml`."""
         folder.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
-        (folder / RECIPE_FILE).write_text(text, encoding="utf-8")
+        write_whole(folder / RECIPE_FILE, text)
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:

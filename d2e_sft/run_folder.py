@@ -1,6 +1,7 @@
 """The run folder: what training finds in it, refuses to destroy, and clears when told to.
 
-A run folder holds the resolved recipe, the model, `checkpoint-N` folders while it trains, and `eval/`. Leftovers of
+A run folder holds the resolved recipe, the record of its data, the model, `checkpoint-N` folders while it trains, and
+`eval/`. Leftovers of
 an earlier run would be mistaken for results of a new one (an old adapter is loaded before new full weights), so
 training starts in a clean folder or not at all.
 """
@@ -8,10 +9,13 @@ training starts in a clean folder or not at all.
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from d2e_sft.checkpoints import ASIDE, checkpoints_of, damage
+from d2e_sft.data_record import DATA_FILE, refuse_other_source
 from d2e_sft.errors import UserError
 from d2e_sft.recipe import RECIPE_FILE, Recipe, load_recipe
 from d2e_sft.sample import BAD_ROWS_FILE
@@ -29,25 +33,56 @@ _LEFT_BY_TRAINING = (
     "training_args.bin",
     _TRAINER_STATE,
     RECIPE_FILE,
+    f"{RECIPE_FILE}.partial",
+    DATA_FILE,
+    f"{DATA_FILE}.partial",
     BAD_ROWS_FILE,
+    ASIDE,
     "eval",
 )
-# Changing these does not change what a step computes, so a resumed run may differ in them.
-_FREE_TO_CHANGE = ("eval.", "train.output_dir", "train.logging_steps", "train.save_", "train.report_to")
+# Changing these does not change what a step computes, so a resumed run may differ in them. Data and prompt set are
+# compared by content instead: a file may have moved, and one in its old place may hold other rows.
+_FREE_TO_CHANGE = (
+    "data.train",
+    "data.prompt_set",
+    "eval.",
+    "train.output_dir",
+    "train.logging_steps",
+    "train.save_",
+    "train.report_to",
+)
 
 
 def last_checkpoint(run: Path) -> Path | None:
-    """The newest whole checkpoint: its state file is written last, so one without it was cut off."""
-    whole = [folder for folder in run.glob("checkpoint-*") if (folder / _TRAINER_STATE).is_file()]
-    return max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+    """The newest whole checkpoint; says on stderr what is wrong with those that it passes over.
+
+    Returns:
+        None where there is no checkpoint at all.
+
+    Raises:
+        UserError: there are checkpoints, and all are damaged.
+    """
+    damaged: list[str] = []
+    for checkpoint in checkpoints_of(run):
+        problem = damage(checkpoint)
+        if problem is None:
+            for line in damaged:
+                print(f"warning: damaged checkpoint passed over: {line}", file=sys.stderr, flush=True)
+            return checkpoint
+        damaged.append(f"{checkpoint}: {problem}")
+    if damaged:
+        raise UserError(
+            "\n  ".join([f"{run}: every checkpoint is damaged", *damaged]), remedy="train anew with --overwrite"
+        )
+    return None
 
 
 def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | None:
-    """The checkpoint to continue from, or None to start anew; changes nothing on disk.
+    """The checkpoint to continue from, or None to start from the beginning; changes nothing on disk.
 
     Raises:
-        UserError: the folder holds a run and neither option is given; there is nothing to resume; the recipe
-            differs from the one that the run began with; both options are given.
+        UserError: the folder holds a run and neither option is given; there is nothing to resume; the recipe or
+            the data differ from those that the run began with; both options are given.
     """
     run = Path(recipe.train.output_dir)
     if resume and overwrite:
@@ -55,14 +90,7 @@ def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | N
     if run.exists() and not run.is_dir():
         raise UserError(f"train.output_dir={str(run)!r}: is a file; expected a folder for the run")
     if resume:
-        checkpoint = last_checkpoint(run)
-        if checkpoint is None:
-            raise UserError(
-                f"{run}: holds no checkpoint to resume from",
-                remedy="checkpoints are written where train.save_steps is set; to train anew, drop --resume",
-            )
-        _refuse_changed_recipe(recipe, run)
-        return checkpoint
+        return _resuming_point(recipe, run)
     used = any(next(run.glob(pattern), None) for pattern in ("checkpoint-*", "*.safetensors", _TRAINER_STATE))
     if overwrite:
         _refuse_to_clear(recipe, run)
@@ -72,6 +100,29 @@ def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | N
             remedy="continue it with --resume, train anew with --overwrite, or choose another train.output_dir",
         )
     return None
+
+
+def _resuming_point(recipe: Recipe, run: Path) -> Path | None:
+    begun = (run / RECIPE_FILE).is_file()
+    checkpoints = checkpoints_of(run)
+    finished = (run / _TRAINER_STATE).is_file() or next(run.glob("*.safetensors"), None) is not None
+    if not checkpoints and (finished or not begun):
+        raise UserError(
+            f"{run}: holds no checkpoint to resume from",
+            remedy="checkpoints are written where train.save_steps is set; to train anew, drop --resume",
+        )
+    if not begun:
+        raise UserError(
+            f"{run}: holds checkpoints but no {RECIPE_FILE}, so it cannot be told which recipe it was begun with",
+            remedy="copy the file from where the run was begun, or train anew into another train.output_dir",
+        )
+    _refuse_changed_recipe(recipe, run)
+    refuse_other_source(recipe, run)
+    if not checkpoints:
+        # Killed before the first one: all its steps are later steps.
+        print(f"{run}: no checkpoint was written yet; training starts from the beginning", file=sys.stderr, flush=True)
+        return None
+    return last_checkpoint(run)
 
 
 def clear_run(run: Path) -> None:
@@ -101,8 +152,6 @@ def _refuse_to_clear(recipe: Recipe, run: Path) -> None:
 
 
 def _refuse_changed_recipe(recipe: Recipe, run: Path) -> None:
-    if not (run / RECIPE_FILE).is_file():
-        return
     before = dict(_flat(load_recipe(run / RECIPE_FILE).model_dump()))
     now = dict(_flat(recipe.model_dump()))
     changed = [
@@ -112,7 +161,7 @@ def _refuse_changed_recipe(recipe: Recipe, run: Path) -> None:
     ]
     if changed:
         raise UserError(
-            f"{run}: was begun with another recipe ({'; '.join(changed)})",
+            "\n  ".join([f"{run}: was begun with another recipe", *changed]),
             remedy="resume with the recipe it was begun with, or train into another train.output_dir",
         )
 

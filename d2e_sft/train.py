@@ -17,9 +17,12 @@ from tqdm import tqdm
 from transformers import PreTrainedModel, TrainingArguments, set_seed
 
 from d2e_sft.attention import IMPLEMENTATIONS
+from d2e_sft.checkpoints import remove_leftovers
+from d2e_sft.data_record import record_data
 from d2e_sft.errors import UserError
 from d2e_sft.host_memory import keep_freed_memory
 from d2e_sft.loading import LoadedModel, load_model
+from d2e_sft.main_process import decided_by_main
 from d2e_sft.precision import resolve_precision
 from d2e_sft.prompts import load_prompt_set
 from d2e_sft.recipe import Recipe, TrainSection
@@ -33,21 +36,21 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     """Train, and leave model, tokenizer, resolved recipe and log history in the run folder.
 
     Args:
-        resume: continue from the run folder's last checkpoint.
+        resume: continue from the run folder's last whole checkpoint, step for step as if it had not stopped.
         overwrite: train anew into a run folder that already holds a run, after removing that one.
 
     Returns:
         the run folder.
 
     Raises:
-        UserError: bad data, an unknown model, a run folder that is already used, or a batch size that the
-            number of processes does not divide.
+        UserError: bad data, an unknown model, a run folder that is already used, a resumed run that was begun
+            with another recipe or other data, or a batch size that the number of processes does not divide.
     """
     state = process_state()
     if not torch.accelerator.is_available():
         keep_freed_memory()
     recipe.train.precision = resolve_precision(recipe)
-    checkpoint = starting_point(recipe, resume=resume, overwrite=overwrite)
+    checkpoint = decided_by_main(state, lambda: starting_point(recipe, resume=resume, overwrite=overwrite))
     accumulation = accumulation_steps(recipe.train, state.num_processes)
     with state.local_main_process_first():  # a download or a conversion happens once
         # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
@@ -56,6 +59,7 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     bad_rows: list[BadRow] = []
     dataset = training_dataset(recipe, loaded.tokenizer, bad_rows, main=state.is_main_process)
     run = Path(recipe.train.output_dir)
+    record = decided_by_main(state, lambda: record_data(recipe, dataset, processes=state.num_processes, resume=resume))
     set_seed(recipe.train.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
     trainer = D2ETrainer(
         model=_with_adapter(recipe, loaded),
@@ -70,6 +74,8 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         # Only now: whatever was wrong with the call has been said, and nothing was touched for it.
         if overwrite:
             clear_run(run)
+        remove_leftovers(run)
+        record.save(run)
         recipe.save(run)
         write_bad_rows(bad_rows, run / BAD_ROWS_FILE)
         _announce(recipe, len(dataset), state.num_processes)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback
 
+from d2e_sft.checkpoints import AtomicCheckpoints
 from d2e_sft.collation import IGNORE
 from d2e_sft.layout import choose_layout, collator_for
 from d2e_sft.objective import attach_objective
@@ -29,7 +30,7 @@ class _LogLastStep(TrainerCallback):
         return control
 
 
-class D2ETrainer(Trainer):
+class D2ETrainer(AtomicCheckpoints, Trainer):
     """Trains on rows of token views with CE on debiased logits plus KL (PIPER paper, section 3).
 
     Logs at each logging step, beside the Trainer's own values: `ce` and `kl` (nats a token, `loss` = ce +

@@ -8,7 +8,7 @@ import click
 @click.command()
 @click.argument("recipe")
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
-@click.option("--resume", is_flag=True, help="Continue from the run folder's last checkpoint.")
+@click.option("--resume", is_flag=True, help="Continue from the run folder's last whole checkpoint.")
 @click.option("--overwrite", is_flag=True, help="Train anew into a folder that already holds a run.")
 def train(recipe: str, overrides: tuple[str, ...], resume: bool, overwrite: bool) -> None:
     """Train a model from RECIPE, a YAML file or the name of a bundled recipe.
