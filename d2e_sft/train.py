@@ -8,17 +8,19 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import datasets
 import torch
 from accelerate import PartialState
+from accelerate.utils import DistributedType
 from tqdm import tqdm
 from transformers import PreTrainedModel, TrainingArguments, set_seed
+from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.errors import UserError
 from d2e_sft.host_memory import keep_freed_memory
-from d2e_sft.loading import LoadedModel, load_model
+from d2e_sft.loading import LoadedModel, load_model, resolve_name
 from d2e_sft.precision import resolve_precision
 from d2e_sft.prompts import load_prompt_set
 from d2e_sft.recipe import Recipe, TrainSection
@@ -47,16 +49,16 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         keep_freed_memory()
     recipe.train.precision = resolve_precision(recipe)
     checkpoint = starting_point(recipe, resume=resume, overwrite=overwrite)
-    accumulation = accumulation_steps(recipe.train, state.num_processes)
-    with state.local_main_process_first():  # a download or a conversion happens once
-        loaded = load_model(recipe.model.name, dtype=recipe.model.dtype, attention=recipe.model.attention)
+    # Before the model is loaded: under ZeRO-3 their existence makes transformers load it in shards.
+    args = training_arguments(recipe.train, accumulation_steps(recipe.train, state.num_processes))
+    loaded = _load_on_all(recipe, state)
     bad_rows: list[BadRow] = []
     dataset = training_dataset(recipe, loaded.tokenizer, bad_rows, main=state.is_main_process)
     run = Path(recipe.train.output_dir)
     set_seed(recipe.train.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
     trainer = D2ETrainer(
         model=_with_adapter(recipe, loaded),
-        args=training_arguments(recipe.train, accumulation),
+        args=args,
         train_dataset=dataset,
         data_collator=ViewCollator(recipe.d2e.views, pad_id(loaded.tokenizer)),
         processing_class=loaded.tokenizer,
@@ -86,10 +88,28 @@ def process_state() -> PartialState:
 
     Raises:
         UserError: the launcher started several processes and they did not become one group: each would train
-            alone, on all the data, and nothing else would show it.
+            alone, on all the data, and nothing else would show it. Or the launcher asks for DeepSpeed or FSDP, and
+            training would run under something else.
     """
-    # Without an accelerator accelerate joins nothing unless told that the CPU is meant.
-    state = PartialState(cpu=not torch.accelerator.is_available())
+    on_cpu = not torch.accelerator.is_available()
+    if on_cpu and _asked_for("FSDP"):
+        raise UserError(
+            "fsdp2: this machine has no accelerator, and accelerate ignores FSDP without one",
+            remedy="use launch/accelerate/ddp.yaml or zero3.yaml, or a machine with GPUs",
+        )
+    if on_cpu and _asked_for("DEEPSPEED"):
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+        # cpu=True would mean DDP here, without a word; without a backend each process would be rank 0 of 1.
+        state = PartialState(backend="gloo")
+    else:
+        # Without an accelerator accelerate joins nothing unless told that the CPU is meant.
+        state = PartialState(cpu=on_cpu)
+    if _asked_for("DEEPSPEED") and state.distributed_type != DistributedType.DEEPSPEED:
+        raise UserError(
+            f"DeepSpeed was asked for (ACCELERATE_USE_DEEPSPEED), but training would run as "
+            f"{state.distributed_type.value}",
+            remedy="launch with `d2e train RECIPE --launch zero3 --processes N`",
+        )
     launched = os.environ.get("WORLD_SIZE", "1")
     # `accelerate launch --cpu` with several processes starts one, and leaves an address to meet at but no size.
     if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
@@ -100,6 +120,22 @@ def process_state() -> PartialState:
             remedy="launch with `accelerate launch --config_file launch/accelerate/ddp.yaml -m d2e_sft.train RECIPE`",
         )
     return state
+
+
+def _asked_for(engine: Literal["DEEPSPEED", "FSDP"]) -> bool:
+    """Whether `accelerate launch` was given a configuration of this engine."""
+    return os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true"
+
+
+def _load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
+    model = recipe.model
+    if is_deepspeed_zero3_enabled():
+        with state.local_main_process_first():  # a conversion happens once
+            resolve_name(model.name)
+        # Loading in shards is a joint act: waiting for one process to finish would wait for ever.
+        return load_model(model.name, dtype=model.dtype, attention=model.attention)
+    with state.local_main_process_first():  # a download or a conversion happens once
+        return load_model(model.name, dtype=model.dtype, attention=model.attention)
 
 
 def training_dataset(recipe: Recipe, tokenizer: Any, bad_rows: list[BadRow], *, main: bool = True) -> datasets.Dataset:
@@ -174,6 +210,7 @@ def accumulation_steps(train: TrainSection, processes: int) -> int:
 
 def training_arguments(train: TrainSection, accumulation: int) -> TrainingArguments:
     """transformers' TrainingArguments for a `train` section whose precision is resolved."""
+    on_cpu, deepspeed = not torch.accelerator.is_available(), _asked_for("DEEPSPEED")
     # The recipe decides, not the launcher: TrainingArguments would take the launcher's precision over float32.
     os.environ["ACCELERATE_MIXED_PRECISION"] = {"bfloat16": "bf16", "float16": "fp16"}.get(train.precision, "no")
     args = TrainingArguments(
@@ -191,8 +228,11 @@ def training_arguments(train: TrainSection, accumulation: int) -> TrainingArgume
         max_grad_norm=train.max_grad_norm,
         bf16=train.precision == "bfloat16",
         fp16=train.precision == "float16",
-        # TrainingArguments takes bfloat16 without an accelerator only when told that the CPU is meant.
-        use_cpu=not torch.accelerator.is_available(),
+        # TrainingArguments takes bfloat16 without an accelerator only when told that the CPU is meant, and then it
+        # takes DDP for DeepSpeed: see process_state.
+        use_cpu=on_cpu and not deepspeed,
+        ddp_backend="gloo" if on_cpu and deepspeed else None,
+        dataloader_pin_memory=not on_cpu,
         activation_checkpointing=train.gradient_checkpointing,
         logging_steps=train.logging_steps,
         logging_first_step=True,
