@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,12 +99,14 @@ def process_state() -> PartialState:
             remedy="use launch/accelerate/ddp.yaml or zero3.yaml, or a machine with GPUs",
         )
     if on_cpu and _asked_for("DEEPSPEED"):
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+        _deepspeed_over_gloo()
         # cpu=True would mean DDP here, without a word; without a backend each process would be rank 0 of 1.
         state = PartialState(backend="gloo")
     else:
         # Without an accelerator accelerate joins nothing unless told that the CPU is meant.
         state = PartialState(cpu=on_cpu)
+    # torch renamed two collectives, and would say so at every one that DeepSpeed calls.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed.c10d_logger")
     if _asked_for("DEEPSPEED") and state.distributed_type != DistributedType.DEEPSPEED:
         raise UserError(
             f"DeepSpeed was asked for (ACCELERATE_USE_DEEPSPEED), but training would run as "
@@ -125,6 +128,14 @@ def process_state() -> PartialState:
 def _asked_for(engine: Literal["DEEPSPEED", "FSDP"]) -> bool:
     """Whether `accelerate launch` was given a configuration of this engine."""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true"
+
+
+def _deepspeed_over_gloo() -> None:
+    """Keeps DeepSpeed on torch's own collectives, where it would compile its own for a minute, with a C++ compiler."""
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 def _load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
