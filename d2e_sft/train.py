@@ -24,7 +24,7 @@ from d2e_sft.host_memory import keep_freed_memory
 from d2e_sft.loading import LoadedModel, load_model, resolve_name
 from d2e_sft.precision import resolve_precision
 from d2e_sft.prompts import load_prompt_set
-from d2e_sft.recipe import Recipe, TrainSection
+from d2e_sft.recipe import Precision, Recipe, TrainSection
 from d2e_sft.run_folder import clear_run, starting_point
 from d2e_sft.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples, write_bad_rows
 from d2e_sft.trainer import D2ETrainer
@@ -48,7 +48,7 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     state = process_state()
     if not torch.accelerator.is_available():
         keep_freed_memory()
-    recipe.train.precision = resolve_precision(recipe)
+    recipe.train.precision = _precision(recipe)
     checkpoint = starting_point(recipe, resume=resume, overwrite=overwrite)
     # Before the model is loaded: under ZeRO-3 their existence makes transformers load it in shards.
     args = training_arguments(recipe.train, accumulation_steps(recipe.train, state.num_processes))
@@ -81,6 +81,7 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         )
     trainer.save_model()
     trainer.save_state()
+    state.wait_for_everyone()  # a launcher ends all processes when one fails, even one that fails as it exits
     return run
 
 
@@ -98,7 +99,7 @@ def process_state() -> PartialState:
             "fsdp2: this machine has no accelerator, and accelerate ignores FSDP without one",
             remedy="use launch/accelerate/ddp.yaml or zero3.yaml, or a machine with GPUs",
         )
-    if on_cpu and _asked_for("DEEPSPEED"):
+    if on_cpu and _asked_for("DEEPSPEED") and "LOCAL_RANK" in os.environ:
         _deepspeed_over_gloo()
         # cpu=True would mean DDP here, without a word; without a backend each process would be rank 0 of 1.
         state = PartialState(backend="gloo")
@@ -128,6 +129,19 @@ def process_state() -> PartialState:
 def _asked_for(engine: Literal["DEEPSPEED", "FSDP"]) -> bool:
     """Whether `accelerate launch` was given a configuration of this engine."""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true"
+
+
+def _precision(recipe: Recipe) -> Precision:
+    without_bfloat16 = _asked_for("DEEPSPEED") and not torch.accelerator.is_available()
+    if without_bfloat16 and recipe.train.precision == "auto":
+        return "float32"
+    precision = resolve_precision(recipe)
+    if without_bfloat16 and precision == "bfloat16":
+        raise UserError(
+            "train.precision=bfloat16: DeepSpeed without an accelerator trains in float32 only",
+            remedy="use train.precision=auto or float32, or --launch ddp",
+        )
+    return precision
 
 
 def _deepspeed_over_gloo() -> None:
