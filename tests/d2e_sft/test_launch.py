@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -60,11 +61,36 @@ def test_there_is_a_launcher_for_each_way_to_spread_a_model() -> None:
 
 @pytest.mark.parametrize("name", launchers())
 def test_configurations_leave_to_the_recipe_what_is_the_recipes(name: str) -> None:
-    config = yaml.safe_load((bundled("launch") / "accelerate" / f"{name}.yaml").read_text("utf-8"))
-    assert config["mixed_precision"] == "no", "the recipe's precision is set before it is read"
-    for key, value in config.get("deepspeed_config", {}).items():
-        if key.startswith("gradient"):
-            assert value == "auto", key
+    config = configuration(name)
+    assert config["mixed_precision"] == "no", "the recipe's precision takes its place"
+    deepspeed = config.get("deepspeed_config", {})
+    assert {value for key, value in deepspeed.items() if key.startswith("gradient")} <= {"auto"}
+    assert not any("batch" in key for key in deepspeed)
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "optimizer", "parameters"),
+    [
+        ("zero2", 2, "none", "none"),
+        ("zero2-offload", 2, "cpu", "none"),
+        ("zero3", 3, "none", "none"),
+        ("zero3-offload", 3, "cpu", "cpu"),
+    ],
+)
+def test_deepspeed_configurations_are_what_their_names_say(
+    name: str, stage: int, optimizer: str, parameters: str
+) -> None:
+    deepspeed = configuration(name)["deepspeed_config"]
+    assert deepspeed["zero_stage"] == stage
+    assert deepspeed["offload_optimizer_device"] == optimizer
+    assert deepspeed["offload_param_device"] == parameters
+    assert deepspeed.get("zero3_save_16bit_model", False) == (stage == 3), "else a run folder holds no whole model"
+    assert deepspeed["deepspeed_multinode_launcher"] == "standard", "the others ask for ssh between the machines"
+
+
+def configuration(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((bundled("launch") / "accelerate" / f"{name}.yaml").read_text("utf-8"))
+    return loaded
 
 
 def test_the_command_runs_accelerate_in_this_python(accelerators: pytest.MonkeyPatch) -> None:

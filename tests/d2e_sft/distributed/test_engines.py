@@ -37,9 +37,9 @@ train: {{output_dir: {world}/one, epochs: 2, batch_size: 8, micro_batch_size: 2,
 """
 STEPS = 6
 LORA = ["model.lora.r=4", "model.lora.target_modules=[q_proj, down_proj]"]
-# Seen: LOSSSEEN of a loss, WEIGHTSEEN of a weight; the order of a sum decides its rounding. A wrong divisor or a lost
-# sample would show as a percent of the loss. Adam's step is learning_rate (1e-3) whatever the gradient's size, so where
-# a gradient is almost zero rounding moves a weight by some part of it; a hundredth of a step is allowed.
+# Seen: 2e-7 of a loss, 1e-7 of a weight (2e-6 of an adapter's); the order of a sum decides its rounding. A wrong divisor
+# or a lost sample would show as a percent of the loss. Adam's step is the learning rate (1e-3) whatever the gradient's
+# size, so where a gradient is almost zero, rounding moves a weight by a part of it: a hundredth of a step is allowed.
 LOSS_RTOL = 1e-5
 WEIGHT_ATOL = 1e-5
 
@@ -81,9 +81,7 @@ def one_process(world: Path, run: Path, *overrides: str) -> Path:
     return run
 
 
-def two_processes(
-    world: Path, launcher: str, run: Path, *arguments: str, gpus: bool = False
-) -> list[dict[str, Any]]:
+def two_processes(world: Path, launcher: str, run: Path, *arguments: str, gpus: bool = False) -> list[dict[str, Any]]:
     """Train on two processes; what each of them recorded."""
     results = run.with_name(f"{run.name}-results")
     results.mkdir()
