@@ -39,8 +39,7 @@ STEPS = 6
 LORA = ["model.lora.r=4", "model.lora.target_modules=[q_proj, down_proj]"]
 # Seen: 2e-7 of a loss, 1e-7 of a weight (2e-6 of an adapter's): the order of a sum decides its rounding. A wrong
 # divisor or a lost sample would show as a percent of the loss. Adam's step is the learning rate (1e-3) whatever the
-# gradient's size, so where a gradient is almost zero, rounding moves a weight by a part of it: a hundredth of a step is
-# allowed.
+# gradient's size, so where a gradient is almost zero, rounding moves a weight by a part of it: a hundredth is allowed.
 LOSS_RTOL = 1e-5
 WEIGHT_ATOL = 1e-5
 
