@@ -101,7 +101,7 @@ def process_state() -> PartialState:
         )
     if on_cpu and _asked_for("DEEPSPEED") and "LOCAL_RANK" in os.environ:
         _deepspeed_over_gloo()
-        # cpu=True would mean DDP here, without a word; without a backend each process would be rank 0 of 1.
+        # cpu=True is accelerate's word for DDP over gloo; without a backend each process would be rank 0 of 1.
         state = PartialState(backend="gloo")
     else:
         # Without an accelerator accelerate joins nothing unless told that the CPU is meant.
@@ -253,8 +253,8 @@ def training_arguments(train: TrainSection, accumulation: int) -> TrainingArgume
         max_grad_norm=train.max_grad_norm,
         bf16=train.precision == "bfloat16",
         fp16=train.precision == "float16",
-        # TrainingArguments takes bfloat16 without an accelerator only when told that the CPU is meant, and then it
-        # takes DDP for DeepSpeed: see process_state.
+        # TrainingArguments takes bfloat16 without an accelerator only when told that the CPU is meant; under DeepSpeed
+        # that is not to be said (see process_state).
         use_cpu=on_cpu and not deepspeed,
         ddp_backend="gloo" if on_cpu and deepspeed else None,
         dataloader_pin_memory=not on_cpu,

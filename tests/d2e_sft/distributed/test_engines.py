@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -94,12 +96,19 @@ def two_processes(world: Path, launcher: str, run: Path, *arguments: str, gpus: 
         gpus=gpus,
     )  # fmt: skip
     files = sorted(results.glob("rank-*.json"))
-    # DeepSpeed now and then aborts when the interpreter exits (SIGABRT, once in 15 runs): the results lie on disk by
-    # then. Any other failure is one, whatever was written.
-    aborted_at_exit = len(files) == 2 and "Signal 6 (SIGABRT)" in launched.stderr
-    assert launched.returncode == 0 or aborted_at_exit, launched.stderr[-3000:]
+    complete = len(files) == 2
+    assert launched.returncode == 0 or (complete and aborted_at_exit(launched.stderr)), launched.stderr[-3000:]
     assert [file.name for file in files] == ["rank-0.json", "rank-1.json"], launched.stderr[-3000:]
     return [json.loads(file.read_text()) for file in files]
+
+
+def aborted_at_exit(report: str) -> bool:
+    """Whether the launcher's report names no other failure than an abort: seen once in 15 runs, at interpreter exit.
+
+    The launcher ends the other process with SIGTERM then. A process that failed by itself has a positive exit code.
+    """
+    codes = {int(code) for code in re.findall(r"exitcode\s*: (-?\d+)", report)}
+    return -signal.SIGABRT in codes and codes <= {-signal.SIGABRT, -signal.SIGTERM}
 
 
 def logs(run: Path) -> list[dict[str, Any]]:
@@ -142,6 +151,16 @@ def assert_same_weights(ours: Path, theirs: Path) -> None:
         assert found[name].shape == tensor.shape, name
         assert found[name].numel() > 0, name
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=WEIGHT_ATOL, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize(
+    ("code", "tolerated"), [("os.abort()", True), ("sys.exit(1)", False), ("os.kill(os.getpid(), 11)", False)]
+)
+def test_only_an_abort_counts_as_one(tmp_path: Path, code: str, tolerated: bool) -> None:
+    (tmp_path / "worker.py").write_text(f"import os, sys\n{code}\n")
+    ended = python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", tmp_path / "worker.py")
+    assert ended.returncode != 0
+    assert aborted_at_exit(ended.stderr) == tolerated
 
 
 def test_ddp_trains_as_one_process(world: Path, one: Path) -> None:
