@@ -165,6 +165,8 @@ def _branch_attention(
     query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scaling: float, dropout: float, window: int | None
 ) -> Tensor:
     if query.device.type == "cpu" and window is None and not dropout and query.shape[-1] == value.shape[-1]:
+        if torch.is_autocast_enabled("cpu"):  # which knows torch's own attention, and not this one
+            query, key, value = (tensor.to(torch.get_autocast_dtype("cpu")) for tensor in (query, key, value))
         return branch_flash_attention(query, key, value, plan.blocks, scaling)
     return _segment_attention(query, key, value, plan, scaling, dropout, window)
 

@@ -5,27 +5,29 @@ from __future__ import annotations
 import math
 import os
 import random
+import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import datasets
 import torch
 from accelerate import PartialState
+from accelerate.utils import DistributedType
 from tqdm import tqdm
 from transformers import PreTrainedModel, TrainingArguments, set_seed
+from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.attention import IMPLEMENTATIONS
 from d2e_sft.checkpoints import remove_leftovers
 from d2e_sft.data_record import record_data
 from d2e_sft.errors import UserError
-from d2e_sft.host_memory import keep_freed_memory
-from d2e_sft.loading import LoadedModel, load_model
+from d2e_sft.loading import LoadedModel, load_model, resolve_name
 from d2e_sft.main_process import decided_by_main
 from d2e_sft.precision import resolve_precision
 from d2e_sft.prompts import load_prompt_set
-from d2e_sft.recipe import Recipe, TrainSection
+from d2e_sft.recipe import Precision, Recipe, TrainSection
 from d2e_sft.run_folder import clear_run, starting_point
 from d2e_sft.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples, write_bad_rows
 from d2e_sft.trainer import D2ETrainer
@@ -47,15 +49,11 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
             with another recipe or other data, or a batch size that the number of processes does not divide.
     """
     state = process_state()
-    if not torch.accelerator.is_available():
-        keep_freed_memory()
-    recipe.train.precision = resolve_precision(recipe)
+    recipe.train.precision = _precision(recipe)
     checkpoint = decided_by_main(state, lambda: starting_point(recipe, resume=resume, overwrite=overwrite))
-    accumulation = accumulation_steps(recipe.train, state.num_processes)
-    with state.local_main_process_first():  # a download or a conversion happens once
-        # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
-        attention = None if recipe.model.attention in IMPLEMENTATIONS else recipe.model.attention
-        loaded = load_model(recipe.model.name, dtype=recipe.model.dtype, attention=attention)
+    # Before the model is loaded: under ZeRO-3 their existence makes transformers load it in shards.
+    args = training_arguments(recipe.train, accumulation_steps(recipe.train, state.num_processes))
+    loaded = _load_on_all(recipe, state)
     bad_rows: list[BadRow] = []
     dataset = training_dataset(recipe, loaded.tokenizer, bad_rows, main=state.is_main_process)
     run = Path(recipe.train.output_dir)
@@ -63,7 +61,7 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     set_seed(recipe.train.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
     trainer = D2ETrainer(
         model=_with_adapter(recipe, loaded),
-        args=training_arguments(recipe.train, accumulation),
+        args=args,
         train_dataset=dataset,
         processing_class=loaded.tokenizer,
         d2e=recipe.d2e,
@@ -89,6 +87,7 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         )
     trainer.save_model()
     trainer.save_state()
+    state.wait_for_everyone()  # a launcher ends all processes when one fails, even one that fails as it exits
     return run
 
 
@@ -97,10 +96,30 @@ def process_state() -> PartialState:
 
     Raises:
         UserError: the launcher started several processes and they did not become one group: each would train
-            alone, on all the data, and nothing else would show it.
+            alone, on all the data, and nothing else would show it. Or the launcher asks for DeepSpeed or FSDP, and
+            training would run under something else.
     """
-    # Without an accelerator accelerate joins nothing unless told that the CPU is meant.
-    state = PartialState(cpu=not torch.accelerator.is_available())
+    on_cpu = not torch.accelerator.is_available()
+    if on_cpu and _asked_for("FSDP"):
+        raise UserError(
+            "fsdp2: this machine has no accelerator, and accelerate ignores FSDP without one",
+            remedy="use launch/accelerate/ddp.yaml or zero3.yaml, or a machine with GPUs",
+        )
+    if on_cpu and _asked_for("DEEPSPEED") and "LOCAL_RANK" in os.environ:
+        _deepspeed_over_gloo()
+        # cpu=True is accelerate's word for DDP over gloo; without a backend each process would be rank 0 of 1.
+        state = PartialState(backend="gloo")
+    else:
+        # Without an accelerator accelerate joins nothing unless told that the CPU is meant.
+        state = PartialState(cpu=on_cpu)
+    # torch renamed two collectives, and would say so at every one that DeepSpeed calls.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed.c10d_logger")
+    if _asked_for("DEEPSPEED") and state.distributed_type != DistributedType.DEEPSPEED:
+        raise UserError(
+            f"DeepSpeed was asked for (ACCELERATE_USE_DEEPSPEED), but training would run as "
+            f"{state.distributed_type.value}",
+            remedy="launch with `d2e train RECIPE --launch zero3 --processes N`",
+        )
     launched = os.environ.get("WORLD_SIZE", "1")
     # `accelerate launch --cpu` with several processes starts one, and leaves an address to meet at but no size.
     if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
@@ -111,6 +130,45 @@ def process_state() -> PartialState:
             remedy="launch with `accelerate launch --config_file launch/accelerate/ddp.yaml -m d2e_sft.train RECIPE`",
         )
     return state
+
+
+def _asked_for(engine: Literal["DEEPSPEED", "FSDP"]) -> bool:
+    """Whether `accelerate launch` was given a configuration of this engine."""
+    return os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true"
+
+
+def _precision(recipe: Recipe) -> Precision:
+    without_bfloat16 = _asked_for("DEEPSPEED") and not torch.accelerator.is_available()
+    if without_bfloat16 and recipe.train.precision == "auto":
+        return "float32"
+    precision = resolve_precision(recipe)
+    if without_bfloat16 and precision == "bfloat16":
+        raise UserError(
+            "train.precision=bfloat16: DeepSpeed without an accelerator trains in float32 only",
+            remedy="use train.precision=auto or float32, or --launch ddp",
+        )
+    return precision
+
+
+def _deepspeed_over_gloo() -> None:
+    """Keeps DeepSpeed on torch's own collectives, where it would compile its own for a minute, with a C++ compiler."""
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
+
+def _load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
+    model = recipe.model
+    # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
+    attention = None if model.attention in IMPLEMENTATIONS else model.attention
+    if is_deepspeed_zero3_enabled():
+        with state.local_main_process_first():  # a conversion happens once
+            resolve_name(model.name)
+        # Loading in shards is a joint act: waiting for one process to finish would wait for ever.
+        return load_model(model.name, dtype=model.dtype, attention=attention)
+    with state.local_main_process_first():  # a download or a conversion happens once
+        return load_model(model.name, dtype=model.dtype, attention=attention)
 
 
 def training_dataset(recipe: Recipe, tokenizer: Any, bad_rows: list[BadRow], *, main: bool = True) -> datasets.Dataset:
@@ -185,6 +243,7 @@ def accumulation_steps(train: TrainSection, processes: int) -> int:
 
 def training_arguments(train: TrainSection, accumulation: int) -> TrainingArguments:
     """transformers' TrainingArguments for a `train` section whose precision is resolved."""
+    on_cpu, deepspeed = not torch.accelerator.is_available(), _asked_for("DEEPSPEED")
     # The recipe decides, not the launcher: TrainingArguments would take the launcher's precision over float32.
     os.environ["ACCELERATE_MIXED_PRECISION"] = {"bfloat16": "bf16", "float16": "fp16"}.get(train.precision, "no")
     args = TrainingArguments(
@@ -202,8 +261,11 @@ def training_arguments(train: TrainSection, accumulation: int) -> TrainingArgume
         max_grad_norm=train.max_grad_norm,
         bf16=train.precision == "bfloat16",
         fp16=train.precision == "float16",
-        # TrainingArguments takes bfloat16 without an accelerator only when told that the CPU is meant.
-        use_cpu=not torch.accelerator.is_available(),
+        # TrainingArguments takes bfloat16 without an accelerator only when told that the CPU is meant; under DeepSpeed
+        # that is not to be said (see process_state).
+        use_cpu=on_cpu and not deepspeed,
+        ddp_backend="gloo" if on_cpu and deepspeed else None,
+        dataloader_pin_memory=not on_cpu,
         activation_checkpointing=train.gradient_checkpointing,
         logging_steps=train.logging_steps,
         logging_first_step=True,

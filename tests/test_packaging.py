@@ -43,12 +43,23 @@ def test_the_wheel_holds_the_three_packages_with_their_data(installed: Path) -> 
         "d2e_sft/prompt_sets/default.yaml",
         "d2e_sft/bundled/recipes/smollm2-135m/d2e-mini.yaml",
         "d2e_sft/bundled/launch/constraints.txt",
+        "d2e_sft/bundled/launch/slurm/train.sbatch",
         "data_builders/sources/tracie.py",
         "eval/report/page.html",
         "eval/report/style.css",
     ):
         assert (installed / file).is_file(), file
     assert not list(installed.rglob("test_*.py"))
+
+
+def test_d2e_finds_its_launchers_away_from_the_clone(installed: Path) -> None:
+    composed = _python(
+        installed, "-c", "from d2e_sft.launch import launch_command as c; print(*c('ddp', [], processes=1), sep='\\n')"
+    )
+    assert composed.returncode == 0, composed.stderr
+    config = composed.stdout.splitlines()[4]
+    assert config == str(installed / "d2e_sft" / "bundled" / "launch" / "accelerate" / "ddp.yaml")
+    assert Path(config).is_file()
 
 
 def test_d2e_finds_its_recipes_and_builders_away_from_the_clone(installed: Path) -> None:

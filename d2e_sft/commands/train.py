@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import click
+
+from d2e_sft.errors import UserError
 
 
 @click.command()
@@ -10,19 +15,59 @@ import click
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
 @click.option("--resume", is_flag=True, help="Continue from the run folder's last whole checkpoint.")
 @click.option("--overwrite", is_flag=True, help="Train anew into a folder that already holds a run.")
-def train(recipe: str, overrides: tuple[str, ...], resume: bool, overwrite: bool) -> None:
+@click.option(
+    "--launch",
+    "launcher",
+    metavar="NAME",
+    help="Train on several processes: ddp, fsdp2, zero2, zero3, zero2-offload or zero3-offload.",
+)
+@click.option("--processes", type=int, metavar="N", help="Processes on this machine; default: one an accelerator.")
+@click.option("--machines", type=int, metavar="N", help="Machines that train together; each runs this command.")
+@click.option("--machine-rank", type=int, metavar="R", help="Which of the machines this one is, from 0.")
+@click.option("--main-address", metavar="HOST:PORT", help="Where the machines meet: a free port of machine 0.")
+def train(
+    *,
+    recipe: str,
+    overrides: tuple[str, ...],
+    resume: bool,
+    overwrite: bool,
+    launcher: str | None,
+    processes: int | None,
+    machines: int | None,
+    machine_rank: int | None,
+    main_address: str | None,
+) -> None:
     """Train a model from RECIPE, a YAML file or the name of a bundled recipe.
 
     The model, its tokenizer, the resolved recipe and the loss history are left in the recipe's train.output_dir.
-    Values of the recipe can be overridden as SECTION.KEY=VALUE. For several processes:
-    accelerate launch --config_file launch/accelerate/ddp.yaml -m d2e_sft.train RECIPE [SECTION.KEY=VALUE]...
+    Values of the recipe can be overridden as SECTION.KEY=VALUE.
 
     Example: d2e train recipes/smollm2-135m/d2e-mini.yaml d2e.alpha=0.7 train.output_dir=runs/alpha-0.7
+
+    Example: d2e train recipes/smollm2-135m/d2e-mini.yaml --launch zero3 --processes 8
     """
     from d2e_sft.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides)  # checked before torch is imported: a typing error answers at once
+    if launcher is not None:
+        from d2e_sft.launch import Machines, launch, launch_command
+
+        flags = [flag for flag, given in (("--resume", resume), ("--overwrite", overwrite)) if given]
+        place = Machines(1 if machines is None else machines, machine_rank or 0, main_address)
+        command = launch_command(launcher, [recipe, *overrides, *flags], processes=processes, machines=place)
+        sys.exit(launch(command))
+    for option, value in (
+        ("--processes", processes),
+        ("--machines", machines),
+        ("--machine-rank", machine_rank),
+        ("--main-address", main_address),
+    ):
+        if value is not None:
+            raise UserError(
+                f"{option} {value}: says how to launch, but not what", remedy="add --launch NAME, for example ddp"
+            )
     from d2e_sft.train import train_recipe
 
     run = train_recipe(loaded, resume=resume, overwrite=overwrite)
-    click.echo(f"trained: {run}")
+    if os.environ.get("RANK", "0") == "0":
+        click.echo(f"trained: {run}")

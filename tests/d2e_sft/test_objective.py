@@ -227,3 +227,26 @@ def test_an_attention_without_a_packed_form_is_named() -> None:
     layout = choose_layout(tiny_model("llama"), D2ESection(), "auto", "flash_attention_2")
     assert layout.packing == "batched"
     assert "'flash_attention_2' takes no packed rows" in layout.describe()
+
+
+@pytest.mark.parametrize("view_gradients", ["all", "original"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3", "gpt2"])
+def test_mixed_precision_differs_from_float32_by_rounding_alone(kind: str, view_gradients: Any) -> None:
+    config = D2ESection(view_gradients=view_gradients)
+    rows = _rows(config)
+    results = []
+    for mixed in (False, True):
+        model = tiny_model(kind, seed=3)
+        with torch.no_grad():  # less sharp than the others: rounding must not be magnified
+            for parameter in model.parameters():
+                parameter.div_(4)
+        layout = choose_layout(model, config)
+        assert layout.packing == "shared_batch"
+        attach_objective(model, config)
+        with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+            sums = _sums(model, rows, config, layout)
+        sums["loss"].backward()
+        results.append((sums["loss"].item(), torch.cat([g.flatten() for g in _gradients(model).values()])))
+    assert results[1][0] != results[0][0], "mixed precision was not on"
+    assert results[1][0] == pytest.approx(results[0][0], rel=5e-3)
+    assert (results[1][1] - results[0][1]).norm() < 0.05 * results[0][1].norm()

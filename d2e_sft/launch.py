@@ -1,0 +1,151 @@
+"""`d2e train --launch NAME`: the same recipe on several processes, through `accelerate launch`.
+
+What is composed here is only the command line; the processes it starts find each other in `d2e_sft.train`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from d2e_sft.errors import UserError, did_you_mean
+from d2e_sft.paths import bundled
+
+
+@dataclass(frozen=True)
+class Machines:
+    """This machine's place among the machines that train together.
+
+    Args:
+        count: how many they are.
+        rank: this one's number, from 0; every machine runs the same command with its own.
+        address: `HOST:PORT` of machine 0, where all meet; needed from two machines on.
+    """
+
+    count: int = 1
+    rank: int = 0
+    address: str | None = None
+
+
+def launchers() -> list[str]:
+    """Names that `--launch` takes: the accelerate configurations of this installation."""
+    return sorted(file.stem for file in _configurations().glob("*.yaml"))
+
+
+def launch_command(
+    name: str, arguments: Sequence[str], *, processes: int | None = None, machines: Machines | None = None
+) -> list[str]:
+    """The `accelerate launch` command that runs `d2e train` with `arguments` on several processes.
+
+    Args:
+        name: one of `launchers()`.
+        arguments: what follows `d2e train`: recipe, overrides, options.
+        processes: processes on this machine; None means one an accelerator.
+        machines: None means this one alone.
+
+    Raises:
+        UserError: an unknown name, a launcher that this machine or installation cannot run, no or too many
+            processes for its accelerators, or machines that could not find each other.
+    """
+    if name not in launchers():
+        raise UserError(
+            f"--launch {name}: no such launcher.{did_you_mean(name, launchers())}",
+            remedy=f"choose one of {', '.join(launchers())}",
+        )
+    accelerators = _accelerators()
+    _refuse_missing(name, accelerators)
+    here = _processes(processes, accelerators)
+    machines = machines or Machines()
+    return [
+        sys.executable, "-m", "accelerate.commands.launch",
+        "--config_file", str(_configurations() / f"{name}.yaml"),
+        "--num_processes", str(here * machines.count),
+        *_meeting_point(machines),
+        "-m", "d2e_sft.train", *arguments,
+    ]  # fmt: skip
+
+
+def launch(command: Sequence[str]) -> int:
+    """Print and run a launch command; its exit status, 128 + N where signal N ended it."""
+    print(shlex.join(command), flush=True)
+    environment = dict(os.environ)
+    if not _accelerators():
+        environment.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed guesses it too, with a warning a process
+    process = subprocess.Popen(command, env=environment)
+    # A launcher that is left alone keeps its processes: it has to hear of the end, and is waited for.
+    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    try:
+        status = process.wait()
+    except KeyboardInterrupt:  # the terminal tells the launcher too
+        process.wait()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return status if status >= 0 else 128 - status
+
+
+def _configurations() -> Path:
+    return bundled("launch") / "accelerate"
+
+
+def _accelerators() -> int:
+    import torch
+
+    return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
+
+
+def _refuse_missing(name: str, accelerators: int) -> None:
+    if name.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
+        raise UserError(
+            f"--launch {name}: needs DeepSpeed, which is not installed",
+            remedy="pip install 'd2e-sft[train-gpu]', or use --launch fsdp2 or ddp",
+        )
+    if name == "fsdp2" and not accelerators:
+        raise UserError(
+            "--launch fsdp2: needs GPUs, and this machine has none; accelerate ignores FSDP2 on a CPU",
+            remedy="use --launch ddp or zero3, which run without",
+        )
+
+
+def _processes(wanted: int | None, accelerators: int) -> int:
+    if wanted is None and not accelerators:
+        raise UserError(
+            "--launch: this machine has no accelerator to count processes by", remedy="say how many: --processes N"
+        )
+    if wanted is not None and wanted < 1:
+        raise UserError(f"--processes {wanted}: expected a number from 1 on")
+    if wanted is not None and accelerators and wanted > accelerators:
+        raise UserError(
+            f"--processes {wanted}: this machine has {accelerators} accelerators, and a process needs one of its own",
+            remedy=f"use --processes {accelerators} or fewer",
+        )
+    return wanted or accelerators
+
+
+def _meeting_point(machines: Machines) -> list[str]:
+    if machines.count < 1:
+        raise UserError(f"--machines {machines.count}: expected a number from 1 on")
+    if not 0 <= machines.rank < machines.count:
+        raise UserError(
+            f"--machine-rank {machines.rank}: expected 0 to {machines.count - 1}, as there are {machines.count} "
+            "machines (--machines)"
+        )
+    if machines.count == 1:
+        return ["--num_machines", "1", "--main_process_port", "0"]  # 0: any free port, for runs side by side
+    host, _, port = (machines.address or "").rpartition(":")
+    if not host or not port.isdecimal():
+        raise UserError(
+            f"--main-address {machines.address or '(not given)'}: expected HOST:PORT of machine 0",
+            remedy="give all machines the same, for example --main-address 10.0.0.1:29500",
+        )
+    return [
+        "--num_machines", str(machines.count), "--machine_rank", str(machines.rank),
+        "--main_process_ip", host, "--main_process_port", port,
+    ]  # fmt: skip

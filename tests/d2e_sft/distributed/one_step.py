@@ -1,0 +1,37 @@
+"""One training step of D2ETrainer on a tiny model, on the CPU: what one process and each of several run alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainingArguments
+
+from d2e_sft.prompts import load_prompt_set
+from d2e_sft.recipe import D2ESection
+from d2e_sft.trainer import D2ETrainer
+from d2e_sft.views import ViewEncoder, encode_samples
+from tests.tiny import make_samples, tiny_model, tiny_tokenizer
+
+OBJECTIVES = {"d2e": D2ESection(), "original-gradient": D2ESection(view_gradients="original")}
+
+
+def samples(config: D2ESection) -> list[dict[str, Any]]:
+    """Eight encoded samples whose answers differ in length."""
+    encoder = ViewEncoder(tiny_tokenizer(), load_prompt_set("default"), config.views)
+    encoded = encode_samples(make_samples(8), encoder, max_length=1000)
+    return [{**item.prompts, "answer": item.answer} for item in encoded.kept]
+
+
+def trainer_for(config: D2ESection, folder: Path) -> D2ETrainer:
+    """A trainer of the same tiny model in every process."""
+    args = TrainingArguments(output_dir=str(folder), report_to="none", remove_unused_columns=False, use_cpu=True)
+    return D2ETrainer(model=tiny_model(seed=3), args=args, d2e=config)
+
+
+def take_step(trainer: D2ETrainer, rows: list[dict[str, Any]]) -> float:
+    """Forward and backward on this process's rows; the loss, averaged over processes as gradients are."""
+    batches, answer_tokens = trainer.get_batch_samples(iter([trainer.data_collator(rows)]), 1, torch.device("cpu"))
+    loss = trainer.training_step(trainer.model, batches[0], answer_tokens)
+    return float(trainer.accelerator.reduce(loss, reduction="mean"))

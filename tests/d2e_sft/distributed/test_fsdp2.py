@@ -1,0 +1,70 @@
+"""FSDP2: a step on two processes with a sharded model has the loss and the gradients of one process.
+
+accelerate ignores FSDP2 without CUDA, so the model is sharded by torch's own fully_shard here; through accelerate it
+is tested in test_engines.py, where there are two GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.d2e_sft.distributed.one_step import OBJECTIVES, samples, take_step, trainer_for
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two processes found."""
+    folder = tmp_path_factory.mktemp("fsdp2")
+    launched = subprocess.run(
+        [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+            str(Path(__file__).with_name("fsdp2_worker.py")), str(folder),
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert launched.returncode == 0, launched.stderr[-3000:]
+    return [torch.load(folder / f"rank-{rank}.pt") for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_parameter_lies_in_halves(ranks: list[dict[str, Any]], objective: str) -> None:
+    for found in ranks:
+        assert found["world_size"] == found[objective]["processes"] == 2
+        assert found[objective]["sharded"]
+    first, second = (found[objective]["shares"] for found in ranks)
+    for name, (whole, share) in first.items():
+        assert share < whole, name
+        assert share + second[name][1] == whole, name
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_sharded_step_has_the_loss_and_the_gradients_of_one_process(
+    ranks: list[dict[str, Any]], objective: str, tmp_path: Path
+) -> None:
+    config = OBJECTIVES[objective]
+    trainer = trainer_for(config, tmp_path)
+    loss = take_step(trainer, samples(config))
+    for found in ranks:
+        assert found[objective]["loss"] == pytest.approx(loss, rel=1e-5)
+        for name, parameter in trainer.model.named_parameters():
+            # Sums are taken in another order: an error of 1e-7 of the largest gradient, where a wrong divisor is a
+            # factor.
+            scale = parameter.grad.abs().max().item()
+            assert scale > 0, name
+            torch.testing.assert_close(
+                found[objective]["gradients"][name], parameter.grad, rtol=1e-4, atol=1e-5 * scale,
+                msg=lambda text, name=name: f"{name}: {text}",
+            )  # fmt: skip

@@ -1,0 +1,70 @@
+"""One process of a launched training: trains as `d2e train` does and writes down what it ran under.
+
+Called as `worker.py RESULTS RECIPE [SECTION.KEY=VALUE]... [--resume]`; leaves RESULTS/rank-N.json, written before the
+interpreter exits, so that what happens then cannot be taken for the training's result.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from d2e_sft import train
+from d2e_sft.recipe import load_recipe
+from d2e_sft.trainer import D2ETrainer
+
+
+class WitnessedTrainer(D2ETrainer):
+    """Keeps a record of what training ran under, taken while the engine is still there."""
+
+    record: dict[str, Any]
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        outcome = super().train(*args, **kwargs)
+        type(self).record = {
+            "world_size": torch.distributed.get_world_size(),
+            "backend": torch.distributed.get_backend(),
+            "distributed_type": self.accelerator.distributed_type.value,
+            "engine": type(self.model_wrapped).__name__,
+            "logs": [entry for entry in self.state.log_history if "loss" in entry],
+            **_partitions(self.model_wrapped),
+        }
+        return outcome
+
+
+def _partitions(engine: Any) -> dict[str, Any]:
+    """Sizes of this process's shares: of the optimiser's float32 weights, and of each parameter under ZeRO-3."""
+    if not hasattr(engine, "zero_optimization_stage"):
+        return {}
+    stage = engine.zero_optimization_stage()
+    optimizer = engine.optimizer
+    shares = optimizer.fp32_partitioned_groups_flat if stage == 3 else optimizer.single_partition_of_fp32_groups
+    trained = [p for p in engine.module.parameters() if p.requires_grad]
+    found: dict[str, Any] = {
+        "zero_stage": stage,
+        "trained": sum(getattr(p, "ds_numel", p.numel()) for p in trained),
+        "optimizer_share": sum(share.numel() for share in shares),
+    }
+    if stage == 3:
+        found["parameters"] = {
+            name: {"whole": p.ds_numel, "share": p.ds_tensor.numel(), "held": p.numel()}
+            for name, p in engine.module.named_parameters()
+        }
+    return found
+
+
+def main() -> None:
+    results, recipe, *overrides = [argument for argument in sys.argv[1:] if argument != "--resume"]
+    train.D2ETrainer = WitnessedTrainer  # type: ignore[misc]
+    train.train_recipe(load_recipe(recipe, overrides), resume="--resume" in sys.argv)
+    rank = torch.distributed.get_rank()
+    Path(results, f"rank-{rank}.json").write_text(json.dumps(WitnessedTrainer.record))
+    torch.distributed.barrier()  # so that neither exits while the other writes
+
+
+if __name__ == "__main__":
+    main()
