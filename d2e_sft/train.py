@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-import random
-import warnings
-from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
 
-import datasets
 import torch
 from accelerate import PartialState
-from accelerate.utils import DistributedType
-from tqdm import tqdm
 from transformers import PreTrainedModel, TrainingArguments, set_seed
 from transformers.integrations import is_deepspeed_zero3_enabled
 
@@ -24,14 +16,13 @@ from d2e_sft.checkpoints import remove_leftovers
 from d2e_sft.data_record import record_data
 from d2e_sft.errors import UserError
 from d2e_sft.loading import LoadedModel, load_model, resolve_name
-from d2e_sft.main_process import decided_by_main
 from d2e_sft.precision import resolve_precision
-from d2e_sft.prompts import load_prompt_set
+from d2e_sft.processes import asked_for, decided_by_main, process_state
 from d2e_sft.recipe import Precision, Recipe, TrainSection
 from d2e_sft.run_folder import clear_run, starting_point
-from d2e_sft.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples, write_bad_rows
+from d2e_sft.sample import BAD_ROWS_FILE, BadRow, write_bad_rows
 from d2e_sft.trainer import D2ETrainer
-from d2e_sft.views import ViewEncoder, encode_samples
+from d2e_sft.training_data import training_dataset
 
 
 def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> Path:
@@ -91,54 +82,8 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     return run
 
 
-def process_state() -> PartialState:
-    """The launcher's processes, joined into one group; on a machine without an accelerator over gloo.
-
-    Raises:
-        UserError: the launcher started several processes and they did not become one group: each would train
-            alone, on all the data, and nothing else would show it. Or the launcher asks for DeepSpeed or FSDP, and
-            training would run under something else.
-    """
-    on_cpu = not torch.accelerator.is_available()
-    if on_cpu and _asked_for("FSDP"):
-        raise UserError(
-            "fsdp2: this machine has no accelerator, and accelerate ignores FSDP without one",
-            remedy="use launch/accelerate/ddp.yaml or zero3.yaml, or a machine with GPUs",
-        )
-    if on_cpu and _asked_for("DEEPSPEED") and "LOCAL_RANK" in os.environ:
-        _deepspeed_over_gloo()
-        # cpu=True is accelerate's word for DDP over gloo; without a backend each process would be rank 0 of 1.
-        state = PartialState(backend="gloo")
-    else:
-        # Without an accelerator accelerate joins nothing unless told that the CPU is meant.
-        state = PartialState(cpu=on_cpu)
-    # torch renamed two collectives, and would say so at every one that DeepSpeed calls.
-    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed.c10d_logger")
-    if _asked_for("DEEPSPEED") and state.distributed_type != DistributedType.DEEPSPEED:
-        raise UserError(
-            f"DeepSpeed was asked for (ACCELERATE_USE_DEEPSPEED), but training would run as "
-            f"{state.distributed_type.value}",
-            remedy="launch with `d2e train RECIPE --launch zero3 --processes N`",
-        )
-    launched = os.environ.get("WORLD_SIZE", "1")
-    # `accelerate launch --cpu` with several processes starts one, and leaves an address to meet at but no size.
-    if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
-        launched = "several"
-    if str(state.num_processes) != launched:
-        raise UserError(
-            f"{launched} processes were launched, but training sees {state.num_processes}",
-            remedy="launch with `accelerate launch --config_file launch/accelerate/ddp.yaml -m d2e_sft.train RECIPE`",
-        )
-    return state
-
-
-def _asked_for(engine: Literal["DEEPSPEED", "FSDP"]) -> bool:
-    """Whether `accelerate launch` was given a configuration of this engine."""
-    return os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true"
-
-
 def _precision(recipe: Recipe) -> Precision:
-    without_bfloat16 = _asked_for("DEEPSPEED") and not torch.accelerator.is_available()
+    without_bfloat16 = asked_for("DEEPSPEED") and not torch.accelerator.is_available()
     if without_bfloat16 and recipe.train.precision == "auto":
         return "float32"
     precision = resolve_precision(recipe)
@@ -148,14 +93,6 @@ def _precision(recipe: Recipe) -> Precision:
             remedy="use train.precision=auto or float32, or --launch ddp",
         )
     return precision
-
-
-def _deepspeed_over_gloo() -> None:
-    """Keeps DeepSpeed on torch's own collectives, where it would compile its own for a minute, with a C++ compiler."""
-    os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    import deepspeed
-
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 def _load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
@@ -169,60 +106,6 @@ def _load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
         return load_model(model.name, dtype=model.dtype, attention=attention)
     with state.local_main_process_first():  # a download or a conversion happens once
         return load_model(model.name, dtype=model.dtype, attention=attention)
-
-
-def training_dataset(recipe: Recipe, tokenizer: Any, bad_rows: list[BadRow], *, main: bool = True) -> datasets.Dataset:
-    """The recipe's training rows as token views: columns `answer` and one a view, lists of ids.
-
-    Args:
-        bad_rows: takes the rows that `data.skip_bad` skips.
-        main: show progress and counts.
-
-    Raises:
-        UserError: as `read_samples` and `encode_samples`.
-    """
-    data = recipe.data
-    samples = read_samples(data.train, bad_rows=bad_rows if data.skip_bad else None)
-    chosen = choose_samples(samples, data.max_samples, recipe.train.seed)
-    encoder = ViewEncoder(tokenizer, load_prompt_set(data.prompt_set), recipe.d2e.views)
-    result = encode_samples(
-        chosen,
-        encoder,
-        max_length=data.max_length,
-        overlong=data.overlong,
-        progress=lambda rows: tqdm(rows, desc="tokenising", disable=not main),
-    )
-    if main:
-        counts = {
-            f"longer than {data.max_length} tokens and dropped": len(result.dropped),
-            f"longer than {data.max_length} tokens, so their contexts were cut": len(result.truncated),
-            f"bad rows skipped, kept in {Path(recipe.train.output_dir) / BAD_ROWS_FILE}": len(bad_rows),
-            "without a context, so that the imagined view is the original": sum(not s.context for s in chosen),
-        }
-        print(f"training samples: {len(result.kept)} of {len(samples)} in {data.train}", flush=True)
-        for what, count in counts.items():
-            if count:
-                print(f"  {count} {what}", flush=True)
-    return datasets.Dataset.from_list([{**item.prompts, "answer": item.answer} for item in result.kept])
-
-
-def choose_samples(samples: Sequence[EventSample], limit: int | None, seed: int) -> list[EventSample]:
-    """At most `limit` samples, the same number from each dataset where they have enough; seeded, in file order."""
-    if limit is None or limit >= len(samples):
-        return list(samples)
-    groups: dict[str, list[int]] = defaultdict(list)
-    for i, sample in enumerate(samples):
-        groups[sample.dataset].append(i)
-    generator = random.Random(seed)
-    for indices in groups.values():
-        generator.shuffle(indices)
-    chosen: list[int] = []
-    # Round by round, so that a short dataset's share goes to the others.
-    while len(chosen) < limit:
-        for indices in groups.values():
-            if indices and len(chosen) < limit:
-                chosen.append(indices.pop())
-    return [samples[i] for i in sorted(chosen)]
 
 
 def accumulation_steps(train: TrainSection, processes: int) -> int:
@@ -243,7 +126,7 @@ def accumulation_steps(train: TrainSection, processes: int) -> int:
 
 def training_arguments(train: TrainSection, accumulation: int) -> TrainingArguments:
     """transformers' TrainingArguments for a `train` section whose precision is resolved."""
-    on_cpu, deepspeed = not torch.accelerator.is_available(), _asked_for("DEEPSPEED")
+    on_cpu, deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
     # The recipe decides, not the launcher: TrainingArguments would take the launcher's precision over float32.
     os.environ["ACCELERATE_MIXED_PRECISION"] = {"bfloat16": "bf16", "float16": "fp16"}.get(train.precision, "no")
     args = TrainingArguments(

@@ -240,7 +240,7 @@ def test_two_processes_under_accelerate_launch_train_as_one_does(world: Path, tr
 
 def test_processes_that_do_not_find_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from d2e_sft.errors import UserError
-    from d2e_sft.train import process_state
+    from d2e_sft.processes import process_state
 
     assert process_state().num_processes == 1
     monkeypatch.setenv("WORLD_SIZE", "2")

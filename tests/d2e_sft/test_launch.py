@@ -217,7 +217,7 @@ def test_an_engine_that_was_asked_for_and_is_not_met_is_refused(
 ) -> None:
     from accelerate.state import AcceleratorState
 
-    from d2e_sft.train import process_state
+    from d2e_sft.processes import process_state
 
     AcceleratorState._reset_state(reset_partial_state=True)
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)

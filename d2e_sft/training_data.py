@@ -1,0 +1,71 @@
+"""The rows that a recipe trains on: read, chosen, and encoded as token views."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+from tqdm import tqdm
+
+from d2e_sft.prompts import load_prompt_set
+from d2e_sft.recipe import Recipe
+from d2e_sft.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples
+from d2e_sft.views import ViewEncoder, encode_samples
+
+
+def training_dataset(recipe: Recipe, tokenizer: Any, bad_rows: list[BadRow], *, main: bool = True) -> datasets.Dataset:
+    """The recipe's training rows as token views: columns `answer` and one a view, lists of ids.
+
+    Args:
+        bad_rows: takes the rows that `data.skip_bad` skips.
+        main: show progress and counts.
+
+    Raises:
+        UserError: as `read_samples` and `encode_samples`.
+    """
+    data = recipe.data
+    samples = read_samples(data.train, bad_rows=bad_rows if data.skip_bad else None)
+    chosen = choose_samples(samples, data.max_samples, recipe.train.seed)
+    encoder = ViewEncoder(tokenizer, load_prompt_set(data.prompt_set), recipe.d2e.views)
+    result = encode_samples(
+        chosen,
+        encoder,
+        max_length=data.max_length,
+        overlong=data.overlong,
+        progress=lambda rows: tqdm(rows, desc="tokenising", disable=not main),
+    )
+    if main:
+        counts = {
+            f"longer than {data.max_length} tokens and dropped": len(result.dropped),
+            f"longer than {data.max_length} tokens, so their contexts were cut": len(result.truncated),
+            f"bad rows skipped, kept in {Path(recipe.train.output_dir) / BAD_ROWS_FILE}": len(bad_rows),
+            "without a context, so that the imagined view is the original": sum(not s.context for s in chosen),
+        }
+        print(f"training samples: {len(result.kept)} of {len(samples)} in {data.train}", flush=True)
+        for what, count in counts.items():
+            if count:
+                print(f"  {count} {what}", flush=True)
+    return datasets.Dataset.from_list([{**item.prompts, "answer": item.answer} for item in result.kept])
+
+
+def choose_samples(samples: Sequence[EventSample], limit: int | None, seed: int) -> list[EventSample]:
+    """At most `limit` samples, the same number from each dataset where they have enough; seeded, in file order."""
+    if limit is None or limit >= len(samples):
+        return list(samples)
+    groups: dict[str, list[int]] = defaultdict(list)
+    for i, sample in enumerate(samples):
+        groups[sample.dataset].append(i)
+    generator = random.Random(seed)
+    for indices in groups.values():
+        generator.shuffle(indices)
+    chosen: list[int] = []
+    # Round by round, so that a short dataset's share goes to the others.
+    while len(chosen) < limit:
+        for indices in groups.values():
+            if indices and len(chosen) < limit:
+                chosen.append(indices.pop())
+    return [samples[i] for i in sorted(chosen)]
