@@ -21,6 +21,7 @@ _VERBS: dict[str, tuple[str, str, str]] = {
     "quickstart": ("d2e_sft.commands.quickstart", "quickstart", "Train, score and compare SFT and D²E-SFT."),
     "data": ("data_builders.commands", "data", "Build and convert EventSample data."),
     "train": ("d2e_sft.commands.train", "train", "Train a model from a recipe."),
+    "bench": ("d2e_sft.commands.bench", "bench", "Measure speed and memory on this machine."),
     "eval": ("eval.commands.evaluate", "evaluate", "Decode a benchmark with a model and score it."),
     "compare": ("eval.commands.compare", "compare", "Print the scores of several runs side by side."),
     "report": ("eval.commands.report", "report", "Write an HTML report of one or more runs."),

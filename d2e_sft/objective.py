@@ -31,14 +31,16 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
     causal = bare_model(model)
     plain = causal.forward
     own_logits = through_logits or causal.config.is_encoder_decoder
-    step = _step_through_logits if own_logits else _step_through_states
 
     def forward(*args: Any, targets: Tensor | None = None, **inputs: Any) -> Any:
         if targets is None:
             return plain(*args, **inputs)
         # An adapter's wrapper adds every argument it knows as None.
         given = {name: value for name, value in inputs.items() if value is not None}
-        result = step(causal, plain, d2e, targets, given)
+        if own_logits:
+            result = _step_through_logits(plain, d2e, targets, given)
+        else:
+            result = step_through_states(causal, d2e, targets, given)
         return {"loss": result.loss, "ce": result.ce, "kl": result.kl, "correct": result.correct}
 
     causal.forward = forward
@@ -96,20 +98,32 @@ def packed_inputs(
     return {**inputs, "attention_mask": placeholder_mask(device), "packed": packed}
 
 
-def _step_through_states(model: Any, plain: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any]) -> D2ELoss:
+def step_through_states(model: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any]) -> D2ELoss:
+    """The objective on one batch of a collator, from hidden states at answer positions.
+
+    Args:
+        model: a bare causal language model.
+        targets: (N,) the answer tokens.
+        inputs: the collator's `answer_index` and what the model needs beside it.
+    """
+    inputs = dict(inputs)
     answer_index = inputs.pop("answer_index")
     states = _packed_states if "forest" in inputs else _batched_states
-    views = states(model, d2e, answer_index, inputs)
+    return loss_of_states(model, d2e, targets, states(model, d2e, answer_index, inputs))
+
+
+def loss_of_states(model: Any, d2e: D2ESection, targets: Tensor, states: dict[View, Tensor]) -> D2ELoss:
+    """The objective from the views' hidden states (N, H) that predict the answer tokens (N,)."""
     project, linear = head_of(model)
     head = model.get_output_embeddings()
     vocabulary = getattr(head, "out_features", None) or model.config.get_text_config().vocab_size
     rows = max(1, CHUNK_ELEMENTS // vocabulary)
     return chunked_d2e_loss(
-        views["original"],
+        states["original"],
         targets,
         project,
-        imagined=views.get("imagined"),
-        refined=views.get("refined"),
+        imagined=states.get("imagined"),
+        refined=states.get("refined"),
         alpha=d2e.effective_alpha,
         kl_weight=d2e.kl_weight,
         kl_direction=d2e.kl_direction,
@@ -155,7 +169,7 @@ def _batched_states(model: Any, d2e: D2ESection, answer_index: Tensor, inputs: d
     return dict(zip(d2e.views, (original[answer_index[0]], *others), strict=True))
 
 
-def _step_through_logits(model: Any, plain: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any]) -> D2ELoss:
+def _step_through_logits(plain: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any]) -> D2ELoss:
     """Logits from the model's own forward, a row a view and sample.
 
     Of an encoder-decoder model the views differ in the encoder's input; its decoder sees the answers alone.

@@ -1,0 +1,1 @@
+"""Benchmarks: engines measured side by side in one process."""

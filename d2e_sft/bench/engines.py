@@ -1,0 +1,133 @@
+"""The ways to compute one training step that `d2e bench train` compares; all but the first are D²E or this engine.
+
+Each engine is a function from a model to the step's loss, so that forward and backward can be timed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from d2e_sft.collation import IGNORE, BatchedCollator, PackedCollator, Row, ViewGradients
+from d2e_sft.objective import hidden_states, loss_of_states, step_through_states
+from d2e_sft.recipe import D2ESection, View
+
+SFT = D2ESection(debias=False, distill=False)
+PREFIX, QUESTION, ANSWER, REFINED_SHARE = 130, 30, 10, 0.4
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One way to compute a step.
+
+    `baseline` names the SFT engine that shares what this one shares; `shares_samples` says whether samples share
+    their prefix, so that the step's cost depends on how many there are.
+    """
+
+    name: str
+    baseline: str
+    shares_samples: bool
+    loss: Callable[[Any, Sequence[Row], D2ESection], Tensor]
+    packed: bool
+    is_sft: bool = False
+
+
+def synthetic_rows(samples: int, context: int, vocabulary: int, seed: int = 0) -> list[Row]:
+    """Samples of random tokens: a prefix that all have, a context, a question and an answer of fixed lengths."""
+    source = random.Random(seed)
+
+    def some(count: int) -> list[int]:
+        return [source.randrange(vocabulary) for _ in range(count)]
+
+    prefix, rows = some(PREFIX), []
+    for _ in range(samples):
+        question = some(QUESTION)
+        rows.append(
+            {
+                "original": [*prefix, *some(context), *question],
+                "imagined": [*prefix, *question],
+                "refined": [*prefix, *some(round(REFINED_SHARE * context)), *question],
+                "answer": some(ANSWER),
+            }
+        )
+    return rows
+
+
+def token_floor(engine: Engine, samples: int, context: int, view_gradients: ViewGradients) -> float:
+    """Tokens that a step must compute, in units of a token with gradient; one without costs a third of it.
+
+    A forward costs one unit of three, a backward two.
+    """
+    refined = round(REFINED_SHARE * context)
+    original = context + QUESTION + ANSWER
+    others = 0 if engine.is_sft else 2 * (QUESTION + ANSWER) + refined
+    weight = 1 if view_gradients == "all" else 1 / 3
+    prefixes = 1 if engine.shares_samples else samples
+    own = samples * (original + weight * others)
+    if engine.packed or engine.is_sft:
+        return prefixes * PREFIX + own
+    return own + samples * PREFIX * (1 + 2 * weight)  # a prefix a view
+
+
+def _plain_sft(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
+    """What transformers' Trainer does: a row a sample, logits and loss at every position."""
+    ids = torch.tensor([[*row["original"], *row["answer"]] for row in rows], device=model.device)
+    labels = ids.clone()
+    for line, row in zip(labels, rows, strict=True):
+        line[: len(row["original"])] = IGNORE
+    loss: Tensor = model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels, use_cache=False).loss
+    return loss * sum(len(row["answer"]) for row in rows)
+
+
+def _three_forwards(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
+    """A forward a view, each a row a sample."""
+    states: dict[View, Tensor] = {}
+    for view in d2e.views:
+        batch = _on(model, BatchedCollator([view], 0)(rows))
+        index, labels = batch.pop("answer_index")[0], batch.pop("labels")
+        with nullcontext() if view == "original" or d2e.view_gradients == "all" else torch.no_grad():
+            states[view] = hidden_states(model, **batch).flatten(0, 1)[index]
+    return loss_of_states(model, d2e, labels[labels != IGNORE], states).loss
+
+
+def _batched(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
+    return _collated(model, BatchedCollator(d2e.views, 0), rows, d2e)
+
+
+def _shared_prefix(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
+    return _collated(
+        model, PackedCollator(d2e.views, share_across_samples=False, view_gradients=d2e.view_gradients), rows, d2e
+    )
+
+
+def _shared_batch(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
+    return _collated(model, PackedCollator(d2e.views, view_gradients=d2e.view_gradients), rows, d2e)
+
+
+def _collated(model: Any, collate: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
+    """The trainer's own step, collation included."""
+    batch = _on(model, collate(rows))
+    labels = batch.pop("labels")
+    return step_through_states(model, d2e, labels[labels != IGNORE], batch).loss
+
+
+def _on(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
+    batch.pop("view_tokens")
+    return {name: value.to(model.device) if isinstance(value, Tensor) else value for name, value in batch.items()}
+
+
+ENGINES = (
+    Engine("sft_plain", "sft_plain", shares_samples=False, loss=_plain_sft, packed=False, is_sft=True),
+    Engine("sft", "sft", shares_samples=False, loss=_shared_prefix, packed=True, is_sft=True),
+    Engine("sft_shared", "sft_shared", shares_samples=True, loss=_shared_batch, packed=True, is_sft=True),
+    Engine("three_forwards", "sft", shares_samples=False, loss=_three_forwards, packed=False),
+    Engine("batched", "sft", shares_samples=False, loss=_batched, packed=False),
+    Engine("shared_prefix", "sft", shares_samples=False, loss=_shared_prefix, packed=True),
+    Engine("shared_batch", "sft_shared", shares_samples=True, loss=_shared_batch, packed=True),
+)
