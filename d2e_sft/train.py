@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import PartialState
@@ -18,6 +19,7 @@ from d2e_sft.errors import UserError
 from d2e_sft.loading import LoadedModel, load_model, resolve_name
 from d2e_sft.precision import resolve_precision
 from d2e_sft.processes import asked_for, decided_by_main, process_state
+from d2e_sft.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.recipe import Precision, Recipe, TrainSection
 from d2e_sft.run_folder import clear_run, starting_point
 from d2e_sft.sample import BAD_ROWS_FILE, BadRow, write_bad_rows
@@ -99,13 +101,16 @@ def _load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
     model = recipe.model
     # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
     attention = None if model.attention in IMPLEMENTATIONS else model.attention
+    options: dict[str, Any] = {"dtype": model.dtype, "attention": attention}
+    if model.quantization is not None:
+        options["quantization"] = quantization_config(model.quantization, recipe.train.precision)
     if is_deepspeed_zero3_enabled():
         with state.local_main_process_first():  # a conversion happens once
             resolve_name(model.name)
         # Loading in shards is a joint act: waiting for one process to finish would wait for ever.
-        return load_model(model.name, dtype=model.dtype, attention=attention)
+        return load_model(model.name, **options)
     with state.local_main_process_first():  # a download or a conversion happens once
-        return load_model(model.name, dtype=model.dtype, attention=attention)
+        return load_model(model.name, **options)
 
 
 def accumulation_steps(train: TrainSection, processes: int) -> int:
@@ -182,7 +187,8 @@ def _with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
         task_type="CAUSAL_LM",
     )
     try:
-        model = get_peft_model(loaded.model, config)
+        base = loaded.model if recipe.model.quantization is None else prepare_for_adapter(loaded.model)
+        model = get_peft_model(base, config)
     except ValueError as error:
         raise UserError(
             f"model.lora: does not fit {recipe.model.name!r} ({error})", "correct target_modules"
