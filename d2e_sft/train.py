@@ -14,6 +14,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.attention import IMPLEMENTATIONS
 from d2e_sft.checkpoints import remove_leftovers
+from d2e_sft.compilation import check_compiler, compile_layers
 from d2e_sft.data_record import record_data
 from d2e_sft.errors import UserError
 from d2e_sft.loading import LoadedModel, load_model, resolve_name
@@ -43,6 +44,8 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     """
     state = process_state()
     recipe.train.precision = _precision(recipe)
+    if recipe.train.compile:
+        check_compiler(state.device)
     checkpoint = decided_by_main(state, lambda: starting_point(recipe, resume=resume, overwrite=overwrite))
     # Before the model is loaded: under ZeRO-3 their existence makes transformers load it in shards.
     args = training_arguments(recipe.train, accumulation_steps(recipe.train, state.num_processes))
@@ -61,6 +64,8 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         packing=recipe.train.packing,
         attention=recipe.model.attention,
     )
+    if recipe.train.compile:
+        compile_layers(trainer.model)
     if state.is_main_process:
         # Only now: whatever was wrong with the call has been said, and nothing was touched for it.
         if overwrite:
