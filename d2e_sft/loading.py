@@ -39,7 +39,7 @@ class LoadedModel:
 def load_model(
     name: str, *, dtype: str = "float32", attention: str | None = None, quantization: Any = None
 ) -> LoadedModel:
-    """Load a causal language model and its tokenizer.
+    """Load a causal or an encoder-decoder language model and its tokenizer.
 
     Args:
         name: `builtin:…`, a folder (a checkpoint, a finished run, or an adapter), or a Hub name.
@@ -91,10 +91,12 @@ def resolve_name(name: str) -> str:
 
 
 def _load_whole(source: str, dtype: str, attention: str | None, quantization: Any) -> LoadedModel:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source)
-    model = AutoModelForCausalLM.from_pretrained(
+    encoder_decoder = AutoConfig.from_pretrained(source).is_encoder_decoder
+    kind = AutoModelForSeq2SeqLM if encoder_decoder else AutoModelForCausalLM
+    model = kind.from_pretrained(
         source, dtype=getattr(torch, dtype), attn_implementation=attention, quantization_config=quantization
     )
     return LoadedModel(model=model, tokenizer=tokenizer)

@@ -51,7 +51,13 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     args = training_arguments(recipe.train, accumulation_steps(recipe.train, state.num_processes))
     loaded = _load_on_all(recipe, state)
     bad_rows: list[BadRow] = []
-    dataset = training_dataset(recipe, loaded.tokenizer, bad_rows, main=state.is_main_process)
+    dataset = training_dataset(
+        recipe,
+        loaded.tokenizer,
+        bad_rows,
+        encoder_decoder=loaded.model.config.is_encoder_decoder,
+        main=state.is_main_process,
+    )
     run = Path(recipe.train.output_dir)
     record = decided_by_main(state, lambda: record_data(recipe, dataset, processes=state.num_processes, resume=resume))
     set_seed(recipe.train.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
@@ -189,7 +195,7 @@ def _with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=lora.target_modules,
-        task_type="CAUSAL_LM",
+        task_type="SEQ_2_SEQ_LM" if loaded.model.config.is_encoder_decoder else "CAUSAL_LM",
     )
     try:
         base = loaded.model if recipe.model.quantization is None else prepare_for_adapter(loaded.model)
