@@ -21,12 +21,19 @@ def check_compiler(device: torch.device) -> None:
     """Compile a small function, so that a machine without a compiler is found out before anything is loaded.
 
     Raises:
-        UserError: it cannot be compiled; says what torch's compiler missed.
+        UserError: it cannot be compiled, and says what torch's compiler missed; or DeepSpeed gathers each module's
+            weights as it runs (ZeRO-3), which compiled layers would not let it do.
     """
+    from transformers.integrations import is_deepspeed_zero3_enabled
+
+    if is_deepspeed_zero3_enabled():
+        raise UserError(
+            "train.compile=true: not supported under ZeRO-3", "set train.compile=false, or use --launch ddp or zero2"
+        )
     function = torch.compile(lambda values: torch.sin(values) + 1)
     try:
         # A kernel kept from an earlier run would hide that the compiler has gone.
-        with torch.compiler.config.patch(force_disable_caches=True):
+        with torch.compiler.config.patch(force_disable_caches=True):  # type: ignore[attr-defined]
             function(torch.ones(8, device=device))
     # Whatever is missing (g++, triton, Python's headers) is named by an exception of its own.
     except Exception as error:

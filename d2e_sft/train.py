@@ -44,11 +44,11 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     """
     state = process_state()
     recipe.train.precision = _precision(recipe)
-    if recipe.train.compile:
-        check_compiler(state.device)
     checkpoint = decided_by_main(state, lambda: starting_point(recipe, resume=resume, overwrite=overwrite))
     # Before the model is loaded: under ZeRO-3 their existence makes transformers load it in shards.
     args = training_arguments(recipe.train, accumulation_steps(recipe.train, state.num_processes))
+    if recipe.train.compile:
+        check_compiler(state.device)
     loaded = _load_on_all(recipe, state)
     bad_rows: list[BadRow] = []
     dataset = training_dataset(

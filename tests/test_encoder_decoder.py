@@ -57,10 +57,10 @@ def test_a_causal_model_without_a_template_is_still_refused() -> None:
 
 
 def test_a_run_lowers_the_loss_and_is_evaluated_debiased(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert d2e("train", world / "run.yaml", "train.epochs=6") == 0
+    assert d2e("train", world / "run.yaml", "train.epochs=2", "train.learning_rate=1e-2") == 0
     assert "packing: encoder_decoder" in capsys.readouterr().out
     history = losses(world / "run")
-    assert history[-1]["loss"] < 0.9 * history[0]["loss"]
+    assert history[-1]["loss"] < 0.95 * history[0]["loss"]
     assert type(load_model(str(world / "run")).model).__name__ == "T5ForConditionalGeneration"
     assert d2e("eval", world / "run", "--bench", world / "bench") == 0
     scores = json.loads((world / "run" / "eval" / "bench" / "scores.json").read_text())

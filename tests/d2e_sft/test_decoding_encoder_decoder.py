@@ -1,4 +1,4 @@
-"""Debiased decoding of encoder-decoder models against a loop without cache, and against transformers' greedy search."""
+"""Debiased decoding of encoder-decoder models against a loop without cache, and transformers' greedy search."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ def _prompts(count: int, low: int, high: int, seed: int) -> list[list[int]]:
 
 
 def _model() -> Any:
-    # Less sharp than tiny models are: so sharp a T5 repeats one token, whatever it reads.
+    # A decoder that listens to its encoder: a tiny T5 of the usual kind repeats one token, whatever it reads.
     model = tiny_model("t5", seed=1)
+    torch.manual_seed(2)
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
-                parameter.div_(4)
-        model.lm_head.weight.mul_(8)
+                parameter.normal_(0, 1.0 if "shared" in name else parameter.shape[-1] ** -0.5)
+            if "EncDecAttention" in name:
+                parameter.mul_(3)
     return model
 
 
@@ -48,12 +50,12 @@ def _naive(model: Any, original: list[int], imagined: list[int], alpha: float, s
     return answer
 
 
-@pytest.mark.parametrize("alpha", [0.3, 0.5, 1.2])
+@pytest.mark.parametrize("alpha", [0.3, 0.5, 0.9])
 def test_a_batch_gives_the_tokens_of_the_naive_loop(alpha: float) -> None:
     model = _model()
     originals, imagined = _prompts(6, 8, 40, seed=1), _prompts(6, 3, 12, seed=2)
     # A token that one answer holds early, so that pairs leave the batch at different steps.
-    stops = [_naive(model, originals[0], imagined[0], alpha, [])[2]]
+    stops = [_naive(model, originals[1], imagined[1], alpha, [])[3]]
     ours = generate_debiased(model, originals, imagined, alpha=alpha, max_new_tokens=NEW_TOKENS, stop_ids=stops)
     assert ours == [_naive(model, o, i, alpha, stops) for o, i in zip(originals, imagined, strict=True)]
     assert len({len(answer) for answer in ours}) > 1, "the case needs pairs that finish at different steps"

@@ -9,6 +9,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
+from transformers import modeling_utils
 
 from d2e_sft.recipe import D2ESection, Recipe
 from d2e_sft.sample import write_samples
@@ -66,12 +67,23 @@ def _train(world: Path, run: str, **train: Any) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("view_gradients", ["all", "original"])
 @pytest.mark.parametrize("targets", ["all-linear", ["q_proj"]], ids=["all-linear", "q_proj"])
-def test_gradient_checkpointing_trains_the_same_adapter(tmp_path: Path, targets: Any, view_gradients: str) -> None:
+def test_gradient_checkpointing_trains_the_same_adapter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, targets: Any, view_gradients: str
+) -> None:
     save_tiny_model(tmp_path / "model")
     write_samples(make_samples(8), tmp_path / "train.parquet")
     options = {"targets": targets, "view_gradients": view_gradients}
     plain = _train(tmp_path, "plain", **options)
+    calls = []
+    plain_checkpoint = modeling_utils.checkpoint
+
+    def counted(*args: Any, **options: Any) -> Any:
+        calls.append(1)
+        return plain_checkpoint(*args, **options)
+
+    monkeypatch.setattr(modeling_utils, "checkpoint", counted)
     checkpointed = _train(tmp_path, "checkpointed", gradient_checkpointing=True, **options)
+    assert calls, "nothing was checkpointed"
     assert plain.keys() == checkpointed.keys()
     for name, weights in plain.items():
         assert weights.abs().max() > 0, name  # B starts at zero: it has been trained

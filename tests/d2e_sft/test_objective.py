@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -156,24 +157,63 @@ def test_an_attention_without_a_packed_form_is_named() -> None:
     assert "'flash_attention_2' takes no packed rows" in layout.describe()
 
 
+def _mild(kind: str) -> Any:
+    """A tiny model less sharp than the others: rounding must not be magnified."""
+    model = tiny_model(kind, seed=3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.div_(4)
+    return model
+
+
+def _loss_and_gradient(
+    model: Any, config: D2ESection, packing: Packing = "auto", mixed: torch.dtype | None = None
+) -> tuple[float, torch.Tensor]:
+    layout = choose_layout(model, config, packing)
+    assert layout.packing == ("shared_batch" if packing == "auto" else packing)
+    attach_objective(model, config)
+    with torch.autocast("cpu", mixed, enabled=mixed is not None):
+        sums = sums_of(model, encoded_rows(config), config, layout)
+    sums["loss"].backward()
+    gradients = gradients_of(model)
+    return sums["loss"].item(), torch.cat([gradients[name].flatten().float() for name in sorted(gradients)])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 @pytest.mark.parametrize("view_gradients", ["all", "original"])
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3", "gpt2"])
-def test_mixed_precision_differs_from_float32_by_rounding_alone(kind: str, view_gradients: Any) -> None:
+def test_mixed_precision_differs_from_float32_by_rounding_alone(
+    kind: str, view_gradients: Any, dtype: torch.dtype
+) -> None:
     config = D2ESection(view_gradients=view_gradients)
-    rows = encoded_rows(config)
-    results = []
-    for mixed in (False, True):
-        model = tiny_model(kind, seed=3)
-        with torch.no_grad():  # less sharp than the others: rounding must not be magnified
-            for parameter in model.parameters():
-                parameter.div_(4)
-        layout = choose_layout(model, config)
-        assert layout.packing == "shared_batch"
-        attach_objective(model, config)
-        with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
-            sums = sums_of(model, rows, config, layout)
-        sums["loss"].backward()
-        results.append((sums["loss"].item(), torch.cat([g.flatten() for g in gradients_of(model).values()])))
-    assert results[1][0] != results[0][0], "mixed precision was not on"
-    assert results[1][0] == pytest.approx(results[0][0], rel=5e-3)
-    assert (results[1][1] - results[0][1]).norm() < 0.05 * results[0][1].norm()
+    exact, exact_gradient = _loss_and_gradient(_mild(kind), config)
+    mixed, mixed_gradient = _loss_and_gradient(_mild(kind), config, mixed=dtype)
+    assert mixed != exact, "mixed precision was not on"
+    assert mixed_gradient.isfinite().all()
+    assert mixed == pytest.approx(exact, rel=5e-3)
+    assert (mixed_gradient - exact_gradient).norm() < 0.05 * exact_gradient.norm()
+
+
+@pytest.mark.parametrize("packing", ["shared_batch", "shared_prefix"])
+@pytest.mark.parametrize("view_gradients", ["all", "original"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3", "gpt2"])
+def test_a_packed_step_on_bfloat16_weights_equals_the_batched_one_up_to_rounding(
+    kind: str, view_gradients: Any, packing: Packing
+) -> None:
+    config = D2ESection(view_gradients=view_gradients)
+    packed, gradient = _loss_and_gradient(_mild(kind).bfloat16(), config, packing)
+    batched, batched_gradient = _loss_and_gradient(_mild(kind).bfloat16(), config, "batched")
+    assert packed == pytest.approx(batched, rel=5e-3)
+    assert (gradient - batched_gradient).norm() < 0.05 * batched_gradient.norm()
+
+
+def test_large_logits_in_float16_leave_the_loss_and_its_gradients_finite() -> None:
+    # float16 holds these logits, but not their exponentials.
+    model = _mild("llama")
+    with torch.no_grad():
+        model.lm_head.weight.mul_(200)
+    exact, _ = _loss_and_gradient(copy.deepcopy(model), D2ESection())
+    mixed, gradient = _loss_and_gradient(model, D2ESection(), mixed=torch.float16)
+    assert exact > 100
+    assert mixed == pytest.approx(exact, rel=2e-2)
+    assert gradient.isfinite().all()
