@@ -109,8 +109,7 @@ class EncoderDecoderCollator:
         count = len(self.views) * len(batch)
         indices = [list(range(i * width, i * width + len(shifted[i % len(batch)]))) for i in range(count)]
         return {
-            "input_ids": _right_pad(rows, self.pad_token_id),
-            "attention_mask": _right_pad([[1] * len(row) for row in rows], 0),
+            **encoder_inputs(rows, self.pad_token_id),
             "decoder_input_ids": _right_pad(shifted, self.pad_token_id),
             "answer_index": _answer_index(indices, batch, len(self.views)),
             "labels": _labels(batch),
@@ -131,6 +130,11 @@ def left_pad(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
         attention_mask[i, longest - len(row) :] = 1
     position_ids = (attention_mask.cumsum(dim=-1) - 1).clamp(min=0)
     return {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
+
+
+def encoder_inputs(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
+    """`input_ids` and `attention_mask`, each (rows, longest), int64, of rows for an encoder, aligned to the left."""
+    return {"input_ids": _right_pad(rows, pad), "attention_mask": _right_pad([[1] * len(row) for row in rows], 0)}
 
 
 def _right_pad(rows: Sequence[Sequence[int]], pad: int) -> Tensor:

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from d2e_sft.collation import left_pad
-from d2e_sft.forward import last_logits
+from d2e_sft.decoding_rows import CausalRows, EncoderDecoderRows
 from d2e_sft.loss import debias
 
 
@@ -31,7 +30,7 @@ def generate_debiased(
     """Greedy debiased decoding of one batch (PIPER paper, section 3.3).
 
     Args:
-        model: a causal language model in eval mode.
+        model: a causal or an encoder-decoder language model in eval mode.
         originals: token ids of each original prompt.
         imagined: token ids of each prompt without context; needed unless `alpha` is 0. A pair whose two prompts
             are equal (no context to remove) is decoded plainly.
@@ -50,27 +49,13 @@ def generate_debiased(
     if streams == 2 and (imagined is None or len(imagined) != len(originals)):
         raise ValueError(f"alpha={alpha} needs one imagined prompt for each of the {len(originals)} originals")
     rows = [*originals, *(imagined or [])] if streams == 2 else list(originals)
-    inputs = {name: tensor.to(model.device) for name, tensor in left_pad(rows, pad_id).items()}
-    mask = inputs["attention_mask"]
+    decoder = (EncoderDecoderRows if model.config.is_encoder_decoder else CausalRows)(model, rows, pad_id)
     ratio = _ratios(originals, imagined, alpha).to(model.device) if streams == 2 else None
     stops = torch.tensor(list(stop_ids), device=model.device)
     answers: list[list[int]] = [[] for _ in originals]
     active = torch.arange(len(originals), device=model.device)
-    cache: Any = None
-    positions = inputs["position_ids"]
-    tokens = inputs["input_ids"]
     for step in range(max_new_tokens):
-        logits, output = last_logits(
-            model,
-            1,
-            input_ids=tokens,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-        )
-        cache = output.past_key_values
-        chosen = _choose(logits[:, -1].float(), len(active), ratio)
+        chosen = _choose(decoder.next_logits().float(), len(active), ratio)
         running = ~torch.isin(chosen, stops)
         for sample, token in zip(active[running].tolist(), chosen[running].tolist(), strict=True):
             answers[sample].append(token)
@@ -78,13 +63,9 @@ def generate_debiased(
             break
         active, chosen = active[running], chosen[running]
         if not running.all():  # finished pairs leave the batch
-            keep = running.repeat(streams).nonzero().squeeze(1)
-            cache.batch_select_indices(keep)
-            mask, positions = mask[keep], positions[keep]
+            decoder.keep(running.repeat(streams).nonzero().squeeze(1))
             ratio = ratio[running] if ratio is not None else None
-        tokens = chosen.repeat(streams)[:, None]
-        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-        positions = positions[:, -1:] + 1
+        decoder.append(chosen.repeat(streams))
     return answers
 
 

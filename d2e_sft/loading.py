@@ -36,13 +36,16 @@ class LoadedModel:
     tokenizer: Any
 
 
-def load_model(name: str, *, dtype: str = "float32", attention: str | None = None) -> LoadedModel:
-    """Load a causal language model and its tokenizer.
+def load_model(
+    name: str, *, dtype: str = "float32", attention: str | None = None, quantization: Any = None
+) -> LoadedModel:
+    """Load a causal or an encoder-decoder language model and its tokenizer.
 
     Args:
         name: `builtin:…`, a folder (a checkpoint, a finished run, or an adapter), or a Hub name.
         dtype: torch dtype of the weights.
         attention: transformers' attention implementation; None lets transformers choose.
+        quantization: a BitsAndBytesConfig, for weights that an adapter is to be trained on.
 
     Raises:
         UserError: nothing of that name can be loaded; says what was looked for and where.
@@ -50,8 +53,13 @@ def load_model(name: str, *, dtype: str = "float32", attention: str | None = Non
     try:
         source = resolve_name(name)
         if (Path(source) / "adapter_config.json").is_file():
+            if quantization is not None:
+                raise UserError(
+                    f"model {name!r}: an adapter, which cannot be merged into quantised weights without loss",
+                    remedy="set model.quantization=null, or give a folder with the merged model",
+                )
             return _load_adapter(Path(source), dtype, attention)
-        return _load_whole(source, dtype, attention)
+        return _load_whole(source, dtype, attention, quantization)
     except UserError:
         raise
     # Whatever the libraries below raise (a truncated file, a missing kernel, another architecture's weights): it is
@@ -82,16 +90,23 @@ def resolve_name(name: str) -> str:
     return name
 
 
-def _load_whole(source: str, dtype: str, attention: str | None) -> LoadedModel:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+def _load_whole(source: str, dtype: str, attention: str | None, quantization: Any) -> LoadedModel:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source)
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype), attn_implementation=attention)
+    encoder_decoder = AutoConfig.from_pretrained(source).is_encoder_decoder
+    kind = AutoModelForSeq2SeqLM if encoder_decoder else AutoModelForCausalLM
+    model = kind.from_pretrained(
+        source, dtype=getattr(torch, dtype), attn_implementation=attention, quantization_config=quantization
+    )
     return LoadedModel(model=model, tokenizer=tokenizer)
 
 
 def _load_adapter(folder: Path, dtype: str, attention: str | None) -> LoadedModel:
-    """The adapter merged into its base model: it then decodes at full speed and can be trained on."""
+    """The adapter merged into its base model: it then decodes at full speed and can be trained on.
+
+    An adapter that was trained on quantised weights is merged into the unquantised ones: nothing is rounded again.
+    """
     from peft import PeftModel
     from transformers import AutoTokenizer
 

@@ -21,6 +21,7 @@ from d2e_sft.paths import bundled_recipes, find_recipe
 View = Literal["original", "imagined", "refined"]
 Overlong = Literal["error", "drop", "truncate_context"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
+Quantization = Literal["4bit", "8bit"]
 Packing = Literal["auto", "shared_batch", "shared_prefix", "batched"]
 Tracker = Literal["wandb", "tensorboard", "trackio", "mlflow", "comet_ml", "clearml", "swanlab"]
 # Expanded once, here: some libraries expand `~` and some do not, and a run must not lie in two places.
@@ -42,12 +43,25 @@ class LoraSection(_Section):
 
 
 class ModelSection(_Section):
-    """Which model is trained: a Hub name, a folder, or `builtin:smollm2-135m-instruct`."""
+    """Which model is trained: a Hub name, a folder, or `builtin:smollm2-135m-instruct`.
+
+    `quantization` keeps the base weights in 4 or 8 bits while adapters are trained (QLoRA).
+    """
 
     name: str = "builtin:smollm2-135m-instruct"
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     attention: str | None = None
     lora: LoraSection | None = None
+    quantization: Quantization | None = None
+
+    @model_validator(mode="after")
+    def _quantised_weights_need_an_adapter(self) -> Self:
+        if self.quantization is not None and self.lora is None:
+            raise ValueError(
+                f"model.quantization={self.quantization} needs model.lora, as quantised weights cannot be trained "
+                "themselves; set model.lora={} for the default adapter"
+            )
+        return self
 
 
 class DataSection(_Section):

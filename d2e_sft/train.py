@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import PartialState
@@ -13,11 +14,13 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.attention import IMPLEMENTATIONS
 from d2e_sft.checkpoints import remove_leftovers
+from d2e_sft.compilation import check_compiler, compile_layers
 from d2e_sft.data_record import record_data
 from d2e_sft.errors import UserError
 from d2e_sft.loading import LoadedModel, load_model, resolve_name
 from d2e_sft.precision import resolve_precision
 from d2e_sft.processes import asked_for, decided_by_main, process_state
+from d2e_sft.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.recipe import Precision, Recipe, TrainSection
 from d2e_sft.run_folder import clear_run, starting_point
 from d2e_sft.sample import BAD_ROWS_FILE, BadRow, write_bad_rows
@@ -44,9 +47,17 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     checkpoint = decided_by_main(state, lambda: starting_point(recipe, resume=resume, overwrite=overwrite))
     # Before the model is loaded: under ZeRO-3 their existence makes transformers load it in shards.
     args = training_arguments(recipe.train, accumulation_steps(recipe.train, state.num_processes))
+    if recipe.train.compile:
+        check_compiler(state.device)
     loaded = _load_on_all(recipe, state)
     bad_rows: list[BadRow] = []
-    dataset = training_dataset(recipe, loaded.tokenizer, bad_rows, main=state.is_main_process)
+    dataset = training_dataset(
+        recipe,
+        loaded.tokenizer,
+        bad_rows,
+        encoder_decoder=loaded.model.config.is_encoder_decoder,
+        main=state.is_main_process,
+    )
     run = Path(recipe.train.output_dir)
     record = decided_by_main(state, lambda: record_data(recipe, dataset, processes=state.num_processes, resume=resume))
     set_seed(recipe.train.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
@@ -59,6 +70,8 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         packing=recipe.train.packing,
         attention=recipe.model.attention,
     )
+    if recipe.train.compile:
+        compile_layers(trainer.model)
     if state.is_main_process:
         # Only now: whatever was wrong with the call has been said, and nothing was touched for it.
         if overwrite:
@@ -99,13 +112,16 @@ def _load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
     model = recipe.model
     # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
     attention = None if model.attention in IMPLEMENTATIONS else model.attention
+    options: dict[str, Any] = {"dtype": model.dtype, "attention": attention}
+    if model.quantization is not None:
+        options["quantization"] = quantization_config(model.quantization, recipe.train.precision)
     if is_deepspeed_zero3_enabled():
         with state.local_main_process_first():  # a conversion happens once
             resolve_name(model.name)
         # Loading in shards is a joint act: waiting for one process to finish would wait for ever.
-        return load_model(model.name, dtype=model.dtype, attention=attention)
+        return load_model(model.name, **options)
     with state.local_main_process_first():  # a download or a conversion happens once
-        return load_model(model.name, dtype=model.dtype, attention=attention)
+        return load_model(model.name, **options)
 
 
 def accumulation_steps(train: TrainSection, processes: int) -> int:
@@ -179,10 +195,11 @@ def _with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=lora.target_modules,
-        task_type="CAUSAL_LM",
+        task_type="SEQ_2_SEQ_LM" if loaded.model.config.is_encoder_decoder else "CAUSAL_LM",
     )
     try:
-        model = get_peft_model(loaded.model, config)
+        base = loaded.model if recipe.model.quantization is None else prepare_for_adapter(loaded.model)
+        model = get_peft_model(base, config)
     except ValueError as error:
         raise UserError(
             f"model.lora: does not fit {recipe.model.name!r} ({error})", "correct target_modules"

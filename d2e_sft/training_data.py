@@ -17,11 +17,14 @@ from d2e_sft.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples
 from d2e_sft.views import ViewEncoder, encode_samples
 
 
-def training_dataset(recipe: Recipe, tokenizer: Any, bad_rows: list[BadRow], *, main: bool = True) -> datasets.Dataset:
+def training_dataset(
+    recipe: Recipe, tokenizer: Any, bad_rows: list[BadRow], *, encoder_decoder: bool = False, main: bool = True
+) -> datasets.Dataset:
     """The recipe's training rows as token views: columns `answer` and one a view, lists of ids.
 
     Args:
         bad_rows: takes the rows that `data.skip_bad` skips.
+        encoder_decoder: the model is one, see `ViewEncoder`.
         main: show progress and counts.
 
     Raises:
@@ -30,7 +33,8 @@ def training_dataset(recipe: Recipe, tokenizer: Any, bad_rows: list[BadRow], *, 
     data = recipe.data
     samples = read_samples(data.train, bad_rows=bad_rows if data.skip_bad else None)
     chosen = choose_samples(samples, data.max_samples, recipe.train.seed)
-    encoder = ViewEncoder(tokenizer, load_prompt_set(data.prompt_set), recipe.d2e.views)
+    prompt_set = load_prompt_set(data.prompt_set)
+    encoder = ViewEncoder(tokenizer, prompt_set, recipe.d2e.views, encoder_decoder=encoder_decoder)
     result = encode_samples(
         chosen,
         encoder,

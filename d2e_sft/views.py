@@ -31,14 +31,23 @@ class EncodedSample:
 class ViewEncoder:
     """Turns samples into token views with a model's own chat template.
 
+    Encoder-decoder models may have none (T5): their prompts are plain text, which the tokenizer ends as it does.
+
     Args:
-        tokenizer: a transformers tokenizer with a chat template.
+        tokenizer: a transformers tokenizer, with a chat template unless the model is an encoder-decoder.
         prompt_set: the wording.
         views: the views to encode, `original` first.
+        encoder_decoder: the prompt goes to an encoder, the answer to a decoder.
+
+    Raises:
+        UserError: the tokenizer of a causal model has no chat template, or no token ends an answer.
     """
 
-    def __init__(self, tokenizer: Any, prompt_set: PromptSet, views: Sequence[View]) -> None:
-        if not getattr(tokenizer, "chat_template", None):
+    def __init__(
+        self, tokenizer: Any, prompt_set: PromptSet, views: Sequence[View], *, encoder_decoder: bool = False
+    ) -> None:
+        self.plain = encoder_decoder and not getattr(tokenizer, "chat_template", None)
+        if not encoder_decoder and not getattr(tokenizer, "chat_template", None):
             raise UserError(
                 f"tokenizer of {tokenizer.name_or_path!r}: has no chat template; expected an instruction-tuned model",
                 remedy="use the model's -Instruct or -Chat variant, or add chat_template.jinja to its folder",
@@ -46,7 +55,7 @@ class ViewEncoder:
         self.tokenizer = tokenizer
         self.prompt_set = prompt_set
         self.views = tuple(views)
-        self.end_of_turn = end_of_turn_id(tokenizer)
+        self.end_of_turn = _end_of_text_id(tokenizer) if self.plain else end_of_turn_id(tokenizer)
 
     def encode(self, sample: EventSample, *, max_length: int | None = None) -> EncodedSample:
         """All views of a sample; with `max_length` the end of a context gives way to it.
@@ -78,9 +87,9 @@ class ViewEncoder:
 
     def _render(self, sample: EventSample, view: View, context: str | None) -> list[int]:
         messages = self.prompt_set.messages(sample, view, context=context)
-        text = _chat_text(self.tokenizer, messages)
+        text = _plain_text(messages) if self.plain else _chat_text(self.tokenizer, messages)
         # The template writes the BOS token itself where the model wants one; adding special tokens would double it.
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids: list[int] = self.tokenizer(text, add_special_tokens=self.plain)["input_ids"]
         return ids
 
 
@@ -152,11 +161,7 @@ def end_of_turn_id(tokenizer: Any) -> int:
         )
     tail = tokenizer(text[text.rindex(probe) + len(probe) :], add_special_tokens=False)["input_ids"]
     closing: int | None = next((token for token in tail if token in special), tokenizer.eos_token_id)
-    if closing is None:
-        raise UserError(
-            f"tokenizer of {tokenizer.name_or_path!r}: has neither an end-of-turn nor an end-of-text token"
-        )
-    return closing
+    return _end_of_text_id(tokenizer) if closing is None else closing
 
 
 def pad_id(tokenizer: Any) -> int:
@@ -171,8 +176,21 @@ def _chat_text(tokenizer: Any, messages: list[dict[str, str]]) -> str:
         return _render_chat(tokenizer, messages, add_generation_prompt=True)
     except TemplateError:
         # Some templates (Gemma's first ones) refuse a system message: it then opens the user's.
-        merged = "\n\n".join(message["content"] for message in messages)
-        return _apply_template(tokenizer, [{"role": "user", "content": merged}], add_generation_prompt=True)
+        merged = [{"role": "user", "content": _plain_text(messages)}]
+        return _apply_template(tokenizer, merged, add_generation_prompt=True)
+
+
+def _plain_text(messages: list[dict[str, str]]) -> str:
+    return "\n\n".join(message["content"] for message in messages)
+
+
+def _end_of_text_id(tokenizer: Any) -> int:
+    end: int | None = tokenizer.eos_token_id
+    if end is None:
+        raise UserError(
+            f"tokenizer of {tokenizer.name_or_path!r}: has neither an end-of-turn nor an end-of-text token"
+        )
+    return end
 
 
 def _apply_template(tokenizer: Any, messages: list[dict[str, str]], **options: Any) -> str:

@@ -164,7 +164,7 @@ def decode_samples(
     model, tokenizer = loaded.model, loaded.tokenizer
     alpha = options.alpha or 0.0
     views: tuple[View, ...] = ("original", "imagined") if alpha > 0 else ("original",)
-    encoder = ViewEncoder(tokenizer, prompt_set, views)
+    encoder = ViewEncoder(tokenizer, prompt_set, views, encoder_decoder=model.config.is_encoder_decoder)
     prompts = {view: [encoder.prompt_ids(sample, view) for sample in samples] for view in views}
     assert options.max_new_tokens is not None
     assert options.batch_size is not None

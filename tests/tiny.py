@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
     BloomConfig,
     BloomForCausalLM,
@@ -78,6 +78,16 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+def tiny_t5_tokenizer() -> PreTrainedTokenizerFast:
+    """The same bytes as T5 has its tokens: no chat template, and id 1 at the end of every text."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = None
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A <|end|>", special_tokens=[("<|end|>", 1)]
+    )
+    return tokenizer
+
+
 _GEMMA: dict[str, Any] = {**_SIZES, "query_pre_attn_scalar": 8, "sliding_window": 40}
 _BUILD: dict[str, Callable[[], Any]] = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**_SIZES)),
@@ -133,7 +143,7 @@ def tiny_model(kind: str = "llama", seed: int = 0) -> Any:
 def save_tiny_model(folder: Path, kind: str = "llama", seed: int = 0) -> Path:
     """A tiny model and its tokenizer as a checkpoint folder."""
     tiny_model(kind, seed).save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
+    (tiny_t5_tokenizer() if kind == "t5" else tiny_tokenizer()).save_pretrained(folder)
     return folder
 
 

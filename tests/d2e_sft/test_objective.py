@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 
-from d2e_sft.collation import IGNORE
 from d2e_sft.errors import UserError
-from d2e_sft.layout import Layout, choose_layout, collator_for
-from d2e_sft.loss import d2e_loss
+from d2e_sft.layout import choose_layout
 from d2e_sft.objective import attach_objective
-from d2e_sft.prompts import load_prompt_set
 from d2e_sft.recipe import D2ESection, Packing
-from d2e_sft.views import ViewEncoder, encode_samples
-from tests.tiny import make_samples, tiny_model, tiny_tokenizer
+from tests.naive import assert_equal_to_naive, encoded_rows, gradients_of, naive_sums, sums_of
+from tests.tiny import tiny_model
 
 CONFIGS = {
     "d2e": D2ESection(),
@@ -36,78 +32,10 @@ NOT_PACKABLE = {
 }
 
 
-def _rows(config: D2ESection, count: int = 4) -> list[dict[str, Any]]:
-    encoder = ViewEncoder(tiny_tokenizer(), load_prompt_set("default"), config.views)
-    encoded = encode_samples(make_samples(count), encoder, max_length=1000)
-    return [{**item.prompts, "answer": item.answer} for item in encoded.kept]
-
-
-def _naive_sums(model: Any, rows: Sequence[dict[str, list[int]]], config: D2ESection) -> list[torch.Tensor]:
-    """Loss, CE, KL and correct tokens one sample and one view at a time, unpadded, from whole logits."""
-    totals = [torch.zeros(()) for _ in range(4)]
-    for row in rows:
-        answer = torch.tensor(row["answer"])
-        logits = {}
-        for view in config.views:
-            if model.config.is_encoder_decoder:
-                decoder = torch.tensor([[model.config.decoder_start_token_id, *row["answer"][:-1]]])
-                logits[view] = model(input_ids=torch.tensor([row[view]]), decoder_input_ids=decoder).logits[0]
-            else:
-                ids = torch.tensor([row[view] + row["answer"]])
-                logits[view] = model(input_ids=ids).logits[0, -len(answer) - 1 : -1]
-            if view != "original" and config.view_gradients == "original":
-                logits[view] = logits[view].detach()
-        loss = d2e_loss(
-            logits["original"],
-            answer,
-            imagined=logits.get("imagined"),
-            refined=logits.get("refined"),
-            alpha=config.effective_alpha,
-            kl_weight=config.kl_weight,
-            kl_direction=config.kl_direction,
-        )
-        parts = (loss.loss, loss.ce, loss.kl, loss.correct)
-        totals = [total + part for total, part in zip(totals, parts, strict=True)]
-    return totals
-
-
-def _gradients(model: Any) -> dict[str, torch.Tensor]:
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-
-
-def _sums(model: Any, rows: Sequence[dict[str, Any]], config: D2ESection, layout: Layout) -> dict[str, torch.Tensor]:
-    batch = collator_for(layout, config, pad_token_id=0, start_token_id=0)(rows)
-    labels = batch.pop("labels")
-    batch.pop("view_tokens")
-    sums: dict[str, torch.Tensor] = model(**batch, targets=labels[labels != IGNORE])
-    return sums
-
-
-def _assert_equal_to_naive(model: Any, config: D2ESection, packing: Packing, attention: str | None = None) -> Layout:
-    """In float32: the parts to 1e-6 of the loss, each parameter's gradient to 1e-5 of its norm."""
-    rows = _rows(config)
-    reference = copy.deepcopy(model)
-    expected = _naive_sums(reference, rows, config)
-    expected[0].backward()
-    layout = choose_layout(model, config, packing, attention)
-    attach_objective(model, config, through_logits=layout.through_logits)
-    sums = _sums(model, rows, config, layout)
-    sums["loss"].backward()
-    for name, value in zip(("loss", "ce", "kl", "correct"), expected, strict=True):
-        assert sums[name].item() == pytest.approx(value.item(), abs=1e-6 * expected[0].item()), name
-    ours, theirs = _gradients(model), _gradients(reference)
-    assert ours.keys() == theirs.keys()
-    for name, gradient in theirs.items():
-        # k_proj.bias of Qwen2 and the like: mathematically zero, so there is nothing to be relative to.
-        if gradient.norm() > 1e-4:
-            assert (ours[name] - gradient).norm() <= 1e-5 * gradient.norm(), name
-    return layout
-
-
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("kind", PACKABLE)
 def test_a_packed_row_equals_one_forward_a_view_and_sample(kind: str, config: D2ESection) -> None:
-    layout = _assert_equal_to_naive(tiny_model(kind, seed=3), config, "auto")
+    layout = assert_equal_to_naive(tiny_model(kind, seed=3), config, "auto")
     assert (layout.packing, layout.attention, layout.reason) == ("shared_batch", "d2e_by_branch", None)
 
 
@@ -115,19 +43,19 @@ def test_a_packed_row_equals_one_forward_a_view_and_sample(kind: str, config: D2
 @pytest.mark.parametrize("packing", ["shared_prefix", "batched"])
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_the_other_layouts_give_the_same(kind: str, packing: Packing, config: D2ESection) -> None:
-    assert _assert_equal_to_naive(tiny_model(kind, seed=3), config, packing).packing == packing
+    assert assert_equal_to_naive(tiny_model(kind, seed=3), config, packing).packing == packing
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("kind", PACKABLE)
 def test_transformers_own_attention_takes_a_packed_row_as_a_dense_mask(kind: str, attention: str) -> None:
-    layout = _assert_equal_to_naive(tiny_model(kind, seed=3), D2ESection(), "shared_batch", attention)
+    layout = assert_equal_to_naive(tiny_model(kind, seed=3), D2ESection(), "shared_batch", attention)
     assert layout.attention == attention
 
 
 @pytest.mark.parametrize("kind", NOT_PACKABLE)
 def test_a_model_that_cannot_be_packed_is_batched_and_says_why(kind: str) -> None:
-    layout = _assert_equal_to_naive(tiny_model(kind, seed=3), D2ESection(), "auto")
+    layout = assert_equal_to_naive(tiny_model(kind, seed=3), D2ESection(), "auto")
     assert layout.packing == "batched"
     assert NOT_PACKABLE[kind] in layout.describe()
     with pytest.raises(UserError, match=f"train.packing=shared_prefix: not exact here .*{NOT_PACKABLE[kind]}"):
@@ -137,18 +65,18 @@ def test_a_model_that_cannot_be_packed_is_batched_and_says_why(kind: str) -> Non
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_an_encoder_decoder_model_reads_the_views_in_its_encoder(config: D2ESection) -> None:
     # float64: random T5 layers without score scaling lose five digits of float32.
-    rows = _rows(config)
+    rows = encoded_rows(config)
     model, reference = (tiny_model("t5", seed=3).double() for _ in range(2))
     layout = choose_layout(model, config)
     assert layout.packing == "encoder_decoder"
     attach_objective(model, config, through_logits=layout.through_logits)
-    sums = _sums(model, rows, config, layout)
-    expected = _naive_sums(reference, rows, config)
+    sums = sums_of(model, rows, config, layout)
+    expected = naive_sums(reference, rows, config)
     sums["loss"].backward()
     expected[0].backward()
     assert sums["loss"].item() == pytest.approx(expected[0].item(), rel=1e-12)
-    theirs = _gradients(reference)
-    for name, gradient in _gradients(model).items():
+    theirs = gradients_of(reference)
+    for name, gradient in gradients_of(model).items():
         assert (gradient - theirs[name]).norm() <= 1e-10 * theirs[name].norm() + 1e-12, name
 
 
@@ -177,13 +105,13 @@ def test_a_head_with_a_step_of_its_own_is_taken_through_the_models_logits() -> N
         return output
 
     model.forward = shifted
-    config, rows = D2ESection(), _rows(D2ESection())
-    expected = _naive_sums(model, rows, config)
+    config, rows = D2ESection(), encoded_rows(D2ESection())
+    expected = naive_sums(model, rows, config)
     layout = choose_layout(model, config)
     assert layout.packing == "batched"
     assert layout.through_logits
     attach_objective(model, config, through_logits=True)
-    assert _sums(model, rows, config, layout)["loss"].item() == pytest.approx(expected[0].item(), rel=1e-6)
+    assert sums_of(model, rows, config, layout)["loss"].item() == pytest.approx(expected[0].item(), rel=1e-6)
 
 
 def test_without_targets_the_model_is_what_it_was() -> None:
@@ -199,7 +127,7 @@ def test_without_targets_the_model_is_what_it_was() -> None:
 @pytest.mark.parametrize("view_gradients", ["all", "original"])
 def test_gradient_checkpointing_changes_nothing(view_gradients: Any) -> None:
     config = D2ESection(view_gradients=view_gradients)
-    rows = _rows(config)
+    rows = encoded_rows(config)
     results = []
     for checkpointing in (False, True):
         model = tiny_model("llama", seed=3).train()
@@ -207,9 +135,9 @@ def test_gradient_checkpointing_changes_nothing(view_gradients: Any) -> None:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         layout = choose_layout(model, config)
         attach_objective(model, config)
-        sums = _sums(model, rows, config, layout)
+        sums = sums_of(model, rows, config, layout)
         sums["loss"].backward()
-        results.append((sums["loss"].item(), _gradients(model)))
+        results.append((sums["loss"].item(), gradients_of(model)))
     assert results[0][0] == results[1][0]
     for name, gradient in results[0][1].items():
         torch.testing.assert_close(results[1][1][name], gradient, rtol=1e-6, atol=1e-7, msg=name)
@@ -229,24 +157,63 @@ def test_an_attention_without_a_packed_form_is_named() -> None:
     assert "'flash_attention_2' takes no packed rows" in layout.describe()
 
 
+def _mild(kind: str) -> Any:
+    """A tiny model less sharp than the others: rounding must not be magnified."""
+    model = tiny_model(kind, seed=3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.div_(4)
+    return model
+
+
+def _loss_and_gradient(
+    model: Any, config: D2ESection, packing: Packing = "auto", mixed: torch.dtype | None = None
+) -> tuple[float, torch.Tensor]:
+    layout = choose_layout(model, config, packing)
+    assert layout.packing == ("shared_batch" if packing == "auto" else packing)
+    attach_objective(model, config)
+    with torch.autocast("cpu", mixed, enabled=mixed is not None):
+        sums = sums_of(model, encoded_rows(config), config, layout)
+    sums["loss"].backward()
+    gradients = gradients_of(model)
+    return sums["loss"].item(), torch.cat([gradients[name].flatten().float() for name in sorted(gradients)])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 @pytest.mark.parametrize("view_gradients", ["all", "original"])
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3", "gpt2"])
-def test_mixed_precision_differs_from_float32_by_rounding_alone(kind: str, view_gradients: Any) -> None:
+def test_mixed_precision_differs_from_float32_by_rounding_alone(
+    kind: str, view_gradients: Any, dtype: torch.dtype
+) -> None:
     config = D2ESection(view_gradients=view_gradients)
-    rows = _rows(config)
-    results = []
-    for mixed in (False, True):
-        model = tiny_model(kind, seed=3)
-        with torch.no_grad():  # less sharp than the others: rounding must not be magnified
-            for parameter in model.parameters():
-                parameter.div_(4)
-        layout = choose_layout(model, config)
-        assert layout.packing == "shared_batch"
-        attach_objective(model, config)
-        with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
-            sums = _sums(model, rows, config, layout)
-        sums["loss"].backward()
-        results.append((sums["loss"].item(), torch.cat([g.flatten() for g in _gradients(model).values()])))
-    assert results[1][0] != results[0][0], "mixed precision was not on"
-    assert results[1][0] == pytest.approx(results[0][0], rel=5e-3)
-    assert (results[1][1] - results[0][1]).norm() < 0.05 * results[0][1].norm()
+    exact, exact_gradient = _loss_and_gradient(_mild(kind), config)
+    mixed, mixed_gradient = _loss_and_gradient(_mild(kind), config, mixed=dtype)
+    assert mixed != exact, "mixed precision was not on"
+    assert mixed_gradient.isfinite().all()
+    assert mixed == pytest.approx(exact, rel=5e-3)
+    assert (mixed_gradient - exact_gradient).norm() < 0.05 * exact_gradient.norm()
+
+
+@pytest.mark.parametrize("packing", ["shared_batch", "shared_prefix"])
+@pytest.mark.parametrize("view_gradients", ["all", "original"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3", "gpt2"])
+def test_a_packed_step_on_bfloat16_weights_equals_the_batched_one_up_to_rounding(
+    kind: str, view_gradients: Any, packing: Packing
+) -> None:
+    config = D2ESection(view_gradients=view_gradients)
+    packed, gradient = _loss_and_gradient(_mild(kind).bfloat16(), config, packing)
+    batched, batched_gradient = _loss_and_gradient(_mild(kind).bfloat16(), config, "batched")
+    assert packed == pytest.approx(batched, rel=5e-3)
+    assert (gradient - batched_gradient).norm() < 0.05 * batched_gradient.norm()
+
+
+def test_large_logits_in_float16_leave_the_loss_and_its_gradients_finite() -> None:
+    # float16 holds these logits, but not their exponentials.
+    model = _mild("llama")
+    with torch.no_grad():
+        model.lm_head.weight.mul_(200)
+    exact, _ = _loss_and_gradient(copy.deepcopy(model), D2ESection())
+    mixed, gradient = _loss_and_gradient(model, D2ESection(), mixed=torch.float16)
+    assert exact > 100
+    assert mixed == pytest.approx(exact, rel=2e-2)
+    assert gradient.isfinite().all()

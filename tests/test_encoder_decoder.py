@@ -1,0 +1,95 @@
+"""An encoder-decoder model through the whole flow: plain-text prompts, training, resuming, adapters, evaluation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from d2e_sft.errors import UserError
+from d2e_sft.loading import load_model
+from d2e_sft.prompts import load_prompt_set
+from d2e_sft.sample import write_samples
+from d2e_sft.views import ViewEncoder
+from tests.test_end_to_end import d2e, losses, write_recipe
+from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_t5_tokenizer
+
+VIEWS = ("original", "imagined", "refined")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny T5, training and test samples, and a recipe."""
+    folder = tmp_path_factory.mktemp("t5")
+    save_tiny_model(folder / "model", "t5")
+    write_samples(make_samples(16), folder / "bench" / "train.parquet")
+    write_samples([make_sample(i, split="test") for i in range(4)], folder / "bench" / "test.parquet")
+    write_recipe(folder, "run")
+    return folder
+
+
+def test_prompts_without_a_template_are_plain_text_that_ends_as_the_tokenizer_ends_it() -> None:
+    tokenizer, prompts, sample = tiny_t5_tokenizer(), load_prompt_set("default"), make_sample(2)
+    encoded = ViewEncoder(tokenizer, prompts, VIEWS, encoder_decoder=True).encode(sample)
+    system, user = (message["content"] for message in prompts.messages(sample, "original"))
+    assert tokenizer.decode(encoded.prompts["original"]) == f"{system}\n\n{user}<|end|>"
+    assert tokenizer.decode(encoded.answer) == f"{prompts.response(sample)}<|end|>"
+    assert sample.context not in tokenizer.decode(encoded.prompts["imagined"])
+
+
+def test_a_context_that_is_cut_leaves_the_prompts_end() -> None:
+    encoder = ViewEncoder(tiny_t5_tokenizer(), load_prompt_set("default"), VIEWS, encoder_decoder=True)
+    sample = make_sample(2)
+    whole = encoder.prompt_ids(sample, "original")
+    cut = encoder.prompt_ids(sample, "original", len(whole) - 10)
+    assert len(cut) <= len(whole) - 10
+    assert cut[-1] == 1
+    assert cut[-30:] == whole[-30:]
+
+
+def test_a_causal_model_without_a_template_is_still_refused() -> None:
+    with pytest.raises(UserError, match="has no chat template"):
+        ViewEncoder(tiny_t5_tokenizer(), load_prompt_set("default"), VIEWS)
+
+
+def test_a_run_lowers_the_loss_and_is_evaluated_debiased(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert d2e("train", world / "run.yaml", "train.epochs=2", "train.learning_rate=1e-2") == 0
+    assert "packing: encoder_decoder" in capsys.readouterr().out
+    history = losses(world / "run")
+    assert history[-1]["loss"] < 0.95 * history[0]["loss"]
+    assert type(load_model(str(world / "run")).model).__name__ == "T5ForConditionalGeneration"
+    assert d2e("eval", world / "run", "--bench", world / "bench") == 0
+    scores = json.loads((world / "run" / "eval" / "bench" / "scores.json").read_text())
+    assert scores["alpha"] == 0.5
+    assert scores["overall"]["n"] == 4
+
+
+def test_resuming_ends_where_the_whole_run_does(world: Path, tmp_path: Path) -> None:
+    common = ["train.save_steps=2", "train.epochs=2"]
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    assert d2e("train", world / "run.yaml", *common, f"train.output_dir={whole}") == 0
+    part.mkdir()
+    for name in ("checkpoint-2", "recipe.yaml", "data.json"):
+        (whole / name).rename(part / name)
+    assert d2e("train", world / "run.yaml", *common, f"train.output_dir={part}", "--resume") == 0
+    first, second = (load_file(run / "model.safetensors") for run in (whole, part))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("options", [[], ["train.gradient_checkpointing=true"]], ids=["plain", "checkpointed"])
+def test_an_adapter_is_trained_and_merged(world: Path, tmp_path: Path, options: list[str]) -> None:
+    run = tmp_path / "run"
+    lora = ["model.lora.r=4", "model.lora.target_modules=[q, v]", f"train.output_dir={run}"]
+    assert d2e("train", world / "run.yaml", *lora, *options) == 0
+    assert json.loads((run / "adapter_config.json").read_text())["task_type"] == "SEQ_2_SEQ_LM"
+    before, after = (_weights(folder) for folder in (world / "model", run))
+    changed = {name for name, weights in before.items() if not torch.equal(after[name], weights)}
+    assert changed == {name for name in before if name.endswith((".q.weight", ".v.weight"))}
+
+
+def _weights(folder: Path) -> dict[str, Any]:
+    return dict(load_model(str(folder)).model.named_parameters())
