@@ -7,19 +7,16 @@ pairs that exist; `d2e_flex` gives the same pattern to torch's compiled flex_att
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from d2e_sft.attention_cpu import branch_flash_attention
-from d2e_sft.packing import AttentionPlan, pack
-
-logger = logging.getLogger(__name__)
+from d2e_sft.attention_flex import flex_attention
+from d2e_sft.attention_segments import segment_attention
+from d2e_sft.packing import AttentionPlan
 
 BY_BRANCH = "d2e_by_branch"
 FLEX = "d2e_flex"
@@ -77,40 +74,16 @@ def dense_mask(
     return mask(None if types == {"full_attention"} else window)
 
 
-def flex_agrees(device: torch.device, width: int) -> bool:
-    """Whether flex_attention runs on this device and gives what attention segment by segment gives, gradients too."""
-    # Different lengths, as training has them: shapes that compile once must serve again.
-    generator = torch.Generator().manual_seed(0)
-    for rest in (40, 70):
-        prefix = list(range(50))
-        forest = pack([[[*prefix, *range(100, 100 + rest)], [*prefix, *range(200, 230)]]]).forest
-        shape = (1, 2, forest.length, width)
-        query, key, value = (torch.randn(shape, generator=generator).to(device).requires_grad_() for _ in range(3))
-        results = []
-        for attention in (_flex_attention, _segment_attention):
-            try:
-                output = attention(query, key, value, forest.plan(0, forest.length), width**-0.5, 0.0, None)
-                results.append([output, *torch.autograd.grad(output.square().sum(), (query, key, value))])
-            except Exception as error:  # a compiler that is missing or fails, a width without a kernel
-                logger.warning("flex_attention is not used: %s", str(error).splitlines()[0])
-                return False
-        # CUDA may multiply in TF32.
-        if not all(torch.allclose(a, b, rtol=2e-2, atol=2e-2) for a, b in zip(*results, strict=True)):
-            logger.warning("flex_attention is not used: it differs from attention segment by segment on %s", device)
-            return False
-    return True
-
-
 def _by_branch(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
 ) -> tuple[Tensor, None]:
-    return _attend(_branch_attention, module, query, key, value, attention_mask, **options)
+    return _attend(branch_attention, module, query, key, value, attention_mask, **options)
 
 
 def _flex(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
 ) -> tuple[Tensor, None]:
-    return _attend(_flex_attention, module, query, key, value, attention_mask, **options)
+    return _attend(flex_attention, module, query, key, value, attention_mask, **options)
 
 
 # Which pairs of tokens attend changes with every batch: compiled, it would compile anew for each.
@@ -126,7 +99,6 @@ def _attend(
     packed: PackedAttention | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    sliding_window: int | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
     """An attention function in transformers' form: (1, H, Q, D) queries → (1, Q, H, D) outputs."""
@@ -137,12 +109,16 @@ def _attend(
 
         output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask,
-            scaling=scaling, dropout=dropout, sliding_window=sliding_window, **options,
+            scaling=scaling, dropout=dropout, **options,
         )  # fmt: skip
         return output, None
     for name in ("softcap", "s_aux", "position_bias"):
         if options.get(name) is not None:
             raise NotImplementedError(f"{type(module).__name__} needs {name!r}, which packed attention lacks")
+    window = _window(module, options)
+    if torch.is_autocast_enabled(query.device.type):  # which casts for torch's own attention, and not for these
+        dtype = torch.get_autocast_dtype(query.device.type)
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     if packed.recall is not None:
         earlier_key, earlier_value = packed.recall[_layer(module)]
         key, value = torch.cat([earlier_key, key], dim=2), torch.cat([earlier_value, value], dim=2)
@@ -151,9 +127,22 @@ def _attend(
     if scaling is None:
         scaling = query.shape[-1] ** -0.5
     plan = packed.plan
-    window = sliding_window if sliding_window is not None and plan.longest_distance() >= sliding_window else None
+    if window is not None and plan.longest_distance() < window:
+        window = None
     output = attention(query, key, value, plan, scaling, dropout, window)
     return output.transpose(1, 2), None
+
+
+def _window(module: Any, options: dict[str, Any]) -> int | None:
+    """A layer's sliding window, which it must pass on itself: some put it into the mask alone."""
+    if "sliding_window" in options:
+        return options["sliding_window"]
+    config = getattr(module, "config", None)
+    window: int | None = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    if window is not None and (kinds is None or "sliding_attention" in kinds):
+        raise NotImplementedError(f"{type(module).__name__} does not hand its sliding window on to attention")
+    return None
 
 
 def _layer(module: Any) -> int:
@@ -161,87 +150,9 @@ def _layer(module: Any) -> int:
     return id(module) if index is None else index
 
 
-def _branch_attention(
+def branch_attention(
     query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scaling: float, dropout: float, window: int | None
 ) -> Tensor:
     if query.device.type == "cpu" and window is None and not dropout and query.shape[-1] == value.shape[-1]:
-        if torch.is_autocast_enabled("cpu"):  # which knows torch's own attention, and not this one
-            query, key, value = (tensor.to(torch.get_autocast_dtype("cpu")) for tensor in (query, key, value))
         return branch_flash_attention(query, key, value, plan.blocks, scaling)
-    return _segment_attention(query, key, value, plan, scaling, dropout, window)
-
-
-def _segment_attention(
-    query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scaling: float, dropout: float, window: int | None
-) -> Tensor:
-    """One call of scaled_dot_product_attention a segment, over the keys of its path; any device."""
-    segments = plan.forest.segments
-    outputs = []
-    for i in plan.own_segments:
-        own = segments[i]
-        path = [segments[j] for j in plan.forest.path(i)]
-        keys = torch.cat([key[:, :, s.start : s.end] for s in path], dim=2)
-        values = torch.cat([value[:, :, s.start : s.end] for s in path], dim=2)
-        queries = query[:, :, own.start - plan.start : own.end - plan.start]
-        outputs.append(_lower_right_attention(queries, keys, values, scaling, dropout, window))
-    return torch.cat(outputs, dim=2)
-
-
-def _lower_right_attention(
-    query: Tensor, key: Tensor, value: Tensor, scaling: float, dropout: float, window: int | None
-) -> Tensor:
-    """Causal attention whose last query sees the last key, queries and keys at consecutive positions."""
-    length, total = query.shape[2], key.shape[2]
-    options: dict[str, Any] = {"scale": scaling, "dropout_p": dropout, "enable_gqa": query.shape[1] != key.shape[1]}
-    if window is None and length == total:
-        return F.scaled_dot_product_attention(query, key, value, is_causal=True, **options)
-    if window is None and query.device.type == "cuda":
-        from torch.nn.attention.bias import causal_lower_right
-
-        # The one form of this mask that CUDA's fused kernels take without a matrix.
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=causal_lower_right(length, total), **options
-        )
-    q_position = torch.arange(total - length, total, device=query.device)
-    distance = q_position[:, None] - torch.arange(total, device=query.device)[None, :]
-    mask = distance >= 0 if window is None else (distance >= 0) & (distance < window)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, **options)
-
-
-def _flex_attention(
-    query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scaling: float, dropout: float, window: int | None
-) -> Tensor:
-    if dropout:
-        return _segment_attention(query, key, value, plan, scaling, dropout, window)
-    output: Tensor = _flex_kernel(query.device.type)(
-        query, key, value,
-        block_mask=_block_mask(plan, query.device, window), scale=scaling,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )  # fmt: skip
-    return output
-
-
-@cache
-def _flex_kernel(device: str) -> Any:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    # Uncompiled it builds the whole score matrix: right on CPU, where only comparisons use it.
-    return torch.compile(flex_attention, dynamic=True) if device == "cuda" else flex_attention
-
-
-def _block_mask(plan: AttentionPlan, device: torch.device, window: int | None) -> Any:
-    """flex_attention's BlockMask of a plan, kept with the plan for the other layers."""
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    kept = plan.block_masks
-    if window not in kept:
-        segment, position = plan.forest.segment_ids.to(device), plan.forest.position_ids.to(device)
-        above, start = plan.forest.is_above.to(device), plan.start
-
-        def seen(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
-            distance = position[q + start] - position[k]
-            visible = above[segment[q + start], segment[k]] & (distance >= 0)
-            return visible if window is None else visible & (distance < window)
-
-        kept[window] = create_block_mask(seen, None, None, plan.length, plan.end, device=device)
-    return kept[window]
+    return segment_attention(query, key, value, plan, scaling, dropout, window)

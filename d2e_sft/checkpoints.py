@@ -46,6 +46,10 @@ def seal(checkpoint: Path) -> None:
         for path, digest in zip(files, digests, strict=True)
     }
     write_whole(checkpoint / CHECKSUMS_FILE, json.dumps(sums, indent=1) + "\n")
+    # A file's entry in its folder is the folder's content: without it a power cut leaves the file nowhere.
+    for folder in sorted((path for path in checkpoint.rglob("*") if path.is_dir()), reverse=True):
+        sync(folder)
+    sync(checkpoint)
 
 
 def damage(checkpoint: Path) -> str | None:

@@ -27,7 +27,7 @@ Row = dict[str, Any]  # one dataset row: the prompt ids of each view, and `answe
 class PackedCollator:
     """One row for the whole batch, shared prefixes once.
 
-    Returns `input_ids`, `position_ids` (1, T), `answer_index` (views, N), where in the row each view predicts each
+    Returns `input_ids` (1, T), `answer_index` (views, N), where in the row each view predicts each
     answer token, and the row's `forest`.
 
     Args:
@@ -58,7 +58,6 @@ class PackedCollator:
             indices = [indices[b * len(self.views) + v] for v in range(len(self.views)) for b in range(len(batch))]
         return {
             "input_ids": torch.tensor([row.tokens]),
-            "position_ids": row.forest.position_ids[None],
             "answer_index": _answer_index(indices, batch, len(self.views)),
             "forest": row.forest,
             "labels": _labels(batch),
@@ -152,5 +151,9 @@ def _labels(batch: Sequence[Row]) -> Tensor:
 
 def _answer_index(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: int) -> Tensor:
     """(views, N): the last tokens of each sequence, as many as its answer has; sequences view by view."""
-    last = [indices[v * len(batch) + b][-len(s["answer"]) :] for v in range(views) for b, s in enumerate(batch)]
+    last = []
+    for view in range(views):
+        for b, sample in enumerate(batch):
+            index = indices[view * len(batch) + b]
+            last.append(index[len(index) - len(sample["answer"]) :])
     return torch.tensor([i for tokens in last for i in tokens]).view(views, -1)

@@ -95,7 +95,7 @@ def record_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: int, re
     record = DataRecord(
         source=DataSource.of(recipe),
         samples=len(dataset),
-        tokens_sha256=_tokens_digest(dataset),
+        tokens_sha256=tokens_digest(dataset),
         processes=processes,
         versions={name: version(name) for name in _PACKAGES},
     )
@@ -170,7 +170,8 @@ def _count_rows(path: Path) -> int | None:
         return None
 
 
-def _tokens_digest(dataset: datasets.Dataset) -> str:
+def tokens_digest(dataset: datasets.Dataset) -> str:
+    """SHA-256 over all columns of token ids."""
     digest = hashlib.sha256()
     for name in sorted(dataset.column_names):
         lists = pa.concat_arrays(dataset.data.column(name).chunks)

@@ -1,7 +1,7 @@
 """Which batch layout a model takes: a packed row where that is exact for it, else a row a view.
 
 Exactness is not taken on trust: beside what the architecture says, the model itself is asked once, with a few random
-tokens, whether packed and separate sequences get the same hidden states.
+tokens, whether packed and separate sequences get the same hidden states. Only under ZeRO-3 it cannot be asked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import torch
 
-from d2e_sft.attention import BY_BRANCH, DENSE, FLEX, IMPLEMENTATIONS, flex_agrees, register
+from d2e_sft.attention import BY_BRANCH, DENSE, FLEX, IMPLEMENTATIONS, KeysAndValues, register
+from d2e_sft.attention_flex import flex_agrees
 from d2e_sft.collation import BatchedCollator, EncoderDecoderCollator, PackedCollator
 from d2e_sft.errors import UserError
 from d2e_sft.forward import bare_model
@@ -43,7 +44,8 @@ def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attent
     """Decide how the model's batches are laid out, and set its attention implementation for it.
 
     Args:
-        model: a transformers model, possibly with an adapter.
+        model: a transformers model, possibly with an adapter, on the device and (autocast) in the precision that it is
+            trained in.
         d2e: the objective.
         packing: `auto` takes `shared_batch` where it is exact for the model.
         attention: transformers' name of an implementation, one of `IMPLEMENTATIONS`, or None to choose.
@@ -121,11 +123,14 @@ def _attention_reason(attention: str | None, d2e: D2ESection) -> str | None:
 
 def _best_attention(model: Any) -> str:
     """flex_attention where it compiles and is right, else branch by branch."""
-    device = next(model.parameters()).device
-    target = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else device
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if device is None or device.type != "cuda":
+        return BY_BRANCH
     config = model.config.get_text_config()
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return FLEX if target is not None and target.type == "cuda" and flex_agrees(target, width) else BY_BRANCH
+    heads = config.num_attention_heads
+    key_heads = getattr(config, "num_key_value_heads", None) or heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return FLEX if flex_agrees(device, heads=heads, key_heads=key_heads, width=width) else BY_BRANCH
 
 
 def _cannot(packing: str, reason: str) -> UserError:
@@ -139,19 +144,31 @@ def _measured_reason(model: Any) -> str | None:
     if _is_in_pieces():
         return None
     sequences = _probe_sequences(model)
-    row = pack([sequences])
     try:
         with torch.no_grad(), _evaluating(model):
-            tokens = torch.tensor([row.tokens], device=model.device)
-            packed = hidden_states(model, **packed_inputs(model, row.forest, tokens, 0, row.forest.length))[0]
             alone = [hidden_states(model, **_one_row(sequence, model.device))[0] for sequence in sequences]
+            # In one pass, and in two as `view_gradients: original` has it; a dense mask has no second pass.
+            parts = (None, 1) if model.config._attn_implementation in IMPLEMENTATIONS else (None,)
+            packed = [_packed_states(model, sequences, leading) for leading in parts]
     # Whatever a layer makes of arguments that it was not written for.
     except (NotImplementedError, TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
         return f"{type(model).__name__} cannot run a packed row: {str(error).splitlines()[0]}"
-    difference = max(_difference(packed[index], one) for index, one in zip(row.indices, alone, strict=True))
-    if difference <= _tolerance(packed):
+    difference = max(_difference(one, other) for states in packed for one, other in zip(states, alone, strict=True))
+    if difference <= _tolerance(alone[0]):
         return None
     return f"{type(model).__name__}: hidden states of packed sequences differ by {difference:.0e} from separate ones"
+
+
+def _packed_states(model: Any, sequences: list[list[int]], leading: int | None) -> list[torch.Tensor]:
+    """Hidden states of each sequence from one packed row."""
+    row = pack([sequences], leading=leading)
+    forest, tokens = row.forest, torch.tensor([row.tokens], device=model.device)
+    shared: KeysAndValues = {}
+    states = hidden_states(model, **packed_inputs(model, forest, tokens, 0, forest.lead, remember=shared))
+    if forest.lead < forest.length:
+        rest = packed_inputs(model, forest, tokens, forest.lead, forest.length, recall=shared)
+        states = torch.cat([states, hidden_states(model, **rest)], dim=1)
+    return [states[0, index] for index in row.indices]
 
 
 def _head_is_known(model: Any) -> bool:

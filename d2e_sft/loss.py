@@ -123,7 +123,11 @@ def chunked_d2e_loss(
         logits = dict(zip(present, _project_each(project, states, others_detached), strict=True))
         if "imagined" in logits:
             z_imagined = logits.pop("imagined")
-            logits = {name: debias(view, z_imagined, alpha) for name, view in logits.items()}
+            # As in d2e_loss: differences are taken in float32 at least.
+            logits = {
+                name: debias(_at_least_float32(view), _at_least_float32(z_imagined), alpha)
+                for name, view in logits.items()
+            }
         result: tuple[Tensor, Tensor, Tensor, Tensor] = _TokenLoss.apply(
             logits["original"], logits["refined"] if has_refined else None, targets, kl_weight, kl_direction,
             first is not None and first.time(),
@@ -193,17 +197,28 @@ class _TokenLoss(torch.autograd.Function):
         else:
             to_u = log_p.exp_() if v is None else to_u
             to_u[torch.arange(len(targets), device=targets.device), targets] -= 1
-            ctx.save_for_backward(to_u.to(u.dtype), None if v is None or to_v is None else to_v.to(v.dtype))
+            # Not in float16: the loss is not scaled yet, and most of p is below what that holds.
+            kept = torch.float32 if u.dtype == torch.float16 else u.dtype
+            ctx.save_for_backward(to_u.to(kept), None if to_v is None else to_v.to(kept))
+        ctx.dtype = u.dtype
         loss = ce + kl_weight * kl
-        ctx.mark_non_differentiable(correct)
         # Copies: the same tensor twice among the outputs would be one output.
-        return loss, ce.clone(), kl.clone(), correct
+        ce, kl = ce.clone(), kl.clone()
+        ctx.mark_non_differentiable(ce, kl, correct)
+        return loss, ce, kl, correct
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *unused: Any) -> tuple[Tensor, Tensor | None, None, None, None, None]:
         to_u, to_v = ctx.saved_tensors
-        return to_u * gradient, None if to_v is None else to_v * gradient, None, None, None, None
+        return (
+            (to_u * gradient).to(ctx.dtype),
+            None if to_v is None else (to_v * gradient).to(ctx.dtype),
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 def _divergence(log_p: Tensor, log_q: Tensor, forwards: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:

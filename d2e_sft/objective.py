@@ -6,6 +6,7 @@ the head, and no logits leave the model.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,12 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
             result = step_through_states(causal, d2e, targets, given)
         return {"loss": result.loss, "ce": result.ce, "kl": result.kl, "correct": result.correct}
 
+    # generate() reads from the signature what a model takes.
+    signature = inspect.signature(plain)
+    added = inspect.Parameter("targets", inspect.Parameter.KEYWORD_ONLY, default=None)
+    named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    rest = [p for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+    forward.__signature__ = signature.replace(parameters=[*named, added, *rest])  # type: ignore[attr-defined]
     causal.forward = forward
 
 

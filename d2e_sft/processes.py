@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import DistributedType, broadcast_object_list
+from accelerate.utils import DistributedType, broadcast_object_list, gather_object
 
 from d2e_sft.errors import UserError
 
@@ -45,10 +45,13 @@ def process_state() -> PartialState:
             f"{state.distributed_type.value}",
             remedy="launch with `d2e train RECIPE --launch zero3 --processes N`",
         )
-    launched = os.environ.get("WORLD_SIZE", "1")
     # `accelerate launch --cpu` with several processes starts one, and leaves an address to meet at but no size.
     if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
-        launched = "several"
+        raise UserError(
+            "MASTER_ADDR is set and WORLD_SIZE is not: several processes were to be launched, and this one is alone",
+            remedy="launch with `d2e train RECIPE --launch ddp --processes N`; for a single process unset MASTER_ADDR",
+        )
+    launched = os.environ.get("WORLD_SIZE", "1")
     if str(state.num_processes) != launched:
         raise UserError(
             f"{launched} processes were launched, but training sees {state.num_processes}",
@@ -60,6 +63,20 @@ def process_state() -> PartialState:
 def asked_for(engine: Literal["DEEPSPEED", "FSDP"]) -> bool:
     """Whether `accelerate launch` was given a configuration of this engine."""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true"
+
+
+def same_everywhere(state: PartialState, name: str, value: str) -> None:
+    """Make sure that all processes found the same.
+
+    Raises:
+        UserError: they did not; names each process's value.
+    """
+    if state.num_processes == 1:
+        return
+    values = gather_object([value])
+    if len(set(values)) > 1:
+        listed = ", ".join(f"process {rank}: {found}" for rank, found in enumerate(values))
+        raise UserError(f"{name} differ between the processes ({listed})", "give all machines the same files")
 
 
 def decided_by_main(state: PartialState, decide: Callable[[], T]) -> T:

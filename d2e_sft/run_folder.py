@@ -1,9 +1,8 @@
 """The run folder: what training finds in it, refuses to destroy, and clears when told to.
 
 A run folder holds the resolved recipe, the record of its data, the model, `checkpoint-N` folders while it trains, and
-`eval/`. Leftovers of
-an earlier run would be mistaken for results of a new one (an old adapter is loaded before new full weights), so
-training starts in a clean folder or not at all.
+`eval/`. Leftovers of an earlier run would be mistaken for results of a new one (an old adapter is loaded before new
+full weights), so training starts in a clean folder or not at all.
 """
 
 from __future__ import annotations

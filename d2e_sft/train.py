@@ -15,17 +15,17 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from d2e_sft.attention import IMPLEMENTATIONS
 from d2e_sft.checkpoints import remove_leftovers
 from d2e_sft.compilation import check_compiler, compile_layers
-from d2e_sft.data_record import record_data
+from d2e_sft.data_record import record_data, tokens_digest
 from d2e_sft.errors import UserError
 from d2e_sft.loading import LoadedModel, load_model, resolve_name
 from d2e_sft.precision import resolve_precision
-from d2e_sft.processes import asked_for, decided_by_main, process_state
+from d2e_sft.processes import asked_for, decided_by_main, process_state, same_everywhere
 from d2e_sft.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.recipe import Precision, Recipe, TrainSection
 from d2e_sft.run_folder import clear_run, starting_point
 from d2e_sft.sample import BAD_ROWS_FILE, BadRow, write_bad_rows
 from d2e_sft.trainer import D2ETrainer
-from d2e_sft.training_data import training_dataset
+from d2e_sft.training_data import check_positions, training_dataset
 
 
 def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> Path:
@@ -59,6 +59,8 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         main=state.is_main_process,
     )
     run = Path(recipe.train.output_dir)
+    check_positions(loaded.model.config, dataset)
+    same_everywhere(state, "the training tokens", tokens_digest(dataset))
     record = decided_by_main(state, lambda: record_data(recipe, dataset, processes=state.num_processes, resume=resume))
     set_seed(recipe.train.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
     trainer = D2ETrainer(

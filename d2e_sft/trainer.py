@@ -7,6 +7,7 @@ gradient does not depend on how a batch is cut into micro-batches, accumulation 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -59,23 +60,28 @@ class D2ETrainer(AtomicCheckpoints, Trainer):
         attention: str | None = None,
         **options: Any,
     ) -> None:
-        self.layout = choose_layout(model, d2e, packing, attention)
+        super().__init__(model, args, **options)
+        _keep_sums_in_float32(self.accelerator.state)
+        # Now that the model is on its device.
+        with self.compute_loss_context_manager():
+            self.layout = choose_layout(self.model, d2e, packing, attention)
         if options.get("data_collator") is None:
-            options["data_collator"] = collator_for(
+            tokenizer = options.get("processing_class")
+            self.data_collator = collator_for(
                 self.layout,
                 d2e,
-                pad_token_id=pad_id(options["processing_class"]) if options.get("processing_class") else 0,
-                start_token_id=getattr(model.config, "decoder_start_token_id", None),
+                pad_token_id=pad_id(tokenizer) if tokenizer else 0,
+                start_token_id=getattr(self.model.config, "decoder_start_token_id", None),
             )
-        super().__init__(model, args, **options)
-        attach_objective(model, d2e, through_logits=self.layout.through_logits)
+        attach_objective(self.model, d2e, through_logits=self.layout.through_logits)
         self.d2e = d2e
         self.add_callback(_LogLastStep)
         # Makes the Trainer count the labels of the global batch, for any model class; ours are not shifted.
         self.model_accepts_loss_kwargs = True
         self._loss_shifts_labels = False
-        self._window = torch.zeros(6, dtype=torch.float64)
-        self._window_start = 0.0
+        precise = torch.float32 if self.args.device.type == "mps" else torch.float64
+        self._window = torch.zeros(6, dtype=precise, device=self.args.device)
+        self._window_start: float | None = None
 
     def compute_loss(
         self,
@@ -85,7 +91,7 @@ class D2ETrainer(AtomicCheckpoints, Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """The objective on one micro-batch, as its share of the global batch's mean over answer tokens."""
-        if model.training and not self._window.any():
+        if model.training and self._window_start is None:
             self._window_start = time.perf_counter()
         rows = dict(inputs)
         labels, view_tokens = rows.pop("labels"), rows.pop("view_tokens")
@@ -107,7 +113,7 @@ class D2ETrainer(AtomicCheckpoints, Trainer):
         answers = torch.tensor(len(targets), device=targets.device)
         tokens = torch.tensor(view_tokens, device=targets.device)
         now = torch.stack([sums["ce"] * scale, sums["kl"] * scale, answers * scale, sums["correct"], answers, tokens])
-        self._window += now.detach().cpu().double()  # in this order: MPS has no float64
+        self._window += now.detach()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the objective's parts, averaged since the last log and over processes."""
@@ -118,15 +124,24 @@ class D2ETrainer(AtomicCheckpoints, Trainer):
     def _close_window(self) -> dict[str, float]:
         window = self._window
         if self.accelerator.num_processes > 1:
-            window = self.accelerator.gather(window.to(self.args.device)[None]).sum(dim=0)
+            window = self.accelerator.gather(window[None]).sum(dim=0)
         # The shares of one optimiser step add up to `num_processes`, so `share` is the window's step count in
         # that unit, and ce + kl_weight · kl equals the mean of step losses that the Trainer logs.
         ce, kl, share, correct, answers, tokens = window.tolist()
-        seconds = time.perf_counter() - self._window_start
+        seconds = time.perf_counter() - (self._window_start or 0.0)
         self._window.zero_()
+        self._window_start = None
         return {
             "ce": ce / share,
             "kl": kl / share,
             "debiased_accuracy": correct / answers,
             "tokens_per_second": round(tokens / seconds, 1),
         }
+
+
+def _keep_sums_in_float32(state: Any) -> None:
+    """FSDP2 casts what the model returns to the policy's output dtype: here the sums of the loss, not logits."""
+    plugin: Any = getattr(state, "fsdp_plugin", None)
+    policy = getattr(plugin, "mixed_precision_policy", None)
+    if policy is not None and getattr(plugin, "fsdp_version", 1) == 2:
+        plugin.mixed_precision_policy = replace(policy, output_dtype=torch.float32)

@@ -11,8 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d2e_sft.attention import _branch_attention, _flex_attention, _segment_attention, flex_agrees
+from d2e_sft.attention import branch_attention
 from d2e_sft.attention_cpu import branch_flash_attention
+from d2e_sft.attention_flex import flex_agrees, flex_attention
+from d2e_sft.attention_segments import segment_attention
 from d2e_sft.packing import TokenForest, pack
 
 
@@ -42,7 +44,7 @@ def _with_gradients(output: Tensor, tensors: list[Tensor]) -> list[Tensor]:
     return [output, *torch.autograd.grad((output * weights).sum(), tensors)]
 
 
-@pytest.mark.parametrize("attention", [_branch_attention, _segment_attention])
+@pytest.mark.parametrize("attention", [branch_attention, segment_attention])
 @pytest.mark.parametrize("window", [None, 25])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.float32, 1e-5)])
 def test_packed_attention_equals_one_dense_mask(
@@ -65,12 +67,12 @@ def test_flex_attention_follows_the_same_plan() -> None:
     for window in (None, 25):
         plan = forest.plan(0, forest.length)
         tensors = [tensor.detach() for tensor in _tensors(plan.length, plan.end, torch.float32)]
-        expected = _segment_attention(*tensors, plan, 0.3, 0.0, window)
-        torch.testing.assert_close(_flex_attention(*tensors, plan, 0.3, 0.0, window), expected, rtol=1e-5, atol=1e-5)
+        expected = segment_attention(*tensors, plan, 0.3, 0.0, window)
+        torch.testing.assert_close(flex_attention(*tensors, plan, 0.3, 0.0, window), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_flex_attention_is_not_chosen_where_it_has_no_backward() -> None:
-    assert not flex_agrees(torch.device("cpu"), 16)
+    assert not flex_agrees(torch.device("cpu"), heads=4, key_heads=2, width=16)
 
 
 def test_bfloat16_sums_over_branches_in_float32() -> None:
@@ -78,8 +80,8 @@ def test_bfloat16_sums_over_branches_in_float32() -> None:
     plan = forest.plan(0, forest.length)
     exact = _tensors(plan.length, plan.end, torch.float64)
     rounded = [tensor.detach().bfloat16().requires_grad_() for tensor in exact]
-    reference = _with_gradients(_branch_attention(*exact, plan, 0.3, 0.0, None), exact)
-    ours = _with_gradients(_branch_attention(*rounded, plan, 0.3, 0.0, None), rounded)
+    reference = _with_gradients(branch_attention(*exact, plan, 0.3, 0.0, None), exact)
+    ours = _with_gradients(branch_attention(*rounded, plan, 0.3, 0.0, None), rounded)
     for one, other in zip(ours, reference, strict=True):
         assert (one.double() - other).norm() / other.norm() < 0.02
 
@@ -91,7 +93,7 @@ def test_attention_dropout_drops_as_often_as_asked() -> None:
     torch.manual_seed(0)
     ones = torch.ones_like(value)
     # With values of one the output is the sum of the weights kept, in expectation 1 whatever the ratio.
-    total = torch.stack([_branch_attention(query, key, ones, plan, 0.3, 0.25, None) for _ in range(30)])
+    total = torch.stack([branch_attention(query, key, ones, plan, 0.3, 0.25, None) for _ in range(30)])
     assert total.mean().item() == pytest.approx(1, abs=0.01)
     assert total.std().item() > 0.05
 

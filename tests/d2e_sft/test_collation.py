@@ -41,7 +41,8 @@ def _answers(batch: dict[str, Any]) -> list[list[int]]:
 def test_each_answer_token_is_predicted_by_the_token_before_it(rows: list[dict[str, Any]], collate: Any) -> None:
     batch = collate(rows)
     assert _answers(batch) == [row["answer"] for row in rows]
-    tokens, positions = batch["input_ids"].flatten(), batch["position_ids"].flatten()
+    tokens = batch["input_ids"].flatten()
+    positions = batch["forest"].position_ids if "forest" in batch else batch["position_ids"].flatten()
     for view, index in zip(VIEWS, batch["answer_index"], strict=True):
         expected = [token for row in rows for token in (row[view] + row["answer"])[len(row[view]) - 1 : -1]]
         assert tokens[index].tolist() == expected
