@@ -104,18 +104,18 @@ def flex_agrees(device: torch.device, width: int) -> bool:
 def _by_branch(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
 ) -> tuple[Tensor, None]:
-    return _attend(_branch_attention, module, query, key, value, attention_mask, **options)
+    return attend(_branch_attention, module, query, key, value, attention_mask, **options)
 
 
 def _flex(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
 ) -> tuple[Tensor, None]:
-    return _attend(_flex_attention, module, query, key, value, attention_mask, **options)
+    return attend(_flex_attention, module, query, key, value, attention_mask, **options)
 
 
 # Which pairs of tokens attend changes with every batch: compiled, it would compile anew for each.
 @torch.compiler.disable
-def _attend(
+def attend(
     attention: Any,
     module: nn.Module,
     query: Tensor,
