@@ -54,11 +54,7 @@ def launch_command(
         UserError: an unknown name, a launcher that this machine or installation cannot run, no or too many
             processes for its accelerators, or machines that could not find each other.
     """
-    if name not in launchers():
-        raise UserError(
-            f"--launch {name}: no such launcher.{did_you_mean(name, launchers())}",
-            remedy=f"choose one of {', '.join(launchers())}",
-        )
+    _refuse_unknown(name)
     accelerators = _accelerators()
     _refuse_missing(name, accelerators)
     here = _processes(processes, accelerators)
@@ -70,6 +66,16 @@ def launch_command(
         *_meeting_point(machines),
         "-m", "d2e_sft.train", *arguments,
     ]  # fmt: skip
+
+
+def planned_processes(name: str, wanted: int | None) -> int:
+    """Processes a machine that a launch is planned for, which may be another machine with more accelerators.
+
+    Raises:
+        UserError: an unknown name, no number where this machine has no accelerator to count by, or one below 1.
+    """
+    _refuse_unknown(name)
+    return _processes(wanted, 0 if wanted else _accelerators())
 
 
 def launch(command: Sequence[str]) -> int:
@@ -99,6 +105,14 @@ def _accelerators() -> int:
     import torch
 
     return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
+
+
+def _refuse_unknown(name: str) -> None:
+    if name not in launchers():
+        raise UserError(
+            f"--launch {name}: no such launcher.{did_you_mean(name, launchers())}",
+            remedy=f"choose one of {', '.join(launchers())}",
+        )
 
 
 def _refuse_missing(name: str, accelerators: int) -> None:
