@@ -197,10 +197,10 @@ def _memory_lines(
     lines.append(f"{'at the peak':<16}{gibibytes(memory.total):>12}  estimated, on {_device_name(device)}")
     if on_host:
         lines.append(f"{'in host memory':<16}{gibibytes(on_host):>12}  a process")
-    size = batch["view_tokens"]
+    laid_out, apart = batch["input_ids"].numel(), batch["view_tokens"]
     lines.append(
-        f"for the heaviest micro-batch, the {len(batch['labels'])} longest samples ({batch['input_ids'].numel()} tokens "
-        f"laid out, {size} as separate views)"
+        f"for the heaviest micro-batch, the {len(batch['labels'])} longest samples: {laid_out} tokens laid out, "
+        f"{apart} as separate views"
     )
     lines.append("beside it a process holds Python and its libraries, about 0.5 GiB, and on a GPU its context")
     return lines

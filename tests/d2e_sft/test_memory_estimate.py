@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import random
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from d2e_sft import dryrun
 from d2e_sft.attention import FLEX, register
 from d2e_sft.forward import bare_model
 from d2e_sft.launch import launchers
 from d2e_sft.layout import Layout, choose_layout, collator_for
 from d2e_sft.memory_estimate import SHARDING, MemoryEstimate, TensorBytes, estimate_memory, on_each_device
-from d2e_sft.recipe import D2ESection
-from tests.tiny import VOCAB_SIZE, tiny_model
+from d2e_sft.recipe import D2ESection, load_recipe
+from d2e_sft.sample import EventSample, write_samples
+from d2e_sft.training_plan import Speed
+from tests.tiny import VOCAB_SIZE, make_sample, tiny_model
 
 CPU = torch.device("cpu")
 
@@ -165,3 +172,53 @@ def test_a_launcher_divides_what_it_spreads(launcher: str, total: int, on_host: 
 
 def test_one_process_has_everything() -> None:
     assert on_each_device(WHOLE, "zero3", 1) == (WHOLE, 0)
+
+
+WORDS = [
+    "river",
+    "storm",
+    "road",
+    "bridge",
+    "farmer",
+    "letter",
+    "market",
+    "winter",
+    "train",
+    "garden",
+    "doctor",
+    "engine",
+    "window",
+    "harbour",
+    "forest",
+]
+
+
+def long_sample(number: int) -> EventSample:
+    """A sample with a context of 200 words, which is about as many tokens."""
+    generator = random.Random(number)
+    words = [generator.choice(WORDS) for _ in range(200)]
+    return make_sample(number, context=" ".join(words), refined_context=" ".join(words[:120]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("override", ["train.gradient_checkpointing=false", "model.lora.r=16"], ids=["full", "lora"])
+def test_a_real_training_takes_what_was_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, override: str
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    write_samples([long_sample(number) for number in range(16)], tmp_path / "train.parquet")
+    recipe.write_text(
+        f"data: {{train: {tmp_path}/train.parquet, max_length: 1000}}\n"
+        f"train: {{output_dir: {tmp_path}/run, batch_size: 8, micro_batch_size: 4, max_steps: 2, precision: float32}}\n"
+    )
+    root = Path(__file__).parents[2]
+    printed = subprocess.run(
+        [sys.executable, "-m", "tests.peak_rss", str(recipe), override],
+        capture_output=True, text=True, check=True, cwd=root,
+    ).stdout  # fmt: skip
+    measured = int(printed.split("grew by ")[1].split()[0])
+    shown: list[str] = []
+    monkeypatch.setattr(dryrun, "measure_speed", lambda *_, **__: Speed(1.0, 1.0, 1))
+    dryrun.dry_run(load_recipe(recipe, [override]), shown.append)
+    estimated = float("".join(shown).split("at the peak")[1].split()[0]) * 2**30
+    assert estimated == pytest.approx(measured, rel=0.2)
