@@ -68,7 +68,7 @@ def dry_run(
         pad_token_id=pad_id(loaded.tokenizer),
         start_token_id=getattr(model.config, "decoder_start_token_id", None),
     )
-    rows: list[Row] = [{**item.prompts, "answer": item.answer} for item in encoded.kept]
+    rows = [_row(item) for item in encoded.kept]
     steps = count_steps(recipe.train, len(rows), processes, accumulation)
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
     assert device is not None
@@ -115,6 +115,10 @@ def heaviest_micro_batch(kept: Sequence[EncodedSample], layout: Layout, size: in
         return kept[i].longest if padded else sum(map(len, kept[i].prompts.values()))
 
     return sorted(range(len(kept)), key=weight, reverse=True)[:size]
+
+
+def _row(item: EncodedSample) -> Row:
+    return {**{str(view): prompt for view, prompt in item.prompts.items()}, "answer": item.answer}
 
 
 def _section(echo: Callable[[str], Any], title: str, lines: Sequence[str]) -> None:

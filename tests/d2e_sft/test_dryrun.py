@@ -131,9 +131,9 @@ def test_overlong_samples_are_counted_and_the_rest_is_shown(recipe_file: Path) -
 @pytest.mark.parametrize(
     ("rule", "limit", "said", "kept"),
     [
-        ("drop", 200, "data.overlong=drop: training would leave out {refused}", None),
-        ("truncate_context", 230, "training would cut the context of {cut}", 18),
-        ("truncate_context", 190, "training would stop: data.overlong=truncate_context", None),
+        ("drop", 310, "data.overlong=drop: training would leave out {refused}", None),
+        ("truncate_context", 300, "training would cut the context of {cut}", 18),
+        ("truncate_context", 239, "training would stop: data.overlong=truncate_context", None),
     ],
 )
 def test_what_the_length_rule_does_is_counted(

@@ -174,23 +174,7 @@ def test_one_process_has_everything() -> None:
     assert on_each_device(WHOLE, "zero3", 1) == (WHOLE, 0)
 
 
-WORDS = [
-    "river",
-    "storm",
-    "road",
-    "bridge",
-    "farmer",
-    "letter",
-    "market",
-    "winter",
-    "train",
-    "garden",
-    "doctor",
-    "engine",
-    "window",
-    "harbour",
-    "forest",
-]
+WORDS = ("river", "storm", "road", "bridge", "farmer", "letter", "market", "winter", "train", "garden")
 
 
 def long_sample(number: int) -> EventSample:
@@ -209,7 +193,7 @@ def test_a_real_training_takes_what_was_estimated(
     write_samples([long_sample(number) for number in range(16)], tmp_path / "train.parquet")
     recipe.write_text(
         f"data: {{train: {tmp_path}/train.parquet, max_length: 1000}}\n"
-        f"train: {{output_dir: {tmp_path}/run, batch_size: 8, micro_batch_size: 4, max_steps: 2, precision: float32}}\n"
+        f"train: {{output_dir: {tmp_path}/run, precision: float32, max_steps: 2, batch_size: 8, micro_batch_size: 4}}"
     )
     root = Path(__file__).parents[2]
     printed = subprocess.run(
