@@ -207,6 +207,12 @@ def _memory_lines(
         f"{apart} as separate views"
     )
     lines.append("beside it a process holds Python and its libraries, about 0.5 GiB, and on a GPU its context")
+    if device.type == "cpu":
+        # Measured on SmolLM2-135M: +18 % with all weights trained, +80 % with an adapter, +1 % with the setting.
+        lines.append(
+            "glibc keeps freed blocks, so a process may grow by a fifth more, with an adapter by four fifths; "
+            "MALLOC_MMAP_THRESHOLD_=131072 in the environment holds it to the estimate and is slower"
+        )
     return lines
 
 
