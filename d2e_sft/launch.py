@@ -68,14 +68,16 @@ def launch_command(
     ]  # fmt: skip
 
 
-def planned_processes(name: str, wanted: int | None) -> int:
-    """Processes a machine that a launch is planned for, which may be another machine with more accelerators.
+def planned_processes(name: str, wanted: int | None, machines: int | None) -> int:
+    """Processes of a launch that is planned, over all machines; this one need not have accelerators for them.
 
     Raises:
         UserError: an unknown name, no number where this machine has no accelerator to count by, or one below 1.
     """
     _refuse_unknown(name)
-    return _processes(wanted, 0 if wanted else _accelerators())
+    count = 1 if machines is None else machines
+    _refuse_no_machine(count)
+    return count * _processes(wanted, 0 if wanted else _accelerators())
 
 
 def launch(command: Sequence[str]) -> int:
@@ -143,9 +145,13 @@ def _processes(wanted: int | None, accelerators: int) -> int:
     return wanted or accelerators
 
 
+def _refuse_no_machine(count: int) -> None:
+    if count < 1:
+        raise UserError(f"--machines {count}: expected a number from 1 on")
+
+
 def _meeting_point(machines: Machines) -> list[str]:
-    if machines.count < 1:
-        raise UserError(f"--machines {machines.count}: expected a number from 1 on")
+    _refuse_no_machine(machines.count)
     if not 0 <= machines.rank < machines.count:
         raise UserError(
             f"--machine-rank {machines.rank}: expected 0 to {machines.count - 1}, as there are {machines.count} "

@@ -59,7 +59,7 @@ def train(
         from d2e_sft.dryrun import dry_run as show
         from d2e_sft.launch import planned_processes
 
-        everywhere = planned_processes(launcher, processes) * (1 if machines is None else machines)
+        everywhere = planned_processes(launcher, processes, machines)
         show(loaded, click.echo, launcher=launcher, processes=everywhere, resume=resume, overwrite=overwrite)
         return
     if launcher is not None:

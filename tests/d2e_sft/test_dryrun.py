@@ -181,6 +181,7 @@ def test_a_launcher_divides_memory_and_time(recipe_file: Path, whole: str) -> No
         (["data.max_length=20"], "all 18 samples exceed data.max_length=20"),
         (["--launch", "zero9", "--processes", "2"], "--launch zero9: no such launcher"),
         (["--launch", "ddp", "--processes", "3"], "cannot be cut into micro-batches"),
+        (["--launch", "ddp", "--processes", "2", "--machines", "0"], "--machines 0: expected a number from 1 on"),
         (["--processes", "3"], "says how to launch, but not what"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
