@@ -77,18 +77,18 @@ def dense_mask(
 def _by_branch(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
 ) -> tuple[Tensor, None]:
-    return _attend(branch_attention, module, query, key, value, attention_mask, **options)
+    return attend(branch_attention, module, query, key, value, attention_mask, **options)
 
 
 def _flex(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
 ) -> tuple[Tensor, None]:
-    return _attend(flex_attention, module, query, key, value, attention_mask, **options)
+    return attend(flex_attention, module, query, key, value, attention_mask, **options)
 
 
 # Which pairs of tokens attend changes with every batch: compiled, it would compile anew for each.
 @torch.compiler.disable
-def _attend(
+def attend(
     attention: Any,
     module: nn.Module,
     query: Tensor,

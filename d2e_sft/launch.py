@@ -54,11 +54,7 @@ def launch_command(
         UserError: an unknown name, a launcher that this machine or installation cannot run, no or too many
             processes for its accelerators, or machines that could not find each other.
     """
-    if name not in launchers():
-        raise UserError(
-            f"--launch {name}: no such launcher.{did_you_mean(name, launchers())}",
-            remedy=f"choose one of {', '.join(launchers())}",
-        )
+    _refuse_unknown(name)
     accelerators = _accelerators()
     _refuse_missing(name, accelerators)
     here = _processes(processes, accelerators)
@@ -70,6 +66,18 @@ def launch_command(
         *_meeting_point(machines),
         "-m", "d2e_sft.train", *arguments,
     ]  # fmt: skip
+
+
+def planned_processes(name: str, wanted: int | None, machines: int | None) -> int:
+    """Processes of a launch that is planned, over all machines; this one need not have accelerators for them.
+
+    Raises:
+        UserError: an unknown name, no number where this machine has no accelerator to count by, or one below 1.
+    """
+    _refuse_unknown(name)
+    count = 1 if machines is None else machines
+    _refuse_no_machine(count)
+    return count * _processes(wanted, 0 if wanted else _accelerators())
 
 
 def launch(command: Sequence[str]) -> int:
@@ -101,6 +109,14 @@ def _accelerators() -> int:
     return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
 
 
+def _refuse_unknown(name: str) -> None:
+    if name not in launchers():
+        raise UserError(
+            f"--launch {name}: no such launcher.{did_you_mean(name, launchers())}",
+            remedy=f"choose one of {', '.join(launchers())}",
+        )
+
+
 def _refuse_missing(name: str, accelerators: int) -> None:
     if name.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
         raise UserError(
@@ -129,9 +145,13 @@ def _processes(wanted: int | None, accelerators: int) -> int:
     return wanted or accelerators
 
 
+def _refuse_no_machine(count: int) -> None:
+    if count < 1:
+        raise UserError(f"--machines {count}: expected a number from 1 on")
+
+
 def _meeting_point(machines: Machines) -> list[str]:
-    if machines.count < 1:
-        raise UserError(f"--machines {machines.count}: expected a number from 1 on")
+    _refuse_no_machine(machines.count)
     if not 0 <= machines.rank < machines.count:
         raise UserError(
             f"--machine-rank {machines.rank}: expected 0 to {machines.count - 1}, as there are {machines.count} "

@@ -43,13 +43,13 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
             with another recipe or other data, or a batch size that the number of processes does not divide.
     """
     state = process_state()
-    recipe.train.precision = _precision(recipe)
+    recipe.train.precision = precision_for(recipe)
     checkpoint = decided_by_main(state, lambda: starting_point(recipe, resume=resume, overwrite=overwrite))
     # Before the model is loaded: under ZeRO-3 their existence makes transformers load it in shards.
     args = training_arguments(recipe.train, accumulation_steps(recipe.train, state.num_processes))
     if recipe.train.compile:
         check_compiler(state.device)
-    loaded = _load_on_all(recipe, state)
+    loaded = load_on_all(recipe, state)
     bad_rows: list[BadRow] = []
     dataset = training_dataset(
         recipe,
@@ -64,7 +64,7 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     record = decided_by_main(state, lambda: record_data(recipe, dataset, processes=state.num_processes, resume=resume))
     set_seed(recipe.train.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
     trainer = D2ETrainer(
-        model=_with_adapter(recipe, loaded),
+        model=with_adapter(recipe, loaded),
         args=args,
         train_dataset=dataset,
         processing_class=loaded.tokenizer,
@@ -97,7 +97,7 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     return run
 
 
-def _precision(recipe: Recipe) -> Precision:
+def precision_for(recipe: Recipe) -> Precision:
     without_bfloat16 = asked_for("DEEPSPEED") and not torch.accelerator.is_available()
     if without_bfloat16 and recipe.train.precision == "auto":
         return "float32"
@@ -110,7 +110,7 @@ def _precision(recipe: Recipe) -> Precision:
     return precision
 
 
-def _load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
+def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
     model = recipe.model
     # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
     attention = None if model.attention in IMPLEMENTATIONS else model.attention
@@ -186,7 +186,7 @@ def training_arguments(train: TrainSection, accumulation: int) -> TrainingArgume
     return args
 
 
-def _with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
+def with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
     lora = recipe.model.lora
     if lora is None:
         return loaded.model

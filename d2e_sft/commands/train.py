@@ -16,6 +16,9 @@ from d2e_sft.errors import UserError
 @click.option("--resume", is_flag=True, help="Continue from the run folder's last whole checkpoint.")
 @click.option("--overwrite", is_flag=True, help="Train anew into a folder that already holds a run.")
 @click.option(
+    "--dry-run", is_flag=True, help="Show recipe, samples, lengths, steps, memory and time; train and write nothing."
+)
+@click.option(
     "--launch",
     "launcher",
     metavar="NAME",
@@ -31,6 +34,7 @@ def train(
     overrides: tuple[str, ...],
     resume: bool,
     overwrite: bool,
+    dry_run: bool,
     launcher: str | None,
     processes: int | None,
     machines: int | None,
@@ -45,10 +49,19 @@ def train(
     Example: d2e train recipes/smollm2-135m/d2e-mini.yaml d2e.alpha=0.7 train.output_dir=runs/alpha-0.7
 
     Example: d2e train recipes/smollm2-135m/d2e-mini.yaml --launch zero3 --processes 8
+
+    Example: d2e train recipes/smollm2-135m/d2e-mini.yaml --dry-run
     """
     from d2e_sft.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides)  # checked before torch is imported: a typing error answers at once
+    if dry_run and launcher is not None:
+        from d2e_sft.dryrun import dry_run as show
+        from d2e_sft.launch import planned_processes
+
+        everywhere = planned_processes(launcher, processes, machines)
+        show(loaded, click.echo, launcher=launcher, processes=everywhere, resume=resume, overwrite=overwrite)
+        return
     if launcher is not None:
         from d2e_sft.launch import Machines, launch, launch_command
 
@@ -66,6 +79,11 @@ def train(
             raise UserError(
                 f"{option} {value}: says how to launch, but not what", remedy="add --launch NAME, for example ddp"
             )
+    if dry_run:
+        from d2e_sft.dryrun import dry_run as show
+
+        show(loaded, click.echo, resume=resume, overwrite=overwrite)
+        return
     from d2e_sft.train import train_recipe
 
     run = train_recipe(loaded, resume=resume, overwrite=overwrite)

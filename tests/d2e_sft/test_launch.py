@@ -228,10 +228,10 @@ def test_an_engine_that_was_asked_for_and_is_not_met_is_refused(
 
 def test_bfloat16_under_deepspeed_needs_an_accelerator(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from d2e_sft.recipe import load_recipe
-    from d2e_sft.train import _precision
+    from d2e_sft.train import precision_for
 
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    assert _precision(load_recipe(recipe, ["train.precision=auto"])) == "float32"
+    assert precision_for(load_recipe(recipe, ["train.precision=auto"])) == "float32"
     with pytest.raises(UserError, match="DeepSpeed without an accelerator trains in float32 only"):
-        _precision(load_recipe(recipe, ["train.precision=bfloat16"]))
+        precision_for(load_recipe(recipe, ["train.precision=bfloat16"]))
