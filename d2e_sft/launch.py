@@ -157,11 +157,6 @@ def _meeting_point(machines: Machines) -> list[str]:
             f"--machine-rank {machines.rank}: expected 0 to {machines.count - 1}, as there are {machines.count} "
             "machines (--machines)"
         )
-    if machines.count == 1 and machines.address:
-        raise UserError(
-            f"--main-address {machines.address}: is for several machines, and --machines is not given",
-            remedy="say how many machines there are: --machines N",
-        )
     if machines.count == 1:
         return ["--num_machines", "1", "--main_process_port", "0"]  # 0: any free port, for runs side by side
     host, _, port = (machines.address or "").rpartition(":")

@@ -246,6 +246,10 @@ def test_processes_that_do_not_find_each_other_are_refused(monkeypatch: pytest.M
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="2 processes were launched, but training sees 1"):
         process_state()
+    monkeypatch.delenv("WORLD_SIZE")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    with pytest.raises(UserError, match=r"MASTER_ADDR is set and WORLD_SIZE is not[\s\S]*unset MASTER_ADDR"):
+        process_state()
 
 
 def test_a_batch_that_the_processes_cannot_share_is_refused(world: Path, capsys: pytest.CaptureFixture[str]) -> None:

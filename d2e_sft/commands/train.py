@@ -55,6 +55,10 @@ def train(
     from d2e_sft.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides)  # checked before torch is imported: a typing error answers at once
+    _refuse_half_a_launch(
+        launcher, machines, {"--processes": processes, "--machines": machines},
+        {"--machine-rank": machine_rank, "--main-address": main_address},
+    )  # fmt: skip
     if dry_run and launcher is not None:
         from d2e_sft.dryrun import dry_run as show
         from d2e_sft.launch import planned_processes
@@ -69,16 +73,6 @@ def train(
         place = Machines(1 if machines is None else machines, machine_rank or 0, main_address)
         command = launch_command(launcher, [recipe, *overrides, *flags], processes=processes, machines=place)
         sys.exit(launch(command))
-    for option, value in (
-        ("--processes", processes),
-        ("--machines", machines),
-        ("--machine-rank", machine_rank),
-        ("--main-address", main_address),
-    ):
-        if value is not None:
-            raise UserError(
-                f"{option} {value}: says how to launch, but not what", remedy="add --launch NAME, for example ddp"
-            )
     if dry_run:
         from d2e_sft.dryrun import dry_run as show
 
@@ -89,3 +83,20 @@ def train(
     run = train_recipe(loaded, resume=resume, overwrite=overwrite)
     if os.environ.get("RANK", "0") == "0":
         click.echo(f"trained: {run}")
+
+
+def _refuse_half_a_launch(
+    launcher: str | None, machines: int | None, counts: dict[str, int | None], place: dict[str, int | str | None]
+) -> None:
+    for option, value in {**counts, **place}.items():
+        if value is not None and launcher is None:
+            raise UserError(
+                f"{option} {value}: says how to launch, but not what", remedy="add --launch NAME, for example ddp"
+            )
+    for option, value in place.items():
+        if value is not None and machines is None:
+            # Without it each machine would train by itself, all of them into the same folder.
+            raise UserError(
+                f"{option} {value}: is for several machines, and --machines is not given",
+                remedy="say how many machines there are: --machines N",
+            )

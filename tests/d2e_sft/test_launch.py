@@ -154,6 +154,10 @@ def test_zero_without_deepspeed_names_the_extra(monkeypatch: pytest.MonkeyPatch)
         (["--processes", "2"], "--processes 2: says how to launch, but not what"),
         (["--machine-rank", "0"], "--machine-rank 0: says how to launch"),
         (["--launch", "ddp", "--processes", "2", "d2e.aplha=1"], "unknown key 'd2e.aplha'"),
+        (
+            ["--launch", "ddp", "--processes", "2", "--main-address", "h:1"],
+            "--main-address h:1: is for several machines",
+        ),
         (["--launch", "dpd", "--processes", "2"], "Did you mean 'ddp'?"),
     ],
 )

@@ -121,6 +121,37 @@ def test_the_chunked_loss_is_the_reference(
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.004), (torch.float16, 0.0005)])
+def test_low_precision_logits_are_debiased_in_float32(dtype: torch.dtype, tolerance: float) -> None:
+    torch.manual_seed(0)
+    states = [(20 * torch.randn(6, 30)).to(dtype).requires_grad_() for _ in range(3)]
+    targets = torch.randint(30, (6,))
+    reference = d2e_loss(states[0], targets, imagined=states[1].detach(), refined=states[2].detach(), alpha=0.7)
+    ours = chunked_d2e_loss(
+        states[0], targets, lambda logits: logits, imagined=states[1], refined=states[2], alpha=0.7,
+        others_detached=True,
+    )  # fmt: skip
+    assert ours.loss.item() == pytest.approx(reference.loss.item(), rel=1e-6)
+    (expected,) = torch.autograd.grad(reference.loss, states[0])
+    (gradient,) = torch.autograd.grad(ours.loss, states[0])
+    assert (gradient - expected).abs().max() <= tolerance * expected.abs().max()
+
+
+def test_float16_gradients_are_scaled_before_they_are_rounded() -> None:
+    # Probabilities of 1e-9 vanish in float16; times the loss scale of 2¹⁶ they do not.
+    logits = torch.tensor([[20.0, 0.0, 0.0]], dtype=torch.float16, requires_grad=True)
+    loss = chunked_d2e_loss(logits, torch.tensor([0]), lambda states: states).loss
+    (gradient,) = torch.autograd.grad(loss * 2**16, logits)
+    assert gradient[0, 1].item() == pytest.approx(2**16 * math.exp(-20), rel=0.01)
+
+
+def test_the_parts_of_the_loss_carry_no_gradient() -> None:
+    states = torch.randn(4, 7, requires_grad=True)
+    result = chunked_d2e_loss(states, torch.zeros(4, dtype=torch.long), lambda logits: logits, refined=states * 2)
+    assert result.loss.requires_grad
+    assert not any(part.requires_grad for part in (result.ce, result.kl, result.correct))
+
+
 _LONG_ANSWER = """
 import resource, torch
 from d2e_sft.loss import CHUNK_ELEMENTS, chunked_d2e_loss

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
@@ -13,7 +14,7 @@ from transformers import TrainingArguments
 from d2e_sft.collation import left_pad
 from d2e_sft.prompts import load_prompt_set
 from d2e_sft.recipe import D2ESection, Packing
-from d2e_sft.trainer import D2ETrainer
+from d2e_sft.trainer import D2ETrainer, _keep_sums_in_float32
 from d2e_sft.views import ViewEncoder, encode_samples
 from tests.tiny import make_samples, tiny_model, tiny_tokenizer
 
@@ -127,3 +128,13 @@ def test_resuming_from_a_checkpoint_ends_with_the_same_weights(tmp_path: Path) -
     assert torch.equal(_weights(again), _weights(straight))
     later = [entry["loss"] for entry in straight.state.log_history if "loss" in entry and entry["step"] > 3]
     assert [e["loss"] for e in again.state.log_history if "loss" in e and e["step"] > 3] == later
+
+
+def test_fsdp2_returns_the_sums_in_float32() -> None:
+    from accelerate.utils import FullyShardedDataParallelPlugin
+
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, mixed_precision_policy="bf16")
+    assert plugin.mixed_precision_policy.output_dtype == torch.bfloat16
+    _keep_sums_in_float32(SimpleNamespace(fsdp_plugin=plugin))
+    assert plugin.mixed_precision_policy.output_dtype == torch.float32
+    assert plugin.mixed_precision_policy.param_dtype == torch.bfloat16
