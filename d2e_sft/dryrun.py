@@ -30,7 +30,8 @@ from d2e_sft.processes import process_state
 from d2e_sft.recipe import Recipe
 from d2e_sft.run_folder import starting_point
 from d2e_sft.train import accumulation_steps, load_on_all, precision_for, with_adapter
-from d2e_sft.training_plan import Row, Speed, Steps, average_tokens, count_steps, measure_speed
+from d2e_sft.training_data import dataset_row
+from d2e_sft.training_plan import Speed, Steps, average_tokens, count_steps, measure_speed
 from d2e_sft.views import EncodedSample, pad_id
 
 _ESTIMATE_FAILURES = (RuntimeError, NotImplementedError, TypeError)
@@ -68,7 +69,7 @@ def dry_run(
         pad_token_id=pad_id(loaded.tokenizer),
         start_token_id=getattr(model.config, "decoder_start_token_id", None),
     )
-    rows = [_row(item) for item in encoded.kept]
+    rows = [dataset_row(item) for item in encoded.kept]
     steps = count_steps(recipe.train, len(rows), processes, accumulation)
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
     assert device is not None
@@ -115,10 +116,6 @@ def heaviest_micro_batch(kept: Sequence[EncodedSample], layout: Layout, size: in
         return kept[i].longest if padded else sum(map(len, kept[i].prompts.values()))
 
     return sorted(range(len(kept)), key=weight, reverse=True)[:size]
-
-
-def _row(item: EncodedSample) -> Row:
-    return {**{str(view): prompt for view, prompt in item.prompts.items()}, "answer": item.answer}
 
 
 def _section(echo: Callable[[str], Any], title: str, lines: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""One micro-batch's forward and backward as the trainer runs them, without a trainer."""
+"""One micro-batch as the trainer, the dry run and the benchmarks run it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ def model_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
     return {**inputs, "targets": labels[labels.ne(IGNORE)]}
 
 
+def inputs_on(device: torch.device, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """`model_inputs` with their tensors on a device."""
+    inputs = model_inputs(batch)
+    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
+
+
 def forward_backward(model: nn.Module, inputs: Mapping[str, Any], precision: Precision, device: torch.device) -> None:
     """Add a micro-batch's gradients to the parameters of a model that `attach_objective` has been given.
 
@@ -38,6 +44,12 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     if precision not in ("bfloat16", "float16"):
         return nullcontext()
     return torch.autocast(device.type, getattr(torch, precision))
+
+
+def finish(device: torch.device) -> None:
+    """Wait for what the device has been given, before a clock is read."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
 
 
 def enable_checkpointing(model: Any) -> None:

@@ -131,9 +131,7 @@ def loss_of_states(model: Any, d2e: D2ESection, targets: Tensor, states: dict[Vi
         project,
         imagined=states.get("imagined"),
         refined=states.get("refined"),
-        alpha=d2e.effective_alpha,
-        kl_weight=d2e.kl_weight,
-        kl_direction=d2e.kl_direction,
+        **_loss_options(d2e),
         linear=linear,
         others_detached=d2e.view_gradients == "original",
         chunk_rows=rows,
@@ -206,10 +204,13 @@ def _step_through_logits(plain: Any, d2e: D2ESection, targets: Tensor, inputs: d
         targets,
         imagined=of_view.get("imagined"),
         refined=of_view.get("refined"),
-        alpha=d2e.effective_alpha,
-        kl_weight=d2e.kl_weight,
-        kl_direction=d2e.kl_direction,
+        **_loss_options(d2e),
     )
+
+
+def _loss_options(d2e: D2ESection) -> dict[str, Any]:
+    """What both forms of the loss take from the recipe."""
+    return {"alpha": d2e.effective_alpha, "kl_weight": d2e.kl_weight, "kl_direction": d2e.kl_direction}
 
 
 def _chunks_anywhere(head: Any, chunks: int, device: torch.device) -> int:

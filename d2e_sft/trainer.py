@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback
 
 from d2e_sft.checkpoints import AtomicCheckpoints
-from d2e_sft.collation import IGNORE
 from d2e_sft.layout import choose_layout, collator_for
+from d2e_sft.micro_batch import model_inputs
 from d2e_sft.objective import attach_objective
 from d2e_sft.recipe import D2ESection, Packing
 from d2e_sft.views import pad_id
@@ -93,13 +93,12 @@ class D2ETrainer(AtomicCheckpoints, Trainer):
         """The objective on one micro-batch, as its share of the global batch's mean over answer tokens."""
         if model.training and self._window_start is None:
             self._window_start = time.perf_counter()
-        rows = dict(inputs)
-        labels, view_tokens = rows.pop("labels"), rows.pop("view_tokens")
-        targets = labels[labels.ne(IGNORE)]
-        sums = model(**rows, targets=targets)
+        rows = model_inputs(inputs)
+        targets = rows["targets"]
+        sums = model(**rows)
         scale = self._scale(num_items_in_batch, targets)
         if model.training:
-            self._note(sums, scale, targets, view_tokens)
+            self._note(sums, scale, targets, inputs["view_tokens"])
         scaled = sums["loss"] * scale
         return (scaled, {}) if return_outputs else scaled
 

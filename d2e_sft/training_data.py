@@ -12,11 +12,12 @@ from typing import Any
 import datasets
 from tqdm import tqdm
 
+from d2e_sft.collation import Row
 from d2e_sft.errors import UserError
 from d2e_sft.prompts import load_prompt_set
 from d2e_sft.recipe import Recipe
 from d2e_sft.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples
-from d2e_sft.views import ViewEncoder, encode_samples
+from d2e_sft.views import EncodedSample, ViewEncoder, encode_samples
 
 
 def training_dataset(
@@ -55,7 +56,12 @@ def training_dataset(
         for what, count in counts.items():
             if count:
                 print(f"  {count} {what}", flush=True)
-    return datasets.Dataset.from_list([{**item.prompts, "answer": item.answer} for item in result.kept])
+    return datasets.Dataset.from_list([dataset_row(item) for item in result.kept])
+
+
+def dataset_row(encoded: EncodedSample) -> Row:
+    """One row of a training dataset: what the collators take."""
+    return {**{str(view): prompt for view, prompt in encoded.prompts.items()}, "answer": encoded.answer}
 
 
 def check_positions(config: Any, dataset: datasets.Dataset) -> None:

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from d2e_sft.micro_batch import forward_backward, model_inputs
+from d2e_sft.collation import Row
+from d2e_sft.micro_batch import finish, forward_backward, inputs_on
 from d2e_sft.recipe import Precision, TrainSection
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -74,10 +73,10 @@ def measure_speed(
         enough_s: no further micro-batch is begun after so many seconds.
     """
     model.to(device).train()
-    forward_backward(model, _moved(batches[0], device), precision, device)
+    forward_backward(model, inputs_on(device, batches[0]), precision, device)
     seconds, tokens, measured = 0.0, 0, 0
     for batch in batches[1:]:
-        inputs = _moved(batch, device)
+        inputs = inputs_on(device, batch)
         seconds += _seconds(lambda inputs=inputs: forward_backward(model, inputs, precision, device), device)  # type: ignore[misc]
         tokens += batch["input_ids"].numel()
         measured += 1
@@ -110,19 +109,9 @@ def average_tokens(
     return laid_out, apart, batches
 
 
-def _moved(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    inputs = model_inputs(batch)
-    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
-
-
 def _seconds(act: Callable[[], None], device: torch.device) -> float:
-    _finish(device)
+    finish(device)
     start = time.perf_counter()
     act()
-    _finish(device)
+    finish(device)
     return time.perf_counter() - start
-
-
-def _finish(device: torch.device) -> None:
-    if device.type != "cpu":
-        torch.accelerator.synchronize()

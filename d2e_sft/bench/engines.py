@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from d2e_sft.collation import IGNORE, BatchedCollator, PackedCollator, Row, ViewGradients
+from d2e_sft.micro_batch import inputs_on
 from d2e_sft.objective import hidden_states, loss_of_states, step_through_states
 from d2e_sft.recipe import D2ESection, View
 
@@ -89,11 +90,11 @@ def _three_forwards(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
     """A forward a view, each a row a sample."""
     states: dict[View, Tensor] = {}
     for view in d2e.views:
-        batch = _on(model, BatchedCollator([view], 0)(rows))
-        index, labels = batch.pop("answer_index")[0], batch.pop("labels")
+        inputs = inputs_on(model.device, BatchedCollator([view], 0)(rows))
+        index, targets = inputs.pop("answer_index")[0], inputs.pop("targets")
         with nullcontext() if view == "original" or d2e.view_gradients == "all" else torch.no_grad():
-            states[view] = hidden_states(model, **batch).flatten(0, 1)[index]
-    return loss_of_states(model, d2e, labels[labels != IGNORE], states).loss
+            states[view] = hidden_states(model, **inputs).flatten(0, 1)[index]
+    return loss_of_states(model, d2e, targets, states).loss
 
 
 def _batched(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
@@ -112,14 +113,8 @@ def _shared_batch(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
 
 def _collated(model: Any, collate: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
     """The trainer's own step, collation included."""
-    batch = _on(model, collate(rows))
-    labels = batch.pop("labels")
-    return step_through_states(model, d2e, labels[labels != IGNORE], batch).loss
-
-
-def _on(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
-    batch.pop("view_tokens")
-    return {name: value.to(model.device) if isinstance(value, Tensor) else value for name, value in batch.items()}
+    inputs = inputs_on(model.device, collate(rows))
+    return step_through_states(model, d2e, inputs.pop("targets"), inputs).loss
 
 
 ENGINES = (

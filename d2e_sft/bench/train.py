@@ -10,11 +10,8 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
-
-import torch
 
 from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows, token_floor
 from d2e_sft.bench.peak_memory import PeakMemory
@@ -22,7 +19,8 @@ from d2e_sft.collation import Row, ViewGradients
 from d2e_sft.errors import UserError
 from d2e_sft.layout import choose_layout
 from d2e_sft.loading import load_model
-from d2e_sft.recipe import D2ESection
+from d2e_sft.micro_batch import autocast, finish
+from d2e_sft.recipe import D2ESection, Precision
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ def bench_training(
     samples: int,
     unshared_samples: int,
     repeats: int,
-    precision: str,
+    precision: Precision,
     progress: Callable[[str], object] = lambda line: None,
 ) -> list[Measured]:
     """Measure every engine at every context length.
@@ -110,19 +108,18 @@ def _cases(model: Any, shared: bool, samples: int, context: int) -> Iterator[_Ca
             yield _Case(engine, d2e, rows, [])
 
 
-def _run(model: Any, case: _Case, attention: str, precision: str, memory: PeakMemory | None) -> None:
+def _run(model: Any, case: _Case, attention: str, precision: Precision, memory: PeakMemory | None) -> None:
     model.set_attn_implementation(attention if case.engine.packed else "sdpa")
     model.zero_grad(set_to_none=True)
     gc.collect()
-    mixed = torch.autocast(model.device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
     if memory:
         memory.reset()
-    _finish(model.device)
+    finish(model.device)
     start = time.perf_counter()
-    with mixed:
+    with autocast(precision, model.device):
         loss = case.engine.loss(model, case.rows, case.d2e)
     loss.backward()
-    _finish(model.device)
+    finish(model.device)
     seconds = time.perf_counter() - start
     if memory:  # the first run: memory was given back to the system before it, so its time means nothing
         case.peak = memory.peak_mb()
@@ -131,12 +128,7 @@ def _run(model: Any, case: _Case, attention: str, precision: str, memory: PeakMe
     case.loss = loss.item()
 
 
-def _finish(device: torch.device) -> None:
-    if device.type != "cpu":
-        torch.accelerator.synchronize()
-
-
-def _assert_same_losses(cases: Sequence[_Case], precision: str) -> None:
+def _assert_same_losses(cases: Sequence[_Case], precision: Precision) -> None:
     """Engines that are compared must compute the same: a fast wrong one would win."""
     tolerance = 1e-4 if precision == "float32" else 2e-2
     for sft in (True, False):

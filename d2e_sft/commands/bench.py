@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from d2e_sft.recipe import Precision
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -44,7 +48,7 @@ def train(
     samples: int,
     unshared_samples: int,
     repeats: int,
-    precision: str,
+    precision: Precision,
     json_file: Path | None,
 ) -> None:
     """Compare a D²E training step with plain SFT, engine by engine.
