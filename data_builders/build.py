@@ -6,24 +6,22 @@ Files are written only after every dataset is built, so bad input leaves the fol
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
 from tqdm import tqdm
 
 from d2e_sft.errors import UserError, did_you_mean
-from d2e_sft.sample import BAD_ROWS_FILE, EventSample, describe_validation_error, write_bad_rows, write_samples
+from d2e_sft.sample import BAD_ROWS_FILE, EventSample, write_bad_rows, write_samples
 from data_builders import manifest
-from data_builders.download import fetch
 from data_builders.raw import BadRows
+from data_builders.raw_files import find_files
 from data_builders.refine import RefinerOptions, refine
+from data_builders.settings import parse_settings
 from data_builders.sources import SOURCES
-from data_builders.sources.source import Job, Source, SourceOptions, SplitRows
-
-_REFINE = "refine"
+from data_builders.sources.source import ALL_SPLITS, Job, Source, SplitRows
 
 
 @dataclass(frozen=True)
@@ -74,22 +72,21 @@ def build(options: Options) -> Result:
     """
     sources = pick_sources(options.datasets)
     settings = parse_settings(options.settings, sources)
-    refiner = RefinerOptions.model_validate(settings.pop(_REFINE).model_dump())
+    refiner = settings.refiner
     bad, result = BadRows(skip=options.skip_bad), Result()
     entries: dict[str, Any] = {}
     progress = tqdm(sources, desc="datasets", unit="dataset", disable=None, leave=False)
     for source in progress:
         progress.set_postfix_str(source.name)
-        own = settings[source.name]
-        assert isinstance(own, SourceOptions)
-        paths = {file.name: raw_path(source, file.name, options.raw) for file in source.files}
-        files = [manifest.describe_file(file, paths[file.name]) for file in source.files]
+        own = settings.sources[source.name]
+        found = find_files(source, ALL_SPLITS, options.raw, settings.files.get(source.name))
+        files = [manifest.describe_file(item.file, item.path) for item in found.values()]
         result.warnings += [
             f"{source.name}/{file['name']}: {manifest.CHECKSUM_DIFFERS}; counts may differ from the published ones"
             for file in files
             if file["checksum"] == manifest.CHECKSUM_DIFFERS
         ]
-        splits = source.read(Job(source.name, paths, options.seed, own, bad))
+        splits = source.read(Job(source.name, found, options.seed, own, bad))
         for split, rows in splits.items():
             if not rows.samples and bad.count(source.name, split):
                 raise UserError(
@@ -125,63 +122,6 @@ def pick_sources(names: Iterable[str]) -> list[Source]:
     if not sources:
         raise UserError(f"no dataset named; expected some of {', '.join(SOURCES)}", remedy="pass --datasets")
     return list(sources.values())
-
-
-def parse_settings(texts: Iterable[str], sources: Sequence[Source]) -> dict[str, BaseModel]:
-    """`KEY=VALUE` texts as checked options, by dataset name, and for the refiner under `refine`.
-
-    Raises:
-        UserError: a text without `=`, an unknown key, or a value that the option refuses.
-    """
-    models: dict[str, type[BaseModel]] = {source.name: source.options for source in sources}
-    models[_REFINE] = RefinerOptions
-    known = [f"{name}.{key}" for name, model in models.items() for key in model.model_fields]
-    values: dict[str, dict[str, str | None]] = {name: {} for name in models}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise UserError(f"got option {text!r}; expected KEY=VALUE, for example {known[0]}=VALUE")
-        if key not in known:
-            _refuse_key(key, known, models)
-        if key.partition(".")[2] in values[key.partition(".")[0]]:
-            raise UserError(f"option {key!r} is given twice", remedy="give it once")
-        name, _, option = key.partition(".")
-        values[name][option] = None if value.lower() in ("none", "null") else value
-    return {name: _checked(name, model, values[name]) for name, model in models.items()}
-
-
-def _refuse_key(key: str, known: list[str], models: Mapping[str, type[BaseModel]]) -> None:
-    name = key.partition(".")[0]
-    if name in SOURCES and name not in models:
-        raise UserError(
-            f"option {key!r} is for dataset {name!r}, which is not built", remedy=f"add {name} to --datasets"
-        )
-    raise UserError(f"unknown option {key!r}; expected some of {', '.join(known)}.{did_you_mean(key, known)}")
-
-
-def _checked(name: str, model: type[BaseModel], values: Mapping[str, str | None]) -> BaseModel:
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise UserError(f"option of {name}: {describe_validation_error(error)}") from None
-
-
-def raw_path(source: Source, name: str, raw: Path | None) -> Path:
-    """Where a raw file lies: in `--raw`, or in the cache after its download.
-
-    Raises:
-        UserError: `--raw` lacks it, or the download fails.
-    """
-    file = next(file for file in source.files if file.name == name)
-    if raw is None:
-        return fetch(source.name, file)
-    path = raw / source.name / name
-    if not path.is_file():
-        raise UserError(
-            f"{path}: no such file; expected the raw file of {source.name}",
-            remedy=f"download it from {file.url}, or drop --raw and let the builder download it",
-        )
-    return path
 
 
 def _with_progress(samples: list[EventSample], what: str) -> Iterable[EventSample]:

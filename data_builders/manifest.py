@@ -19,6 +19,8 @@ from data_builders.sources.source import RawFile, Source, SourceOptions, SplitRo
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 MANIFEST_NAME = "manifest.json"
 _PROJECT = "d2e-sft"
+CHECKSUM_EQUAL = "equals the published file"
+_CHECKSUM_UNKNOWN = "no published checksum is known"
 CHECKSUM_DIFFERS = "differs from the published file"
 
 
@@ -69,8 +71,19 @@ def describe_file(file: RawFile, path: Path) -> dict[str, Any]:
         "commit": file.commit,
         "bytes": path.stat().st_size,
         "sha256": found,
-        "checksum": "equals the published file" if found == file.sha256 else CHECKSUM_DIFFERS,
+        "checksum": _CHECKSUM_UNKNOWN
+        if not file.sha256
+        else CHECKSUM_EQUAL
+        if found == file.sha256
+        else CHECKSUM_DIFFERS,
+        "substitute": file.substitute,
     }
+
+
+def _compare(found: str, published: str) -> str:
+    if not published:
+        return _CHECKSUM_UNKNOWN
+    return CHECKSUM_EQUAL if found == published else CHECKSUM_DIFFERS
 
 
 def describe_split(rows: SplitRows, bad_rows: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from d2e_sft.sample import EventSample, Relation, Split
 from data_builders.raw import BadRowError, RawInput, text_field
-from data_builders.sources.source import Job, RawFile, Source, SplitRows
+from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 
 _COMMIT = "4907cb247c2e9428e0d2b55f780b2611580b8f12"
 _LICENCE = "MIT"
@@ -76,7 +76,7 @@ class _Item:
 
 def read(job: Job) -> dict[Split, SplitRows]:
     """Build the test: temporal 136, causal 1,469, subevent_conditional 356 (PIPER table 1)."""
-    raw = job.input(DIALOGUES.name, "test")
+    raw = job.input("test", "test")
     dialogues = raw.parse(raw.json_array(), _parser())
     items = [
         _Item(dialogue, position, triplet)
@@ -202,8 +202,9 @@ CIDER = Source(
     format="nli",
     licence=_LICENCE,
     homepage="https://github.com/declare-lab/CIDER",
-    files=(DIALOGUES,),
+    inputs=(Input("test", (DIALOGUES,), ("test",)),),
     read=read,
+    splits=("test",),
     notes={
         "labelling": "every published triplet is true; half of each relation (rounded down), drawn with the seed, "
         "was made false: directed relations by exchanging head and tail, Simutaneous by putting a span of another "

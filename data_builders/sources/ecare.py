@@ -12,7 +12,7 @@ from typing import Any
 
 from d2e_sft.sample import EventSample, Split
 from data_builders.raw import BadRowError, RawInput, choice_field, text_field
-from data_builders.sources.source import Job, RawFile, Source, SplitRows
+from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 
 _COMMIT = "c3b52648adcc919303a297a377811e24d703e197"
 _URL = f"https://raw.githubusercontent.com/Waste-Wood/e-CARE/{_COMMIT}/dataset"
@@ -60,11 +60,14 @@ class _Row:
 
 def read(job: Job) -> dict[Split, SplitRows]:
     """Build train (14,569 rows) and test (2,122 rows, PIPER table 1)."""
-    test_raw, train_raw = job.input(TEST.name, "test"), job.input(TRAIN.name, "train")
+    test_raw = job.input("test", "test")
     test_rows = test_raw.parse(test_raw.json_lines(), _parse)
-    train_rows = train_raw.parse(train_raw.json_lines(), _parse)
-
     test = SplitRows(_samples(test_raw, test_rows), rows_read=len(test_rows))
+    if not job.wants("train"):
+        return {"test": test}
+
+    train_raw = job.input("train", "train")
+    train_rows = train_raw.parse(train_raw.json_lines(), _parse)
     train = SplitRows([], rows_read=len(train_rows))
     distinct = train.filters.record(
         "repeated rows",
@@ -120,7 +123,7 @@ ECARE = Source(
     format="scq",
     licence=_LICENCE,
     homepage="https://github.com/Waste-Wood/e-CARE",
-    files=(TRAIN, TEST),
+    inputs=(Input("train", (TRAIN,), ("train",)), Input("test", (TEST,), ("train", "test"))),
     read=read,
     notes={
         "test": "the published development set (dev_full.jsonl); conceptual_explanation is not used",

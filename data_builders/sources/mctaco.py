@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from d2e_sft.sample import EventSample, Split
 from data_builders.raw import BadRowError, RawInput, choice_field
-from data_builders.sources.source import Job, RawFile, Source, SplitRows
+from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 
 _COMMIT = "0ba9b790ad5a87ab3eef0f0cb7819408192f9729"
 _URL = f"https://raw.githubusercontent.com/CogComp/MCTACO/{_COMMIT}/dataset"
@@ -57,8 +57,8 @@ class _Question:
 
 def read(job: Job) -> dict[Split, SplitRows]:
     """Build train (99 questions) and test (234 questions, PIPER table 1)."""
-    files: dict[Split, RawFile] = {"train": TRAIN, "test": TEST}
-    return {split: _read_split(job.input(file.name, split)) for split, file in files.items()}
+    splits: tuple[Split, ...] = ("train", "test")
+    return {split: _read_split(job.input(split, split)) for split in splits if job.wants(split)}
 
 
 def _read_split(raw: RawInput) -> SplitRows:
@@ -147,7 +147,7 @@ MCTACO = Source(
     format="mcq",
     licence=_LICENCE,
     homepage="https://github.com/CogComp/MCTACO",
-    files=(TRAIN, TEST),
+    inputs=(Input("train", (TRAIN,), ("train",)), Input("test", (TEST,), ("test",))),
     read=read,
     notes={"train": "the published development file; it shares no sentence with the test"},
 )

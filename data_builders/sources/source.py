@@ -17,6 +17,8 @@ from d2e_sft.sample import EventSample, Format, Split
 from data_builders.filters import FilterLog
 from data_builders.raw import BadRows, RawInput
 
+ALL_SPLITS: frozenset[Split] = frozenset(("train", "dev", "test"))
+
 
 class SourceOptions(BaseModel):
     """Options of a source that has none; a source with options derives its own model."""
@@ -26,21 +28,43 @@ class SourceOptions(BaseModel):
 
 @dataclass(frozen=True)
 class RawFile:
-    """One official file.
+    """One raw file.
 
     Attributes:
         name: path inside the dataset's folder, in `--raw` and in the cache.
-        url: where it is published, at a fixed commit.
-        commit: that commit.
-        sha256: checksum of the published bytes.
-        bytes: their number.
+        url: where it is published, at a fixed commit where there is one; empty where it cannot be downloaded.
+        commit: that commit, or another name of the version; empty where none is known.
+        sha256: checksum of the published bytes; empty where none is known.
+        bytes: their number; 0 where unknown.
+        member: path of the file inside the zip archive that `url` gives; empty where `url` gives the file.
+        by_hand: the steps to get it where it cannot be downloaded (registration, no public address).
+        substitute: for a file that stands in for an official one: what differs, in one clause; else empty.
     """
 
     name: str
-    url: str
-    commit: str
-    sha256: str
-    bytes: int
+    url: str = ""
+    commit: str = ""
+    sha256: str = ""
+    bytes: int = 0
+    member: str = ""
+    by_hand: str = ""
+    substitute: str = ""
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a source reads for some splits: one file, of which there may be several forms.
+
+    Attributes:
+        key: the name under which the source asks for it; `KEY_file` is its option on the command line.
+        candidates: the forms, the official one first. With `--raw` the first that is there is read, without it
+            the first that can be downloaded.
+        splits: the splits that cannot be built without it.
+    """
+
+    key: str
+    candidates: tuple[RawFile, ...]
+    splits: tuple[Split, ...]
 
 
 @dataclass
@@ -57,18 +81,40 @@ class SplitRows:
 
 
 @dataclass(frozen=True)
+class FoundFile:
+    """A raw file and where it lies on this machine."""
+
+    file: RawFile
+    path: Path
+
+
+@dataclass(frozen=True)
 class Job:
-    """One build of one source."""
+    """One build of one source.
+
+    Attributes:
+        files: the found file of each input, by the input's key; an input that no wanted split needs is absent.
+        splits: the splits that are wanted; a source may give others too, which are then not used.
+    """
 
     dataset: str
-    paths: Mapping[str, Path]
+    files: Mapping[str, FoundFile]
     seed: int
     options: SourceOptions
     bad: BadRows
+    splits: frozenset[Split] = ALL_SPLITS
 
-    def input(self, name: str, split: Split) -> RawInput:
-        """The raw file `name`, read for `split`."""
-        return RawInput(self.dataset, split, name, self.paths[name], self.bad)
+    def wants(self, split: Split) -> bool:
+        return split in self.splits
+
+    def file(self, key: str) -> RawFile:
+        """Which of an input's candidates is read."""
+        return self.files[key].file
+
+    def input(self, key: str, split: Split) -> RawInput:
+        """The raw file of the input `key`, read for `split`."""
+        found = self.files[key]
+        return RawInput(self.dataset, split, found.file.name, found.path, self.bad)
 
     def random(self, purpose: str) -> random.Random:
         """A generator that depends on seed, dataset and purpose only, not on what else is built."""
@@ -84,17 +130,27 @@ class Source:
         format: the format of its samples.
         licence: of the raw data, as the publisher states it.
         homepage: the repository of the raw data.
-        files: the official files; empty for generated data.
-        read: raw files to the rows of each split.
+        inputs: the raw files; empty for generated data.
+        read: raw files to the rows of each split that is wanted.
         options: the model of its options.
         notes: what a reader of the manifest must know, by topic.
+        folder: the dataset's folder in `--raw`, where it is not the name.
+        redistribution: why the rows must not be published again, in one clause; empty where the licence allows it.
+        splits: the splits it can give.
     """
 
     name: str
     format: Format
     licence: str
     homepage: str
-    files: tuple[RawFile, ...]
+    inputs: tuple[Input, ...]
     read: Callable[[Job], dict[Split, SplitRows]]
     options: type[SourceOptions] = SourceOptions
     notes: Mapping[str, str] = field(default_factory=dict)
+    folder: str = ""
+    redistribution: str = ""
+    splits: tuple[Split, ...] = ("train", "test")
+
+    @property
+    def raw_folder(self) -> str:
+        return self.folder or self.name

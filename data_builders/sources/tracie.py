@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from d2e_sft.sample import NLI_LABELS, EventSample, Split
 from data_builders.raw import BadRowError, RawInput, choice_field
-from data_builders.sources.source import Job, RawFile, Source, SplitRows
+from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 
 _COMMIT = "3dcf3a4d3ef35f43679a054dcb7fa745e395619c"
 _URL = f"https://raw.githubusercontent.com/allenai/tracie/{_COMMIT}/data"
@@ -51,8 +51,8 @@ class _Row:
 
 def read(job: Job) -> dict[Split, SplitRows]:
     """Build train (571 rows) and test (2,039 rows, PIPER table 1)."""
-    files: dict[Split, RawFile] = {"train": TRAIN, "test": TEST}
-    return {split: _read_split(job, job.input(file.name, split)) for split, file in files.items()}
+    splits: tuple[Split, ...] = ("train", "test")
+    return {split: _read_split(job, job.input(split, split)) for split in splits if job.wants(split)}
 
 
 def _read_split(job: Job, raw: RawInput) -> SplitRows:
@@ -127,7 +127,7 @@ TRACIE = Source(
     format="nli",
     licence=_LICENCE,
     homepage="https://github.com/allenai/tracie",
-    files=(TRAIN, TEST),
+    inputs=(Input("train", (TRAIN,), ("train",)), Input("test", (TEST,), ("test",))),
     read=read,
     notes={
         "count": "2,039 is the published number of test samples; the key that gives it was found by trying keys, "
