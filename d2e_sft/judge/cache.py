@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ class ReplyCache:
     """The replies in a folder; safe for several threads, and for several processes.
 
     Args:
-        folder: made with the first reply.
+        folder: made by `prepare`.
         identity: what replies depend on besides the prompt: back end, address, model, sampling.
     """
 
@@ -38,8 +38,21 @@ class ReplyCache:
         """The kept reply to a prompt asked for the `asking`-th time; None where there is none that can be read."""
         try:
             return Reply.model_validate_json(self._path(prompt, asking).read_bytes())
-        except (FileNotFoundError, ValidationError):
+        except (OSError, ValidationError):
             return None  # a damaged file is no reply; the next one overwrites it
+
+    def prepare(self) -> None:
+        """Make the folder.
+
+        Raises:
+            UserError: there can be no such folder, or nothing can be written into it.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(self.folder, str(error.strerror)) from None
+        if not os.access(self.folder, os.W_OK | os.X_OK):
+            raise _unwritable(self.folder, "no permission")
 
     def put(self, prompt: Prompt, asking: int, reply: Reply) -> None:
         """Keep a reply; it is there whole or not at all.
@@ -48,21 +61,25 @@ class ReplyCache:
             UserError: it cannot be written. A paid reply that cannot be kept is a reason to stop paying.
         """
         path = self._path(prompt, asking)
+        # A name of its own: several threads and processes write here, perhaps the same reply.
+        partial = path.with_name(f".{uuid.uuid4().hex}.partial")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # A name of its own: two processes may be about to write the same reply.
-            descriptor, partial = tempfile.mkstemp(prefix=".", suffix=".partial", dir=path.parent)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-                out.write(reply.model_dump_json())
-            sync(Path(partial))
+            partial.write_text(reply.model_dump_json(), encoding="utf-8")
+            sync(partial)
             os.replace(partial, path)
         except OSError as error:
-            raise UserError(
-                f"{path}: the judge's reply cannot be kept ({error.strerror})",
-                remedy="make room, or name a folder that can be written: --judge-cache DIR, or D2E_CACHE",
-            ) from None
+            partial.unlink(missing_ok=True)
+            raise _unwritable(path, str(error.strerror)) from None
 
     def _path(self, prompt: Prompt, asking: int) -> Path:
         content = {**self._identity, "system": prompt.system, "user": prompt.user, "asking": asking}
         key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         return self.folder / key[:2] / f"{key}.json"
+
+
+def _unwritable(path: Path, reason: str) -> UserError:
+    return UserError(
+        f"{path}: the judge's replies cannot be kept ({reason})",
+        remedy="make room, or name a folder that can be written: --judge-cache DIR, or D2E_CACHE",
+    )

@@ -114,6 +114,7 @@ class Judge:
         self.usage.cached += len(prompts) - len(missing)
         if not missing:
             return replies
+        self._cache.prepare()  # before anything is paid for
         with tqdm(
             desc=f"{what} ({self._backend.model})",
             total=len(prompts),

@@ -85,9 +85,12 @@ class OpenAIBackend:
     def _ask(self, client: Any, index: int, prompt: Prompt, listener: Listener, gate: Gate) -> None:
         try:
             reply = self._send_until_answered(client, prompt, listener, gate)
+            listener.received(index, reply)
         except StoppedError:
             return
-        listener.received(index, reply)
+        except BaseException:
+            gate.stop()  # at once: until the main thread learns of it, others would go on to their next prompt
+            raise
 
     def _send_until_answered(self, client: Any, prompt: Prompt, listener: Listener, gate: Gate) -> Reply | None:
         pause = 0.0

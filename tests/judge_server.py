@@ -85,13 +85,13 @@ class _Handler(BaseHTTPRequestHandler):
             if self.path != "/v1/chat/completions":
                 self._send(404, b'{"error": {"message": "no such path"}}')
                 return
-            time.sleep(server.delay)
             self._misbehave(plan) if plan else self._answer(asked)
         finally:
             with server.lock:
                 server.under_way -= 1
 
     def _answer(self, asked: dict[str, Any]) -> None:
+        time.sleep(self.server.delay)
         text = self.server.reply(asked["messages"][1]["content"])
         self._send(200, completion(text, usage=self.server.usage, finish_reason=self.server.finish_reason))
 
@@ -122,9 +122,7 @@ def completion(text: str | None, *, usage: bool = True, finish_reason: str = "st
         "object": "chat.completion",
         "created": 0,
         "model": "m",
-        "choices": [
-            {"index": 0, "finish_reason": finish_reason, "message": {"role": "assistant", "content": text}}
-        ],
+        "choices": [{"index": 0, "finish_reason": finish_reason, "message": {"role": "assistant", "content": text}}],
     }
     if usage:
         words = len((text or "").split())
