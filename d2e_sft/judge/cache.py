@@ -1,0 +1,85 @@
+"""Replies on disk, by content: one small file each, so that a killed run resumes and nothing is paid for twice.
+
+The key is a hash of all that a reply depends on. The endpoint's address is part of it: servers at different addresses
+serve different models under one name (`local-model`, or the same model quantised), and a reply taken from the wrong
+one would never be noticed, whereas a moved server shows in the estimate before it costs anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from d2e_sft.errors import UserError
+from d2e_sft.files import sync
+from d2e_sft.judge.messages import Prompt, Reply
+
+
+class ReplyCache:
+    """The replies in a folder; safe for several threads, and for several processes.
+
+    Args:
+        folder: made by `prepare`.
+        identity: what replies depend on besides the prompt: back end, address, model, sampling.
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self._identity = dict(identity)
+
+    def get(self, prompt: Prompt, asking: int) -> Reply | None:
+        """The kept reply to a prompt asked for the `asking`-th time; None where there is none that can be read."""
+        try:
+            return Reply.model_validate_json(self._path(prompt, asking).read_bytes())
+        except (OSError, ValidationError):
+            return None  # a damaged file is no reply; the next one overwrites it
+
+    def prepare(self) -> None:
+        """Make the folder.
+
+        Raises:
+            UserError: there can be no such folder, or nothing can be written into it.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(self.folder, str(error.strerror)) from None
+        if not os.access(self.folder, os.W_OK | os.X_OK):
+            raise _unwritable(self.folder, "no permission")
+
+    def put(self, prompt: Prompt, asking: int, reply: Reply) -> None:
+        """Keep a reply; it is there whole or not at all.
+
+        Raises:
+            UserError: it cannot be written. A paid reply that cannot be kept is a reason to stop paying.
+        """
+        path = self._path(prompt, asking)
+        # A name of its own: several threads and processes write here, perhaps the same reply.
+        partial = path.with_name(f".{uuid.uuid4().hex}.partial")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(reply.model_dump_json(), encoding="utf-8")
+            sync(partial)
+            os.replace(partial, path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise _unwritable(path, str(error.strerror)) from None
+
+    def _path(self, prompt: Prompt, asking: int) -> Path:
+        content = {**self._identity, "system": prompt.system, "user": prompt.user, "asking": asking}
+        key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return self.folder / key[:2] / f"{key}.json"
+
+
+def _unwritable(path: Path, reason: str) -> UserError:
+    return UserError(
+        f"{path}: the judge's replies cannot be kept ({reason})",
+        remedy="make room, or name a folder that can be written: --judge-cache DIR, or D2E_CACHE",
+    )

@@ -1,0 +1,166 @@
+"""The `--judge…` options, the same for every verb that has a use for a judge."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+from click.core import ParameterSource
+from pydantic import ValidationError
+
+from d2e_sft.errors import UserError
+from d2e_sft.judge.options import BackendName, JudgeOptions
+from d2e_sft.sample import describe_validation_error
+
+
+class _Prices(click.ParamType):
+    name = "IN,OUT"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, float]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            price_in, price_out = (float(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"got {value!r}; expected two prices, for example 2.5,10", param, ctx)
+        return price_in, price_out
+
+
+_DEFAULTS = JudgeOptions()
+_ASKED = ("openai", "local")
+# field of JudgeOptions → (the back ends it is for, the option)
+_OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
+    "model": (
+        _ASKED,
+        click.option("--judge-model", metavar="NAME", help="The endpoint's model, or a Hub name or folder for local."),
+    ),
+    "base_url": (
+        ("openai",),
+        click.option("--judge-url", metavar="URL", help="Endpoint; default: $OPENAI_BASE_URL, else OpenAI's own."),
+    ),
+    "key_env": (
+        ("openai",),
+        click.option(
+            "--judge-key-env",
+            metavar="NAME",
+            default=_DEFAULTS.key_env,
+            show_default=True,
+            help="Environment variable that holds the endpoint's key.",
+        ),
+    ),
+    "concurrency": (
+        _ASKED,
+        click.option(
+            "--judge-concurrency",
+            type=click.IntRange(min=1),
+            default=_DEFAULTS.concurrency,
+            show_default=True,
+            help="Requests under way at once; for local the prompts decoded together.",
+        ),
+    ),
+    "price": (
+        ("openai",),
+        click.option("--judge-price", type=_Prices(), help="USD per million prompt and reply tokens: 2.5,10."),
+    ),
+    "timeout": (
+        ("openai",),
+        click.option(
+            "--judge-timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            default=_DEFAULTS.timeout,
+            show_default=True,
+            help="Seconds to wait for a reply.",
+        ),
+    ),
+    "attempts": (
+        ("openai",),
+        click.option(
+            "--judge-attempts",
+            type=click.IntRange(min=1),
+            default=_DEFAULTS.attempts,
+            show_default=True,
+            help="How often a throttled, failed or stalled request is sent at most.",
+        ),
+    ),
+    "max_tokens": (
+        _ASKED,
+        click.option(
+            "--judge-max-tokens",
+            type=click.IntRange(min=1),
+            default=_DEFAULTS.max_tokens,
+            show_default=True,
+            help="Longest reply, in tokens.",
+        ),
+    ),
+    "dtype": (
+        ("local",),
+        click.option(
+            "--judge-dtype",
+            type=click.Choice(get_args(JudgeOptions.model_fields["dtype"].annotation)),
+            default=_DEFAULTS.dtype,
+            show_default=True,
+            help="Of a local model's weights.",
+        ),
+    ),
+    "cache": (
+        _ASKED,
+        click.option(
+            "--judge-cache",
+            type=click.Path(file_okay=False, path_type=Path),
+            help="Folder of the replies; default: judge in the cache folder.",
+        ),
+    ),
+}
+_FLAGS = {"base_url": "--judge-url"}
+
+
+def judge_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a click command the `--judge…` options; it gets them as one keyword argument, `judge: JudgeOptions`.
+
+    The command raises UserError for options that contradict each other, before it does anything.
+    """
+
+    @functools.wraps(command)
+    def with_judge(*args: Any, **values: Any) -> Any:
+        given = {name: values.pop(_parameter(name)) for name in ("backend", *_OPTIONS)}
+        return command(*args, **values, judge=_collect(given, click.get_current_context()))
+
+    decorated: Callable[..., Any] = with_judge
+    for _, option in reversed(_OPTIONS.values()):
+        decorated = option(decorated)
+    backend = click.option(
+        "--judge",
+        "judge_backend",
+        type=click.Choice(get_args(BackendName)),
+        default=_DEFAULTS.backend,
+        show_default=True,
+        help="Who judges: rules only, an OpenAI-compatible endpoint, or a local transformers model.",
+    )
+    return backend(decorated)
+
+
+def _collect(values: dict[str, Any], context: click.Context) -> JudgeOptions:
+    backend = values["backend"]
+    for name, (backends, _) in _OPTIONS.items():
+        # An option that would be ignored is a mistake about what is going to happen.
+        if backend not in backends and context.get_parameter_source(_parameter(name)) is ParameterSource.COMMANDLINE:
+            raise UserError(
+                f"{_flag(name)}: has no meaning with --judge {backend}; expected --judge {' or '.join(backends)}",
+                remedy=f"drop it, or add --judge {backends[0]}",
+            )
+    values["price_in"], values["price_out"] = values.pop("price") or (None, None)
+    try:
+        return JudgeOptions.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"options of the judge: {describe_validation_error(error)}") from None
+
+
+def _flag(name: str) -> str:
+    return _FLAGS.get(name, f"--judge-{name.replace('_', '-')}")
+
+
+def _parameter(name: str) -> str:
+    return _flag(name).removeprefix("--").replace("-", "_")

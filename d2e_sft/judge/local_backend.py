@@ -1,0 +1,110 @@
+"""A transformers model on this machine, decoding greedily in batches of similar length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from d2e_sft.errors import UserError
+from d2e_sft.judge.messages import Listener, Prompt, Reply
+from d2e_sft.judge.options import JudgeOptions
+
+
+class LocalBackend:
+    """Answers with the model of a name that `d2e_sft.loading` knows; loads it when the first prompt needs it."""
+
+    counts_tokens = True
+
+    def __init__(self, options: JudgeOptions) -> None:
+        assert options.model is not None
+        self.model = options.model
+        self._options = options
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        return {
+            "backend": "local",
+            "model": _fingerprint(self.model),
+            "dtype": self._options.dtype,
+            "max_tokens": self._options.max_tokens,
+        }
+
+    def prompt_tokens(self, prompt: Prompt) -> int:
+        return len(self._encode(prompt))
+
+    def answer(self, prompts: Sequence[Prompt], listener: Listener) -> None:
+        import torch
+
+        from d2e_sft.decoding import decode_prompts, stop_token_ids
+        from d2e_sft.views import end_of_turn_id, pad_id
+
+        model, tokenizer = self._loaded.model, self._loaded.tokenizer
+        encoded = [self._encode(prompt) for prompt in prompts]
+        self._check_lengths(prompts, encoded)
+        model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+
+        def receive(indices: list[int], answers: list[list[int]]) -> None:
+            for index, answer in zip(indices, answers, strict=True):
+                reply = Reply(
+                    text=tokenizer.decode(answer, skip_special_tokens=True),
+                    prompt_tokens=len(encoded[index]),
+                    completion_tokens=len(answer),
+                    cut_off=len(answer) >= self._options.max_tokens,
+                )
+                listener.received(index, reply)
+
+        decode_prompts(
+            model,
+            encoded,
+            batch_size=self._options.concurrency,
+            on_batch=receive,
+            alpha=0.0,
+            max_new_tokens=self._options.max_tokens,
+            stop_ids=stop_token_ids(model, end_of_turn_id(tokenizer)),
+            pad_id=pad_id(tokenizer),
+        )
+
+    @cached_property
+    def _loaded(self) -> Any:
+        from d2e_sft.loading import load_model
+
+        loaded = load_model(self.model, dtype=self._options.dtype)
+        if not getattr(loaded.tokenizer, "chat_template", None):
+            raise UserError(
+                f"judge {self.model!r}: its tokenizer has no chat template; expected an instruction-tuned model",
+                remedy="use the model's -Instruct or -Chat variant",
+            )
+        return loaded
+
+    def _encode(self, prompt: Prompt) -> list[int]:
+        from d2e_sft.views import _chat_text
+
+        tokenizer = self._loaded.tokenizer
+        # The template writes the BOS token itself where the model wants one.
+        ids: list[int] = tokenizer(_chat_text(tokenizer, prompt.messages), add_special_tokens=False)["input_ids"]
+        return ids
+
+    def _check_lengths(self, prompts: Sequence[Prompt], encoded: Sequence[Sequence[int]]) -> None:
+        limit = getattr(self._loaded.model.config, "max_position_embeddings", None)
+        longest = max(range(len(prompts)), key=lambda i: len(encoded[i]))
+        if limit is not None and len(encoded[longest]) + self._options.max_tokens > limit:
+            raise UserError(
+                f"judge {self.model!r}: the prompt for {prompts[longest].label or 'a sample'} has "
+                f"{len(encoded[longest]):,} tokens and its reply may have {self._options.max_tokens:,}; "
+                f"expected at most {limit:,} together",
+                remedy="lower --judge-max-tokens, or use a model with a longer context",
+            )
+
+
+def _fingerprint(name: str) -> list[Any]:
+    """What a name stands for now: a folder may hold other weights tomorrow, a Hub name is taken at its word."""
+    from d2e_sft.loading import resolve_name
+
+    source = resolve_name(name)
+    folder = Path(source)
+    if not folder.is_dir():
+        return [source]
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    return [str(folder.resolve()), *([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files)]

@@ -1,0 +1,252 @@
+"""Any OpenAI-compatible endpoint, asked by a few threads at once.
+
+The `openai` client builds and sends the requests. Its own retries are switched off, so that every request is counted
+and a stopped run waits for none; and a reply is read from its bytes, since the client hands on whatever a server
+sends with status 200, be it a web page.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from d2e_sft.errors import UserError
+from d2e_sft.judge.endpoint import find_endpoint
+from d2e_sft.judge.messages import Listener, Prompt, Reply, guess_tokens
+from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.judge.retry import Backoff, Gate, StoppedError, asked_wait, is_transient
+
+# So many replies in a row that are none: this is no chat endpoint, and the rest need not be tried.
+_MOST_UNUSABLE = 5
+_SHOWN = 300
+
+
+class OpenAIBackend:
+    """Sends prompts to `/chat/completions`.
+
+    Raises:
+        UserError: the address or the key is missing or malformed, or the `openai` package is not installed.
+    """
+
+    counts_tokens = False
+
+    def __init__(self, options: JudgeOptions) -> None:
+        assert options.model is not None
+        self.model = options.model
+        self._options = options
+        self._endpoint = find_endpoint(options)
+        self._openai = _import_openai()
+        self._backoff = Backoff(options.first_wait, options.longest_wait)
+        self._unusable = _Streak()
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {
+            "backend": "openai",
+            "base_url": self._endpoint.url,
+            "model": self.model,
+            "max_tokens": self._options.max_tokens,
+            "temperature": self._options.temperature,
+        }
+
+    def prompt_tokens(self, prompt: Prompt) -> int:
+        return guess_tokens(prompt.system) + guess_tokens(prompt.user)
+
+    def answer(self, prompts: Sequence[Prompt], listener: Listener) -> None:
+        gate = Gate()
+        pool = ThreadPoolExecutor(self._options.concurrency, thread_name_prefix="judge")
+        with self._client() as client:
+            try:
+                requests = [
+                    pool.submit(self._ask, client, index, prompt, listener, gate)
+                    for index, prompt in enumerate(prompts)
+                ]
+                for ended in wait(requests, return_when=FIRST_EXCEPTION).done:
+                    ended.result()
+            finally:
+                gate.stop()
+                # Requests under way are waited for: they are paid, and their replies are kept.
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _client(self) -> Any:
+        return self._openai.OpenAI(
+            api_key=self._endpoint.key,
+            base_url=self._endpoint.url,
+            timeout=self._options.timeout,
+            max_retries=0,
+        )
+
+    def _ask(self, client: Any, index: int, prompt: Prompt, listener: Listener, gate: Gate) -> None:
+        try:
+            reply = self._send_until_answered(client, prompt, listener, gate)
+            listener.received(index, reply)
+        except StoppedError:
+            return
+        except BaseException:
+            gate.stop()  # at once: until the main thread learns of it, others would go on to their next prompt
+            raise
+
+    def _send_until_answered(self, client: Any, prompt: Prompt, listener: Listener, gate: Gate) -> Reply | None:
+        pause = 0.0
+        for attempt in range(1, self._options.attempts + 1):
+            gate.wait(pause)
+            try:
+                return self._send(client, prompt)
+            except self._openai.APIStatusError as error:
+                status = error.status_code
+                if not is_transient(status) or _is_out_of_credit(error.body):
+                    raise self._refused(status, error.response.content, prompt) from None
+                problem, asked = f"answered {status}", asked_wait(error.response.headers)
+            except self._openai.APITimeoutError:
+                problem, asked = f"did not answer within {self._options.timeout:g} s", None
+            except self._openai.APIConnectionError as error:
+                problem, asked = f"cannot be reached ({_reason(error)})", None
+            if attempt == self._options.attempts:
+                break
+            listener.retried()
+            pause = self._backoff.seconds(attempt)
+            if asked is not None:
+                self._obey(asked, gate)
+        raise UserError(
+            f"{self._named()}: {problem}, at the last of {self._options.attempts} attempts",
+            remedy="check that the server is up and --judge-url is right; for a slow or throttled one lower "
+            "--judge-concurrency or raise --judge-timeout or --judge-attempts; then run again",
+        )
+
+    def _send(self, client: Any, prompt: Prompt) -> Reply | None:
+        raw = client.chat.completions.with_raw_response.create(
+            model=self.model,
+            messages=prompt.messages,
+            max_tokens=self._options.max_tokens,
+            temperature=self._options.temperature,
+        )
+        body: bytes = raw.http_response.content
+        reply = read_completion(body)
+        if self._unusable.count(reply is None) >= _MOST_UNUSABLE:
+            raise UserError(
+                f"{self._named()}: {_MOST_UNUSABLE} answers in a row were no chat completion; "
+                f"the last: {self._shown(body)!r}",
+                remedy="check --judge-url, which usually ends in /v1, and that no proxy answers in the server's place",
+            )
+        return reply
+
+    def _obey(self, seconds: float, gate: Gate) -> None:
+        """Have all threads wait as the server asks."""
+        if seconds > self._options.longest_wait:
+            raise UserError(
+                f"{self._named()}: asks to wait {seconds:,.0f} s, longer than the {self._options.longest_wait:g} s "
+                "that a run waits at most",
+                remedy="run again later",
+            )
+        gate.close_for(seconds)
+
+    def _refused(self, status: int, body: bytes, prompt: Prompt) -> UserError:
+        about = f" to {prompt.label}" if prompt.label and status not in (401, 403, 404) else ""
+        return UserError(f"{self._named()}: answered {status}{about}: {self._shown(body)}", remedy=_remedy(status))
+
+    def _named(self) -> str:
+        return f"judge {self.model!r} at {self._endpoint.url}"
+
+    def _shown(self, body: bytes) -> str:
+        return self._endpoint.redact(_message(body))[:_SHOWN]
+
+
+class _Message(BaseModel):
+    content: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Tokens(BaseModel):
+    prompt_tokens: int | None = Field(default=None, ge=0)
+    completion_tokens: int | None = Field(default=None, ge=0)
+
+
+class _Completion(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+    usage: _Tokens | None = None
+
+
+def read_completion(body: bytes) -> Reply | None:
+    """The reply in the bytes of a chat completion; None if they are anything else."""
+    try:
+        completion = _Completion.model_validate_json(body)
+    except ValidationError:
+        return None
+    choice, tokens = completion.choices[0], completion.usage or _Tokens()
+    return Reply(
+        text=choice.message.content or "",
+        prompt_tokens=tokens.prompt_tokens,
+        completion_tokens=tokens.completion_tokens,
+        cut_off=choice.finish_reason == "length",
+    )
+
+
+class _Streak:
+    """How often in a row something has been so; for several threads."""
+
+    def __init__(self) -> None:
+        self._length = 0
+        self._lock = threading.Lock()
+
+    def count(self, is_so: bool) -> int:
+        with self._lock:
+            self._length = self._length + 1 if is_so else 0
+            return self._length
+
+
+def _import_openai() -> ModuleType:
+    try:
+        import openai
+    except ImportError:
+        raise UserError(
+            "the judge 'openai' needs the package `openai`, which is not installed",
+            remedy="pip install 'd2e-sft[judge]'",
+        ) from None
+    return openai
+
+
+def _is_out_of_credit(body: object) -> bool:
+    # OpenAI answers 429 both to haste, which passes, and to an empty account, which does not.
+    return isinstance(body, dict) and body.get("code") == "insufficient_quota"
+
+
+def _message(body: bytes) -> str:
+    """What a server's answer says in words: OpenAI's form, the forms of others, else the body as it is."""
+    text = body.decode("utf-8", errors="replace")
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return " ".join(text.split())
+    while isinstance(content, dict):
+        content = next((content[key] for key in ("error", "message", "detail") if content.get(key)), str(content))
+    return " ".join(str(content).split())
+
+
+def _reason(error: BaseException) -> str:
+    cause = error.__cause__ or error
+    return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+
+
+def _remedy(status: int) -> str:
+    remedies = {
+        401: "check the key: it is read from OPENAI_API_KEY, or from the variable that --judge-key-env names",
+        402: "the account has no credit; add some, then run again",
+        403: "the key may not use this model; check --judge-model and --judge-key-env",
+        404: "check --judge-model, and --judge-url, which usually ends in /v1",
+        429: "the account has no credit; add some, then run again",
+    }
+    return remedies.get(
+        status,
+        "check --judge-model and --judge-max-tokens against what the server accepts, and whether the context of "
+        "the sample is too long for the model",
+    )

@@ -1,0 +1,71 @@
+"""What a judge is and how it may be asked: typed, checked, and free of secrets so that it can go into a manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from d2e_sft.paths import cache_dir
+
+BackendName = Literal["rules", "openai", "local"]
+DEFAULT_KEY_ENV = "OPENAI_API_KEY"
+
+
+class JudgeOptions(BaseModel):
+    """Options of the judge; on the command line `--judge…`.
+
+    Attributes:
+        backend: `rules` asks no model, `openai` any OpenAI-compatible endpoint, `local` a transformers model.
+        model: the endpoint's name of the model; for `local` a name as `d2e_sft.loading` takes it.
+        base_url: the endpoint, usually ending in `/v1`; None means `$OPENAI_BASE_URL`, else OpenAI's own.
+        key_env: the environment variable that holds the key. The key itself is never an option, so that it lands
+            neither on a command line nor in a file.
+        concurrency: requests under way at once; for `local` the prompts decoded together.
+        timeout: seconds without a sign of life from the server after which a request counts as failed.
+        attempts: how often one prompt is sent at most, when the server throttles, fails or stalls.
+        first_wait: seconds before the second attempt; each further wait is twice as long.
+        longest_wait: no wait is longer, and a server that asks for a longer one ends the run.
+        max_tokens: of one reply.
+        temperature: 0 is greedy; a local model is always greedy.
+        price_in, price_out: USD per million prompt and reply tokens; None reports tokens alone.
+        dtype: of a local model's weights.
+        cache: folder of the replies; None means `judge` in the cache folder.
+
+    Raises:
+        pydantic.ValidationError: an unknown option, a value out of range, or options that contradict each other.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    backend: BackendName = "rules"
+    model: str | None = Field(default=None, min_length=1)
+    base_url: str | None = None
+    key_env: str = Field(default=DEFAULT_KEY_ENV, min_length=1)
+    concurrency: int = Field(default=8, ge=1)
+    timeout: float = Field(default=120, gt=0)
+    attempts: int = Field(default=6, ge=1)
+    first_wait: float = Field(default=1, ge=0)
+    longest_wait: float = Field(default=120, ge=0)
+    max_tokens: int = Field(default=512, ge=1)
+    temperature: float = Field(default=0, ge=0)
+    price_in: float | None = Field(default=None, ge=0)
+    price_out: float | None = Field(default=None, ge=0)
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    cache: Path | None = None
+
+    @model_validator(mode="after")
+    def _options_agree(self) -> Self:
+        if self.backend != "rules" and self.model is None:
+            raise ValueError(f"judge {self.backend!r} without a model; name one with --judge-model")
+        if self.backend == "local" and self.temperature:
+            raise ValueError(f"temperature {self.temperature} for a local judge, which decodes greedily; expected 0")
+        if (self.price_in is None) != (self.price_out is None):
+            raise ValueError(f"prices {self.price_in} and {self.price_out}; expected both or neither")
+        return self
+
+    @property
+    def cache_folder(self) -> Path:
+        """Where the replies are kept."""
+        return self.cache or cache_dir() / "judge"

@@ -1,0 +1,107 @@
+"""What a judge has cost, and what it is going to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from d2e_sft.judge.messages import Prompt, Reply, guess_tokens
+
+
+@dataclass(frozen=True)
+class Prices:
+    """USD per million tokens."""
+
+    prompt: float
+    completion: float
+
+    def of(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """The price of so many tokens in USD."""
+        return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
+
+
+@dataclass
+class Usage:
+    """What has been asked so far.
+
+    Attributes:
+        asked: replies that were received.
+        cached: replies that were at hand from before, and cost nothing now.
+        retried: requests sent once more since the server throttled, failed, stalled or dropped them.
+        reasked: prompts asked a second time since the first reply did not have the required form.
+        undecided: samples without a usable reply even so.
+        cut_off: received replies that ended at the token limit.
+        prompt_tokens, completion_tokens: of the received replies. A request that failed midway may have been charged
+            too; no server tells.
+        guessed: whether a server left some tokens uncounted, so that they were guessed from the text's length.
+    """
+
+    asked: int = 0
+    cached: int = 0
+    retried: int = 0
+    reasked: int = 0
+    undecided: int = 0
+    cut_off: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    guessed: bool = False
+
+    def add(self, prompt: Prompt, reply: Reply) -> None:
+        """Count a received reply."""
+        self.asked += 1
+        self.cut_off += reply.cut_off
+        self.guessed |= reply.prompt_tokens is None or reply.completion_tokens is None
+        if reply.prompt_tokens is None:
+            self.prompt_tokens += guess_tokens(prompt.system) + guess_tokens(prompt.user)
+        else:
+            self.prompt_tokens += reply.prompt_tokens
+        self.completion_tokens += (
+            guess_tokens(reply.text) if reply.completion_tokens is None else reply.completion_tokens
+        )
+
+    def spent(self, prices: Prices | None) -> str:
+        """The cost so far, or the tokens where no price is known."""
+        about = "about " if self.guessed else ""
+        if prices is None:
+            return f"{about}{self.prompt_tokens + self.completion_tokens:,} tokens"
+        return f"{about}${prices.of(self.prompt_tokens, self.completion_tokens):.4f}"
+
+    def describe(self, prices: Prices | None) -> str:
+        """All counts on one line."""
+        about = "about " if self.guessed else ""
+        cut_off = f", {self.cut_off:,} cut off (raise --judge-max-tokens)" if self.cut_off else ""
+        return (
+            f"{self.asked:,} replies received, {self.cached:,} already at hand; {self.retried:,} requests retried, "
+            f"{self.reasked:,} prompts re-asked, {self.undecided:,} undecided{cut_off}; "
+            f"{about}{self.prompt_tokens:,} prompt + {self.completion_tokens:,} reply tokens"
+            + ("" if prices is None else f", {self.spent(prices)}")
+        )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a list of prompts is going to cost at most, besides second questions after malformed replies.
+
+    Attributes:
+        requests: prompts that have to be asked, each once.
+        cached: prompts whose reply is at hand.
+        prompt_tokens: of the requests.
+        most_completion_tokens: if every reply reaches its limit.
+        counted: whether the prompt's tokens were counted with the model's tokenizer, or guessed.
+        most_cost: in USD; None without prices.
+    """
+
+    requests: int
+    cached: int
+    prompt_tokens: int
+    most_completion_tokens: int
+    counted: bool
+    most_cost: float | None
+
+    def __str__(self) -> str:
+        how = "counted" if self.counted else "guessed at 4 characters a token"
+        cost = "no price given (--judge-price)" if self.most_cost is None else f"at most ${self.most_cost:.4f}"
+        return (
+            f"{self.requests:,} requests ({self.cached:,} replies already at hand), {self.prompt_tokens:,} prompt "
+            f"tokens ({how}), at most {self.most_completion_tokens:,} reply tokens; {cost}; "
+            "a malformed reply costs one request more"
+        )

@@ -1,0 +1,95 @@
+"""Where the address and the key come from, and what is said when they are wrong."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from d2e_sft.errors import UserError
+from d2e_sft.judge.endpoint import find_endpoint
+from d2e_sft.judge.judge import make_judge
+from d2e_sft.judge.options import JudgeOptions
+from tests.judge_fixtures import KEY
+
+pytestmark = pytest.mark.usefixtures("judge_environment")
+
+
+def options(**changes: object) -> JudgeOptions:
+    return JudgeOptions.model_validate({"backend": "openai", "model": "m", **changes})
+
+
+def test_the_option_goes_before_the_environment_and_that_before_openai(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_endpoint(options()).url == "https://api.openai.com/v1"
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://one:1/v1/")
+    assert find_endpoint(options()).url == "http://one:1/v1"
+    assert find_endpoint(options(base_url="http://two:2/v1")).url == "http://two:2/v1"
+
+
+def test_the_key_is_read_from_the_variable_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_endpoint(options()).key == KEY
+    monkeypatch.setenv("OTHER_KEY", " other\n")
+    assert find_endpoint(options(key_env="OTHER_KEY")).key == "other"
+
+
+def test_a_server_of_ones_own_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert find_endpoint(options(base_url="http://localhost:8000/v1")).key
+
+
+@pytest.mark.parametrize("changes", [{}, {"base_url": "http://localhost:8000/v1", "key_env": "UNSET_KEY"}])
+def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch, changes: dict[str, str]) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    variable = changes.get("key_env", "OPENAI_API_KEY")
+    with pytest.raises(UserError, match=f"variable {variable} is not set") as caught:
+        find_endpoint(options(**changes))
+    assert f"export {variable}=" in (caught.value.remedy or "")
+
+
+def test_a_malformed_key_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret\nsecret")
+    with pytest.raises(UserError, match="characters that no key has") as caught:
+        find_endpoint(options())
+    assert "secret" not in str(caught.value)
+
+
+def test_an_endpoint_does_not_show_its_key() -> None:
+    assert KEY not in repr(find_endpoint(options()))
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host/v1", "http://", "http://host:port/v1", "http://[::1"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(UserError, match="expected http:// or https://"):
+        find_endpoint(options(base_url=url))
+
+
+def test_an_address_with_a_password_is_refused_and_the_password_not_shown() -> None:
+    with pytest.raises(UserError, match="holds a user name or password") as caught:
+        find_endpoint(options(base_url="https://me:hunter2@host/v1"))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(UserError, match="needs the package `openai`") as caught:
+        make_judge(options())
+    assert caught.value.remedy == "pip install 'd2e-sft[judge]'"
+
+
+def test_rules_only_is_no_judge() -> None:
+    assert make_judge(JudgeOptions()) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": None}, "without a model"),
+        ({"backend": "local", "temperature": 0.5}, "decodes greedily"),
+        ({"price_in": 1}, "both or neither"),
+        ({"concurrency": 0}, "concurrency"),
+        ({"api_key": "x"}, "api_key"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        options(**changes)

@@ -1,0 +1,72 @@
+"""The `--judge…` options of a command, and the one object that it gets for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from d2e_sft.errors import UserError
+from d2e_sft.judge.cli_options import judge_options
+from d2e_sft.judge.options import JudgeOptions
+
+
+def run(*arguments: str) -> JudgeOptions:
+    got: list[JudgeOptions] = []
+
+    @click.command()
+    @click.option("--seed", type=int, default=0)
+    @judge_options
+    def command(*, seed: int, judge: JudgeOptions) -> None:
+        """Do something."""
+        got.append(judge)
+
+    command.main(args=list(arguments), standalone_mode=False)
+    return got[0]
+
+
+def test_no_option_means_rules_only() -> None:
+    assert run() == JudgeOptions()
+
+
+def test_every_option_reaches_its_field() -> None:
+    arguments = (
+        "--judge openai --judge-model m --judge-url http://h/v1 --judge-key-env K --judge-concurrency 3 "
+        "--judge-price 2.5,10 --judge-timeout 9 --judge-attempts 2 --judge-max-tokens 99 --judge-cache kept"
+    )
+    assert run(*arguments.split()) == JudgeOptions(
+        backend="openai",
+        model="m",
+        base_url="http://h/v1",
+        key_env="K",
+        concurrency=3,
+        price_in=2.5,
+        price_out=10,
+        timeout=9,
+        attempts=2,
+        max_tokens=99,
+        cache=Path("kept"),
+    )
+    assert run("--judge", "local", "--judge-model", "m", "--judge-dtype", "bfloat16").dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--judge-model m", r"--judge-model: has no meaning with --judge rules; expected --judge openai or local"),
+        ("--judge local --judge-model m --judge-url http://h", r"--judge-url: .*expected --judge openai"),
+        ("--judge openai --judge-model m --judge-dtype float16", r"--judge-dtype: .*expected --judge local"),
+        ("--judge openai", r"judge 'openai' without a model; name one with --judge-model"),
+        ("--judge openai --judge-model m --judge-price=-1,2", r"price_in: got -1.0"),
+    ],
+)
+def test_options_that_would_be_ignored_or_make_no_sense_are_refused(arguments: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        run(*arguments.split())
+
+
+@pytest.mark.parametrize("price", ["3", "a,b", "1,2,3"])
+def test_a_malformed_price_is_a_wrong_call(price: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"expected two prices, for example 2\.5,10"):
+        run("--judge", "openai", "--judge-model", "m", "--judge-price", price)

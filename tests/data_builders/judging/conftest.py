@@ -1,0 +1,5 @@
+"""The judge and its server, for the tests in this folder."""
+
+from tests.judge_fixtures import judge, judge_environment, server
+
+__all__ = ["judge", "judge_environment", "server"]

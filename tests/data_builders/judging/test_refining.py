@@ -1,0 +1,146 @@
+"""Refining by a judge: the original's sentences, in order, or else the rule refiner's work."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+
+from d2e_sft.errors import UserError
+from d2e_sft.sample import EventSample
+from data_builders.judging.refining import Outcome, extract, judge_refine, read_choice, refine_prompts
+from data_builders.refine import RefinerOptions, refine, split_sentences
+from tests.judge_fixtures import MakeJudge
+from tests.judge_server import JudgeServer, Misbehave
+from tests.tiny import make_sample
+
+STORY = "Rain fell. Dr. Li slept. The river rose. Roads were closed."
+
+
+def story(number: int = 0, context: str = STORY, **changes: object) -> EventSample:
+    return make_sample(number, context=context, refined_context=None, meta={"row": number}, **changes)
+
+
+def by_rules(sample: EventSample) -> EventSample:
+    return refine(sample, RefinerOptions(threshold=0.25, max_share=0.6))
+
+
+def test_the_chosen_sentences_become_the_refined_context(server: JudgeServer, judge: MakeJudge) -> None:
+    server.reply = lambda user: "Sentences: 1, 3"
+    result = judge_refine([story()], judge(), by_rules)
+    assert result.samples == [
+        story().model_copy(
+            update={"refined_context": "Rain fell. The river rose.", "meta": {"row": 0, "refiner": "judge"}}
+        )
+    ]
+    assert result.counts == Counter({Outcome.JUDGE: 1})
+    assert result.fallbacks == 0
+
+
+@pytest.mark.parametrize(
+    ("reply", "outcome"),
+    [
+        ("Sentences: 1, 5", Outcome.REJECTED_INVENTED),
+        ("Sentences: 0, 1", Outcome.REJECTED_INVENTED),
+        ("Sentences: 999999999", Outcome.REJECTED_INVENTED),
+        ("Sentences: 3, 1", Outcome.REJECTED_REORDERED),
+        ("Sentences: 1, 1, 3", Outcome.REJECTED_REORDERED),
+        ("Sentences: none", Outcome.REJECTED_EMPTY),
+        ("The river rose after rain fell.", Outcome.UNDECIDED),
+        ("Sentences:", Outcome.UNDECIDED),
+        ("Sentences: 1-3", Outcome.UNDECIDED),
+        ("Sentences: 1, 2 and more", Outcome.UNDECIDED),
+        ("Sentences: -1", Outcome.UNDECIDED),
+    ],
+)
+def test_a_choice_that_is_none_goes_to_the_rules(
+    server: JudgeServer, judge: MakeJudge, reply: str, outcome: Outcome
+) -> None:
+    server.reply = lambda user: reply
+    result = judge_refine([story()], judge(), by_rules)
+    assert result.counts == Counter({outcome: 1})
+    assert result.fallbacks == 1
+    assert result.rejected == (outcome is not Outcome.UNDECIDED)
+    assert result.samples[0].refined_context == by_rules(story()).refined_context
+    assert result.samples[0].meta == {"row": 0, "refiner": "rules"}
+
+
+@pytest.mark.parametrize(
+    ("context", "between"),
+    [(STORY, " "), ("A: Hello.\n\nB: Rain. Again.\n  A: Yes.", "\n"), ("One  two.  Three! Four", " ")],
+)
+def test_an_extract_is_the_originals_sentences_in_order(context: str, between: str) -> None:
+    sentences = split_sentences(context)
+    numbers = range(1, len(sentences) + 1)
+    for count in numbers[:-1]:
+        for choice in itertools.combinations(numbers, count):
+            assert extract(context, choice) == between.join(sentences[number - 1] for number in choice)
+    assert extract(context, list(numbers)) == context
+
+
+def test_each_sample_gets_its_own_choice(server: JudgeServer, judge: MakeJudge) -> None:
+    samples = [
+        story(1),
+        story(2, context="Only one sentence."),
+        make_sample(3),
+        story(4),
+        story(5, context=""),
+        story(6),
+    ]
+    server.reply = lambda user: "Sentences: " + {"1": "1", "4": "3, 4", "6": "4, 3"}[user.split(" days")[0][-1]]
+    result = judge_refine(samples, judge(), by_rules)
+    assert [sample.id for sample in result.samples] == [sample.id for sample in samples]
+    assert [sample.refined_context for sample in result.samples] == [
+        "Rain fell.",
+        "Only one sentence.",
+        make_sample(3).refined_context,
+        "The river rose. Roads were closed.",
+        "",
+        by_rules(samples[5]).refined_context,
+    ]
+    assert result.counts == Counter(
+        {
+            Outcome.JUDGE: 2,
+            Outcome.NOTHING_TO_CHOOSE: 2,
+            Outcome.ALREADY_REFINED: 1,
+            Outcome.REJECTED_REORDERED: 1,
+        }
+    )
+    assert len(server.requests) == len(refine_prompts(samples)) == 3
+    assert result.samples[2] == make_sample(3)
+
+
+def test_without_a_judge_the_rules_do_it_all() -> None:
+    result = judge_refine([story(), make_sample(3)], None, by_rules)
+    assert result.counts == Counter({Outcome.RULES_ONLY: 1, Outcome.ALREADY_REFINED: 1})
+    assert result.samples[0].refined_context == by_rules(story()).refined_context
+    assert result.samples[0].meta["refiner"] == "rules"
+    assert result.fallbacks == 0
+
+
+def test_a_prompt_numbers_the_sentences_and_shows_the_answer_except_for_nli() -> None:
+    (qa,) = refine_prompts([story(answers=["the river", "a river"])])
+    assert qa.user == (
+        "[1] Rain fell.\n[2] Dr. Li slept.\n[3] The river rose.\n[4] Roads were closed.\n\n"
+        "Question: What rose after 0 days?\nAnswer:\nthe river\na river"
+    )
+    (nli,) = refine_prompts([story(format="nli", question="Rain fell.", answers=["positive"])])
+    assert nli.user.endswith("\n\nHypothesis: Rain fell.")
+    assert "positive" not in nli.user + nli.system
+
+
+def test_a_choice_may_be_explained_as_long_as_it_closes_the_reply() -> None:
+    assert read_choice("Two and three name the river.\n\n**Sentences: 2, 3**") == [2, 3]
+    assert read_choice("Sentences: 2\nThat is all.") is None
+
+
+def test_an_error_midway_loses_no_choice(server: JudgeServer, judge: MakeJudge) -> None:
+    server.plan = [None, None, Misbehave(status=401, body=b"{}")]
+    server.reply = lambda user: "Sentences: 1"
+    samples = [story(number) for number in range(5)]
+    with pytest.raises(UserError, match="2 of 5 replies are kept"):
+        judge_refine(samples, judge(concurrency=1), by_rules)
+    again = judge()
+    judge_refine(samples, again, by_rules)
+    assert (again.usage.cached, again.usage.asked) == (2, 3)

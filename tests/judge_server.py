@@ -1,0 +1,130 @@
+"""A small server that speaks `/v1/chat/completions` over real HTTP, and can be told to misbehave.
+
+Its answer to a prompt is the prompt's own user message with `echo: ` before it, unless `reply` says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Misbehave:
+    """What a request gets instead of its answer; a status of None sends the body as an answer with status 200."""
+
+    status: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    stall: float = 0
+    drop: bool = False
+
+
+class JudgeServer(ThreadingHTTPServer):
+    """`plan` is taken from its front, a request each; an empty plan means good behaviour."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.plan: list[Misbehave | None] = []
+        self.reply: Callable[[str], str] = lambda user: f"echo: {user}"
+        self.delay = 0.0
+        self.usage = True
+        self.finish_reason = "stop"
+        self.requests: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.times: list[float] = []
+        self.under_way = 0
+        self.most_under_way = 0
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+    @property
+    def users(self) -> list[str]:
+        """The user messages of all requests so far."""
+        return [request["messages"][1]["content"] for request in self.requests]
+
+    def __enter__(self) -> JudgeServer:
+        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # a client that has gone away is part of the tests
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: JudgeServer
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        server = self.server
+        with server.lock:
+            server.times.append(time.monotonic())
+            server.requests.append(asked)
+            server.keys.append(self.headers.get("Authorization"))
+            server.under_way += 1
+            server.most_under_way = max(server.most_under_way, server.under_way)
+            plan = server.plan.pop(0) if server.plan else None
+        try:
+            if self.path != "/v1/chat/completions":
+                self._send(404, b'{"error": {"message": "no such path"}}')
+                return
+            self._misbehave(plan) if plan else self._answer(asked)
+        finally:
+            with server.lock:
+                server.under_way -= 1
+
+    def _answer(self, asked: dict[str, Any]) -> None:
+        time.sleep(self.server.delay)
+        text = self.server.reply(asked["messages"][1]["content"])
+        self._send(200, completion(text, usage=self.server.usage, finish_reason=self.server.finish_reason))
+
+    def _misbehave(self, plan: Misbehave) -> None:
+        time.sleep(plan.stall)
+        if plan.drop:
+            self.close_connection = True
+            self.connection.close()
+            return
+        self._send(plan.status or 200, plan.body, plan.headers)
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def completion(text: str | None, *, usage: bool = True, finish_reason: str = "stop") -> bytes:
+    """A chat completion as bytes: 10 prompt tokens, and a reply token for each word."""
+    content: dict[str, Any] = {
+        "id": "c",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "m",
+        "choices": [{"index": 0, "finish_reason": finish_reason, "message": {"role": "assistant", "content": text}}],
+    }
+    if usage:
+        words = len((text or "").split())
+        content["usage"] = {"prompt_tokens": 10, "completion_tokens": words, "total_tokens": 10 + words}
+    return json.dumps(content).encode()
