@@ -1,48 +1,30 @@
-"""Datasets to files: resolve the raw files, run the sources, refine, write Parquet and manifest.
+"""Datasets to files: read the raw files, choose the rows, refine, write Parquet, manifest and card.
 
-Files are written only after every dataset is built, so bad input leaves the folder as it was.
+Files are written only after everything is built. A dataset whose raw file is missing or damaged does not take the
+others with it: they are written, and the result names it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from d2e_sft.errors import UserError, did_you_mean
 from d2e_sft.sample import BAD_ROWS_FILE, EventSample, write_bad_rows, write_samples
-from data_builders import manifest
-from data_builders.raw import BadRows
-from data_builders.raw_files import find_files
-from data_builders.refine import RefinerOptions, refine
+from data_builders import coverage, manifest
+from data_builders.compose import Composition, compose, first_judged
+from data_builders.judging.quality import quality_prompts
+from data_builders.judging.refining import Outcome, judge_refine, refine_prompts
+from data_builders.mixture import Mixture
+from data_builders.options import JUDGE_JOBS, Options
+from data_builders.reading import Reading, read_datasets
+from data_builders.refine import RefinerOptions, refine, refine_samples
 from data_builders.settings import parse_settings
 from data_builders.sources import SOURCES
-from data_builders.sources.source import ALL_SPLITS, Job, Source, SplitRows
-
-
-@dataclass(frozen=True)
-class Options:
-    """What to build.
-
-    Attributes:
-        datasets: names, in the order in which their rows are written.
-        out: folder for the results.
-        raw: folder with `<dataset>/<file>`; None downloads.
-        seed: for every draw.
-        skip_bad: put bad raw rows aside instead of stopping at the first.
-        settings: `KEY=VALUE` texts such as `boxes.boxes=3` or `refine.threshold=0.5`.
-    """
-
-    datasets: Sequence[str]
-    out: Path
-    raw: Path | None = None
-    seed: int = 0
-    skip_bad: bool = False
-    settings: Sequence[str] = ()
+from data_builders.sources.source import ALL_SPLITS, Source, SplitRows
 
 
 @dataclass
@@ -55,6 +37,10 @@ class Result:
         splits: (dataset, split) → its rows, for the filters.
         bad_rows: number of bad rows put aside.
         warnings: one line each.
+        failures: dataset → why it is not in the result.
+        coverage: obtained against published counts, for a suite that has them.
+        mixture: what was drawn, for a suite with ratios.
+        refining: split → how its contexts were refined.
     """
 
     files: list[Path] = field(default_factory=list)
@@ -62,47 +48,39 @@ class Result:
     splits: dict[tuple[str, str], SplitRows] = field(default_factory=dict)
     bad_rows: int = 0
     warnings: list[str] = field(default_factory=list)
+    failures: dict[str, UserError] = field(default_factory=dict)
+    coverage: list[coverage.Row] = field(default_factory=list)
+    mixture: Mixture | None = None
+    refining: dict[str, Counter[Outcome]] = field(default_factory=dict)
 
 
 def build(options: Options) -> Result:
-    """Build the datasets into `options.out`: `<split>.parquet` for each split with rows, and `manifest.json`.
+    """Build into `options.out`: `<split>.parquet` for each split with rows, `manifest.json` and `README.md`.
 
     Raises:
-        UserError: an unknown dataset or setting, a missing or damaged raw file, or a bad row.
+        UserError: an unknown dataset or setting, no dataset that can be read, or too few samples for the ratios.
     """
     sources = pick_sources(options.datasets)
     settings = parse_settings(options.settings, sources)
-    refiner = settings.refiner
-    bad, result = BadRows(skip=options.skip_bad), Result()
-    entries: dict[str, Any] = {}
-    progress = tqdm(sources, desc="datasets", unit="dataset", disable=None, leave=False)
-    for source in progress:
-        progress.set_postfix_str(source.name)
-        own = settings.sources[source.name]
-        found = find_files(source, ALL_SPLITS, options.raw, settings.files.get(source.name))
-        files = [manifest.describe_file(item.file, item.path) for item in found.values()]
-        result.warnings += [
-            f"{source.name}/{file['name']}: {manifest.CHECKSUM_DIFFERS}; counts may differ from the published ones"
-            for file in files
-            if file["checksum"] == manifest.CHECKSUM_DIFFERS
-        ]
-        splits = source.read(Job(source.name, found, options.seed, own, bad))
-        for split, rows in splits.items():
-            if not rows.samples and bad.count(source.name, split):
-                raise UserError(
-                    f"{source.name}, {split}: none of its rows is usable ({bad.count(source.name, split)} bad)",
-                    remedy="its raw file is damaged or not what it should be; get it again",
-                )
-            rows.samples = [
-                refine(sample, refiner) for sample in _with_progress(rows.samples, f"{source.name} {split}")
-            ]
-            result.splits[source.name, split] = rows
-            result.counts.update((source.name, split, s.relation, s.format) for s in rows.samples)
-        described: dict[str, Any] = {
-            split: manifest.describe_split(rows, bad.count(source.name, split)) for split, rows in splits.items()
-        }
-        entries[source.name] = manifest.describe_dataset(source, own, files, described)
-    _write(options, refiner, entries, bad, result)
+    reading = read_datasets(
+        sources,
+        [options.suite.split] if options.suite else ALL_SPLITS,
+        settings,
+        raw=options.raw,
+        seed=options.seed,
+        skip_bad=options.skip_bad,
+    )
+    composition = compose(options, reading)
+    result = Result(warnings=reading.warnings(), failures=reading.failures, mixture=composition.mixture)
+    result.refining = _refine(options, settings.refiner, composition)
+    for name, dataset in reading.datasets.items():
+        for split, rows in dataset.splits.items():
+            rows.samples = composition.of(name, split)
+            result.splits[name, split] = rows
+            result.counts.update((sample.dataset, split, sample.relation, sample.format) for sample in rows.samples)
+    if options.suite:
+        result.coverage = coverage.compare(options.suite, reading, composition.rows.get(options.suite.split, []))
+    _write(options, settings.refiner, reading, composition, result)
     return result
 
 
@@ -124,14 +102,27 @@ def pick_sources(names: Iterable[str]) -> list[Source]:
     return list(sources.values())
 
 
-def _with_progress(samples: list[EventSample], what: str) -> Iterable[EventSample]:
-    return tqdm(samples, desc=what, unit="row", disable=None, leave=False)
+def _refine(options: Options, refiner: RefinerOptions, composition: Composition) -> dict[str, Counter[Outcome]]:
+    """Refine every split, or of a suite the training rows alone: nothing ever reads a test's refined contexts."""
+    counts: dict[str, Counter[Outcome]] = {}
+    for split, samples in composition.rows.items():
+        if options.suite and split != "train":
+            continue
+        judge = options.judge_for("refine") if split == "train" else None
+        if judge is None:
+            composition.rows[split] = refine_samples(samples, refiner)
+        else:
+            refined = judge_refine(samples, judge, lambda sample: refine(sample, refiner))
+            composition.rows[split], counts[split] = refined.samples, refined.counts
+    return counts
 
 
-def _write(options: Options, refiner: RefinerOptions, entries: dict[str, Any], bad: BadRows, result: Result) -> None:
+def _write(
+    options: Options, refiner: RefinerOptions, reading: Reading, composition: Composition, result: Result
+) -> None:
     if not result.counts:
         raise UserError(
-            f"no usable row in {', '.join(options.datasets)} ({len(bad.entries)} bad); nothing was written",
+            f"no usable row in {', '.join(options.datasets)} ({len(reading.bad.entries)} bad); nothing was written",
             remedy="run without --skip-bad to see the first bad row",
         )
     try:
@@ -141,17 +132,61 @@ def _write(options: Options, refiner: RefinerOptions, entries: dict[str, Any], b
             f"{options.out}: cannot be made ({error.strerror}); expected a folder for the results"
         ) from None
     for split in manifest.SPLITS:
-        samples = [s for (_, name), rows in result.splits.items() if name == split for s in rows.samples]
+        samples: list[EventSample] = composition.rows.get(split, [])
         if samples:
             result.files.append(options.out / f"{split}.parquet")
             write_samples(samples, result.files[-1])
-    if bad.entries:
+    if reading.bad.entries:
         result.files.append(options.out / BAD_ROWS_FILE)
-        write_bad_rows(bad.entries, result.files[-1])
-    result.bad_rows = len(bad.entries)
+        write_bad_rows(reading.bad.entries, result.files[-1])
+    result.bad_rows = len(reading.bad.entries)
     _remove_leftovers(options.out, {path.name for path in result.files})
-    described = manifest.describe_build(options.seed, options.skip_bad, refiner.model_dump(), entries, result.files)
+    described = manifest.describe_build(
+        _describe_options(options, refiner),
+        options.seed,
+        {
+            name: manifest.describe_dataset(
+                dataset.source,
+                dataset.options,
+                dataset.described_files,
+                {
+                    split: manifest.describe_split(rows, reading.bad.count(name, split))
+                    for split, rows in dataset.splits.items()
+                },
+            )
+            for name, dataset in reading.datasets.items()
+        },
+        result.files,
+        suite=options.suite.name if options.suite else None,
+        published_counts=[row.to_json() for row in result.coverage],
+        mixture=result.mixture.describe() if result.mixture else None,
+        refining={
+            split: {outcome.value: count for outcome, count in sorted(counts.items())}
+            for split, counts in result.refining.items()
+        },
+        judge=_describe_judge(options),
+        failures={name: error.message for name, error in result.failures.items()},
+    )
     result.files.append(manifest.write_manifest(described, options.out))
+
+
+def _describe_options(options: Options, refiner: RefinerOptions) -> dict[str, Any]:
+    return {
+        "datasets": list(options.datasets),
+        "skip_bad": options.skip_bad,
+        "refine": refiner.model_dump(),
+        "context_words": [options.bounds.least, options.bounds.most],
+        "size": options.size,
+        "allow_shortfall": options.allow_shortfall,
+    }
+
+
+def _describe_judge(options: Options) -> dict[str, Any] | None:
+    """Who judged; not what it cost, which differs between a first run and one that finds the replies in the cache."""
+    if options.judge is None:
+        return None
+    asked = options.judge_options.model_dump(include={"backend", "model", "max_tokens", "temperature", "dtype"})
+    return {"jobs": sorted(options.judge_jobs), **asked}
 
 
 def _remove_leftovers(out: Path, written: set[str]) -> None:
@@ -159,3 +194,33 @@ def _remove_leftovers(out: Path, written: set[str]) -> None:
     if manifest.is_ours(out):
         for name in {*(f"{split}.parquet" for split in manifest.SPLITS), BAD_ROWS_FILE} - written:
             (out / name).unlink(missing_ok=True)
+
+
+def estimate(options: Options) -> str:
+    """What the judge would be asked, in one line a job; reads the raw files, asks and writes nothing.
+
+    For a suite with ratios it counts the samples that are judged first. Those that the judge then refuses are
+    replaced, so the true number is larger by the share that it refuses.
+
+    Raises:
+        UserError: no judge is named, or nothing can be read.
+    """
+    if options.judge is None:
+        raise UserError(
+            "--estimate without a judge; rules cost nothing", remedy="name one, for example --judge openai"
+        )
+    sources = pick_sources(options.datasets)
+    reading = read_datasets(
+        sources,
+        ["train"],
+        parse_settings(options.settings, sources),
+        raw=options.raw,
+        seed=options.seed,
+        skip_bad=options.skip_bad,
+    )
+    samples = first_judged(options, reading)
+    prompts = {"quality": quality_prompts, "refine": refine_prompts}
+    lines = [
+        f"{job}: {options.judge.estimate(prompts[job](samples))}" for job in JUDGE_JOBS if job in options.judge_jobs
+    ]
+    return "\n".join(lines)

@@ -34,14 +34,27 @@ def is_ours(out: Path) -> bool:
 
 
 def describe_build(
-    seed: int, skip_bad: bool, refiner: Mapping[str, Any], datasets: Mapping[str, Any], outputs: list[Path]
+    options: Mapping[str, Any],
+    seed: int,
+    datasets: Mapping[str, Any],
+    outputs: list[Path],
+    **sections: Any,
 ) -> dict[str, Any]:
-    """The whole manifest; `datasets` holds what `describe_dataset` gave for each."""
+    """The whole manifest.
+
+    Args:
+        options: what the user asked for.
+        seed: of every draw.
+        datasets: for each dataset what `describe_dataset` gave.
+        outputs: the files written.
+        sections: further parts, for example the mixture; those that are None or empty are left out.
+    """
     return {
         "project": _PROJECT,
         "version": __version__,
         "seed": seed,
-        "options": {"datasets": list(datasets), "skip_bad": skip_bad, "refine": dict(refiner)},
+        "options": dict(options),
+        **{name: section for name, section in sections.items() if section},
         "datasets": dict(datasets),
         "outputs": {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in sorted(outputs)},
     }
@@ -53,6 +66,7 @@ def describe_dataset(
     """One dataset's entry."""
     return {
         "licence": source.licence,
+        "redistribution": source.redistribution or "allowed by the licence",
         "homepage": source.homepage,
         "format": source.format,
         "options": options.model_dump(),
@@ -71,11 +85,7 @@ def describe_file(file: RawFile, path: Path) -> dict[str, Any]:
         "commit": file.commit,
         "bytes": path.stat().st_size,
         "sha256": found,
-        "checksum": _CHECKSUM_UNKNOWN
-        if not file.sha256
-        else CHECKSUM_EQUAL
-        if found == file.sha256
-        else CHECKSUM_DIFFERS,
+        "checksum": _compare(found, file.sha256),
         "substitute": file.substitute,
     }
 

@@ -11,6 +11,10 @@ from data_builders.download import fetch
 from data_builders.sources.source import FoundFile, Input, RawFile, Source
 
 
+class MissingRawFileError(UserError):
+    """A raw file is not in the user's folder, or cannot be downloaded."""
+
+
 def find_files(
     source: Source, splits: Collection[Split], raw: Path | None, chosen: Mapping[str, str] | None = None
 ) -> dict[str, FoundFile]:
@@ -23,7 +27,8 @@ def find_files(
         chosen: by input key the name of the candidate to read, where the user decided.
 
     Raises:
-        UserError: the folder lacks a file, a download fails, or no candidate has the chosen name.
+        MissingRawFileError: the folder lacks a file, or a download fails.
+        UserError: no candidate has the chosen name.
     """
     wanted = [item for item in source.inputs if set(item.splits) & set(splits)]
     return {item.key: _find(source, item, raw, (chosen or {}).get(item.key)) for item in wanted}
@@ -34,7 +39,7 @@ def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> Fo
     if raw is None:
         downloadable = [file for file in candidates if file.url]
         if not downloadable:
-            raise UserError(
+            raise MissingRawFileError(
                 f"{source.name}: {candidates[0].name} cannot be downloaded", remedy=_how_to_get(source, candidates[0])
             )
         try:
@@ -42,13 +47,13 @@ def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> Fo
         except UserError as error:
             others = [file.name for file in item.candidates if file.substitute and file is not downloadable[0]]
             hint = f". Or read a substitute: {source.name}.{item.key}_file={others[0]}" if others else ""
-            raise UserError(error.message, remedy=f"{error.remedy}{hint}") from None
+            raise MissingRawFileError(error.message, remedy=f"{error.remedy}{hint}") from None
     for file in candidates:
         path = raw / source.raw_folder / file.name
         if path.is_file():
             return FoundFile(file, path)
     names = " or ".join(file.name for file in candidates)
-    raise UserError(
+    raise MissingRawFileError(
         f"{raw / source.raw_folder / candidates[0].name}: no such file; expected a raw file of {source.name} "
         f"({names}), which its {' and '.join(item.splits)} rows need",
         remedy=f"{_how_to_get(source, candidates[0])}"

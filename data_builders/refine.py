@@ -2,129 +2,138 @@
 
 The paper (section 3.2) lets a large language model write the refined context. This refiner needs no model, gives
 the same result every time and cannot invent anything: the refined context is some of the context's own sentences,
-in their order. A sentence's relevance is its share in the words of the query, where a word counts the more the
-fewer of the context's sentences hold it.
+in their order, chosen by their relevance to a query (`scorers.py`).
 
 The query is the question, and for scq, mcq and qa the answers too, since the refined view only ever meets the
-answer it is trained with. For nli the answer is a label and says nothing about content.
+answer it is trained with. For nli the answer is a label and says nothing about content. An answer that stands in
+the context word for word stays in it, whatever the scorer says: a refined context without it would teach the model
+to answer from nothing.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
+from tqdm import tqdm
 
 from d2e_sft.sample import EventSample
+from data_builders.scorers import ScorerName, make_scorer
+from data_builders.sentences import join_sentences, split_sentences
+
+# At these the scorers keep about as many words; a cosine of 0 means little, so its threshold lies higher.
+_THRESHOLDS: dict[ScorerName, float] = {"overlap": 0.25, "bm25": 0.25, "embedding": 0.6}
+_BATCH = 512
 
 
 class RefinerOptions(BaseModel):
     """Options of the refiner; on the command line `refine.NAME=VALUE`.
 
     Attributes:
-        threshold: a sentence is kept if its relevance is at least this share of the best sentence's.
+        scorer: what measures a sentence's relevance: overlap (words shared), bm25, or embedding (MiniLM).
+        threshold: a sentence is kept if its relevance is at least this share of the best sentence's; None is the
+            scorer's own: 0.25, for embedding 0.6.
         max_share: at most this share of the sentences is kept (rounded up), the most relevant ones.
+        keep_answer: keep the sentences in which an answer stands word for word, above `max_share` too.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    threshold: float = Field(0.25, ge=0, le=1)
+    scorer: ScorerName = "overlap"
+    threshold: float | None = Field(None, ge=0, le=1)
     max_share: float = Field(0.6, gt=0, le=1)
+    keep_answer: bool = True
+
+    @property
+    def effective_threshold(self) -> float:
+        return _THRESHOLDS[self.scorer] if self.threshold is None else self.threshold
 
 
-_WORD = re.compile(r"[^\W_]+")
-_SENTENCE_END = re.compile(r"""[.!?…]+["'”’)\]]*(?=\s)""")
-_ABBREVIATIONS_TEXT = """
-mr mrs ms dr prof st jr sr gen col lt capt rev hon sen rep gov vs etc eg ie no inc co corp ltd u.s u.k u.n
-e.g i.e a.m p.m jan feb mar apr jun jul aug sep sept oct nov dec
-"""
-_ABBREVIATIONS = frozenset(_ABBREVIATIONS_TEXT.split())
-_STOP_WORDS_TEXT = """
-a about after again all also am an and any are as at be because been before being but by can could did do does
-doing during each for from had has have having he her here hers him his how i if in into is it its just me more
-most my no nor not now of off on once only or other our out over own s same she should so some such t than that
-the their them then there these they this those through to too under until up very was we were what when where
-which while who whom why will with would you your ll ve re d m
-"""
-# The words of the questions themselves, not of what they ask about; stems.
-_QUESTION_WORDS_TEXT = "start end begin happen cause effect event context desire time subevent prerequisite"
-_STOP_WORDS = frozenset(f"{_STOP_WORDS_TEXT} {_QUESTION_WORDS_TEXT}".split())
+def refine_samples(samples: Sequence[EventSample], options: RefinerOptions) -> list[EventSample]:
+    """Each sample with its refined context; a sample that has one already stays as it is.
+
+    Raises:
+        UserError: the scorer needs a package that is not installed.
+    """
+    scorer, refined = make_scorer(options.scorer), list(samples)
+    todo = [i for i, sample in enumerate(samples) if sample.refined_context is None]
+    with tqdm(total=len(todo), desc="refine", unit="row", disable=None, leave=False) as progress:
+        for start in range(0, len(todo), _BATCH):
+            batch = todo[start : start + _BATCH]
+            sentences = [split_sentences(samples[i].context) for i in batch]
+            relevance = scorer(sentences, [query_of(samples[i]) for i in batch])
+            for i, parts, scores in zip(batch, sentences, relevance, strict=True):
+                text = _refined(samples[i], parts, scores, options)
+                refined[i] = samples[i].model_copy(update={"refined_context": text})
+            progress.update(len(batch))
+    return refined
 
 
 def refine(sample: EventSample, options: RefinerOptions) -> EventSample:
-    """The sample with its refined context; a sample that has one already stays as it is."""
-    if sample.refined_context is not None:
-        return sample
-    query = sample.question if sample.format == "nli" else " ".join([sample.question, *sample.answers])
-    return sample.model_copy(update={"refined_context": refine_text(sample.context, query, options)})
+    """One sample with its refined context."""
+    return refine_samples([sample], options)[0]
 
 
-def refine_text(context: str, query: str, options: RefinerOptions) -> str:
-    """The sentences of `context` that are relevant to `query`, in their order.
+def query_of(sample: EventSample) -> str:
+    """What the sentences of the sample's context are compared with."""
+    return sample.question if sample.format == "nli" else " ".join([sample.question, *sample.answers])
 
-    A context of one sentence is its own refined context, and so is one that shares no word with the query: there
+
+def spans_of(sample: EventSample) -> list[str]:
+    """The texts that must all stand in a context that answers: `meta.spans` where the source has them.
+
+    Answers of qa are alternatives, of which training uses the first; the correct options of mcq count together.
+    """
+    if sample.format == "nli":
+        return []
+    if spans := sample.meta.get("spans"):
+        return [str(span) for span in spans]
+    return sample.answers[:1] if sample.format == "qa" else list(sample.answers)
+
+
+def _refined(sample: EventSample, sentences: list[str], relevance: list[float], options: RefinerOptions) -> str:
+    """The relevant sentences, in their order.
+
+    A context of one sentence is its own refined context, and so is one that shares nothing with the query: there
     is then no ground for leaving anything out.
     """
-    sentences = split_sentences(context)
-    relevance = _relevance(sentences, query)
     if len(sentences) < 2 or not any(relevance):
-        return context
-    floor = options.threshold * max(relevance)
-    most = math.ceil(options.max_share * len(sentences) - 1e-9)
-    ranked = sorted(range(len(sentences)), key=lambda i: (-relevance[i], i))
-    kept = sorted(i for i in ranked[:most] if relevance[i] > 0 and relevance[i] >= floor)
-    return ("\n" if "\n" in context else " ").join(sentences[i] for i in kept)
+        return sample.context
+    kept = set(select(relevance, options.effective_threshold, options.max_share))
+    if options.keep_answer:
+        for span in spans_of(sample):
+            kept |= best_occurrence(sentences, span, relevance)
+    return join_sentences(sample.context, [sentences[i] for i in sorted(kept)])
 
 
-def split_sentences(text: str) -> list[str]:
-    """The sentences of a text, or, where it has several lines (a dialogue), its lines; each verbatim."""
-    if "\n" in text:
-        return [line for line in text.split("\n") if line.strip()]
-    sentences, start = [], 0
-    for end in _SENTENCE_END.finditer(text):
-        if _ends_sentence(text, end):
-            sentences.append(text[start : end.end()].strip())
-            start = end.end()
-    sentences.append(text[start:].strip())
-    return [sentence for sentence in sentences if sentence]
+def select(relevance: Sequence[float], threshold: float, max_share: float) -> list[int]:
+    """The sentences with at least `threshold` of the best relevance, of them the best `max_share` of all sentences."""
+    floor = threshold * max(relevance)
+    most = math.ceil(max_share * len(relevance) - 1e-9)
+    ranked = sorted(range(len(relevance)), key=lambda i: (-relevance[i], i))
+    return sorted(i for i in ranked[:most] if relevance[i] > 0 and relevance[i] >= floor)
 
 
-def _ends_sentence(text: str, end: re.Match[str]) -> bool:
-    words = text[: end.start()].split()
-    last = words[-1].strip("\"'(“‘").casefold() if words else ""
-    if end.group() == "." and (last in _ABBREVIATIONS or (len(last) == 1 and last.isalpha() and last != "i")):
-        return False
-    following = text[end.end() :].lstrip()
-    return not following[:1].islower()
+def best_occurrence(sentences: Sequence[str], span: str, relevance: Sequence[float]) -> set[int]:
+    """The sentences over which the span stands, letter case and blanks ignored; empty where it stands nowhere.
 
-
-def _relevance(sentences: list[str], query: str) -> list[float]:
-    """For each sentence the summed weight of the query's words in it; a word's weight is log(1 + n / df)."""
-    wanted = _stems(query)
-    found = [_stems(sentence) & wanted for sentence in sentences]
-    frequency = Counter(stem for stems in found for stem in stems)
-    weight = {stem: math.log(1 + len(sentences) / count) for stem, count in frequency.items()}
-    # Sorted, since sums of floats depend on their order and sets have none.
-    return [sum(weight[stem] for stem in sorted(stems)) for stems in found]
-
-
-def _stems(text: str) -> set[str]:
-    stems = {stem(word) for word in _WORD.findall(text.casefold()) if word not in _STOP_WORDS}
-    return {found for found in stems if found not in _STOP_WORDS}
-
-
-def stem(word: str) -> str:
-    """A lower-case word without its commonest English endings: `stopped` and `stops` give `stop`."""
-    for ending in ("ing", "ed", "es", "s", "ly"):
-        rest = word.removesuffix(ending)
-        if rest != word and len(rest) >= 3 and not (ending == "s" and rest.endswith(("s", "u", "i"))):
-            word = rest
-            break
-    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "aeiouls":
-        word = word[:-1]
-    if len(word) > 2 and word.endswith("y"):
-        word = word[:-1] + "i"
-    bare = word.rstrip("e")
-    return bare if len(bare) > 1 else word
+    Where it stands several times, the place with the most relevant sentences counts, then the first.
+    """
+    wanted = " ".join(span.split()).casefold()
+    folded = [" ".join(sentence.split()).casefold() for sentence in sentences]
+    text, starts = "", []
+    for sentence in folded:
+        starts.append(len(text))
+        text += sentence + " "
+    best: tuple[float, set[int]] = (-1.0, set())
+    # Whole words only: an answer "no" does not stand in "another".
+    for place in re.finditer(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) if wanted else ():
+        covered = {
+            i for i, start in enumerate(starts) if start < place.end() and place.start() < start + len(folded[i])
+        }
+        score = max(relevance[i] for i in covered)
+        if score > best[0]:
+            best = (score, covered)
+    return best[1]

@@ -17,7 +17,7 @@ from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.templates import JobTemplates, load_templates, render_answers, render_options
 from d2e_sft.sample import EventSample
-from data_builders.refine import stem
+from data_builders.stems import stem
 
 _WORD = re.compile(r"[^\W_]+")
 # Words that an answer has for its grammar's sake. No negations: "not sold" is not "sold".
@@ -35,6 +35,10 @@ class Verdict(StrEnum):
     UNSUPPORTED = "unsupported"
     UNDECIDED = "undecided"
     NOT_JUDGED = "not_judged"
+
+
+# What stays: a format without a rule is not refused for that, a judge that cannot decide gives no ground to keep.
+KEPT = frozenset({Verdict.SUPPORTED, Verdict.NOT_JUDGED})
 
 
 def judge_quality(samples: Sequence[EventSample], judge: Judge | None) -> list[Verdict]:

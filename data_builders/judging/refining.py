@@ -21,7 +21,7 @@ from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.templates import JobTemplates, load_templates, render_answers, render_options
 from d2e_sft.sample import EventSample
-from data_builders.refine import split_sentences
+from data_builders.sentences import join_sentences, split_sentences
 
 _NUMBERS = re.compile(r"\d{1,9}(\s*,\s*\d{1,9})*")
 
@@ -126,7 +126,7 @@ def extract(context: str, choice: Sequence[int]) -> str:
     sentences = split_sentences(context)
     if len(choice) == len(sentences):
         return context
-    return ("\n" if "\n" in context else " ").join(sentences[number - 1] for number in choice)
+    return join_sentences(context, [sentences[number - 1] for number in choice])
 
 
 def _before_asking(sample: EventSample, judge: Judge | None) -> Outcome | None:

@@ -13,7 +13,7 @@ import pytest
 
 from d2e_sft.sample import EventSample, read_samples
 from data_builders.build import Options, build
-from data_builders.refine import split_sentences
+from data_builders.sentences import split_sentences
 
 NAMES = ("tracie", "ecare", "mctaco", "cider")
 TEST_COUNTS = {

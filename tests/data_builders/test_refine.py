@@ -7,41 +7,48 @@ import random
 import pytest
 
 from d2e_sft.sample import EventSample
-from data_builders.refine import RefinerOptions, refine, refine_text, split_sentences, stem
+from data_builders.refine import RefinerOptions, refine
+from data_builders.sentences import split_sentences
+from data_builders.stems import stem
 
 STORY = "Mia packed a bag. The train was late. She read a novel. A stranger sold her coffee. She arrived at noon."
 DEFAULT = RefinerOptions()
 
 
+def _refined(context: str, question: str, options: RefinerOptions) -> str | None:
+    sample = _sample(context=context, question=question, format="nli")
+    return refine(sample, options).refined_context
+
+
 def test_it_keeps_the_sentences_that_share_words_with_the_question() -> None:
-    assert refine_text(STORY, "Mia buys coffee before the train arrives", DEFAULT) == (
+    assert _refined(STORY, "Mia buys coffee before the train arrives", DEFAULT) == (
         "Mia packed a bag. The train was late. A stranger sold her coffee."
     )
 
 
 def test_a_single_sentence_stays_whole() -> None:
-    assert refine_text("The dam broke.", "Why was it dry?", DEFAULT) == "The dam broke."
+    assert _refined("The dam broke.", "Why was it dry?", DEFAULT) == "The dam broke."
 
 
 def test_a_context_without_any_word_of_the_question_stays_whole() -> None:
-    assert refine_text(STORY, "Xylophone?", DEFAULT) == STORY
+    assert _refined(STORY, "Xylophone?", DEFAULT) == STORY
 
 
 def test_whole_turns_of_a_dialogue_are_kept() -> None:
     dialogue = "A: Hello. Nice day.\nB: My roof leaks. It rains in.\nA: Call a roofer."
-    assert refine_text(dialogue, "'roof leaks' causes 'Call a roofer'.", DEFAULT) == (
+    assert _refined(dialogue, "'roof leaks' causes 'Call a roofer'.", DEFAULT) == (
         "B: My roof leaks. It rains in.\nA: Call a roofer."
     )
 
 
 def test_at_most_the_share_of_sentences_is_kept_but_at_least_one() -> None:
     story = "Red one. Red two. Red three. Red four. Red five."
-    assert refine_text(story, "red", RefinerOptions(max_share=0.4)) == "Red one. Red two."
-    assert refine_text(story, "red", RefinerOptions(max_share=0.01)) == "Red one."
+    assert _refined(story, "red", RefinerOptions(max_share=0.4)) == "Red one. Red two."
+    assert _refined(story, "red", RefinerOptions(max_share=0.01)) == "Red one."
 
 
 def test_a_threshold_of_one_keeps_only_the_best() -> None:
-    assert refine_text(STORY, "stranger coffee train", RefinerOptions(threshold=1)) == "A stranger sold her coffee."
+    assert _refined(STORY, "stranger coffee train", RefinerOptions(threshold=1)) == "A stranger sold her coffee."
 
 
 def test_random_contexts_give_a_subsequence_of_their_sentences() -> None:
@@ -53,7 +60,7 @@ def test_random_contexts_give_a_subsequence_of_their_sentences() -> None:
             for _ in range(rng.randint(1, 8))
         ]
         context = " ".join(sentences)
-        kept = split_sentences(refine_text(context, " ".join(rng.choices(words, k=3)), DEFAULT))
+        kept = split_sentences(_refined(context, " ".join(rng.choices(words, k=3)), DEFAULT))
         remaining = iter(sentences)
         assert kept
         assert all(sentence in remaining for sentence in kept)

@@ -10,7 +10,8 @@ import pytest
 from d2e_sft.errors import UserError
 from d2e_sft.sample import EventSample
 from data_builders.judging.refining import Outcome, extract, judge_refine, read_choice, refine_prompts
-from data_builders.refine import RefinerOptions, refine, split_sentences
+from data_builders.refine import RefinerOptions, refine
+from data_builders.sentences import split_sentences
 from tests.judge_fixtures import MakeJudge
 from tests.judge_server import JudgeServer, Misbehave
 from tests.tiny import make_sample

@@ -1,0 +1,20 @@
+"""`d2e data`: the command line of the builders, one file a verb, and nothing but that."""
+
+from __future__ import annotations
+
+import click
+
+from data_builders.commands.build import build
+from data_builders.commands.convert import convert
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def data() -> None:
+    """Build, check and publish EventSample data.
+
+    Example: d2e data build --datasets boxes --out data/boxes
+    """
+
+
+for _verb in (build, convert):
+    data.add_command(_verb)

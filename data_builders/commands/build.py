@@ -1,0 +1,147 @@
+"""`d2e data build`: raw files to rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from d2e_sft.errors import UserError, did_you_mean
+from d2e_sft.judge.cli_options import judge_options
+from d2e_sft.judge.judge import make_judge
+from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.sample import BAD_ROWS_FILE
+from data_builders.build import build as build_datasets
+from data_builders.build import estimate as estimate_judge
+from data_builders.commands.build_report import print_result
+from data_builders.curation import ContextBounds
+from data_builders.options import JUDGE_JOBS, JudgeJob, Options
+from data_builders.sources import SOURCES
+from data_builders.suites import PIPER_10K, SUITES, Suite, pick_suite
+
+
+@click.command()
+@click.option("--datasets", help=f"Comma-separated names, of: {', '.join(SOURCES)}.")
+@click.option(
+    "--suite",
+    type=click.Choice(list(SUITES)),
+    help="Build a set of datasets instead: "
+    + "; ".join(f"{suite.name}: {suite.summary}" for suite in SUITES.values()),
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the results.")
+@click.option(
+    "--raw",
+    type=click.Path(path_type=Path),
+    help="Folder with the raw files as DATASET/FILE; without it the official files are downloaded.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of every draw.")
+@click.option("--skip-bad", is_flag=True, help=f"Put bad raw rows aside in {BAD_ROWS_FILE} and count them.")
+@click.option(
+    "--min-context-words",
+    type=int,
+    help=f"Leave out training samples with a shorter context. Default: {PIPER_10K.bounds.least} for {PIPER_10K.name}.",
+)
+@click.option(
+    "--max-context-words",
+    type=int,
+    help=f"Leave out training samples with a longer context. Default: {PIPER_10K.bounds.most} for {PIPER_10K.name}.",
+)
+@click.option(
+    "--size", type=click.IntRange(1), help=f"Rows to draw for {PIPER_10K.name}. Default: {PIPER_10K.size:,}."
+)
+@click.option(
+    "--allow-shortfall",
+    is_flag=True,
+    help="Where a dataset has too few samples for its ratio, draw the rest from the others, and record it.",
+)
+@judge_options
+@click.option(
+    "--judge-jobs",
+    default=",".join(JUDGE_JOBS),
+    show_default=True,
+    help="What the judge does: refuse training samples whose context does not support the answer; refine contexts.",
+)
+@click.option(
+    "--estimate", is_flag=True, help="Say what the judge would be asked and what it would cost; build nothing."
+)
+@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
+def build(
+    *,
+    datasets: str | None,
+    suite: str | None,
+    out: Path,
+    raw: Path | None,
+    seed: int,
+    skip_bad: bool,
+    min_context_words: int | None,
+    max_context_words: int | None,
+    size: int | None,
+    allow_shortfall: bool,
+    judge: JudgeOptions,
+    judge_jobs: str,
+    estimate: bool,
+    settings: tuple[str, ...],
+) -> None:
+    """Build datasets into OUT: train.parquet, test.parquet (and dev.parquet), manifest.json and README.md.
+
+    KEY=VALUE sets an option of a dataset (boxes.boxes=3) or of the refiner (refine.threshold=0.5).
+
+    \b
+    Examples:
+      d2e data build --datasets boxes,tracie --out data/mini boxes.boxes=3 boxes.operations=2
+      d2e data build --suite piper --out data/piper
+      d2e data build --suite piper-10k --seed 0 --allow-shortfall --out data/piper-10k
+    """
+    chosen, names = _pick(datasets, suite)
+    bounds = chosen.bounds if chosen else ContextBounds()
+    options = Options(
+        names,
+        out,
+        raw,
+        seed=seed,
+        skip_bad=skip_bad,
+        settings=settings,
+        suite=chosen,
+        bounds=ContextBounds(
+            bounds.least if min_context_words is None else min_context_words,
+            bounds.most if max_context_words is None else max_context_words,
+        ),
+        size=size,
+        allow_shortfall=allow_shortfall,
+        judge=make_judge(judge),
+        judge_options=judge,
+        judge_jobs=_jobs(judge_jobs),
+    )
+    if estimate:
+        click.echo(estimate_judge(options))
+        return
+    result = build_datasets(options)
+    for warning in result.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    print_result(result)
+    for error in result.failures.values():
+        click.echo(f"error: {error}", err=True)
+    if result.failures:
+        raise UserError(f"the result is incomplete: it lacks {', '.join(result.failures)} (see the errors above)")
+
+
+def _pick(datasets: str | None, suite: str | None) -> tuple[Suite | None, list[str]]:
+    """The suite, if one is named, and the datasets to read."""
+    if (datasets is None) == (suite is None):
+        raise UserError(
+            "expected either --datasets or --suite" + (", got both" if suite else ""),
+            remedy=f"name datasets ({', '.join(SOURCES)}) or a suite ({', '.join(SUITES)})",
+        )
+    if suite is not None:
+        chosen = pick_suite(suite)
+        return chosen, list(chosen.datasets)
+    return None, [name.strip() for name in (datasets or "").split(",") if name.strip()]
+
+
+def _jobs(text: str) -> frozenset[JudgeJob]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in JUDGE_JOBS:
+            known = ", ".join(JUDGE_JOBS)
+            raise UserError(f"--judge-jobs: got {name!r}; expected some of {known}.{did_you_mean(name, JUDGE_JOBS)}")
+    return frozenset(job for job in JUDGE_JOBS if job in names)

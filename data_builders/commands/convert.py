@@ -1,0 +1,30 @@
+"""`d2e data convert`: own rows checked and written in the other format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from d2e_sft.sample import BadRow, check_writable_ending, read_samples, write_bad_rows, write_samples
+
+
+@click.command()
+@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
+@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.option("--skip-bad", is_flag=True, help="Put bad rows aside in OUT.bad.jsonl and count them.")
+def convert(source: Path, target: Path, skip_bad: bool) -> None:
+    """Check EventSample rows in IN and write them to OUT; each is .parquet or .jsonl.
+
+    Example: d2e data convert own.jsonl own.parquet --skip-bad
+    """
+    check_writable_ending(target)
+    bad_rows: list[BadRow] = []
+    samples = read_samples(source, bad_rows=bad_rows if skip_bad else None)
+    write_samples(samples, target)
+    click.echo(f"{target}: {len(samples):,} rows")
+    aside = target.with_name(target.name + ".bad.jsonl")
+    if skip_bad:
+        write_bad_rows(bad_rows, aside)
+    if bad_rows:
+        click.echo(f"{aside}: {len(bad_rows):,} bad rows put aside")

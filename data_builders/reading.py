@@ -1,0 +1,111 @@
+"""Raw files to samples, dataset by dataset; one that cannot be read does not take the others with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from d2e_sft.errors import UserError
+from d2e_sft.sample import Split
+from data_builders import manifest
+from data_builders.raw import BadRows
+from data_builders.raw_files import MissingRawFileError, find_files
+from data_builders.settings import Settings
+from data_builders.sources.source import FoundFile, Job, Source, SourceOptions, SplitRows
+
+
+@dataclass(frozen=True)
+class ReadDataset:
+    """One dataset as it was read."""
+
+    source: Source
+    options: SourceOptions
+    files: Mapping[str, FoundFile]
+    described_files: list[dict[str, Any]]
+    splits: dict[Split, SplitRows]
+
+    def substitutes(self, split: Split) -> list[str]:
+        """For each input of the split that stands in for an official file: which it is and how it differs."""
+        return [
+            f"{item.candidates[0].name} is not here; {self.files[item.key].file.name} is read: "
+            f"{self.files[item.key].file.substitute}"
+            for item in self.source.inputs
+            if split in item.splits and item.key in self.files and self.files[item.key].file.substitute
+        ]
+
+
+@dataclass
+class Reading:
+    """All datasets that could be read, and why the others could not.
+
+    Attributes:
+        missing: dataset → why, where a raw file is not there or cannot be downloaded.
+        damaged: dataset → what is wrong with its raw file.
+    """
+
+    bad: BadRows
+    datasets: dict[str, ReadDataset] = field(default_factory=dict)
+    missing: dict[str, UserError] = field(default_factory=dict)
+    damaged: dict[str, UserError] = field(default_factory=dict)
+
+    @property
+    def failures(self) -> dict[str, UserError]:
+        return {**self.missing, **self.damaged}
+
+    def warnings(self) -> list[str]:
+        """One line for each file whose bytes are not the published ones."""
+        return [
+            f"{name}/{file['name']}: {manifest.CHECKSUM_DIFFERS}; counts may differ from the published ones"
+            for name, dataset in self.datasets.items()
+            for file in dataset.described_files
+            if file["checksum"] == manifest.CHECKSUM_DIFFERS
+        ]
+
+
+def read_datasets(
+    sources: Sequence[Source],
+    splits: Collection[Split],
+    settings: Settings,
+    *,
+    raw: Path | None,
+    seed: int,
+    skip_bad: bool,
+) -> Reading:
+    """Read the wanted splits of each source.
+
+    Raises:
+        UserError: no source could be read; it is the first one's error.
+    """
+    reading = Reading(BadRows(skip=skip_bad))
+    progress = tqdm(sources, desc="datasets", unit="dataset", disable=None, leave=False)
+    for source in progress:
+        progress.set_postfix_str(source.name)
+        try:
+            reading.datasets[source.name] = _read(source, splits, settings, raw, seed, reading.bad)
+        except MissingRawFileError as error:
+            reading.missing[source.name] = error
+        except UserError as error:
+            reading.damaged[source.name] = error
+    if not reading.datasets:
+        raise next(iter(reading.failures.values()))
+    return reading
+
+
+def _read(
+    source: Source, splits: Collection[Split], settings: Settings, raw: Path | None, seed: int, bad: BadRows
+) -> ReadDataset:
+    files = find_files(source, splits, raw, settings.files.get(source.name))
+    described = [manifest.describe_file(found.file, found.path) for found in files.values()]
+    job = Job(source.name, files, seed, settings.sources[source.name], bad, frozenset(splits))
+    rows = {split: found for split, found in source.read(job).items() if split in splits}
+    for split, found in rows.items():
+        if not found.samples and bad.count(source.name, split):
+            raise UserError(
+                f"{source.name}, {split}: none of its rows is usable ({bad.count(source.name, split)} bad)",
+                remedy="its raw file is damaged or not what it should be; get it again",
+            )
+    return ReadDataset(source, job.options, files, described, rows)

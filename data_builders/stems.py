@@ -1,0 +1,38 @@
+"""The content words of a text as stems, for comparing texts by the words they share."""
+
+from __future__ import annotations
+
+import re
+
+_WORD = re.compile(r"[^\W_]+")
+_STOP_WORDS_TEXT = """
+a about after again all also am an and any are as at be because been before being but by can could did do does
+doing during each for from had has have having he her here hers him his how i if in into is it its just me more
+most my no nor not now of off on once only or other our out over own s same she should so some such t than that
+the their them then there these they this those through to too under until up very was we were what when where
+which while who whom why will with would you your ll ve re d m
+"""
+# The words of the questions themselves, not of what they ask about; stems.
+_QUESTION_WORDS_TEXT = "start end begin happen cause effect event context desire time subevent prerequisite"
+_STOP_WORDS = frozenset(f"{_STOP_WORDS_TEXT} {_QUESTION_WORDS_TEXT}".split())
+
+
+def stems(text: str) -> set[str]:
+    """The stems of a text's content words."""
+    found = {stem(word) for word in _WORD.findall(text.casefold()) if word not in _STOP_WORDS}
+    return {one for one in found if one not in _STOP_WORDS}
+
+
+def stem(word: str) -> str:
+    """A lower-case word without its commonest English endings: `stopped` and `stops` give `stop`."""
+    for ending in ("ing", "ed", "es", "s", "ly"):
+        rest = word.removesuffix(ending)
+        if rest != word and len(rest) >= 3 and not (ending == "s" and rest.endswith(("s", "u", "i"))):
+            word = rest
+            break
+    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "aeiouls":
+        word = word[:-1]
+    if len(word) > 2 and word.endswith("y"):
+        word = word[:-1] + "i"
+    bare = word.rstrip("e")
+    return bare if len(bare) > 1 else word
