@@ -7,6 +7,10 @@ from data_builders.sources.cider import CIDER
 from data_builders.sources.ecare import ECARE
 from data_builders.sources.mctaco import MCTACO
 from data_builders.sources.source import Source
+from data_builders.sources.tempreason import TEMPREASON
+from data_builders.sources.timeqa import TIMEQA
 from data_builders.sources.tracie import TRACIE
 
-SOURCES: dict[str, Source] = {source.name: source for source in (BOXES, TRACIE, ECARE, MCTACO, CIDER)}
+SOURCES: dict[str, Source] = {
+    source.name: source for source in (BOXES, TRACIE, ECARE, MCTACO, CIDER, TEMPREASON, TIMEQA)
+}

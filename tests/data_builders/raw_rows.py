@@ -1,0 +1,115 @@
+"""Raw files of the question-answering and choice datasets, with rows written for the tests in the real formats."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable
+from typing import Any
+
+
+def json_lines(rows: Iterable[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def tempreason_row(identity: str, question: str, answer: str, page: str) -> dict[str, Any]:
+    return {
+        "question": question,
+        "text_answers": {"text": [answer]},
+        "id": identity,
+        "date": "",
+        "fact_context": f"{answer} was mayor from May, 1901 to May, 1903. \nZoe Hall was mayor from May, 1903. ",
+        "context": page,
+    }
+
+
+def timeqa_row(index: str, question: str, paragraphs: list[str], answer: str) -> dict[str, Any]:
+    """A row whose page is a heading and the paragraphs; the answer's position is that of its first occurrence."""
+    page = " ".join(["Title", *paragraphs])
+    start = page.index(answer) if answer else 0
+    return {
+        "idx": index,
+        "question": question,
+        "context": page,
+        "targets": [answer],
+        "from": [start],
+        "end": [start + len(answer)],
+        "paragraphs": [{"title": "Title", "text": f" {text}"} for text in paragraphs],
+    }
+
+
+# The page of Q1 is in the test under another entity, with other blanks.
+TEMPREASON_TEST = [
+    tempreason_row(
+        "L3_Q1_P6_0", "Who was mayor\u00a0before Zoe Hall?", "Ian Wood", "OakhamOakham is a town. Ian Wood."
+    ),
+    tempreason_row("L3_Q2_P6_0", "Who was mayor after Al Low?", "Bo Ray", "ElmhamElmham is long. " + "word " * 700),
+]
+TEMPREASON_TRAIN = [
+    tempreason_row("L3_Q2_P6_9", "Who was mayor before Bo Ray?", "Al Low", "Another page of the same town."),
+    tempreason_row("L3_Q3_P6_0", "Who was mayor before Di Ash?", "Ed Fox", "OakhamOakham is a town.  Ian Wood."),
+    tempreason_row("L3_Q4_P6_0", "Who was mayor before Jo Fir?", "Kit Lee", "AshhamAshham is a village."),
+]
+TEMPREASON_TIMEBENCH = [
+    {
+        "question": "Who was mayor before Zoe Hall?",
+        "answer": ["Ian Wood"],
+        "context": "OakhamOakham is a town. Ian Wood.",
+        "fact_context": "Ian Wood was mayor from May, 1901 to May, 1903. \nZoe Hall was mayor from May, 1903. ",
+    }
+]
+
+_CLUBS = ["Ann Dow is a player .", "She joined Hill FC in 1990 .", "She moved to Dale FC in 1995 .", "She retired ."]
+TIMEQA_TEST = [
+    timeqa_row("/wiki/Ann_Dow#P54#0", "Which team did Ann Dow play for in early 1990s?", _CLUBS, "Hill FC"),
+    timeqa_row("/wiki/Ann_Dow#P54#1", "Which team did Ann Dow play for in 1970?", _CLUBS, ""),
+    timeqa_row(
+        "/wiki/Ann_Dow#P54#2", "Which team did Ann Dow play for in 1996?", [*_CLUBS, "word " * 1000], "Dale FC"
+    ),
+]
+TIMEQA_TRAIN = [
+    timeqa_row("/wiki/Ann_Dow#P54#7", "Which team did Ann Dow play for in 1996?", _CLUBS, "Dale FC"),
+    timeqa_row(
+        "/wiki/Ben_Eck#P54#0",
+        "Which team did Ben Eck play for in late 1980s?",
+        ["far " * 400, "before " * 200, "He played for Moor FC in 1988 .", "after " * 200, "away " * 400],
+        "Moor FC",
+    ),
+    timeqa_row("/wiki/Ben_Eck#P54#1", "Which team did Ben Eck play for in 1950?", ["He is young ."], ""),
+    timeqa_row("/wiki/Cy_Fay#P54#0", "Which team did Cy Fay play for?", ["word " * 700 + "Lake FC"], "Lake FC"),
+]
+TIMEQA_TIMEBENCH = [
+    {
+        "question": "Which team did Ann Dow play for in early 1990s?",
+        "context": " ".join(_CLUBS),
+        "answer": ["Hill FC"],
+        "question_type": "in_implicit",
+        "idx": "/wiki/Ann_Dow#P54#0",
+    },
+    {
+        "question": "Which team did Ann Dow play for in 1970?",
+        "context": " ".join(_CLUBS),
+        "answer": [""],
+        "question_type": "in_implicit",
+        "idx": "/wiki/Ann_Dow#P54#1",
+    },
+    {
+        "question": "Which team did Ann Dow play for in 1971?",
+        "context": " ".join(_CLUBS),
+        "answer": ["Vale FC"],
+        "question_type": "in_implicit",
+        "idx": "/wiki/Ann_Dow#P54#2",
+    },
+]
+
+# Path in the raw folder → content; the forms that stand in for an official file are in SUBSTITUTES.
+FILES: dict[str, str | bytes] = {
+    "tempreason/train_l3.json": json_lines(TEMPREASON_TRAIN),
+    "tempreason/test_l3.json": json_lines(TEMPREASON_TEST),
+    "timeqa/train.hard.json.gzip": gzip.compress(json_lines(TIMEQA_TRAIN).encode()),
+    "timeqa/test.hard.json": json_lines(TIMEQA_TEST),
+}
+SUBSTITUTES: dict[str, str | bytes] = {
+    "tempreason/event-event_839.jsonl": json_lines(TEMPREASON_TIMEBENCH),
+    "timeqa/timeqa_hard_500.jsonl": json_lines(TIMEQA_TIMEBENCH),
+}

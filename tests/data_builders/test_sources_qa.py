@@ -1,0 +1,133 @@
+"""What each question-answering source makes of a few raw rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.errors import UserError
+from data_builders.sources.timeqa import excerpt, paragraph_spans
+from tests.data_builders.raw_rows import SUBSTITUTES
+from tests.data_builders.reading import read, steps
+
+
+def _use_substitute(raw: Path, official: str, substitute: str) -> None:
+    (raw / official).unlink()
+    content = SUBSTITUTES[substitute]
+    (raw / substitute).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def _replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def test_tempreason_limits_the_words_of_the_page(raw: Path) -> None:
+    assert steps(read(raw, "tempreason")["test"]) == {"context of at most 600 words": (2, 1)}
+    assert steps(read(raw, "tempreason", ("test",), "context=facts")["test"]) == {
+        "context of at most 600 words": (2, 2)
+    }
+    rows = read(raw, "tempreason", ("test",), "max_words=none")["test"]
+    assert (len(rows.samples), steps(rows)) == (2, {})
+
+
+def test_tempreason_writes_ordinary_spaces(raw: Path) -> None:
+    (sample,) = read(raw, "tempreason", ("test",))["test"].samples
+    assert sample.question == "Who was mayor before Zoe Hall?"
+    assert sample.answers == ["Ian Wood"]
+
+
+def test_tempreason_gives_one_line_to_a_fact(raw: Path) -> None:
+    sample = read(raw, "tempreason", ("test",), "context=facts")["test"].samples[0]
+    assert sample.context.split("\n") == [
+        "Ian Wood was mayor from May, 1901 to May, 1903.",
+        "Zoe Hall was mayor from May, 1903.",
+    ]
+
+
+def test_tempreason_trains_on_no_entity_and_no_page_of_the_test(raw: Path) -> None:
+    train = read(raw, "tempreason")["train"]
+    assert [sample.answers for sample in train.samples] == [["Kit Lee"]]
+    assert steps(train)["pages of the test"] == (3, 1)
+
+
+def test_tempreason_reads_timebench_in_place_of_the_test(raw: Path) -> None:
+    _use_substitute(raw, "tempreason/test_l3.json", "tempreason/event-event_839.jsonl")
+    rows = read(raw, "tempreason")
+    assert [sample.answers for sample in rows["test"].samples] == [["Ian Wood"]]
+    assert steps(rows["train"])["pages of the test"] == (3, 2)  # it has no entities, only pages
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"text": ["Ian Wood"]', '"text": "Ian Wood"', "line 1: text_answers.text: got 'Ian Wood'; expected a list"),
+        ('"text": ["Ian Wood"]', '"text": [" "]', "line 1: answer: got .* expected at least one text"),
+        ('{"text": ["Ian Wood"]}', "3", "line 1: text_answers: got 3; expected an object"),
+        ("L3_Q1_P6_0", "L2_Q1_P6_0", "line 1: id: got 'L2_Q1_P6_0'; expected L3_<entity>"),
+        ('"context": "Oakham', '"page": "Oakham', "line 1: context: missing; expected text"),
+    ],
+)
+def test_tempreason_names_file_line_and_field_of_a_bad_row(raw: Path, old: str, new: str, message: str) -> None:
+    _replace(raw / "tempreason/test_l3.json", old, new)
+    with pytest.raises(UserError, match=rf"test_l3\.json, {message}"):
+        read(raw, "tempreason", ("test",))
+
+
+def test_timeqa_keeps_answerable_questions_on_short_pages(raw: Path) -> None:
+    test = read(raw, "timeqa")["test"]
+    assert [sample.answers for sample in test.samples] == [["Hill FC"]]
+    assert list(steps(test).values()) == [(3, 2), (2, 2), (2, 1)]
+    assert len(read(raw, "timeqa", ("test",), "test_max_words=none")["test"].samples) == 2
+
+
+def test_timeqa_shows_the_paragraphs_around_the_answer(raw: Path) -> None:
+    train = read(raw, "timeqa")["train"]
+    (sample,) = train.samples
+    assert sample.context == "before " * 200 + " He played for Moor FC in 1988 . " + ("after " * 200).strip()
+    assert list(steps(train).values()) == [(4, 3), (3, 2), (2, 2), (2, 1)]
+
+
+def test_timeqa_can_show_whole_pages(raw: Path) -> None:
+    train = read(raw, "timeqa", ("train", "test"), "context=page", "max_words=2000")["train"]
+    assert [sample.context.count("far") for sample in train.samples] == [400, 0]
+
+
+def test_timeqa_reads_timebench_as_it_is(raw: Path) -> None:
+    _use_substitute(raw, "timeqa/test.hard.json", "timeqa/timeqa_hard_500.jsonl")
+    test = read(raw, "timeqa", ("test",), "test_max_words=3")["test"]
+    assert steps(test) == {"answerable": (3, 2), "answer in the context": (2, 1)}
+
+
+def test_timeqa_cut_off_names_the_line(raw: Path) -> None:
+    path = raw / "timeqa/train.hard.json.gzip"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"train\.hard\.json\.gzip, line \d+: the gzip data ends or breaks here"):
+        read(raw, "timeqa")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"targets": ["Hill FC"]', '"targets": []', r"targets: got \[\]; expected at least one text"),
+        ('"targets": ["Hill FC"]', '"targets": "Hill FC"', "targets: got 'Hill FC'; expected a list of texts"),
+        ('"idx": "/wiki', '"index": "/wiki', "idx: missing; expected text"),
+    ],
+)
+def test_timeqa_names_file_line_and_field_of_a_bad_row(raw: Path, old: str, new: str, message: str) -> None:
+    _replace(raw / "timeqa/test.hard.json", old, new)
+    with pytest.raises(UserError, match=rf"test\.hard\.json, line 1: {message}"):
+        read(raw, "timeqa", ("test",))
+
+
+def test_an_excerpt_is_a_piece_of_the_page_with_its_headings() -> None:
+    page = "Title  a b c . Youth . d e f . g h i ."
+    spans = paragraph_spans(page, ["a b c .", "d e f .", "g h i ."])
+    assert [page[start:end].strip() for start, end in spans] == ["Title  a b c .", "Youth . d e f .", "g h i ."]
+    at = page.index("e f")
+    assert excerpt(page, spans, (at, at + 1), 5) is None
+    assert excerpt(page, spans, (at, at + 1), 6) == "Youth . d e f ."
+    assert excerpt(page, spans, (at, at + 1), 10) == "Youth . d e f . g h i ."
+    assert excerpt(page, spans, (at, at + 1), None) == page
