@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -102,14 +104,109 @@ TIMEQA_TIMEBENCH = [
     },
 ]
 
+COSMOSQA_COLUMNS = ["id", "context", "question", "answer0", "answer1", "answer2", "answer3", "label"]
+
+
+def csv_text(header: list[str], rows: Iterable[list[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerows([header, *rows])
+    return text.getvalue()
+
+
+_PARK = ["He was bored .", "He was late .", "None of the above choices .", 'He said , " come " .']
+COSMOSQA_TEST = [
+    ["t-0", "I met Tom .\nHe left .", "Why did Tom leave ?", *_PARK, "1"],
+    ["t-1", "I met Tom .\nHe left .", "Why did Tom leave ?", *reversed(_PARK), "0"],
+    ["t-2", "I met Ida .", "What is different now ?", *_PARK, "3"],
+    ["t-3", "I met Jo .", "If Jo had stayed , what then ?", *_PARK, "0"],
+]
+COSMOSQA_TRAIN = [
+    ["a-0", "i met IDA !", "What may have been ?", *_PARK, "3"],
+    ["a-1", "I met Max .", "What may have been ?", "", *_PARK[1:], "3"],
+    ["a-2", "I met Max .", "What may have been ?", _PARK[1], *_PARK[1:], "3"],
+    ["a-3", "I met Max .", "What if Max had stayed ?", *_PARK, "3"],
+]
+COSMOSQA_INSTRUCTIONS = {
+    "Title": "Answering questions",
+    "Definition": "Write one answer.",
+    "Instances": [
+        {"input": "Context: I met Ida . \nQuestion: What may have been ?", "output": ["Nothing ."]},
+        *(
+            {
+                "input": f"Context: Story {number // 2} . \nQuestion: What may be {number} ?",
+                "output": [f"It is {number} .", f"Maybe {number} ."],
+            }
+            for number in range(20)
+        ),
+    ],
+    "Examples": {},
+}
+
+
+def ester_row(type_: str, question: str, spans: list[str], context: str) -> dict[str, Any]:
+    return {
+        "context": context,
+        "question": question,
+        "question_event": "storm",
+        "answer_texts": spans,
+        "answer_indices": ["(0,1)" for _ in spans],
+        "events": ["storm"],
+        "original_events": {"spans": [], "indices": []},
+        "type": type_,
+    }
+
+
+_STORM = "A storm came.\nTrees fell, and a roof flew off."
+ESTER_TEST = [
+    ester_row("Causal", "What did the storm lead to?", ["Trees fell", "a roof flew off", "Trees fell"], _STORM),
+    ester_row("Causal", "What did the terrific storm lead to?", ["Trees fell"], _STORM),
+    ester_row("Causal", "If a storm comes, what falls?", ["Trees fell"], _STORM),
+    ester_row("Counterfactual Conditional", "What would not have fallen?", ["Trees fell"], _STORM),
+    ester_row("Indicative Conditional", "What may happen after a storm?", ["Trees fell"], _STORM),
+    ester_row("Indicative Conditional", "What may happen if a storm comes?", ["Trees fell"], _STORM),
+    ester_row("Sub-event", "What does the storm include?", ["Trees fell"], _STORM),
+    ester_row("Coreference", "What is the storm?", ["A storm"], _STORM),
+]
+ESTER_TRAIN = [
+    ester_row("Causal", "What caused the fire?", ["a spark"], "A fire broke out after a spark."),
+    ester_row("Causal", "What caused the fire?", ["spark"], "A fire broke out after a spark."),
+    ester_row(
+        "Causal", "What caused the trees to fall?", ["A storm"], "A storm came. Trees fell, and a roof flew off."
+    ),
+    ester_row("Causal", "What caused the spark?", [" "], "A fire broke out after a spark."),
+]
+
+
+def ifqa_rows(*questions: str) -> str:
+    rows = [
+        {
+            "idx": number,
+            "question": question,
+            "answers": ["Rome", "the Romans", "Rome"],
+            "context": ["First .", "Second ."],
+        }
+        for number, question in enumerate(questions)
+    ]
+    return json.dumps(rows)
+
+
 # Path in the raw folder → content; the forms that stand in for an official file are in SUBSTITUTES.
 FILES: dict[str, str | bytes] = {
     "tempreason/train_l3.json": json_lines(TEMPREASON_TRAIN),
     "tempreason/test_l3.json": json_lines(TEMPREASON_TEST),
     "timeqa/train.hard.json.gzip": gzip.compress(json_lines(TIMEQA_TRAIN).encode()),
     "timeqa/test.hard.json": json_lines(TIMEQA_TEST),
+    "cosmosqa/train.csv": csv_text(COSMOSQA_COLUMNS, COSMOSQA_TRAIN),
+    "cosmosqa/valid.csv": csv_text(COSMOSQA_COLUMNS, COSMOSQA_TEST),
+    "ester/final_train_ans_gen.json": json.dumps(ESTER_TRAIN),
+    "ester/final_dev_ans_gen.json": json.dumps(ESTER_TEST, indent=1),
+    "ifqa/full_split/train.json": ifqa_rows("If A, who?", "If B, who?", "If C, who?", "if c, who?", "If D, who?"),
+    "ifqa/full_split/dev.json": ifqa_rows("If b, Who?", "If X, who?"),
+    "ifqa/full_split/test.json": ifqa_rows("if a, who?", "If X, who?", "If X, who?"),
 }
 SUBSTITUTES: dict[str, str | bytes] = {
     "tempreason/event-event_839.jsonl": json_lines(TEMPREASON_TIMEBENCH),
     "timeqa/timeqa_hard_500.jsonl": json_lines(TIMEQA_TIMEBENCH),
+    "cosmosqa/subtask024_cosmosqa_answer_generation.json": json.dumps(COSMOSQA_INSTRUCTIONS),
+    "ester/final_train_ans_gen_500completed.json": json.dumps(ESTER_TRAIN[:1]),
 }

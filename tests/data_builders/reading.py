@@ -11,6 +11,7 @@ from data_builders.raw_files import find_files
 from data_builders.settings import parse_settings
 from data_builders.sources import SOURCES
 from data_builders.sources.source import Job, SplitRows
+from tests.data_builders.raw_rows import SUBSTITUTES
 
 
 def read(
@@ -33,3 +34,17 @@ def read(
 def steps(rows: SplitRows) -> dict[str, tuple[int, int]]:
     """The filters of a split, by name: rows in, rows out."""
     return {step.name: (step.rows_in, step.rows_out) for step in rows.filters.steps}
+
+
+def use_substitute(raw: Path, official: str, substitute: str) -> None:
+    """Put a file that stands in for an official one in its place."""
+    (raw / official).unlink()
+    content = SUBSTITUTES[substitute]
+    (raw / substitute).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    """Put `new` in the place of the first `old`, which must be there."""
+    content = path.read_bytes().decode()
+    assert old in content
+    path.write_bytes(content.replace(old, new, 1).encode())

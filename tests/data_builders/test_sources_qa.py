@@ -8,20 +8,7 @@ import pytest
 
 from d2e_sft.errors import UserError
 from data_builders.sources.timeqa import excerpt, paragraph_spans
-from tests.data_builders.raw_rows import SUBSTITUTES
-from tests.data_builders.reading import read, steps
-
-
-def _use_substitute(raw: Path, official: str, substitute: str) -> None:
-    (raw / official).unlink()
-    content = SUBSTITUTES[substitute]
-    (raw / substitute).write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def _replace(path: Path, old: str, new: str) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert old in text
-    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+from tests.data_builders.reading import read, replace, steps, use_substitute
 
 
 def test_tempreason_limits_the_words_of_the_page(raw: Path) -> None:
@@ -54,7 +41,7 @@ def test_tempreason_trains_on_no_entity_and_no_page_of_the_test(raw: Path) -> No
 
 
 def test_tempreason_reads_timebench_in_place_of_the_test(raw: Path) -> None:
-    _use_substitute(raw, "tempreason/test_l3.json", "tempreason/event-event_839.jsonl")
+    use_substitute(raw, "tempreason/test_l3.json", "tempreason/event-event_839.jsonl")
     rows = read(raw, "tempreason")
     assert [sample.answers for sample in rows["test"].samples] == [["Ian Wood"]]
     assert steps(rows["train"])["pages of the test"] == (3, 2)  # it has no entities, only pages
@@ -71,7 +58,7 @@ def test_tempreason_reads_timebench_in_place_of_the_test(raw: Path) -> None:
     ],
 )
 def test_tempreason_names_file_line_and_field_of_a_bad_row(raw: Path, old: str, new: str, message: str) -> None:
-    _replace(raw / "tempreason/test_l3.json", old, new)
+    replace(raw / "tempreason/test_l3.json", old, new)
     with pytest.raises(UserError, match=rf"test_l3\.json, {message}"):
         read(raw, "tempreason", ("test",))
 
@@ -96,7 +83,7 @@ def test_timeqa_can_show_whole_pages(raw: Path) -> None:
 
 
 def test_timeqa_reads_timebench_as_it_is(raw: Path) -> None:
-    _use_substitute(raw, "timeqa/test.hard.json", "timeqa/timeqa_hard_500.jsonl")
+    use_substitute(raw, "timeqa/test.hard.json", "timeqa/timeqa_hard_500.jsonl")
     test = read(raw, "timeqa", ("test",), "test_max_words=3")["test"]
     assert steps(test) == {"answerable": (3, 2), "answer in the context": (2, 1)}
 
@@ -117,7 +104,7 @@ def test_timeqa_cut_off_names_the_line(raw: Path) -> None:
     ],
 )
 def test_timeqa_names_file_line_and_field_of_a_bad_row(raw: Path, old: str, new: str, message: str) -> None:
-    _replace(raw / "timeqa/test.hard.json", old, new)
+    replace(raw / "timeqa/test.hard.json", old, new)
     with pytest.raises(UserError, match=rf"test\.hard\.json, line 1: {message}"):
         read(raw, "timeqa", ("test",))
 
@@ -131,3 +118,82 @@ def test_an_excerpt_is_a_piece_of_the_page_with_its_headings() -> None:
     assert excerpt(page, spans, (at, at + 1), 6) == "Youth . d e f ."
     assert excerpt(page, spans, (at, at + 1), 10) == "Youth . d e f . g h i ."
     assert excerpt(page, spans, (at, at + 1), None) == page
+
+
+def test_ester_follows_the_types_and_the_letters_if(raw: Path) -> None:
+    test = read(raw, "ester")["test"]
+    assert [sample.relation for sample in test.samples] == [
+        "causal",
+        "counterfactual",  # "terrific"
+        "causal",  # a capital "If" is not seen
+        "counterfactual",
+        "subevent_conditional",
+        "subevent_conditional",
+    ]
+    assert steps(test)["relation of PIPER"] == (8, 6)
+
+
+def test_ester_can_look_for_the_word_if(raw: Path) -> None:
+    test = read(raw, "ester", ("test",), "rule=word")["test"]
+    relations = [sample.relation for sample in test.samples]
+    assert relations == ["causal", "causal", "counterfactual", "counterfactual", *["subevent_conditional"] * 2]
+
+
+def test_ester_requires_every_span_once(raw: Path) -> None:
+    sample = read(raw, "ester", ("test",))["test"].samples[0]
+    assert sample.answers == ["Trees fell; a roof flew off"]
+    assert sample.meta["spans"] == ["Trees fell", "a roof flew off"]
+    assert sample.meta["type"] == "Causal"
+
+
+def test_ester_trains_on_new_passages_and_answered_questions(raw: Path) -> None:
+    train = read(raw, "ester")["train"]
+    assert [sample.answers for sample in train.samples] == [["a spark"]]
+    assert list(steps(train).values()) == [(4, 3), (3, 2), (2, 1), (1, 1)]
+
+
+def test_ester_reads_the_500_where_the_whole_file_is_missing(raw: Path) -> None:
+    use_substitute(raw, "ester/final_train_ans_gen.json", "ester/final_train_ans_gen_500completed.json")
+    (sample,) = read(raw, "ester")["train"].samples
+    assert sample.meta["source"] == "final_train_ans_gen_500completed.json"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"type": "Causal"', '"type": "Casual"', "item 1: type: got 'Casual'; expected one of"),
+        ('"answer_texts": [', '"answer_texts": [7,', r"item 1: answer_texts: got \[7, .*; expected a list of texts"),
+        ('"question": "What did', '"q": "What did', "item 1: question: missing; expected text"),
+    ],
+)
+def test_ester_names_file_item_and_field_of_a_bad_row(raw: Path, old: str, new: str, message: str) -> None:
+    replace(raw / "ester/final_dev_ans_gen.json", old, new)
+    with pytest.raises(UserError, match=rf"final_dev_ans_gen\.json, {message}"):
+        read(raw, "ester", ("test",))
+
+
+def test_ifqa_joins_the_passages_and_keeps_every_answer_once(raw: Path) -> None:
+    sample = read(raw, "ifqa")["test"].samples[0]
+    assert (sample.context, sample.answers) == ("First . Second .", ["Rome", "the Romans"])
+
+
+def test_ifqa_asks_in_train_what_is_asked_nowhere_else(raw: Path) -> None:
+    rows = read(raw, "ifqa", ("train", "dev", "test"))
+    assert [sample.question for sample in rows["train"].samples] == ["If C, who?", "If D, who?"]
+    assert [sample.question for sample in rows["dev"].samples] == ["If b, Who?"]
+    assert len(rows["test"].samples) == 3  # as published, repeats included
+    assert list(steps(rows["train"]).values()) == [(5, 5), (5, 3), (3, 2)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('["First .", "Second ."]', "[]", r"item 1: context: got \[\]; expected at least one passage"),
+        ('["First .", "Second ."]', '"First ."', "item 1: context: got 'First .'; expected a list of texts"),
+        ('"question": "if a, who?"', '"question": 3', "item 1: question: got 3; expected text"),
+    ],
+)
+def test_ifqa_names_file_item_and_field_of_a_bad_row(raw: Path, old: str, new: str, message: str) -> None:
+    replace(raw / "ifqa/full_split/test.json", old, new)
+    with pytest.raises(UserError, match=rf"test\.json, {message}"):
+        read(raw, "ifqa", ("test",))
