@@ -190,6 +190,89 @@ def ifqa_rows(*questions: str) -> str:
     return json.dumps(rows)
 
 
+def wiqa_row(paragraph: str, steps: list[str], label: str) -> dict[str, Any]:
+    return {
+        "question": {
+            "stem": "suppose more rain happens, how will it affect less dust.",
+            "para_steps": steps,
+            "answer_label": label,
+            "answer_label_as_choice": "C",
+            "choices": [{"label": "A", "text": "more"}, {"label": "B", "text": "less"}],
+        },
+        "metadata": {
+            "ques_id": f"influence_graph:{paragraph}:1#0",
+            "graph_id": "1",
+            "para_id": paragraph,
+            "question_type": "INPARA_EFFECT",
+            "path_len": 2,
+        },
+    }
+
+
+WIQA_TEST = [wiqa_row("7", ["Clouds gather", "It rains.", ""], label) for label in ("more", "no_effect")]
+WIQA_TRAIN = [
+    wiqa_row("7", ["Clouds go away"], "less"),
+    wiqa_row("8", ["Clouds gather.", "It rains"], "less"),
+    wiqa_row("9", ["Wind blows"], "less"),
+]
+
+SOCIALIQA = [
+    {"context": "Ann fell.", "question": "Why?", "answerA": "ice", "answerB": "joy", "answerC": "rain"},
+    {"context": "Ann sang.", "question": "How?", "answerA": "glad", "answerB": "sad", "answerC": "glad"},
+]
+ALPHANLI = [
+    {"story_id": "s-1", "obs1": "Ann ran.", "obs2": "Ann fell.", "hyp1": "She slipped.", "hyp2": "She slept."},
+]
+
+STORYCLOZE_COLUMNS = [
+    "InputStoryid",
+    *(f"InputSentence{number}" for number in range(1, 5)),
+    "RandomFifthSentenceQuiz1",
+    "RandomFifthSentenceQuiz2",
+    "AnswerRightEnding",
+]
+STORYCLOZE = [["s-1", "Ann ran.", "It was icy.", "She slipped, badly.", "She fell.", "She flew.", "She cried.", "2"]]
+
+_SALES = "Prices rose. So sales fell, and profit fell."
+CQA_TEST = [
+    {
+        "tid": 1,
+        "info": _SALES,
+        "extraInfo": None,
+        "labelData": [
+            {"type": "cause", "reason": [[0, 12]], "result": [[16, 26]]},
+            {"type": "cause", "reason": [[0, 12]], "result": [[32, 43]]},
+            {"type": "prevent", "reason": [], "result": [[16, 26]]},
+            {"type": "enable", "reason": [[0, 11]], "result": [[0, 11]]},
+            {"type": "enable", "reason": [[0, 11], [16, 26]], "result": [[32, 45]]},
+        ],
+    }
+]
+
+
+def converted_cqa_row(passage: str, context: str) -> dict[str, Any]:
+    return {
+        "original": passage,
+        "context": context,
+        "question": "What is the reconstructed sentence?",
+        "question_type": "cause",
+        "answers": "",
+        "id": "0",
+    }
+
+
+CQA_TRAIN = {
+    "version": "v1.0",
+    "data": [
+        converted_cqa_row("Prices rose! So sales fell and profit fell.", "[Cause] a [Relation] cause [Effect] b"),
+        converted_cqa_row(
+            "A strike | began. Work stopped.", "[Cause] A strike | began [Relation] prevent [Effect] Work"
+        ),
+        converted_cqa_row("A strike began.", "[Cause] A strike [Relation] cause [Effect] "),
+    ],
+}
+
+
 # Path in the raw folder → content; the forms that stand in for an official file are in SUBSTITUTES.
 FILES: dict[str, str | bytes] = {
     "tempreason/train_l3.json": json_lines(TEMPREASON_TRAIN),
@@ -200,6 +283,15 @@ FILES: dict[str, str | bytes] = {
     "cosmosqa/valid.csv": csv_text(COSMOSQA_COLUMNS, COSMOSQA_TEST),
     "ester/final_train_ans_gen.json": json.dumps(ESTER_TRAIN),
     "ester/final_dev_ans_gen.json": json.dumps(ESTER_TEST, indent=1),
+    "cqa/raw/event_dataset_test.json": json.dumps(CQA_TEST),
+    "cqa/reconstruct_rl/train.json": json.dumps(CQA_TRAIN),
+    "wiqa/train.jsonl": json_lines(WIQA_TRAIN),
+    "wiqa/test.jsonl": json_lines(WIQA_TEST),
+    "ood/socialiqa/dev.jsonl": json_lines(SOCIALIQA),
+    "ood/socialiqa/dev-labels.lst": "1\n3\n",
+    "ood/alphanli/dev.jsonl": json_lines(ALPHANLI),
+    "ood/alphanli/dev-labels.lst": "1\n",
+    "ood/storycloze/cloze_test_val__spring2016.csv": csv_text(STORYCLOZE_COLUMNS, STORYCLOZE),
     "ifqa/full_split/train.json": ifqa_rows("If A, who?", "If B, who?", "If C, who?", "if c, who?", "If D, who?"),
     "ifqa/full_split/dev.json": ifqa_rows("If b, Who?", "If X, who?"),
     "ifqa/full_split/test.json": ifqa_rows("if a, who?", "If X, who?", "If X, who?"),

@@ -93,3 +93,94 @@ def test_cosmosqa_names_what_is_wrong_in_the_rendering(raw: Path, old: str, new:
     replace(raw / INSTRUCTIONS, old, new)
     with pytest.raises(UserError, match=message):
         read(raw, "cosmosqa")
+
+
+def test_wiqa_makes_sentences_of_the_steps(raw: Path) -> None:
+    samples = read(raw, "wiqa")["test"].samples
+    assert {sample.context for sample in samples} == {"Clouds gather. It rains."}
+    assert [sample.answers for sample in samples] == [["more"], ["no effect"]]
+    assert samples[0].meta["question_type"] == "INPARA_EFFECT"
+    assert samples[0].meta["path_len"] == 2
+
+
+def test_wiqa_trains_on_no_paragraph_of_the_test(raw: Path) -> None:
+    train = read(raw, "wiqa")["train"]
+    assert [sample.context for sample in train.samples] == ["Wind blows."]
+    assert steps(train) == {"paragraphs of the test": (3, 1)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"answer_label": "more"', '"answer_label": "no effect"', "question.answer_label: got 'no effect'; expected"),
+        ('"para_steps": ["Clouds gather", "It rains.", ""]', '"para_steps": [""]', "question.para_steps: got"),
+        ('"path_len": 2', '"path_len": "2"', "metadata.path_len: got '2'; expected a whole number"),
+        ('"metadata"', '"meta"', "metadata: got None; expected an object"),
+        ('"INPARA_EFFECT"', '"INPARA"', "metadata.question_type: got 'INPARA'; expected one of"),
+    ],
+)
+def test_wiqa_names_file_line_and_field_of_a_bad_row(raw: Path, old: str, new: str, message: str) -> None:
+    replace(raw / "wiqa/test.jsonl", old, new)
+    with pytest.raises(UserError, match=rf"test\.jsonl, line 1: {message}"):
+        read(raw, "wiqa", ("test",))
+
+
+def test_socialiqa_offers_a_repeated_answer_once(raw: Path) -> None:
+    first, second = read(raw, "socialiqa")["test"].samples
+    assert (first.options, first.answers) == (["ice", "joy", "rain"], ["ice"])
+    assert (second.options, second.answers) == (["glad", "sad"], ["glad"])
+
+
+def test_alphanli_shows_the_observations_in_the_context_only(raw: Path) -> None:
+    (sample,) = read(raw, "alphanli")["test"].samples
+    assert sample.context == "First observation: Ann ran.\nSecond observation: Ann fell."
+    assert "Ann" not in sample.question
+    assert sample.answers == ["She slipped."]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("1\n", r"dev-labels\.lst: has 1 labels for the 2 rows of .*dev\.jsonl; expected one label"),
+        ("1\n2\n3\n", r"dev-labels\.lst: has 3 labels for the 2 rows"),
+        ("1\n4\n", r"dev-labels\.lst, line 2: label: got '4'; expected one of \['1', '2', '3'\]"),
+        ("", r"dev-labels\.lst: the file is empty"),
+    ],
+)
+def test_labels_must_fit_their_rows(raw: Path, labels: str, message: str) -> None:
+    (raw / "ood/socialiqa/dev-labels.lst").write_text(labels)
+    with pytest.raises(UserError, match=message):
+        read(raw, "socialiqa")
+
+
+def test_alphanli_refuses_two_equal_hypotheses(raw: Path) -> None:
+    replace(raw / "ood/alphanli/dev.jsonl", "She slept.", "She slipped.")
+    with pytest.raises(UserError, match=r"dev\.jsonl, line 1: hyp2: got 'She slipped\.'; expected a hypothesis"):
+        read(raw, "alphanli")
+
+
+def test_storycloze_reads_the_file_that_the_user_has(raw: Path) -> None:
+    (sample,) = read(raw, "storycloze")["test"].samples
+    assert sample.context == "Ann ran. It was icy. She slipped, badly. She fell."
+    assert (sample.options, sample.answers) == (["She flew.", "She cried."], ["She cried."])
+
+
+def test_storycloze_says_where_to_get_the_file(raw: Path) -> None:
+    (raw / "ood/storycloze/cloze_test_val__spring2016.csv").unlink()
+    with pytest.raises(UserError) as error:
+        read(raw, "storycloze")
+    assert "cs.rochester.edu/nlp/rocstories" in str(error.value.remedy)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (",2\r\n", ",3\r\n", r"line 2: AnswerRightEnding: got '3'; expected one of \['1', '2'\]"),
+        ("She flew.", "She cried.", "line 2: RandomFifthSentenceQuiz2: got 'She cried.'; expected an ending that"),
+        ("AnswerRightEnding", "Answer", "line 1: column 'AnswerRightEnding' is missing"),
+    ],
+)
+def test_storycloze_names_file_line_and_field_of_a_bad_row(raw: Path, old: str, new: str, message: str) -> None:
+    replace(raw / "ood/storycloze/cloze_test_val__spring2016.csv", old, new)
+    with pytest.raises(UserError, match=rf"cloze_test_val__spring2016\.csv, {message}"):
+        read(raw, "storycloze")
