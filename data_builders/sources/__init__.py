@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from data_builders.sources.alphanli import ALPHANLI
 from data_builders.sources.boxes import BOXES
 from data_builders.sources.cider import CIDER
+from data_builders.sources.cosmosqa import COSMOSQA
+from data_builders.sources.cqa import CQA
 from data_builders.sources.ecare import ECARE
+from data_builders.sources.ester import ESTER
+from data_builders.sources.ifqa import IFQA
 from data_builders.sources.mctaco import MCTACO
+from data_builders.sources.socialiqa import SOCIALIQA
 from data_builders.sources.source import Source
+from data_builders.sources.storycloze import STORYCLOZE
+from data_builders.sources.tempreason import TEMPREASON
+from data_builders.sources.timeqa import TIMEQA
 from data_builders.sources.tracie import TRACIE
+from data_builders.sources.wiqa import WIQA
 
-SOURCES: dict[str, Source] = {source.name: source for source in (BOXES, TRACIE, ECARE, MCTACO, CIDER)}
+_PIPER = (TEMPREASON, TIMEQA, TRACIE, MCTACO, CIDER, ESTER, CQA, COSMOSQA, ECARE, IFQA, WIQA)
+_OUT_OF_DISTRIBUTION = (STORYCLOZE, SOCIALIQA, ALPHANLI)
+SOURCES: dict[str, Source] = {source.name: source for source in (BOXES, *_PIPER, *_OUT_OF_DISTRIBUTION)}

@@ -149,5 +149,6 @@ MCTACO = Source(
     homepage="https://github.com/CogComp/MCTACO",
     inputs=(Input("train", (TRAIN,), ("train",)), Input("test", (TEST,), ("test",))),
     read=read,
+    redistribution="the publishers state no licence",
     notes={"train": "the published development file; it shares no sentence with the test"},
 )

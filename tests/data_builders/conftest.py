@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.data_builders.raw_rows import FILES
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -32,10 +34,11 @@ def raw(tmp_path: Path) -> Path:
         "mctaco/dev_3783.tsv": MCTACO_TRAIN,
         "mctaco/test_9442.tsv": MCTACO_TEST,
         "cider/cider_main.json": json.dumps(CIDER, indent=4),
+        **FILES,
     }.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
     return folder
 
 

@@ -1,0 +1,65 @@
+"""The rows of a CSV file with a header, read strictly and with the lines on which they begin."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+
+class BrokenCsvError(Exception):
+    """Text that is not the expected CSV as a whole; the message begins with its line."""
+
+
+def read_csv(text: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any], str]]:
+    """(line of its start, text by column, what is wrong with it or "") for each row that is not blank.
+
+    A quoted text may hold line breaks, so a row may span lines. Only the named columns are returned.
+
+    Raises:
+        BrokenCsvError: a named column is missing or stands twice, or the quoting breaks.
+    """
+    # Lines keep their ends: a "\r" or a Unicode line separator inside a text is part of the text.
+    reader = csv.reader(_lines(text), strict=True)
+    header: list[str] = []
+    start = 1
+    try:
+        for cells in reader:
+            line, start = start, reader.line_num + 1
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not header:
+                header = _checked_header(cells, columns, line)
+                continue
+            row: dict[str, Any] = dict(zip(header, cells, strict=False))
+            yield line, {name: row.get(name) for name in columns}, _problem(header, cells)
+    except csv.Error as error:
+        raise BrokenCsvError(f"line {start}: the CSV row that begins here breaks ({error})") from None
+    if not header:
+        raise BrokenCsvError(f"line 1: no header; expected the columns {', '.join(columns)}")
+
+
+def _lines(text: str) -> Iterator[str]:
+    at = 0
+    while at < len(text):
+        end = text.find("\n", at) + 1 or len(text)
+        yield text[at:end]
+        at = end
+
+
+def _checked_header(cells: Sequence[str], columns: Sequence[str], line: int) -> list[str]:
+    header = [cell.strip() for cell in cells]
+    for name in columns:
+        if header.count(name) != 1:
+            how = "missing" if name not in header else "there more than once"
+            raise BrokenCsvError(f"line {line}: column {name!r} is {how}; found {', '.join(map(repr, header))}")
+    return header
+
+
+def _problem(header: Sequence[str], cells: Sequence[str]) -> str:
+    if len(cells) != len(header):
+        return f"got {len(cells)} columns; expected {len(header)}: {', '.join(header)}"
+    for name, cell in zip(header, cells, strict=True):
+        if "\0" in cell:
+            return f"{name}: got {cell!r}; expected text without NUL bytes"
+    return ""

@@ -1,0 +1,225 @@
+"""Cosmos QA (Huang et al., EMNLP 2019): which of four answers fits a short personal story?
+
+PIPER's test is the published validation file, whose questions it splits into 2,701 causal and 284 counterfactual
+ones. That split is met exactly by one rule: the letters "if" stand somewhere in the question. The rule also catches
+"different" or "knife" and misses a capital "If"; `rule=word` looks for the word instead, in any letter case.
+
+Where the training file is not at hand, a rendering of a part of it without wrong answers can stand in. Its wrong
+answers are then drawn from other stories, which makes the choice easier than the published one.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from d2e_sft.errors import UserError
+from d2e_sft.sample import EventSample, Split
+from data_builders.raw import BadRowError, RawInput, choice_field, text_field, text_list
+from data_builders.sources.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
+from data_builders.sources.texts import IfRule, fingerprint, has_if
+
+_COMMIT = "b6eb99cca4e2a51dd28a9a6f562534872d851639"
+_URL = f"https://raw.githubusercontent.com/wilburOne/cosmosqa/{_COMMIT}/data"
+_LICENCE = "CC-BY-4.0"
+
+# No checksum of the training file is known.
+TRAIN = RawFile(name="train.csv", url=f"{_URL}/train.csv", commit=_COMMIT)
+TEST = RawFile(
+    name="valid.csv",
+    url=f"{_URL}/valid.csv",
+    commit=_COMMIT,
+    sha256="a6a94fc1463ca82bb10f98ef68ed535405e6f5c36e044ff8e136b5c19dea63f3",
+    bytes=2_128_345,
+)
+_INSTRUCTIONS_COMMIT = "22fe0264beedc2b5e3a2d9c62abb1923457052c7"
+INSTRUCTIONS = RawFile(
+    name="subtask024_cosmosqa_answer_generation.json",
+    url="https://raw.githubusercontent.com/anonymousGPT/natural-instructions-v1/"
+    f"{_INSTRUCTIONS_COMMIT}/tasks/subtask024_cosmosqa_answer_generation.json",
+    commit=_INSTRUCTIONS_COMMIT,
+    sha256="af21096d3a589c52dafd5ea744196c9a0e3ad531c1d69f56174ad7bbefefae6b",
+    bytes=3_644_069,
+    substitute="6,500 questions of Natural Instructions, right answers only: wrong ones are drawn from other stories",
+)
+
+_COLUMNS = ("id", "context", "question", "answer0", "answer1", "answer2", "answer3", "label")
+_OPTIONS = 4
+# Far more than the questions on one story have, so that a draw that avoids those ends soon.
+_FEWEST_ANSWERS = 20
+_INSTANCE = re.compile(r"Context: (.*?)\s*\n\s*Question: (.*)", re.DOTALL)
+
+
+class CosmosQAOptions(SourceOptions):
+    """Options of Cosmos QA.
+
+    Attributes:
+        rule: what makes a question counterfactual: the letters "if" (substring) or the word.
+    """
+
+    rule: IfRule = "substring"
+
+
+@dataclass(frozen=True)
+class _Row:
+    line: int
+    context: str
+    question: str
+    options: tuple[str, ...]
+    answer: str
+
+
+@dataclass(frozen=True)
+class _Instance:
+    """One question of the rendering without wrong answers."""
+
+    number: int
+    context: str
+    question: str
+    answers: tuple[str, ...]
+
+
+def read(job: Job) -> dict[Split, SplitRows]:
+    """Build train and test (2,985 rows, PIPER table 7)."""
+    test_raw = job.input("test", "test")
+    test_rows = test_raw.parse(test_raw.csv_rows(_COLUMNS), _parse)
+    test = SplitRows([], rows_read=len(test_rows))
+    _finish(job, test_raw, test, test_rows)
+    if not job.wants("train"):
+        return {"test": test}
+    test_contexts = {fingerprint(row.context) for row in test_rows}
+    train_raw = job.input("train", "train")
+    if job.file("train") is INSTRUCTIONS:
+        return {"train": _read_instructions(job, train_raw, test_contexts), "test": test}
+    rows = train_raw.parse(train_raw.csv_rows(_COLUMNS), _parse)
+    train = SplitRows([], rows_read=len(rows))
+    _finish(job, train_raw, train, _without_test(train, rows, test_contexts))
+    return {"train": train, "test": test}
+
+
+_Story = TypeVar("_Story", _Row, _Instance)
+
+
+def _without_test(result: SplitRows, rows: list[_Story], contexts: set[str]) -> list[_Story]:
+    return result.filters.record(
+        "contexts of the test",
+        "the story is also a test story (letter case, blanks and punctuation ignored)",
+        rows,
+        [row for row in rows if fingerprint(row.context) not in contexts],
+    )
+
+
+def _finish(job: Job, raw: RawInput, result: SplitRows, rows: list[_Row]) -> None:
+    full = result.filters.record(
+        "no blank answer",
+        "samples with a blank answer are excluded (PIPER)",
+        rows,
+        [row for row in rows if all(row.options)],
+    )
+    distinct = result.filters.record(
+        "four different answers",
+        "of two equal answers both or none would be right",
+        full,
+        [row for row in full if len(set(row.options)) == _OPTIONS],
+    )
+    result.samples = raw.samples(
+        distinct, lambda row: _sample(job, raw, row, {"line": row.line}), lambda row: row.line
+    )
+
+
+def _parse(line: int, row: dict[str, Any]) -> _Row:
+    label = choice_field("label", row["label"].strip(), [str(number) for number in range(_OPTIONS)])
+    options = tuple(row[f"answer{number}"].strip() for number in range(_OPTIONS))
+    return _Row(line, text_field(row, "context"), text_field(row, "question"), options, options[int(label)])
+
+
+def _read_instructions(job: Job, raw: RawInput, test_contexts: set[str]) -> SplitRows:
+    instances = raw.parse(raw.json_items("Instances"), _parse_instance)
+    result = SplitRows([], rows_read=len(instances))
+    kept = _without_test(result, instances, test_contexts)
+    answered = result.filters.record(
+        "no blank answer",
+        "samples with a blank answer are excluded (PIPER)",
+        kept,
+        [instance for instance in kept if all(instance.answers)],
+    )
+    if len({fingerprint(answer) for instance in answered for answer in instance.answers}) < _FEWEST_ANSWERS:
+        raise UserError(
+            f"{raw.path}: its {len(answered)} questions have too few answers to draw wrong ones from; "
+            f"expected at least {_FEWEST_ANSWERS} different ones"
+        )
+    rows = draw_options(answered, job.random("wrong answers"))
+    result.samples = raw.samples(rows, lambda row: _sample(job, raw, row, {"item": row.line}), lambda row: row.line)
+    return result
+
+
+def _parse_instance(number: int, row: dict[str, Any]) -> _Instance:
+    text = text_field(row, "input")
+    found = _INSTANCE.fullmatch(text)
+    if not found or not found[1].strip() or not found[2].strip():
+        raise BadRowError.at("input", text, "'Context: <story>', a line break, 'Question: <question>'")
+    answers = text_list("output", row.get("output"))
+    if not answers:
+        raise BadRowError.at("output", answers, "at least one answer")
+    return _Instance(number, found[1].strip(), found[2].strip(), tuple(answers))
+
+
+def draw_options(instances: list[_Instance], rng: random.Random) -> list[_Row]:
+    """One row for each instance: its first answer and three wrong ones, at drawn places.
+
+    A wrong answer is an answer to a question on another story and equals no right answer on this one.
+    """
+    pool = [answer for instance in instances for answer in instance.answers]
+    right: dict[str, set[str]] = {}
+    for instance in instances:
+        right.setdefault(fingerprint(instance.context), set()).update(map(fingerprint, instance.answers))
+    rows = []
+    for instance in instances:
+        taken = set(right[fingerprint(instance.context)])
+        options: list[str] = []
+        while len(options) < _OPTIONS - 1:
+            answer = rng.choice(pool)
+            if fingerprint(answer) not in taken:
+                taken.add(fingerprint(answer))
+                options.append(answer)
+        options.insert(rng.randrange(_OPTIONS), instance.answers[0])
+        rows.append(_Row(instance.number, instance.context, instance.question, tuple(options), instance.answers[0]))
+    return rows
+
+
+def _sample(job: Job, raw: RawInput, row: _Row, place: dict[str, int]) -> EventSample:
+    options = job.options
+    assert isinstance(options, CosmosQAOptions)
+    return EventSample(
+        id=f"cosmosqa-{raw.split}-{row.line}",
+        dataset="cosmosqa",
+        split=raw.split,
+        relation="counterfactual" if has_if(row.question, options.rule) else "causal",
+        format="scq",
+        context=row.context,
+        question=row.question,
+        options=list(row.options),
+        answers=[row.answer],
+        meta={"source": raw.name, **place, "licence": _LICENCE},
+    )
+
+
+COSMOSQA = Source(
+    name="cosmosqa",
+    format="scq",
+    licence=f"{_LICENCE} (its card on the Hub; the repository has no licence file)",
+    homepage="https://github.com/wilburOne/cosmosqa",
+    inputs=(Input("train", (TRAIN, INSTRUCTIONS), ("train",)), Input("test", (TEST,), ("train", "test"))),
+    read=read,
+    options=CosmosQAOptions,
+    redistribution="the repository has no licence file, and the rendering in Natural Instructions states none",
+    notes={
+        "labelling": "a question is counterfactual if it holds the letters 'if', in lower case and also inside a "
+        "word (rule=substring, which gives the published 2,701 and 284), or the word 'if' in any letter case "
+        "(rule=word); every other question is causal",
+        "test": "the published validation file; the test labels are not public",
+        "repeats": "382 test rows repeat an earlier story and question with other answers, as published",
+    },
+)

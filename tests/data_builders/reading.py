@@ -1,0 +1,50 @@
+"""Run one source on a raw folder, without the refiner and without files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from d2e_sft.sample import Split
+from data_builders.raw import BadRows
+from data_builders.raw_files import find_files
+from data_builders.settings import parse_settings
+from data_builders.sources import SOURCES
+from data_builders.sources.source import Job, SplitRows
+from tests.data_builders.raw_rows import SUBSTITUTES
+
+
+def read(
+    raw: Path,
+    name: str,
+    splits: Sequence[Split] = ("train", "test"),
+    *settings: str,
+    bad: BadRows | None = None,
+    seed: int = 0,
+) -> dict[Split, SplitRows]:
+    """The wanted splits of a source; `settings` are `KEY=VALUE` texts without the dataset's name."""
+    source = SOURCES[name]
+    wanted = [split for split in splits if split in source.splits]
+    parsed = parse_settings([f"{name}.{text}" for text in settings], [source])
+    found = find_files(source, wanted, raw, parsed.files.get(name))
+    job = Job(name, found, seed, parsed.sources[name], bad or BadRows(), frozenset(wanted))
+    return {split: rows for split, rows in source.read(job).items() if split in wanted}
+
+
+def steps(rows: SplitRows) -> dict[str, tuple[int, int]]:
+    """The filters of a split, by name: rows in, rows out."""
+    return {step.name: (step.rows_in, step.rows_out) for step in rows.filters.steps}
+
+
+def use_substitute(raw: Path, official: str, substitute: str) -> None:
+    """Put a file that stands in for an official one in its place."""
+    (raw / official).unlink()
+    content = SUBSTITUTES[substitute]
+    (raw / substitute).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    """Put `new` in the place of the first `old`, which must be there."""
+    content = path.read_bytes().decode()
+    assert old in content
+    path.write_bytes(content.replace(old, new, 1).encode())
