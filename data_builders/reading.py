@@ -30,12 +30,14 @@ class ReadDataset:
 
     def substitutes(self, split: Split) -> list[str]:
         """For each input of the split that stands in for an official file: which it is and how it differs."""
-        return [
-            f"{item.candidates[0].name} is not here; {self.files[item.key].file.name} is read: "
-            f"{self.files[item.key].file.substitute}"
-            for item in self.source.inputs
-            if split in item.splits and item.key in self.files and self.files[item.key].file.substitute
-        ]
+        texts = []
+        for item in self.source.inputs:
+            found = self.files.get(item.key)
+            if split in item.splits and found is not None and found.file.substitute:
+                official = item.candidates[0]
+                missing = f"{official.name} is not here; " if official is not found.file else ""
+                texts.append(f"{missing}{found.file.name} is read: {found.file.substitute}")
+        return texts
 
 
 @dataclass
