@@ -7,6 +7,7 @@ import click
 from data_builders.commands.build import build
 from data_builders.commands.check import check
 from data_builders.commands.convert import convert
+from data_builders.commands.push import push
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -17,5 +18,5 @@ def data() -> None:
     """
 
 
-for _verb in (build, check, convert):
+for _verb in (build, check, convert, push):
     data.add_command(_verb)
