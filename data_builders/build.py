@@ -71,7 +71,12 @@ def build(options: Options) -> Result:
         skip_bad=options.skip_bad,
     )
     composition = compose(options, reading)
-    result = Result(warnings=reading.warnings(), failures=reading.failures, mixture=composition.mixture)
+    result = Result(warnings=reading.warnings(), mixture=composition.mixture)
+    for name, error in reading.failures.items():
+        if name in reading.missing and _may_lack(options, name):
+            result.warnings.append(str(error))
+        else:
+            result.failures[name] = error
     result.refining = _refine(options, settings.refiner, composition)
     for name, dataset in reading.datasets.items():
         for split, rows in dataset.splits.items():
@@ -100,6 +105,15 @@ def pick_sources(names: Iterable[str]) -> list[Source]:
     if not sources:
         raise UserError(f"no dataset named; expected some of {', '.join(SOURCES)}", remedy="pass --datasets")
     return list(sources.values())
+
+
+def _may_lack(options: Options, name: str) -> bool:
+    """Whether the result is complete without a dataset whose raw file is missing.
+
+    Under `allow_shortfall` its part was drawn from the others, and the table of the draw says so.
+    """
+    suite = options.suite
+    return suite is not None and (name in suite.optional or bool(suite.ratios and options.allow_shortfall))
 
 
 def _refine(options: Options, refiner: RefinerOptions, composition: Composition) -> dict[str, Counter[Outcome]]:
@@ -165,7 +179,7 @@ def _write(
             for split, counts in result.refining.items()
         },
         judge=_describe_judge(options),
-        failures={name: error.message for name, error in result.failures.items()},
+        failures={name: reading.why(name) for name in reading.failures},
     )
     result.files.append(manifest.write_manifest(described, options.out))
 

@@ -113,7 +113,7 @@ def _drawn(options: Options, suite: Suite, reading: Reading) -> Composition:
 
 def _pool(options: Options, suite: Suite, reading: Reading, name: str) -> Pool:
     if name not in reading.datasets:
-        return Pool(name, [], reason=reading.missing[name].message)
+        return Pool(name, [], reason=reading.why(name))
     dataset = reading.datasets[name]
     candidates = list(dataset.splits[suite.split].samples)
     options.random(f"{name}/draw").shuffle(candidates)

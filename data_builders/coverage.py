@@ -57,7 +57,7 @@ def _reason(suite: Suite, reading: Reading, row: PublishedRow) -> str:
     causes = []
     for name in suite.sources_of(row):
         if name in reading.failures:
-            causes.append(f"{name}: {reading.failures[name].message.splitlines()[0]}")
+            causes.append(f"{name}: {reading.why(name)}")
             continue
         dataset = reading.datasets[name]
         own = dataset.substitutes(suite.split)

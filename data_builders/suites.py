@@ -37,6 +37,7 @@ class Suite:
         ratios: dataset → per cent of the drawn set; empty where all rows are taken.
         size: number of rows drawn; None where all are taken.
         bounds: how long the contexts of its rows may be.
+        optional: datasets that only some users can have; without them the suite counts as complete.
         merged: (dataset, relation) → the name under which the suite counts its rows, where that is another one.
     """
 
@@ -48,6 +49,7 @@ class Suite:
     ratios: Mapping[str, float] = field(default_factory=dict)
     size: int | None = None
     bounds: ContextBounds = field(default_factory=ContextBounds)
+    optional: frozenset[str] = frozenset()
     merged: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def renamed(self, sample: EventSample) -> EventSample:
@@ -145,6 +147,7 @@ OOD = Suite(
     summary="the out-of-distribution tests of appendix G: CIDER, SocialIQA, αNLI and Story Cloze",
     split="test",
     datasets=("cider", "socialiqa", "alphanli", "storycloze"),
+    optional=frozenset({"storycloze"}),
 )
 
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (PIPER, PIPER_10K, OOD)}
