@@ -58,12 +58,12 @@ class Measurement:
 
 
 def usable(samples: Iterable[EventSample], most: int, *, seed: int) -> list[EventSample]:
-    """At most `most` samples, drawn with the seed, with some sentences to choose from and every span in the context."""
+    """At most `most` samples, drawn with the seed, with sentences to choose from and every span in the context."""
     found = [sample for sample in samples if _is_usable(sample)]
     return random.Random(seed).sample(found, most) if len(found) > most else found
 
 
-def compare(
+def compare_scorers(
     dataset: str, samples: Sequence[EventSample], scorers: Sequence[ScorerName] = SCORERS
 ) -> list[Measurement]:
     """Measure every scorer, with both queries, at every share of words, and then the refiner as it is by default.
@@ -83,10 +83,8 @@ def compare(
                     for parts, scores in zip(sentences, relevance, strict=True)
                 ]
                 results.append(_measure(dataset, scorer, query, share, samples, kept, milliseconds))
-    for options, name in (
-        (RefinerOptions(keep_answer=False), "default, keep_answer=false"),
-        (RefinerOptions(), "default"),
-    ):
+    for keep_answer, name in ((False, "default, keep_answer=false"), (True, "default")):
+        options = RefinerOptions(keep_answer=keep_answer)
         start = time.perf_counter()
         refined = refine_samples([sample.model_copy(update={"refined_context": None}) for sample in samples], options)
         milliseconds = 1000 * (time.perf_counter() - start) / len(samples)
@@ -98,7 +96,7 @@ def compare(
 def within_words(sentences: Sequence[str], relevance: Sequence[float], share: float) -> list[int]:
     """The most relevant sentences that fit into the share of all words, the best one in any case; in their order."""
     lengths = [len(sentence.split()) for sentence in sentences]
-    room, kept = share * sum(lengths), []
+    room, kept = share * sum(lengths), list[int]()
     for i in sorted(range(len(sentences)), key=lambda i: (-relevance[i], i)):
         if not kept or lengths[i] <= room:
             kept.append(i)

@@ -13,7 +13,7 @@ from d2e_sft.errors import UserError
 from data_builders.build import pick_sources
 from data_builders.commands.text_table import print_table
 from data_builders.reading import read_datasets
-from data_builders.refiner_comparison import DATASETS, SCORERS, Measurement, compare, usable
+from data_builders.refiner_comparison import DATASETS, SCORERS, Measurement, compare_scorers, usable
 from data_builders.settings import parse_settings
 from data_builders.sources.source import ALL_SPLITS
 
@@ -42,7 +42,7 @@ def compare_refiners(*, raw: Path | None, scorers: str, samples: int, seed: int,
     measured: list[Measurement] = []
     for name, dataset in reading.datasets.items():
         rows = [sample for split in dataset.splits.values() for sample in split.samples]
-        measured += compare(name, usable(rows, samples, seed=seed), chosen)
+        measured += compare_scorers(name, usable(rows, samples, seed=seed), chosen)
     print_table(
         [
             ("dataset", "scorer", "query", "words asked", "answers kept", "words kept", "ms/sample", "n"),
