@@ -73,7 +73,9 @@ class OpenAIBackend:
                 for ended in wait(requests, return_when=FIRST_EXCEPTION).done:
                     ended.result()
             except KeyboardInterrupt:
-                tqdm.write("stopping: the replies under way are waited for; Ctrl-C leaves them", file=sys.stderr)
+                tqdm.write(
+                    "stopping: the replies under way are waited for; Ctrl-C twice more leaves them", file=sys.stderr
+                )
                 raise
             finally:
                 gate.stop()
