@@ -42,7 +42,13 @@ def compare_refiners(*, raw: Path | None, scorers: str, samples: int, seed: int,
     measured: list[Measurement] = []
     for name, dataset in reading.datasets.items():
         rows = [sample for split in dataset.splits.values() for sample in split.samples]
-        measured += compare_scorers(name, usable(rows, samples, seed=seed), chosen)
+        drawn = usable(rows, samples, seed=seed)
+        if drawn:
+            measured += compare_scorers(name, drawn, chosen)
+        else:
+            click.echo(f"warning: {name}: no sample has its answer in a context of several sentences", err=True)
+    if not measured:
+        raise UserError(f"no usable sample in {', '.join(DATASETS)}; expected answers that stand in their contexts")
     print_table(
         [
             ("dataset", "scorer", "query", "words asked", "answers kept", "words kept", "ms/sample", "n"),

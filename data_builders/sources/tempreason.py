@@ -154,7 +154,7 @@ TEMPREASON = Source(
     read=read,
     options=TempReasonOptions,
     notes={
-        "test": "1,010 is the published number of test questions; which context PIPER limits to 600 words is not "
+        "count": "1,010 is the published number of test questions; which context PIPER limits to 600 words is not "
         "published, and a page text often lacks the answer (233 of TimeBench's 839 have it, all facts have it)",
         "context": "page texts are as published: the title runs into the first word, paragraphs into each other",
     },

@@ -268,7 +268,7 @@ TIMEQA = Source(
     read=read,
     options=TimeQAOptions,
     notes={
-        "test": "630 is the published number of test questions, and the rule that gives it is not published; with "
+        "count": "630 is the published number of test questions, and the rule that gives it is not published; with "
         "whole pages test_max_words decides, with TimeBench's excerpts nothing does",
         "train": "context=excerpt shows whole paragraphs around the answer, so a model never sees a page in which "
         "the answer is far away",
