@@ -39,7 +39,8 @@ def extract_member(archive: Path, member: str, target: Path, *, largest: int = _
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError, RuntimeError) as error:
         partial.unlink(missing_ok=True)
         raise UserError(
-            f"{archive}: cannot be unpacked ({type(error).__name__}: {error})", remedy="delete it and run again"
+            f"{archive}: cannot be unpacked ({type(error).__name__}: {error})",
+            remedy="get it again",
         ) from None
     except UserError:
         partial.unlink(missing_ok=True)
