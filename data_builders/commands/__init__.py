@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from data_builders.commands.build import build
+from data_builders.commands.check import check
 from data_builders.commands.compare_refiners import compare_refiners
 from data_builders.commands.convert import convert
 
@@ -17,5 +18,5 @@ def data() -> None:
     """
 
 
-for _verb in (build, convert, compare_refiners):
+for _verb in (build, check, convert, compare_refiners):
     data.add_command(_verb)

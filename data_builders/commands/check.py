@@ -1,0 +1,134 @@
+"""`d2e data check`: does a training set hold what the benchmark asks?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from d2e_sft.errors import UserError
+from data_builders.commands.text_table import print_table
+from data_builders.contamination import KEYS, THRESHOLD, Match, Overlap, find_overlap
+from data_builders.sample_sets import SampleSet, read_set
+
+_SHOWN = 10
+
+
+@click.command()
+@click.argument("train", type=click.Path(path_type=Path))
+@click.option(
+    "--against",
+    metavar="TEST",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Benchmark set; give it once for each. Default: the test split of the folder TRAIN.",
+)
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0.3, 1),
+    default=THRESHOLD,
+    show_default=True,
+    help="Least Jaccard similarity of the word n-grams of near-duplicates.",
+)
+@click.option("--fail-on-near", is_flag=True, help="Fail on near-duplicates too.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all counts and pairs to FILE.")
+def check(
+    train: Path, against: tuple[Path, ...], threshold: float, fail_on_near: bool, json_file: Path | None
+) -> None:
+    """Look for benchmark rows in TRAIN, by raw row, by context and by question; fail where one is found.
+
+    TRAIN and TEST are .parquet or .jsonl files of EventSample rows, or folders that `d2e data build` wrote, of which
+    train.parquet and test.parquet are read. Texts of fewer than 5 words, and questions asked of three or more
+    contexts, are equal by accident: they are counted as set aside.
+
+    Example: d2e data check data/piper-10k --against data/piper --against data/ood
+    """
+    samples = read_set(train, ["train"]).samples
+    overlap = find_overlap(samples, _benchmarks(train, against), threshold)
+    if json_file:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(overlap.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    _print_overlap(overlap)
+    _fail(overlap, fail_on_near)
+
+
+def _benchmarks(train: Path, against: Sequence[Path]) -> list[SampleSet]:
+    if against:
+        return [read_set(path, ["test"]) for path in against]
+    if not train.is_dir():
+        raise UserError(
+            f"{train}: nothing to compare with; expected a benchmark set",
+            remedy="build one (d2e data build --suite piper --out data/piper) and pass --against data/piper",
+        )
+    return [read_set(train, ["test"])]
+
+
+def _print_overlap(overlap: Overlap) -> None:
+    if overlap.cells:
+        header = ("train", "test set", "test", "key", "exact", "of the test", "near", "set aside")
+        cells = [
+            (
+                cell.train_dataset,
+                cell.test_set,
+                cell.test_dataset,
+                cell.key,
+                f"{cell.exact:,}",
+                f"{cell.test_rows:,}",
+                f"{cell.near:,}",
+                f"{cell.set_aside:,}",
+            )
+            for cell in overlap.cells
+        ]
+        print_table([header, *cells])
+        click.echo()
+    if overlap.near:
+        click.echo("most similar near-duplicates:")
+        for line in _lines(overlap.near):
+            click.echo(line)
+        click.echo()
+    click.echo(
+        f"{overlap.train_rows:,} training rows: {overlap.rows(overlap.exact):,} overlap exactly, "
+        f"{overlap.rows(overlap.near):,} have a near-duplicate (similarity {overlap.threshold} or more)"
+    )
+
+
+def _lines(matches: Sequence[Match]) -> list[str]:
+    lines = []
+    for match in matches[:_SHOWN]:
+        similarity = f" {match.similarity:.2f}" if match.similarity < 1 else ""
+        lines.append(f"  {match.key}{similarity}: {match.train_id} = {match.test_id}: {_excerpt(match.text)}")
+    if len(matches) > _SHOWN:
+        lines.append(f"  and {len(matches) - _SHOWN:,} more (--json FILE lists all)")
+    return lines
+
+
+def _excerpt(text: str, limit: int = 60) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else f"{flat[:limit].rstrip()} …"
+
+
+def _fail(overlap: Overlap, fail_on_near: bool) -> None:
+    remedy = (
+        "build the training set again with --against TEST, which leaves these rows out, "
+        "or take them out by their ids (--json FILE lists all)"
+    )
+    if overlap.exact:
+        pairs = [line for key in KEYS for line in _lines([match for match in overlap.exact if match.key == key])]
+        raise UserError(
+            "\n".join(
+                [
+                    f"{overlap.rows(overlap.exact):,} of {overlap.train_rows:,} training rows overlap with the "
+                    "benchmark; expected none:",
+                    *pairs,
+                ]
+            ),
+            remedy,
+        )
+    if fail_on_near and overlap.near:
+        raise UserError(
+            f"{overlap.rows(overlap.near):,} of {overlap.train_rows:,} training rows have a near-duplicate in the "
+            "benchmark (see above); expected none, as --fail-on-near is given",
+            "take them out by their ids (--json FILE lists all), or raise --threshold",
+        )
