@@ -15,6 +15,7 @@ from typing import Any
 from d2e_sft.errors import UserError, did_you_mean
 from d2e_sft.sample import BAD_ROWS_FILE, EventSample, write_bad_rows, write_samples
 from data_builders import coverage, manifest
+from data_builders.benchmark import Benchmark, read_benchmark
 from data_builders.compose import Composition, compose, first_judged
 from data_builders.judging.quality import quality_prompts
 from data_builders.judging.refining import Outcome, judge_refine, refine_prompts
@@ -70,8 +71,9 @@ def build(options: Options) -> Result:
         seed=options.seed,
         skip_bad=options.skip_bad,
     )
-    composition = compose(options, reading)
-    result = Result(warnings=reading.warnings(), mixture=composition.mixture)
+    benchmark = read_benchmark(options)
+    composition = compose(options, reading, benchmark)
+    result = Result(warnings=reading.warnings() + benchmark.warnings(), mixture=composition.mixture)
     for name, error in reading.failures.items():
         if name in reading.missing and _may_lack(options, name):
             result.warnings.append(str(error))
@@ -85,7 +87,7 @@ def build(options: Options) -> Result:
             result.counts.update((sample.dataset, split, sample.relation, sample.format) for sample in rows.samples)
     if options.suite:
         result.coverage = coverage.compare(options.suite, reading, composition.rows.get(options.suite.split, []))
-    _write(options, settings.refiner, reading, composition, result)
+    _write(options, settings.refiner, reading, benchmark, composition, result)
     return result
 
 
@@ -132,7 +134,12 @@ def _refine(options: Options, refiner: RefinerOptions, composition: Composition)
 
 
 def _write(
-    options: Options, refiner: RefinerOptions, reading: Reading, composition: Composition, result: Result
+    options: Options,
+    refiner: RefinerOptions,
+    reading: Reading,
+    benchmark: Benchmark,
+    composition: Composition,
+    result: Result,
 ) -> None:
     if not result.counts:
         raise UserError(
@@ -180,6 +187,7 @@ def _write(
         },
         judge=_describe_judge(options),
         failures={name: reading.why(name) for name in reading.failures},
+        benchmark={"kept_apart_from": list(benchmark.sets), "not_read": benchmark.unread} if benchmark.sets else None,
     )
     result.files.append(manifest.write_manifest(described, options.out))
 
@@ -232,7 +240,7 @@ def estimate(options: Options) -> str:
         seed=options.seed,
         skip_bad=options.skip_bad,
     )
-    samples = first_judged(options, reading)
+    samples = first_judged(options, reading, read_benchmark(options))
     prompts = {"quality": quality_prompts, "refine": refine_prompts}
     lines = [
         f"{job}: {options.judge.estimate(prompts[job](samples))}" for job in JUDGE_JOBS if job in options.judge_jobs
