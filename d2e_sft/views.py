@@ -87,7 +87,7 @@ class ViewEncoder:
 
     def _render(self, sample: EventSample, view: View, context: str | None) -> list[int]:
         messages = self.prompt_set.messages(sample, view, context=context)
-        text = _plain_text(messages) if self.plain else _chat_text(self.tokenizer, messages)
+        text = _plain_text(messages) if self.plain else chat_text(self.tokenizer, messages)
         # The template writes the BOS token itself where the model wants one; adding special tokens would double it.
         ids: list[int] = self.tokenizer(text, add_special_tokens=self.plain)["input_ids"]
         return ids
@@ -169,7 +169,8 @@ def pad_id(tokenizer: Any) -> int:
     return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (tokenizer.eos_token_id or 0)
 
 
-def _chat_text(tokenizer: Any, messages: list[dict[str, str]]) -> str:
+def chat_text(tokenizer: Any, messages: list[dict[str, str]]) -> str:
+    """The messages by the tokenizer's chat template, up to where the assistant's answer begins."""
     from jinja2.exceptions import TemplateError
 
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,10 +36,11 @@ def extract_member(archive: Path, member: str, target: Path, *, largest: int = _
                 if written > largest:
                     raise UserError(f"{archive}: {member} unpacks to more than {largest:,} bytes; expected a raw file")
                 out.write(chunk)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, RuntimeError) as error:
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError, RuntimeError) as error:
         partial.unlink(missing_ok=True)
         raise UserError(
-            f"{archive}: cannot be unpacked ({type(error).__name__}: {error})", remedy="delete it and run again"
+            f"{archive}: cannot be unpacked ({type(error).__name__}: {error})",
+            remedy="get it again",
         ) from None
     except UserError:
         partial.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from typing import Any
 from d2e_sft.errors import UserError, did_you_mean
 from d2e_sft.sample import BAD_ROWS_FILE, EventSample, write_bad_rows, write_samples
 from data_builders import coverage, manifest
+from data_builders.benchmark import Benchmark, read_benchmark
 from data_builders.compose import Composition, compose, first_judged
 from data_builders.judging.quality import quality_prompts
 from data_builders.judging.refining import Outcome, judge_refine, refine_prompts
@@ -70,8 +71,14 @@ def build(options: Options) -> Result:
         seed=options.seed,
         skip_bad=options.skip_bad,
     )
-    composition = compose(options, reading)
-    result = Result(warnings=reading.warnings(), failures=reading.failures, mixture=composition.mixture)
+    benchmark = read_benchmark(options)
+    composition = compose(options, reading, benchmark)
+    result = Result(warnings=reading.warnings() + benchmark.warnings(), mixture=composition.mixture)
+    for name, error in reading.failures.items():
+        if name in reading.missing and _may_lack(options, name):
+            result.warnings.append(str(error))
+        else:
+            result.failures[name] = error
     result.refining = _refine(options, settings.refiner, composition)
     for name, dataset in reading.datasets.items():
         for split, rows in dataset.splits.items():
@@ -80,7 +87,7 @@ def build(options: Options) -> Result:
             result.counts.update((sample.dataset, split, sample.relation, sample.format) for sample in rows.samples)
     if options.suite:
         result.coverage = coverage.compare(options.suite, reading, composition.rows.get(options.suite.split, []))
-    _write(options, settings.refiner, reading, composition, result)
+    _write(options, settings.refiner, reading, benchmark, composition, result)
     return result
 
 
@@ -102,6 +109,15 @@ def pick_sources(names: Iterable[str]) -> list[Source]:
     return list(sources.values())
 
 
+def _may_lack(options: Options, name: str) -> bool:
+    """Whether the result is complete without a dataset whose raw file is missing.
+
+    Under `allow_shortfall` its part was drawn from the others, and the table of the draw says so.
+    """
+    suite = options.suite
+    return suite is not None and (name in suite.optional or bool(suite.ratios and options.allow_shortfall))
+
+
 def _refine(options: Options, refiner: RefinerOptions, composition: Composition) -> dict[str, Counter[Outcome]]:
     """Refine every split, or of a suite the training rows alone: nothing ever reads a test's refined contexts."""
     counts: dict[str, Counter[Outcome]] = {}
@@ -118,7 +134,12 @@ def _refine(options: Options, refiner: RefinerOptions, composition: Composition)
 
 
 def _write(
-    options: Options, refiner: RefinerOptions, reading: Reading, composition: Composition, result: Result
+    options: Options,
+    refiner: RefinerOptions,
+    reading: Reading,
+    benchmark: Benchmark,
+    composition: Composition,
+    result: Result,
 ) -> None:
     if not result.counts:
         raise UserError(
@@ -165,7 +186,8 @@ def _write(
             for split, counts in result.refining.items()
         },
         judge=_describe_judge(options),
-        failures={name: error.message for name, error in result.failures.items()},
+        failures={name: reading.why(name) for name in reading.failures},
+        benchmark={"kept_apart_from": list(benchmark.sets), "not_read": benchmark.unread} if benchmark.sets else None,
     )
     result.files.append(manifest.write_manifest(described, options.out))
 
@@ -218,7 +240,7 @@ def estimate(options: Options) -> str:
         seed=options.seed,
         skip_bad=options.skip_bad,
     )
-    samples = first_judged(options, reading)
+    samples = first_judged(options, reading, read_benchmark(options))
     prompts = {"quality": quality_prompts, "refine": refine_prompts}
     lines = [
         f"{job}: {options.judge.estimate(prompts[job](samples))}" for job in JUDGE_JOBS if job in options.judge_jobs

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from d2e_sft.sample import EventSample, Split
+from data_builders.benchmark import Benchmark, leave_out
 from data_builders.curation import within_bounds, without_repeats
 from data_builders.judging.quality import KEPT, Verdict, judge_quality
 from data_builders.mixture import Mixture, Pool, allot, draw
@@ -31,13 +32,13 @@ def source_of(sample: EventSample) -> str:
     return str(sample.meta.get("source_dataset", sample.dataset))
 
 
-def compose(options: Options, reading: Reading) -> Composition:
+def compose(options: Options, reading: Reading, benchmark: Benchmark) -> Composition:
     """Choose the rows.
 
     Raises:
         UserError: a damaged raw file, or too few samples, for a suite with ratios.
     """
-    _curate(options, reading)
+    _curate(options, reading, benchmark)
     if options.suite and options.suite.ratios:
         return _drawn(options, options.suite, reading)
     rows: dict[Split, list[EventSample]] = {}
@@ -49,9 +50,9 @@ def compose(options: Options, reading: Reading) -> Composition:
     return Composition(rows)
 
 
-def first_judged(options: Options, reading: Reading) -> list[EventSample]:
+def first_judged(options: Options, reading: Reading, benchmark: Benchmark) -> list[EventSample]:
     """The training samples that a judge is asked about first, before any is refused and replaced."""
-    _curate(options, reading)
+    _curate(options, reading, benchmark)
     if options.suite and options.suite.ratios:
         assert options.suite.size is not None
         pools = {name: _pool(options, options.suite, reading, name) for name in options.suite.ratios}
@@ -62,7 +63,8 @@ def first_judged(options: Options, reading: Reading) -> list[EventSample]:
     return [sample for train in trains if train for sample in train.samples]
 
 
-def _curate(options: Options, reading: Reading) -> None:
+def _curate(options: Options, reading: Reading, benchmark: Benchmark) -> None:
+    leave_out(reading, benchmark)
     for dataset in reading.datasets.values():
         if train := dataset.splits.get("train"):
             train.samples = within_bounds(train.samples, options.bounds, train.filters)
@@ -113,7 +115,7 @@ def _drawn(options: Options, suite: Suite, reading: Reading) -> Composition:
 
 def _pool(options: Options, suite: Suite, reading: Reading, name: str) -> Pool:
     if name not in reading.datasets:
-        return Pool(name, [], reason=reading.missing[name].message)
+        return Pool(name, [], reason=reading.why(name))
     dataset = reading.datasets[name]
     candidates = list(dataset.splits[suite.split].samples)
     options.random(f"{name}/draw").shuffle(candidates)

@@ -132,9 +132,13 @@ def find_overlap(train: Sequence[EventSample], tests: Sequence[SampleSet], thres
 def exclude_overlap(
     samples: Sequence[EventSample], benchmark: Sequence[EventSample]
 ) -> tuple[list[EventSample], list[EventSample]]:
-    """The samples without an exact overlap that counts, and the others; both in their order."""
+    """The samples without an exact overlap that counts, and the others; both in their order.
+
+    Templates are here those of the benchmark alone: a question that all samples together ask of many contexts may
+    be asked of one in the part that is drawn from them, and `find_overlap` must find nothing in any part.
+    """
     rows = [_Row(sample) for sample in samples]
-    index = _Index(rows, [_Row(sample) for sample in benchmark])
+    index = _Index((), [_Row(sample) for sample in benchmark])
     kept: list[EventSample] = []
     dropped: list[EventSample] = []
     for row in rows:

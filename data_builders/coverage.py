@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from d2e_sft.sample import EventSample
-from data_builders.manifest import CHECKSUM_DIFFERS
+from data_builders.manifest import CHECKSUM_DIFFERS, CHECKSUM_UNKNOWN
 from data_builders.reading import Reading
 from data_builders.suites import PublishedRow, Suite
 
@@ -57,7 +57,7 @@ def _reason(suite: Suite, reading: Reading, row: PublishedRow) -> str:
     causes = []
     for name in suite.sources_of(row):
         if name in reading.failures:
-            causes.append(f"{name}: {reading.failures[name].message.splitlines()[0]}")
+            causes.append(f"{name}: {reading.why(name)}")
             continue
         dataset = reading.datasets[name]
         own = dataset.substitutes(suite.split)
@@ -71,6 +71,11 @@ def _reason(suite: Suite, reading: Reading, row: PublishedRow) -> str:
             f"{file['name']} {CHECKSUM_DIFFERS}"
             for file in dataset.described_files
             if file["checksum"] == CHECKSUM_DIFFERS
+        ]
+        own += [
+            f"{file['name']} has no published checksum, so it may be another version"
+            for file in dataset.described_files
+            if file["checksum"] == CHECKSUM_UNKNOWN and not file["substitute"]
         ]
         if bad := reading.bad.count(name, suite.split):
             own.append(f"{bad:,} bad rows put aside")

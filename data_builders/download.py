@@ -53,8 +53,14 @@ def fetch(folder: str, file: RawFile) -> Path:
     if not file.member:
         return _fetch_file(folder, file, target)
     if not delivered.is_file():
-        _Download(file.url, delivered, folder, _by_hand(folder, file)).run()
-    extract_member(delivered, file.member, target)
+        download = _Download(file.url, delivered, folder, _by_hand(folder, file))
+        download.fill()
+        download.finish()
+    try:
+        extract_member(delivered, file.member, target)
+    except UserError:
+        delivered.unlink()  # damaged, or no archive at all: the next run gets it anew
+        raise
     if file.sha256:
         _check(file, target, folder)
     return target
@@ -62,13 +68,15 @@ def fetch(folder: str, file: RawFile) -> Path:
 
 def _fetch_file(folder: str, file: RawFile, target: Path) -> Path:
     download = _Download(file.url, target, folder, _by_hand(folder, file), size=file.bytes if file.sha256 else 0)
-    if not file.sha256:
-        download.run()
-        check_is_data(target)
-        return target
     partial = download.fill()
-    _check(file, partial, folder)
-    partial.replace(target)
+    try:
+        check_is_data(partial)
+    except UserError:
+        partial.unlink()  # a page, or nothing: no use to continue
+        raise
+    if file.sha256:
+        _check(file, partial, folder)
+    download.finish()
     return target
 
 
@@ -98,9 +106,9 @@ class _Download:
         self._partial = target.with_name(target.name + ".partial")
         self._etag = target.with_name(target.name + ".etag")
 
-    def run(self) -> None:
-        """Fill the target, of which no checksum is known."""
-        self.fill().replace(self._target)
+    def finish(self) -> None:
+        """Give the filled file its name."""
+        self._partial.replace(self._target)
         self._etag.unlink(missing_ok=True)
 
     def fill(self) -> Path:

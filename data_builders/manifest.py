@@ -21,7 +21,7 @@ SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 MANIFEST_NAME = "manifest.json"
 _PROJECT = "d2e-sft"
 CHECKSUM_EQUAL = "equals the published file"
-_CHECKSUM_UNKNOWN = "no published checksum is known"
+CHECKSUM_UNKNOWN = "no published checksum is known"
 CHECKSUM_DIFFERS = "differs from the published file"
 _REDISTRIBUTION_ALLOWED = "allowed by the licence"
 
@@ -124,7 +124,7 @@ def describe_file(file: RawFile, path: Path) -> dict[str, Any]:
 
 def _compare(found: str, published: str) -> str:
     if not published:
-        return _CHECKSUM_UNKNOWN
+        return CHECKSUM_UNKNOWN
     return CHECKSUM_EQUAL if found == published else CHECKSUM_DIFFERS
 
 

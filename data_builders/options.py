@@ -32,6 +32,7 @@ class Options:
         bounds: of the contexts of training samples.
         size: rows to draw, for a suite with ratios; None takes the suite's own number.
         allow_shortfall: draw from the other datasets what one lacks.
+        against: benchmark files or build folders whose rows must not be among the training samples.
         judge: the language model that filters and refines training samples; None leaves both to rules.
         judge_options: what `judge` was made from.
         judge_jobs: which of the two jobs it gets.
@@ -47,6 +48,7 @@ class Options:
     bounds: ContextBounds = field(default_factory=ContextBounds)
     size: int | None = None
     allow_shortfall: bool = False
+    against: Sequence[Path] = ()
     judge: Judge | None = None
     judge_options: JudgeOptions = field(default_factory=JudgeOptions)
     judge_jobs: frozenset[JudgeJob] = frozenset(JUDGE_JOBS)

@@ -103,7 +103,7 @@ class RawInput:
                 row = json.loads(text)
                 if not isinstance(row, dict):
                     raise BadRowError(f"got {row!r}; expected a JSON object")
-            except (json.JSONDecodeError, BadRowError) as error:
+            except (json.JSONDecodeError, RecursionError, BadRowError) as error:
                 self.reject(number, text, f"not a JSON object ({error})")
                 continue
             yield number, row

@@ -30,6 +30,8 @@ def find_files(
         MissingRawFileError: the folder lacks a file, or a download fails.
         UserError: no candidate has the chosen name.
     """
+    if raw is not None and not raw.is_dir():
+        raise UserError(f"--raw {raw}: no such folder; expected one with raw files as DATASET/FILE")
     wanted = [item for item in source.inputs if set(item.splits) & set(splits)]
     return {item.key: _find(source, item, raw, (chosen or {}).get(item.key)) for item in wanted}
 

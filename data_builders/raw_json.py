@@ -62,6 +62,8 @@ def array_items(text: str, at: int) -> Iterator[tuple[int, Any]]:
                 at = _skip_blanks(text, _expect(text, at, ","))
         except json.JSONDecodeError as error:
             raise _broken("array", error) from None
+        except RecursionError as error:
+            raise BrokenJsonError(f"line {line}: the JSON array nests too deeply ({error})") from None
         yield line, item
 
 

@@ -47,9 +47,11 @@ class Reading:
     Attributes:
         missing: dataset → why, where a raw file is not there or cannot be downloaded.
         damaged: dataset → what is wrong with its raw file.
+        raw: the user's folder of raw files, if any.
     """
 
     bad: BadRows
+    raw: Path | None = None
     datasets: dict[str, ReadDataset] = field(default_factory=dict)
     missing: dict[str, UserError] = field(default_factory=dict)
     damaged: dict[str, UserError] = field(default_factory=dict)
@@ -57,6 +59,11 @@ class Reading:
     @property
     def failures(self) -> dict[str, UserError]:
         return {**self.missing, **self.damaged}
+
+    def why(self, name: str) -> str:
+        """Why a dataset could not be read, in one line for a table or the manifest: without the user's own folder."""
+        first = self.failures[name].message.splitlines()[0]
+        return first if self.raw is None else first.replace(f"{self.raw}/", "")
 
     def warnings(self) -> list[str]:
         """One line for each file whose bytes are not the published ones."""
@@ -82,7 +89,7 @@ def read_datasets(
     Raises:
         UserError: no source could be read; it is the first one's error.
     """
-    reading = Reading(BadRows(skip=skip_bad))
+    reading = Reading(BadRows(skip=skip_bad), raw=raw)
     progress = tqdm(sources, desc="datasets", unit="dataset", disable=None, leave=False)
     for source in progress:
         progress.set_postfix_str(source.name)

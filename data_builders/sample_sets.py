@@ -31,7 +31,7 @@ def read_set(path: Path, splits: Collection[Split] = SPLITS) -> SampleSet:
     found = [file for file in files if file.is_file()]
     if not found:
         raise UserError(
-            f"{path}: a folder without {' or '.join(file.name for file in files)}; expected a build's",
+            f"{path}: a folder without {' or '.join(file.name for file in files)}; expected a build folder",
             remedy="name the folder given to `d2e data build --out`, or a .parquet or .jsonl file of EventSample rows",
         )
     return SampleSet(path.resolve().name, [sample for file in found for sample in read_samples(file)])

@@ -37,6 +37,8 @@ class Suite:
         ratios: dataset → per cent of the drawn set; empty where all rows are taken.
         size: number of rows drawn; None where all are taken.
         bounds: how long the contexts of its rows may be.
+        disjoint_from: suites of whose test rows it must hold none.
+        optional: datasets that only some users can have; without them the suite counts as complete.
         merged: (dataset, relation) → the name under which the suite counts its rows, where that is another one.
     """
 
@@ -48,6 +50,8 @@ class Suite:
     ratios: Mapping[str, float] = field(default_factory=dict)
     size: int | None = None
     bounds: ContextBounds = field(default_factory=ContextBounds)
+    disjoint_from: tuple[str, ...] = ()
+    optional: frozenset[str] = frozenset()
     merged: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def renamed(self, sample: EventSample) -> EventSample:
@@ -138,6 +142,7 @@ PIPER_10K = Suite(
     # The paper gives no bounds for training contexts. The upper one is the only number that it does give (appendix
     # A, TempReason); the lower one drops fragments, not e-CARE's and MC-TACO's one-sentence contexts.
     bounds=ContextBounds(least=3, most=600),
+    disjoint_from=("piper", "ood"),
 )
 
 OOD = Suite(
@@ -145,6 +150,7 @@ OOD = Suite(
     summary="the out-of-distribution tests of appendix G: CIDER, SocialIQA, αNLI and Story Cloze",
     split="test",
     datasets=("cider", "socialiqa", "alphanli", "storycloze"),
+    optional=frozenset({"storycloze"}),
 )
 
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (PIPER, PIPER_10K, OOD)}

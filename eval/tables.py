@@ -12,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from eval.compare import Comparison, Row
+from eval.error_patterns import ErrorPattern
 from eval.intervals import Difference, Interval
+from eval.predictions import Prediction
 from eval.runs import GroupScores
 
 # Wider than any table, since a narrower console would wrap the cells.
@@ -40,6 +42,21 @@ def score_table(scores: Mapping[str, Any]) -> str:
         group = GroupScores.model_validate(entry)
         _add(table, group, [percent(group.exact_match), percent(group.f1), f"{100 * group.parsed:.1f}"])
     return _rendered(table)
+
+
+def error_pattern_table(wrong: Sequence[Prediction], patterns: Sequence[ErrorPattern], total: int) -> str:
+    """Wrong predictions by relation and error pattern: counts, and percent of the relation's wrong ones."""
+    table = Table(box=box.MARKDOWN, header_style="")
+    for name in ("relation", "wrong", *(pattern.value for pattern in ErrorPattern)):
+        table.add_column(name, justify="left" if name == "relation" else "right", no_wrap=True)
+    relations = list(dict.fromkeys(prediction.relation for prediction in wrong))
+    for relation in [*relations, "all"] if len(relations) > 1 else relations:
+        found = [p for w, p in zip(wrong, patterns, strict=True) if relation in ("all", w.relation)]
+        shares = (
+            f"{found.count(pattern)} ({100 * found.count(pattern) / len(found):.1f} %)" for pattern in ErrorPattern
+        )
+        table.add_row(relation, str(len(found)), *shares)
+    return f"{len(wrong)} of {total} predictions are wrong\n\n{_rendered(table)}"
 
 
 def comparison_tables(comparison: Comparison) -> str:

@@ -37,6 +37,8 @@ class JudgeServer(ThreadingHTTPServer):
         self.delay = 0.0
         self.usage = True
         self.finish_reason = "stop"
+        self.refuses_field: str | None = None
+        self.refusal = b""
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.times: list[float] = []
@@ -85,7 +87,12 @@ class _Handler(BaseHTTPRequestHandler):
             if self.path != "/v1/chat/completions":
                 self._send(404, b'{"error": {"message": "no such path"}}')
                 return
-            self._misbehave(plan) if plan else self._answer(asked)
+            if server.refuses_field in asked:
+                self._send(400, server.refusal)
+            elif plan:
+                self._misbehave(plan)
+            else:
+                self._answer(asked)
         finally:
             with server.lock:
                 server.under_way -= 1

@@ -29,6 +29,19 @@ class _Prices(click.ParamType):
         return price_in, price_out
 
 
+class _Temperature(click.ParamType):
+    name = "NUMBER|default"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
+        if value == _SERVERS_OWN:
+            return None
+        try:
+            return float(str(value))
+        except ValueError:
+            self.fail(f"got {value!r}; expected a number, or {_SERVERS_OWN!r} for the server's own", param, ctx)
+
+
+_SERVERS_OWN = "default"
 _DEFAULTS = JudgeOptions()
 _ASKED = ("openai", "local")
 # field of JudgeOptions → (the back ends it is for, the option)
@@ -93,6 +106,16 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
             default=_DEFAULTS.max_tokens,
             show_default=True,
             help="Longest reply, in tokens.",
+        ),
+    ),
+    "temperature": (
+        ("openai",),
+        click.option(
+            "--judge-temperature",
+            type=_Temperature(),
+            default=_DEFAULTS.temperature,
+            show_default=True,
+            help="Of sampling; `default` for models that accept none but their own.",
         ),
     ),
     "dtype": (

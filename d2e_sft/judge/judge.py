@@ -164,9 +164,15 @@ class _Keeper:
             if reply is not None:
                 self._usage.add(prompt, reply)
                 self._replies[prompt] = reply
-            self._bar.set_postfix_str(self._usage.spent(self._prices), refresh=False)
+            self._show()
             self._bar.update()
 
     def retried(self) -> None:
         with self._lock:
             self._usage.retried += 1
+            self._show()
+            self._bar.refresh()  # otherwise a throttled run looks like a dead one
+
+    def _show(self) -> None:
+        retried = f", {self._usage.retried:,} retried" if self._usage.retried else ""
+        self._bar.set_postfix_str(self._usage.spent(self._prices) + retried, refresh=False)

@@ -79,11 +79,11 @@ class LocalBackend:
         return loaded
 
     def _encode(self, prompt: Prompt) -> list[int]:
-        from d2e_sft.views import _chat_text
+        from d2e_sft.views import chat_text
 
         tokenizer = self._loaded.tokenizer
         # The template writes the BOS token itself where the model wants one.
-        ids: list[int] = tokenizer(_chat_text(tokenizer, prompt.messages), add_special_tokens=False)["input_ids"]
+        ids: list[int] = tokenizer(chat_text(tokenizer, prompt.messages), add_special_tokens=False)["input_ids"]
         return ids
 
     def _check_lengths(self, prompts: Sequence[Prompt], encoded: Sequence[Sequence[int]]) -> None:

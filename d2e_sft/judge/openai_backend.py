@@ -7,16 +7,17 @@ sends with status 200, be it a web page.
 
 from __future__ import annotations
 
-import json
+import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
+from tqdm import tqdm
 
 from d2e_sft.errors import UserError
+from d2e_sft.judge.completion import read_completion, server_message
 from d2e_sft.judge.endpoint import find_endpoint
 from d2e_sft.judge.messages import Listener, Prompt, Reply, guess_tokens
 from d2e_sft.judge.options import JudgeOptions
@@ -25,6 +26,7 @@ from d2e_sft.judge.retry import Backoff, Gate, StoppedError, asked_wait, is_tran
 # So many replies in a row that are none: this is no chat endpoint, and the rest need not be tried.
 _MOST_UNUSABLE = 5
 _SHOWN = 300
+_LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 
 
 class OpenAIBackend:
@@ -44,6 +46,7 @@ class OpenAIBackend:
         self._openai = _import_openai()
         self._backoff = Backoff(options.first_wait, options.longest_wait)
         self._unusable = _Streak()
+        self._limit = _LIMIT
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -69,6 +72,11 @@ class OpenAIBackend:
                 ]
                 for ended in wait(requests, return_when=FIRST_EXCEPTION).done:
                     ended.result()
+            except KeyboardInterrupt:
+                tqdm.write(
+                    "stopping: the replies under way are waited for; Ctrl-C twice more leaves them", file=sys.stderr
+                )
+                raise
             finally:
                 gate.stop()
                 # Requests under way are waited for: they are paid, and their replies are kept.
@@ -120,13 +128,7 @@ class OpenAIBackend:
         )
 
     def _send(self, client: Any, prompt: Prompt) -> Reply | None:
-        raw = client.chat.completions.with_raw_response.create(
-            model=self.model,
-            messages=prompt.messages,
-            max_tokens=self._options.max_tokens,
-            temperature=self._options.temperature,
-        )
-        body: bytes = raw.http_response.content
+        body = self._post(client, prompt)
         reply = read_completion(body)
         if self._unusable.count(reply is None) >= _MOST_UNUSABLE:
             raise UserError(
@@ -135,6 +137,22 @@ class OpenAIBackend:
                 remedy="check --judge-url, which usually ends in /v1, and that no proxy answers in the server's place",
             )
         return reply
+
+    def _post(self, client: Any, prompt: Prompt) -> bytes:
+        limit, sampling = self._limit, self._options.temperature
+        fields = {limit: self._options.max_tokens, **({} if sampling is None else {"temperature": sampling})}
+        try:
+            raw = client.chat.completions.with_raw_response.create(
+                model=self.model, messages=prompt.messages, **fields
+            )
+        except self._openai.BadRequestError as error:
+            # OpenAI's newer models know the limit by another name alone, which most other servers do not know.
+            if limit == _LIMIT and _NEW_LIMIT.encode() in error.response.content:
+                self._limit = _NEW_LIMIT
+                return self._post(client, prompt)
+            raise
+        body: bytes = raw.http_response.content
+        return body
 
     def _obey(self, seconds: float, gate: Gate) -> None:
         """Have all threads wait as the server asks."""
@@ -154,41 +172,7 @@ class OpenAIBackend:
         return f"judge {self.model!r} at {self._endpoint.url}"
 
     def _shown(self, body: bytes) -> str:
-        return self._endpoint.redact(_message(body))[:_SHOWN]
-
-
-class _Message(BaseModel):
-    content: str | None = None
-
-
-class _Choice(BaseModel):
-    message: _Message
-    finish_reason: str | None = None
-
-
-class _Tokens(BaseModel):
-    prompt_tokens: int | None = Field(default=None, ge=0)
-    completion_tokens: int | None = Field(default=None, ge=0)
-
-
-class _Completion(BaseModel):
-    choices: list[_Choice] = Field(min_length=1)
-    usage: _Tokens | None = None
-
-
-def read_completion(body: bytes) -> Reply | None:
-    """The reply in the bytes of a chat completion; None if they are anything else."""
-    try:
-        completion = _Completion.model_validate_json(body)
-    except ValidationError:
-        return None
-    choice, tokens = completion.choices[0], completion.usage or _Tokens()
-    return Reply(
-        text=choice.message.content or "",
-        prompt_tokens=tokens.prompt_tokens,
-        completion_tokens=tokens.completion_tokens,
-        cut_off=choice.finish_reason == "length",
-    )
+        return self._endpoint.redact(server_message(body))[:_SHOWN]
 
 
 class _Streak:
@@ -220,18 +204,6 @@ def _is_out_of_credit(body: object) -> bool:
     return isinstance(body, dict) and body.get("code") == "insufficient_quota"
 
 
-def _message(body: bytes) -> str:
-    """What a server's answer says in words: OpenAI's form, the forms of others, else the body as it is."""
-    text = body.decode("utf-8", errors="replace")
-    try:
-        content = json.loads(text)
-    except ValueError:
-        return " ".join(text.split())
-    while isinstance(content, dict):
-        content = next((content[key] for key in ("error", "message", "detail") if content.get(key)), str(content))
-    return " ".join(str(content).split())
-
-
 def _reason(error: BaseException) -> str:
     cause = error.__cause__ or error
     return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
@@ -247,6 +219,6 @@ def _remedy(status: int) -> str:
     }
     return remedies.get(
         status,
-        "check --judge-model and --judge-max-tokens against what the server accepts, and whether the context of "
-        "the sample is too long for the model",
+        "check --judge-model, --judge-max-tokens and --judge-temperature against what the server accepts, and "
+        "whether the sample's context is too long for the model",
     )

@@ -28,7 +28,8 @@ class JudgeOptions(BaseModel):
         first_wait: seconds before the second attempt; each further wait is twice as long.
         longest_wait: no wait is longer, and a server that asks for a longer one ends the run.
         max_tokens: of one reply.
-        temperature: 0 is greedy; a local model is always greedy.
+        temperature: 0 is greedy; None leaves it to the server, as some models accept no other than their own. A local
+            model is always greedy.
         price_in, price_out: USD per million prompt and reply tokens; None reports tokens alone.
         dtype: of a local model's weights.
         cache: folder of the replies; None means `judge` in the cache folder.
@@ -45,11 +46,11 @@ class JudgeOptions(BaseModel):
     key_env: str = Field(default=DEFAULT_KEY_ENV, min_length=1)
     concurrency: int = Field(default=8, ge=1)
     timeout: float = Field(default=120, gt=0)
-    attempts: int = Field(default=6, ge=1)
+    attempts: int = Field(default=8, ge=1)
     first_wait: float = Field(default=1, ge=0)
     longest_wait: float = Field(default=120, ge=0)
     max_tokens: int = Field(default=512, ge=1)
-    temperature: float = Field(default=0, ge=0)
+    temperature: float | None = Field(default=0, ge=0)
     price_in: float | None = Field(default=None, ge=0)
     price_out: float | None = Field(default=None, ge=0)
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -59,7 +60,7 @@ class JudgeOptions(BaseModel):
     def _options_agree(self) -> Self:
         if self.backend != "rules" and self.model is None:
             raise ValueError(f"judge {self.backend!r} without a model; name one with --judge-model")
-        if self.backend == "local" and self.temperature:
+        if self.backend == "local" and self.temperature != 0:
             raise ValueError(f"temperature {self.temperature} for a local judge, which decodes greedily; expected 0")
         if (self.price_in is None) != (self.price_out is None):
             raise ValueError(f"prices {self.price_in} and {self.price_out}; expected both or neither")

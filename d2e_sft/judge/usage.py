@@ -99,7 +99,10 @@ class Estimate:
 
     def __str__(self) -> str:
         how = "counted" if self.counted else "guessed at 4 characters a token"
-        cost = "no price given (--judge-price)" if self.most_cost is None else f"at most ${self.most_cost:.4f}"
+        if self.most_cost is not None:
+            cost = f"at most ${self.most_cost:.4f}"
+        else:
+            cost = "a model of one's own" if self.counted else "no price given (--judge-price)"
         return (
             f"{self.requests:,} requests ({self.cached:,} replies already at hand), {self.prompt_tokens:,} prompt "
             f"tokens ({how}), at most {self.most_completion_tokens:,} reply tokens; {cost}; "

@@ -6,6 +6,7 @@ import click
 
 from data_builders.commands.build import build
 from data_builders.commands.check import check
+from data_builders.commands.compare_refiners import compare_refiners
 from data_builders.commands.convert import convert
 from data_builders.commands.push import push
 
@@ -18,5 +19,5 @@ def data() -> None:
     """
 
 
-for _verb in (build, check, convert, push):
+for _verb in (build, check, convert, push, compare_refiners):
     data.add_command(_verb)

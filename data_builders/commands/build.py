@@ -54,6 +54,14 @@ from data_builders.suites import PIPER_10K, SUITES, Suite, pick_suite
     is_flag=True,
     help="Where a dataset has too few samples for its ratio, draw the rest from the others, and record it.",
 )
+@click.option(
+    "--against",
+    metavar="TEST",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Leave out training samples that stand in this benchmark file or build folder; once for each. "
+    f"{PIPER_10K.name} is kept apart from {' and '.join(PIPER_10K.disjoint_from)} in any case.",
+)
 @judge_options
 @click.option(
     "--judge-jobs",
@@ -77,6 +85,7 @@ def build(
     max_context_words: int | None,
     size: int | None,
     allow_shortfall: bool,
+    against: tuple[Path, ...],
     judge: JudgeOptions,
     judge_jobs: str,
     estimate: bool,
@@ -108,6 +117,7 @@ def build(
         ),
         size=size,
         allow_shortfall=allow_shortfall,
+        against=against,
         judge=make_judge(judge),
         judge_options=judge,
         judge_jobs=_jobs(judge_jobs),

@@ -36,11 +36,11 @@ HUMAN_TRAIN = RawFile(
 TEST = RawFile(name="test.hard.json", url=f"{_URL}/test.hard.json", commit=_COMMIT)
 TIMEBENCH = RawFile(
     name="timeqa_hard_500.jsonl",
-    url="https://github.com/zchuz/TimeBench/raw/e7fd6722fd0b3814dc595912749223d45e42fab9/TimeBench-full-19000.zip",
+    url="https://raw.githubusercontent.com/zchuz/TimeBench/e7fd6722fd0b3814dc595912749223d45e42fab9/TimeBench-full-19000.zip",
     commit="e7fd6722fd0b3814dc595912749223d45e42fab9",
     sha256="cce62c1fb7d1a41eb46e434c583a5e3640516ab62e6f7625581a0d7026f83ca1",
     bytes=888_601,
-    member="event-time/timeqa/timeqa_hard_500.jsonl",
+    member="TimeBench-full-19000/event-time/timeqa/timeqa_hard_500.jsonl",
     substitute="TimeBench's 500 of the hard test questions, with excerpts of the pages (109 to 471 words)",
 )
 
@@ -268,7 +268,7 @@ TIMEQA = Source(
     read=read,
     options=TimeQAOptions,
     notes={
-        "test": "630 is the published number of test questions, and the rule that gives it is not published; with "
+        "count": "630 is the published number of test questions, and the rule that gives it is not published; with "
         "whole pages test_max_words decides, with TimeBench's excerpts nothing does",
         "train": "context=excerpt shows whole paragraphs around the answer, so a model never sees a page in which "
         "the answer is far away",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data_builders.raw_rows import FILES
+from tests.data_builders.raw_rows import FILES, SUBSTITUTES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -113,3 +113,13 @@ CIDER = [
         ],
     },
 ]
+
+
+@pytest.fixture
+def raw_with_substitutes(raw: Path) -> Path:
+    """The same folder with substitutes in place of the official files that have one."""
+    for official in ("tempreason/test_l3.json", "timeqa/test.hard.json", "cosmosqa/train.csv"):
+        (raw / official).unlink()
+    for name, content in SUBSTITUTES.items():
+        (raw / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return raw

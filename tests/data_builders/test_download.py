@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import io
 import threading
+import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,6 +30,12 @@ class _Server(ThreadingHTTPServer):
         self.ignore_range = False
         self.fail_with: list[int] = []
         self.ranges: list[str | None] = []
+        self.content = CONTENT
+        self.etag: str | None = None
+
+    def unchecked(self, name: str = "data.bin", member: str = "") -> RawFile:
+        """A file of which neither version nor checksum is known."""
+        return RawFile(name, f"http://127.0.0.1:{self.server_port}/file", member=member)
 
     def file(self, name: str = "file", sha256: str | None = None) -> RawFile:
         digest = sha256 or hashlib.sha256(CONTENT).hexdigest()
@@ -45,10 +54,17 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.fail_with:
             self.send_error(self.server.fail_with.pop(0))
             return
+        if "If-Range" in self.headers and self.headers["If-Range"] != self.server.etag:
+            wanted = None
         start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and not self.server.ignore_range else 0
-        body = CONTENT[start:]
+        if start >= len(self.server.content):
+            self.send_error(416)
+            return
+        body = self.server.content[start:]
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(body)))
+        if self.server.etag:
+            self.send_header("ETag", self.server.etag)
         self.end_headers()
         self.wfile.write(body[: self.server.drop_after.pop(0)] if self.server.drop_after else body)
 
@@ -161,3 +177,93 @@ def test_the_cache_is_in_the_home_folder_unless_named(monkeypatch: pytest.Monkey
     monkeypatch.delenv("D2E_CACHE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_dir() == tmp_path / ".cache" / "d2e-sft"
+
+
+def _unchecked() -> Path:
+    return cache_dir() / "raw" / "set" / "unversioned"
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_file_without_a_published_checksum_is_downloaded_once(server: _Server) -> None:
+    for _ in range(2):
+        assert fetch("set", server.unchecked()).read_bytes() == CONTENT
+    assert server.ranges == [None]
+    assert _files(_unchecked()) == ["data.bin"]
+
+
+def test_it_is_continued_only_while_the_server_says_it_is_the_same_file(server: _Server) -> None:
+    server.etag, server.drop_after = '"one"', [70_000, 10, 10]
+    with pytest.raises(UserError, match=r"; 65,536 bytes are here and the next run continues"):
+        fetch("set", server.unchecked())
+    assert fetch("set", server.unchecked()).read_bytes() == CONTENT
+    assert server.ranges[-1] == "bytes=65536-"
+    assert _files(_unchecked()) == ["data.bin"]
+
+
+def test_a_file_that_changed_meanwhile_is_downloaded_anew(server: _Server) -> None:
+    server.etag, server.drop_after = '"one"', [70_000, 10, 10]
+    with pytest.raises(UserError):
+        fetch("set", server.unchecked())
+    server.etag, server.content = '"two"', CONTENT[::-1]
+    assert fetch("set", server.unchecked()).read_bytes() == CONTENT[::-1]
+
+
+@pytest.mark.parametrize("etag", [None, 'W/"weak"'])
+def test_without_a_strong_tag_nothing_is_continued(server: _Server, etag: str | None) -> None:
+    server.etag, server.drop_after = etag, [70_000]
+    assert fetch("set", server.unchecked()).read_bytes() == CONTENT
+    assert server.ranges == [None, None]
+
+
+def test_all_had_arrived_when_the_last_run_ended(server: _Server) -> None:
+    server.etag = '"one"'
+    _unchecked().mkdir(parents=True)
+    (_unchecked() / "data.bin.partial").write_bytes(CONTENT)
+    (_unchecked() / "data.bin.etag").write_text('"one"')
+    assert fetch("set", server.unchecked()).read_bytes() == CONTENT
+    assert _files(_unchecked()) == ["data.bin"]
+
+
+def test_a_web_page_is_not_taken_for_data(server: _Server) -> None:
+    server.content = b"<!DOCTYPE html><html>Sign in first</html>"
+    with pytest.raises(UserError, match=r"holds a web page \(HTML\), not data"):
+        fetch("set", server.unchecked())
+    assert _files(_unchecked()) == []
+
+
+def _zipped(**members: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+def test_members_of_one_archive_are_one_download(server: _Server) -> None:
+    server.content = _zipped(**{"in/a.txt": b"A", "../b.txt": b"B"})
+    assert fetch("set", server.unchecked("a.txt", member="in/a.txt")).read_bytes() == b"A"
+    assert fetch("set", server.unchecked("b.txt", member="../b.txt")).read_bytes() == b"B"
+    assert len(server.ranges) == 1
+    assert _files(_unchecked()) == ["a.txt", "archives/file", "b.txt"]
+
+
+def test_a_member_is_checked_where_its_checksum_is_published(server: _Server) -> None:
+    server.content = _zipped(**{"a.txt": b"A"})
+    right = dataclasses.replace(server.unchecked("a.txt", member="a.txt"), sha256=hashlib.sha256(b"A").hexdigest())
+    assert fetch("set", right).read_bytes() == b"A"
+    wrong = dataclasses.replace(right, name="wrong.txt", sha256="0" * 64)
+    with pytest.raises(UserError, match="with SHA-256"):
+        fetch("set", wrong)
+    assert "wrong.txt" not in _files(_unchecked())
+
+
+def test_an_archive_that_is_none_is_downloaded_again_next_time(server: _Server) -> None:
+    server.content = b"<html>Busy, try again</html>"
+    file = server.unchecked("a.txt", member="a.txt")
+    with pytest.raises(UserError, match="cannot be unpacked"):
+        fetch("set", file)
+    server.content = _zipped(**{"a.txt": b"A"})
+    assert fetch("set", file).read_bytes() == b"A"

@@ -62,6 +62,7 @@ def test_an_array_is_found_under_its_key(tmp_path: Path) -> None:
         ('[{"a": 1}', "", "line 1: the JSON array ends or breaks here"),
         ('[{"a": 1}\n{"a": 2}]', "", r"line 2: the JSON array ends or breaks here \(column 1: Expecting ','\)"),
         (b'[{"a": 1},\n{"a": "\xff"}]', "", "line 2: not UTF-8 text"),
+        ("[" * 100_000, "", "line 1: the JSON array nests too deeply"),
         (" \n", "", "the file is empty"),
         ("<html>", "", "holds a web page"),
     ],
@@ -117,3 +118,8 @@ def test_a_bad_csv_row_can_be_skipped(tmp_path: Path, row: str, message: str) ->
     raw = _input(tmp_path, content, skip=True)
     assert [line for line, _ in raw.csv_rows(COLUMNS)] == [2, 4]
     assert raw.bad.entries[0]["line"] == 3
+
+
+def test_a_line_that_nests_too_deeply_can_be_skipped(tmp_path: Path) -> None:
+    raw = _input(tmp_path, "[" * 100_000 + '\n{"a": 1}\n', skip=True)
+    assert list(raw.json_lines()) == [(2, {"a": 1})]

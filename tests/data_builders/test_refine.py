@@ -118,3 +118,41 @@ def test_the_answer_counts_as_query_except_for_nli_labels() -> None:
 def test_a_refined_context_that_is_there_stays() -> None:
     sample = _sample(refined_context="exact")
     assert refine(sample, DEFAULT) is sample
+
+
+ANSWERED = "Ann sold her boat. It rained. The price was\n two coins.".replace("\n ", " ")
+
+
+def _kept(answer: str, **options: object) -> str | None:
+    sample = _sample(context=ANSWERED, question="What became of the boat?", answers=[answer])
+    return refine(sample, RefinerOptions(max_share=0.3, **options)).refined_context  # type: ignore[arg-type]
+
+
+def test_an_answer_that_stands_in_the_context_stays_in_it() -> None:
+    assert _kept("coins", keep_answer=False) == "Ann sold her boat."
+    assert _kept("Coins") == "Ann sold her boat. The price was two coins."
+    assert _kept("was  TWO coins") == "The price was two coins."  # found however it is written
+
+
+def test_part_of_a_word_is_no_answer() -> None:
+    assert _kept("rain") == "Ann sold her boat."
+
+
+def test_an_answer_over_two_sentences_keeps_both() -> None:
+    assert _kept("It rained. The price") == ANSWERED
+
+
+def test_of_several_places_the_most_relevant_one_is_kept() -> None:
+    context = "Coins fell. Snow fell. Ann found coins in her boat."
+    sample = _sample(context=context, question="What did Ann find?", answers=["coins"])
+    assert refine(sample, RefinerOptions(max_share=0.1)).refined_context == "Ann found coins in her boat."
+
+
+def test_all_spans_of_an_answer_count_where_the_source_names_them() -> None:
+    sample = _sample(
+        context="A fire broke out. Cats slept. The roof fell. Dogs slept.",
+        question="What happened?",
+        answers=["fire broke out; roof fell"],
+        meta={"spans": ["fire broke out", "roof fell"]},
+    )
+    assert refine(sample, RefinerOptions(max_share=0.1)).refined_context == "A fire broke out. The roof fell."

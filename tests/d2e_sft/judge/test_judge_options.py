@@ -48,6 +48,8 @@ def test_every_option_reaches_its_field() -> None:
         max_tokens=99,
         cache=Path("kept"),
     )
+    assert run("--judge", "openai", "--judge-model", "m", "--judge-temperature", "default").temperature is None
+    assert run("--judge", "openai", "--judge-model", "m", "--judge-temperature", "0.7").temperature == 0.7
     assert run("--judge", "local", "--judge-model", "m", "--judge-dtype", "bfloat16").dtype == "bfloat16"
 
 
@@ -58,6 +60,7 @@ def test_every_option_reaches_its_field() -> None:
         ("--judge local --judge-model m --judge-url http://h", r"--judge-url: .*expected --judge openai"),
         ("--judge openai --judge-model m --judge-dtype float16", r"--judge-dtype: .*expected --judge local"),
         ("--judge openai", r"judge 'openai' without a model; name one with --judge-model"),
+        ("--judge openai --judge-model m --judge-temperature=-1", r"temperature: got -1.0"),
         ("--judge openai --judge-model m --judge-price=-1,2", r"price_in: got -1.0"),
     ],
 )

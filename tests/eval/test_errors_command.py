@@ -1,0 +1,95 @@
+"""`d2e errors`: the table, the file, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from d2e_sft.cli import main
+from eval.commands.errors import errors
+from eval.predictions import write_predictions
+from tests.eval.fake_runs import choice, make_run, prediction
+from tests.judge_server import JudgeServer
+
+
+def _run_folder(tmp_path: Path) -> Path:
+    right = [prediction(0, True), choice(0, True)]
+    return make_run(tmp_path / "run", [*right, prediction(1, False), prediction(2, False), choice(1, False)])
+
+
+def _errors(run: Path, *arguments: object) -> Result:
+    return CliRunner().invoke(errors, [str(run), *map(str, arguments)])
+
+
+def _written(run: Path) -> dict[str, object]:
+    content: dict[str, object] = json.loads((run / "eval/mini/error_patterns.json").read_text())
+    return content
+
+
+def test_a_judge_sorts_the_wrong_answers_alone(tmp_path: Path, server: JudgeServer) -> None:
+    server.reply = lambda user: "Look.\nError: " + ("neglect" if "kettle" in user and "spoon" not in user else "other")
+    run = _run_folder(tmp_path)
+    result = _errors(run, "--judge", "openai", "--judge-model", "m", "--judge-url", server.url)
+    assert result.exit_code == 0, result.output
+    assert len(server.requests) == 3
+    lines = [line.replace(" ", "") for line in result.stdout.splitlines()]
+    assert "3of5predictionsarewrong" in lines
+    assert "|temporal|2|2(100.0%)|0(0.0%)|0(0.0%)|0(0.0%)|" in lines
+    assert "|all|3|2(66.7%)|0(0.0%)|1(33.3%)|0(0.0%)|" in lines
+    written = _written(run)
+    assert written["counts"] == {"neglect_context": 2, "inaccurate_position": 0, "other": 1, "undecided": 0}
+    assert written["errors"][0] == {  # type: ignore[index]
+        "dataset": "stories",
+        "id": "s1",
+        "pattern": "neglect_context",
+        "reason": "Look.",
+    }
+
+
+def test_rules_compare_with_the_answers_without_the_context(tmp_path: Path) -> None:
+    run = _run_folder(tmp_path)
+    blind = [prediction(1, False), prediction(2, True), choice(1, True)]
+    write_predictions(blind, tmp_path / "blind.jsonl")
+    result = _errors(run, "--without-context", tmp_path / "blind.jsonl")
+    assert result.exit_code == 0, result.output
+    assert "by rules: neglect is an upper bound" in result.stdout
+    assert _written(run)["counts"] == {
+        "neglect_context": 1,
+        "inaccurate_position": 0,
+        "other": 0,
+        "undecided": 2,
+    }
+
+
+def test_an_estimate_asks_and_writes_nothing(tmp_path: Path, server: JudgeServer) -> None:
+    run = _run_folder(tmp_path)
+    result = _errors(run, "--judge", "openai", "--judge-model", "m", "--judge-url", server.url, "--estimate")
+    assert "error patterns: 3 requests" in result.stdout
+    assert server.requests == []
+    assert not (run / "eval/mini/error_patterns.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--estimate"], "--estimate without a judge"),
+        (["--bench", "mini2"], "Did you mean 'mini'?"),
+        (["--without-context", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
+        (["--judge-model", "m"], "has no meaning with --judge rules"),
+    ],
+)
+def test_wrong_options_are_one_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["errors", str(_run_folder(tmp_path)), *arguments])
+    assert message in capsys.readouterr().err
+
+
+def test_a_run_without_errors_says_so(tmp_path: Path) -> None:
+    result = _errors(make_run(tmp_path / "run", [prediction(0, True)]))
+    assert result.exit_code == 0, result.output
+    assert "0 of 1 predictions are wrong" in result.stdout
