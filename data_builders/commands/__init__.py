@@ -9,6 +9,7 @@ from data_builders.commands.check import check
 from data_builders.commands.compare_refiners import compare_refiners
 from data_builders.commands.convert import convert
 from data_builders.commands.push import push
+from data_builders.commands.stats import stats
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -19,5 +20,5 @@ def data() -> None:
     """
 
 
-for _verb in (build, check, convert, push, compare_refiners):
+for _verb in (build, check, convert, push, stats, compare_refiners):
     data.add_command(_verb)

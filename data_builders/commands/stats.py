@@ -1,0 +1,116 @@
+"""`d2e data stats`: what a data set is made of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from d2e_sft.loading import BUILTIN
+from data_builders.commands.text_table import print_table
+from data_builders.sample_sets import read_set
+
+if TYPE_CHECKING:
+    from data_builders.stats import GroupStats, Stats
+
+
+@click.command()
+@click.argument("data", metavar="DATA...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--html", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write a page with plots."
+)
+@click.option(
+    "--json", "json_file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write all numbers."
+)
+@click.option(
+    "--tokenizer",
+    metavar="NAME",
+    default=BUILTIN,
+    show_default=True,
+    help="Model whose tokens are counted; `words` counts words and needs no model.",
+)
+@click.option("--prompt-set", default="default", show_default=True, help="Wording of the prompts that are measured.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the hypothesis-only baseline.")
+def stats(
+    data: tuple[Path, ...], html: Path | None, json_file: Path | None, tokenizer: str, prompt_set: str, seed: int
+) -> None:
+    """Print counts by dataset, relation and format, prompt lengths, nli labels and what the refiner keeps.
+
+    DATA are .parquet or .jsonl files of EventSample rows, or folders that `d2e data build` wrote. Lengths are those
+    of the prompts of the three views. For nli data "hypothesis alone" is the accuracy of a classifier that never
+    sees the context: rows with the same premise are never both in its training and in its test part.
+
+    Example: d2e data stats data/piper-10k --html piper-10k.html
+    """
+    from data_builders.stats import compute_stats  # transformers takes seconds, which `--help` need not wait for
+
+    found = compute_stats([read_set(path) for path in data], tokenizer=tokenizer, prompt_set=prompt_set, seed=seed)
+    _print(found)
+    if json_file:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(found.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        click.echo(f"wrote {json_file}")
+    if html:
+        from data_builders.stats_page import write_page
+
+        write_page(found, html)
+        click.echo(f"wrote {html}")
+
+
+def _print(found: Stats) -> None:
+    several = len({group.group.data for group in found.groups}) > 1
+
+    def name(group: GroupStats) -> tuple[str, ...]:
+        return (*([group.group.data] if several else []), group.group.dataset, group.group.split)
+
+    head = (*(["data"] if several else []), "dataset", "split")
+    counts = [
+        (*name(group), relation, fmt, f"{rows:,}")
+        for group in found.groups
+        for (relation, fmt), rows in group.counts.items()
+    ]
+    total = (*([""] * len(head)), "", "all", f"{found.rows:,}")
+    print_table([(*head, "relation", "format", "rows"), *counts, total])
+    click.echo()
+    lengths = [
+        (
+            *name(group),
+            view,
+            f"{one.n:,}",
+            f"{one.mean:,.0f}",
+            f"{one.median:,.0f}",
+            f"{one.p95:,.0f}",
+            f"{one.longest:,}",
+        )
+        for group in found.groups
+        for view, one in group.lengths.items()
+    ]
+    print_table([(*head, "view", "n", f"mean {found.unit}", "median", "95 %", "longest"), *lengths])
+    click.echo()
+    if refined := [(*name(g), _percent(g.refined_share)) for g in found.groups if g.refined_share is not None]:
+        print_table([(*head, "words the refiner keeps"), *refined])
+        click.echo()
+    if nli := [group for group in found.groups if group.context_free]:
+        print_table(
+            [
+                (*head, "n", "contexts", "positive", "majority label", "hypothesis alone"),
+                *((*name(g), *_nli_cells(g)) for g in nli),
+            ]
+        )
+        click.echo("hypothesis alone: accuracy of a classifier that never sees the context, 5-fold by context")
+
+
+def _nli_cells(group: GroupStats) -> tuple[str, ...]:
+    alone = group.context_free
+    assert alone is not None
+    accuracy = "too few rows to tell"
+    if alone.accuracy is not None:
+        accuracy = f"{_percent(alone.accuracy)} ± {_percent(alone.standard_error)}"
+    positive = f"{group.labels['positive']:,}"
+    return (f"{alone.n:,}", f"{alone.contexts:,}", positive, _percent(alone.majority_share), accuracy)
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"
