@@ -76,7 +76,7 @@ def test_a_users_error_is_one_message_without_traceback(
     assert "Traceback" not in message
 
 
-@pytest.mark.parametrize("arguments", [[], ["build"], ["convert"]])
+@pytest.mark.parametrize("arguments", [[], ["build"], ["check"], ["convert"], ["push"], ["stats"]])
 def test_help_ends_with_the_options_and_shows_an_example(arguments: list[str]) -> None:
     result = _run(*arguments, "--help")
     assert result.exit_code == 0
