@@ -12,6 +12,8 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,7 +52,7 @@ def load_model(
     Raises:
         UserError: nothing of that name can be loaded; says what was looked for and where.
     """
-    try:
+    with _loading(name):
         source = resolve_name(name)
         if (Path(source) / "adapter_config.json").is_file():
             if quantization is not None:
@@ -60,10 +62,37 @@ def load_model(
                 )
             return _load_adapter(Path(source), dtype, attention)
         return _load_whole(source, dtype, attention, quantization)
-    except UserError:
-        raise
+
+
+def load_tokenizer(name: str) -> tuple[Any, bool]:
+    """A model's tokenizer alone, and whether the model is an encoder-decoder; no weights are read.
+
+    Args:
+        name: as for `load_model`.
+
+    Raises:
+        UserError: nothing of that name can be loaded.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    with _loading(name):
+        source = resolve_name(name)
+        adapter = Path(source) / "adapter_config.json"
+        if not adapter.is_file():
+            return AutoTokenizer.from_pretrained(source), bool(AutoConfig.from_pretrained(source).is_encoder_decoder)
+        tokenizer, encoder_decoder = load_tokenizer(json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"])
+        has_tokenizer = (Path(source) / "tokenizer_config.json").is_file()
+        return AutoTokenizer.from_pretrained(source) if has_tokenizer else tokenizer, encoder_decoder
+
+
+@contextmanager
+def _loading(name: str) -> Iterator[None]:
     # Whatever the libraries below raise (a truncated file, a missing kernel, another architecture's weights): it is
     # this model that cannot be loaded, and --debug shows the rest.
+    try:
+        yield
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(
             f"model {name!r}: cannot be loaded ({type(error).__name__}: {_first_line(error)})", remedy=_remedy(name)

@@ -85,12 +85,22 @@ class ViewEncoder:
             return self._render(sample, view, whole_words[0])
         return self._render(sample, view, context[:keep].rstrip())
 
+    def prompt_lengths(self, samples: Sequence[EventSample], view: View) -> list[int]:
+        """The number of tokens of each sample's `prompt_ids`; the tokenizer gets all texts at once, which is quick."""
+        texts = [self._text(sample, view, None) for sample in samples]
+        return [len(ids) for ids in self._tokenise(texts)] if texts else []
+
     def _render(self, sample: EventSample, view: View, context: str | None) -> list[int]:
-        messages = self.prompt_set.messages(sample, view, context=context)
-        text = _plain_text(messages) if self.plain else chat_text(self.tokenizer, messages)
-        # The template writes the BOS token itself where the model wants one; adding special tokens would double it.
-        ids: list[int] = self.tokenizer(text, add_special_tokens=self.plain)["input_ids"]
+        ids: list[int] = self._tokenise(self._text(sample, view, context))
         return ids
+
+    def _text(self, sample: EventSample, view: View, context: str | None) -> str:
+        messages = self.prompt_set.messages(sample, view, context=context)
+        return _plain_text(messages) if self.plain else chat_text(self.tokenizer, messages)
+
+    def _tokenise(self, text: str | list[str]) -> Any:
+        # The template writes the BOS token itself where the model wants one; adding special tokens would double it.
+        return self.tokenizer(text, add_special_tokens=self.plain)["input_ids"]
 
 
 @dataclass(frozen=True)

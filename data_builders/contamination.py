@@ -38,7 +38,7 @@ LEAST_WORDS = 5
 TEMPLATE_CONTEXTS = 3
 _WORD = re.compile(r"[^\W_]+")
 # Ids that publishers gave their rows, in `meta`; they hold whatever file a row was read from.
-_NATIVE_IDS = ("index", "idx", "story_id")
+_NATIVE_IDS = ("idx", "story_id")
 
 
 @dataclass(frozen=True)

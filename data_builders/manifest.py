@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft import __version__
+from d2e_sft.errors import UserError
 from d2e_sft.files import sha256_of
 from d2e_sft.sample import EventSample, Split
 from data_builders.sources.source import RawFile, Source, SourceOptions, SplitRows
@@ -22,6 +23,7 @@ _PROJECT = "d2e-sft"
 CHECKSUM_EQUAL = "equals the published file"
 CHECKSUM_UNKNOWN = "no published checksum is known"
 CHECKSUM_DIFFERS = "differs from the published file"
+_REDISTRIBUTION_ALLOWED = "allowed by the licence"
 
 
 def is_ours(out: Path) -> bool:
@@ -31,6 +33,36 @@ def is_ours(out: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and content.get("project") == _PROJECT
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a build.
+
+    Raises:
+        UserError: the folder holds none.
+    """
+    if not is_ours(folder):
+        what = f"holds no {MANIFEST_NAME} of a build" if folder.is_dir() else "no such folder"
+        raise UserError(
+            f"{folder}: {what}; expected what `d2e data build` wrote",
+            remedy="name the folder that was given to `d2e data build --out`",
+        )
+    content: dict[str, Any] = json.loads((folder / MANIFEST_NAME).read_text(encoding="utf-8"))
+    return content
+
+
+def rows_of(dataset: Mapping[str, Any]) -> int:
+    """Rows that a dataset's entry has in all splits."""
+    return sum(int(split["rows_written"]) for split in dataset["splits"].values())
+
+
+def restricted(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """The datasets in the result whose rows must not be published again, and why."""
+    return {
+        name: dataset["redistribution"]
+        for name, dataset in manifest["datasets"].items()
+        if rows_of(dataset) and dataset["redistribution"] != _REDISTRIBUTION_ALLOWED
+    }
 
 
 def describe_build(
@@ -66,7 +98,7 @@ def describe_dataset(
     """One dataset's entry."""
     return {
         "licence": source.licence,
-        "redistribution": source.redistribution or "allowed by the licence",
+        "redistribution": source.redistribution or _REDISTRIBUTION_ALLOWED,
         "homepage": source.homepage,
         "format": source.format,
         "options": options.model_dump(),

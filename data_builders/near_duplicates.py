@@ -11,8 +11,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from math import ceil
+from functools import cache, lru_cache
+from math import ceil, log, log1p
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from datasketch import MinHash, MinHashLSH
 
 SHORT_TEXT = 40  # words
 SHORT_GRAM, LONG_GRAM = 3, 5
-_PERMUTATIONS = 128
+_PERMUTATIONS = 96  # at most; at a threshold of 0.8 it takes 18 bands of 4
 _MISSED = 1e-4  # largest share of the pairs at the threshold that LSH may miss
 
 Words = tuple[str, ...]
@@ -41,7 +41,7 @@ def near_pairs(left: Sequence[Words], right: Sequence[Words], threshold: float) 
     Of the pairs that lie exactly at the threshold at most one in 10,000 is missed; far fewer of the more similar ones.
 
     Args:
-        threshold: above 0, at most 1.
+        threshold: from 0.1 to 1.
     """
     similar: dict[tuple[int, int], float] = {}
     for gram, least, most in ((SHORT_GRAM, SHORT_GRAM, ceil(SHORT_TEXT / threshold)), (LONG_GRAM, SHORT_TEXT, None)):
@@ -71,12 +71,13 @@ def _similar(
 ) -> list[tuple[int, int, float]]:
     if not ours or not theirs:
         return []
-    index = MinHashLSH(num_perm=_PERMUTATIONS, params=_bands(threshold))
-    for j, sketch in zip(theirs, _sketches([right[j] for j in theirs], gram), strict=True):
+    bands, rows = _bands(threshold)
+    index = MinHashLSH(num_perm=bands * rows, params=(bands, rows))
+    for j, sketch in zip(theirs, _sketches([right[j] for j in theirs], gram, bands * rows), strict=True):
         index.insert(j, sketch, check_duplication=False)
     sets = lru_cache(maxsize=50_000)(lambda j: shingles(right[j], gram))
     found = []
-    for i, sketch in zip(ours, _sketches([left[i] for i in ours], gram), strict=True):
+    for i, sketch in zip(ours, _sketches([left[i] for i in ours], gram, bands * rows), strict=True):
         candidates = index.query(sketch)
         own = shingles(left[i], gram) if candidates else frozenset()
         for j in candidates:
@@ -87,26 +88,32 @@ def _similar(
 
 
 def _bands(threshold: float) -> tuple[int, int]:
-    """Bands and rows a band: as many rows as still find all but `_MISSED` of the pairs at the threshold.
+    """Bands, and rows a band: the most rows for which the permutations suffice to miss no more than `_MISSED`.
 
     Datasketch's own choice weighs missed pairs like superfluous candidates; those cost only time here, since every
     candidate is verified.
     """
-    for rows in range(_PERMUTATIONS // 2, 1, -1):
-        bands = _PERMUTATIONS // rows
-        if (1 - threshold**rows) ** bands <= _MISSED:
-            return bands, rows
-    return _PERMUTATIONS, 1
+    if threshold == 1:
+        return 2, _PERMUTATIONS // 2
+    needed = {rows: max(2, ceil(log(_MISSED) / log1p(-(threshold**rows)))) for rows in range(1, _PERMUTATIONS // 2)}
+    return max(
+        ((bands, rows) for rows, bands in needed.items() if bands * rows <= _PERMUTATIONS), key=lambda it: it[1]
+    )
 
 
-def _sketches(texts: Sequence[Words], gram: int) -> Any:
+def _sketches(texts: Sequence[Words], gram: int, permutations: int) -> Any:
     hashed = (_hashes(words, gram).tolist() for words in texts)
-    return MinHash.generator(hashed, num_perm=_PERMUTATIONS, hashfunc=int)
+    return MinHash.generator(hashed, num_perm=permutations, hashfunc=int)
+
+
+@cache
+def _checksum(word: str) -> int:
+    return zlib.crc32(word.encode())
 
 
 def _hashes(words: Words, gram: int) -> np.ndarray:
     """A 32-bit hash of each n-gram: the words' checksums mixed as a polynomial, its upper bits kept."""
-    checks = np.fromiter((zlib.crc32(word.encode()) for word in words), dtype=np.uint64, count=len(words))
+    checks = np.fromiter(map(_checksum, words), dtype=np.uint64, count=len(words))
     mixed = np.zeros(len(words) - gram + 1, dtype=np.uint64)
     for shift in range(gram):
         mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + checks[shift : shift + len(mixed)]

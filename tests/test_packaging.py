@@ -46,7 +46,7 @@ def test_the_wheel_holds_the_three_packages_with_their_data(installed: Path) -> 
         "d2e_sft/bundled/launch/slurm/train.sbatch",
         "data_builders/sources/tracie.py",
         "eval/report/page.html",
-        "eval/report/style.css",
+        "d2e_sft/html/style.css",
     ):
         assert (installed / file).is_file(), file
     assert not list(installed.rglob("test_*.py"))

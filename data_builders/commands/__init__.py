@@ -8,6 +8,7 @@ from data_builders.commands.build import build
 from data_builders.commands.check import check
 from data_builders.commands.compare_refiners import compare_refiners
 from data_builders.commands.convert import convert
+from data_builders.commands.push import push
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -18,5 +19,5 @@ def data() -> None:
     """
 
 
-for _verb in (build, check, convert, compare_refiners):
+for _verb in (build, check, convert, push, compare_refiners):
     data.add_command(_verb)

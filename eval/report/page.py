@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
+from d2e_sft.html.pages import page_environment
 from eval.compare import Comparison, compare_runs
 from eval.report.plots import Curve, bar_chart, line_chart
 from eval.report.samples import choose_samples, is_right
@@ -61,13 +62,7 @@ def render_page(runs: Sequence[ScoredRun], *, samples: int = 6, title: str | Non
 
 
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_environment(Path(__file__).parent)
     environment.filters.update(percent=percent, points=points, share=_share, letter=_letter, shown=_shown)
     environment.tests["right"] = is_right
     return environment

@@ -1,38 +1,20 @@
-"""Plots as inline SVG: small, one statement each, so that a phone shows them under one another unshrunk.
-
-No pyplot and no global settings: a figure is an object here and leaves nothing behind. Runs differ by colour
-(Okabe and Ito's palette, safe for colour-blind readers) and also by hatch or line style, for print.
-"""
+"""The report's plots: small, one statement each."""
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from d2e_sft.html.figures import COLOURS, HATCHES, LINES, STYLE, WIDTH, inline_svg, legend_name
 from eval.intervals import Interval
 
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
-_HATCHES = ("", "///", "...", "xxx", "---")
-_LINES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
-_WIDTH = 5.0  # inches
 _MAX_POINTS = 200  # a curve: more are not seen at this width, and each costs bytes in the page
-_STYLE = {
-    "svg.fonttype": "none",  # text stays text: small, searchable, in the reader's font
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "text.parse_math": False,  # a run's name may hold "$"
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "hatch.linewidth": 0.6,
-}
 
 
 class Curve(NamedTuple):
@@ -55,8 +37,8 @@ def bar_chart(
         scores: G × R scores as fractions.
     """
     rows = len(groups) * (len(labels) + 0.6)
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(_WIDTH, 0.9 + 0.19 * rows + 0.22 * len(labels)), layout="constrained")
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 0.9 + 0.19 * rows + 0.22 * len(labels)), layout="constrained")
         axes = figure.add_subplot()
         height = 1 / (len(labels) + 0.6)
         for index, label in enumerate(labels):
@@ -72,9 +54,9 @@ def bar_chart(
                 means,
                 height=0.9 * height,
                 xerr=errors,
-                label=_legend_name(label),
-                color=_COLOURS[index % len(_COLOURS)],
-                hatch=_HATCHES[index % len(_HATCHES)],
+                label=legend_name(label),
+                color=COLOURS[index % len(COLOURS)],
+                hatch=HATCHES[index % len(HATCHES)],
                 edgecolor="white",
                 linewidth=0,
                 error_kw={"elinewidth": 1.1, "ecolor": "#222222", "capsize": 2},
@@ -86,22 +68,22 @@ def bar_chart(
         axes.grid(axis="x", color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
         figure.legend(loc="outside upper left", frameon=False, handlelength=1.4)
-        return _inline_svg(figure, f"Bar chart: {title} of {', '.join(labels)}, with 95 % intervals")
+        return inline_svg(figure, f"Bar chart: {title} of {', '.join(labels)}, with 95 % intervals")
 
 
 def line_chart(title: str, curves: Sequence[Curve]) -> Markup:
     """Curves over training steps, one for each run that logged the value."""
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(_WIDTH, 2.6 + 0.22 * len(curves)), layout="constrained")
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 2.6 + 0.22 * len(curves)), layout="constrained")
         axes = figure.add_subplot()
         for run, label, points in curves:
             steps, values = zip(*_thinned(points), strict=True)
             axes.plot(
                 steps,
                 values,
-                label=_legend_name(label),
-                color=_COLOURS[run % len(_COLOURS)],
-                linestyle=_LINES[run % len(_LINES)],
+                label=legend_name(label),
+                color=COLOURS[run % len(COLOURS)],
+                linestyle=LINES[run % len(LINES)],
                 linewidth=1.6,
                 marker="o" if len(points) == 1 else None,
             )
@@ -109,7 +91,7 @@ def line_chart(title: str, curves: Sequence[Curve]) -> Markup:
         axes.set_xlabel("step")
         axes.grid(color="#dddddd", linewidth=0.6)
         figure.legend(loc="outside lower left", frameon=False, handlelength=2.6)
-        return _inline_svg(figure, f"Line chart over training steps: {title} of {', '.join(c.label for c in curves)}")
+        return inline_svg(figure, f"Line chart over training steps: {title} of {', '.join(c.label for c in curves)}")
 
 
 def _thinned(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
@@ -118,23 +100,3 @@ def _thinned(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
     bounds = [index * len(points) // count for index in range(count + 1)]
     blocks = [points[start:end] for start, end in pairwise(bounds)]
     return [(fmean(step for step, _ in block), fmean(value for _, value in block)) for block in blocks]
-
-
-def _legend_name(label: str) -> str:
-    # matplotlib leaves names that begin with "_" out of a legend; a zero-width space is not seen.
-    return f"\u200b{label}" if label.startswith("_") else label
-
-
-def _inline_svg(figure: Figure, description: str) -> Markup:
-    """The figure as an `<svg>` element that scales to its container and reads out as `description`."""
-    # Ids of clip paths and markers are hashes; a salt of its own keeps two plots on one page apart.
-    with mpl.rc_context({"svg.hashsalt": description}):
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg")
-    # The page is HTML: the opening tag needs no namespaces and takes its size from the style sheet. The other ids
-    # (axes_1, …) would repeat in every plot, and the style rule would apply to the whole page.
-    _, opening, body = re.split(r"(<svg[^>]*>)", buffer.getvalue(), maxsplit=1)
-    body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.DOTALL)
-    body = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", body)
-    view_box = re.findall(r'viewBox="[^"]*"', opening)[0]
-    return Markup('<svg role="img" aria-label="{}" {}>{}').format(description, Markup(view_box), Markup(body))

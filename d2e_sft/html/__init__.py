@@ -1,0 +1,1 @@
+"""What the HTML pages of all packages share: their look, and figures as markup."""

@@ -1,0 +1,49 @@
+"""Matplotlib figures as inline SVG, in one style.
+
+No pyplot and no global settings: a figure is an object here and leaves nothing behind. Series differ by colour
+(Okabe and Ito's palette, safe for colour-blind readers) and also by hatch or line style, for print.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import matplotlib as mpl
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+HATCHES = ("", "///", "...", "xxx", "---")
+LINES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
+WIDTH = 5.0  # inches: small, so that a phone shows plots under one another unshrunk
+STYLE = {
+    "svg.fonttype": "none",  # text stays text: small, searchable, in the reader's font
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.parse_math": False,  # a name may hold "$"
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "hatch.linewidth": 0.6,
+}
+
+
+def legend_name(label: str) -> str:
+    """The label as matplotlib shows it: it leaves names that begin with "_" out of a legend."""
+    return f"\u200b{label}" if label.startswith("_") else label  # a zero-width space is not seen
+
+
+def inline_svg(figure: Figure, description: str) -> Markup:
+    """The figure as an `<svg>` element that scales to its container and reads out as `description`."""
+    # Ids of clip paths and markers are hashes; a salt of its own keeps two plots on one page apart.
+    with mpl.rc_context({"svg.hashsalt": description}):
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg")
+    # The page is HTML: the opening tag needs no namespaces and takes its size from the style sheet. The other ids
+    # (axes_1, …) would repeat in every plot, and the style rule would apply to the whole page.
+    _, opening, body = re.split(r"(<svg[^>]*>)", buffer.getvalue(), maxsplit=1)
+    body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.DOTALL)
+    body = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", body)
+    view_box = re.findall(r'viewBox="[^"]*"', opening)[0]
+    return Markup('<svg role="img" aria-label="{}" {}>{}').format(description, Markup(view_box), Markup(body))
