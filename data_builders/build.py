@@ -16,6 +16,7 @@ from d2e_sft.errors import UserError, did_you_mean
 from d2e_sft.sample import BAD_ROWS_FILE, EventSample, write_bad_rows, write_samples
 from data_builders import coverage, manifest
 from data_builders.benchmark import Benchmark, read_benchmark
+from data_builders.card import CARD_NAME, write_card
 from data_builders.compose import Composition, compose, first_judged
 from data_builders.judging.quality import quality_prompts
 from data_builders.judging.refining import Outcome, judge_refine, refine_prompts
@@ -33,7 +34,7 @@ class Result:
     """What was built.
 
     Attributes:
-        files: the files written, the manifest last.
+        files: the files written, manifest and card last.
         counts: (dataset, split, relation, format) → rows.
         splits: (dataset, split) → its rows, for the filters.
         bad_rows: number of bad rows put aside.
@@ -61,6 +62,7 @@ def build(options: Options) -> Result:
     Raises:
         UserError: an unknown dataset or setting, no dataset that can be read, or too few samples for the ratios.
     """
+    _check_target(options.out)
     sources = pick_sources(options.datasets)
     settings = parse_settings(options.settings, sources)
     reading = read_datasets(
@@ -190,6 +192,7 @@ def _write(
         benchmark={"kept_apart_from": list(benchmark.sets), "not_read": benchmark.unread} if benchmark.sets else None,
     )
     result.files.append(manifest.write_manifest(described, options.out))
+    result.files.append(write_card(described, options.out))
 
 
 def _describe_options(options: Options, refiner: RefinerOptions) -> dict[str, Any]:
@@ -209,6 +212,17 @@ def _describe_judge(options: Options) -> dict[str, Any] | None:
         return None
     asked = options.judge_options.model_dump(include={"backend", "model", "max_tokens", "temperature", "dtype"})
     return {"jobs": sorted(options.judge_jobs), **asked}
+
+
+def _check_target(out: Path) -> None:
+    """Refuse a folder in which a build would overwrite what no build wrote."""
+    names = [*(f"{split}.parquet" for split in manifest.SPLITS), BAD_ROWS_FILE, manifest.MANIFEST_NAME, CARD_NAME]
+    strangers = [name for name in names if (out / name).exists()]
+    if strangers and not manifest.is_ours(out):
+        raise UserError(
+            f"{out}: holds {', '.join(strangers)}, which no build of this project wrote and this one would overwrite",
+            remedy="name another folder with --out, or move the files away",
+        )
 
 
 def _remove_leftovers(out: Path, written: set[str]) -> None:

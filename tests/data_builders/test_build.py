@@ -27,7 +27,7 @@ def test_the_same_inputs_and_seed_give_the_same_bytes(raw: Path, tmp_path: Path)
     for name in ("one", "two"):
         build(Options(["boxes", *NAMES], tmp_path / name, raw, settings=settings))
     written = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert written == ["manifest.json", "test.parquet", "train.parquet"]
+    assert written == ["README.md", "manifest.json", "test.parquet", "train.parquet"]
     for name in written:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
@@ -74,7 +74,7 @@ def test_a_split_without_rows_has_no_file_and_leftovers_go(raw: Path, tmp_path: 
     build(Options(["tracie"], out, raw))
     (out / "own.txt").write_text("mine")
     build(Options(["cider"], out, raw))
-    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "own.txt", "test.parquet"]
+    assert sorted(path.name for path in out.iterdir()) == ["README.md", "manifest.json", "own.txt", "test.parquet"]
 
 
 def test_bad_rows_are_put_aside_and_counted(raw: Path, tmp_path: Path) -> None:
@@ -167,3 +167,11 @@ def test_the_refiner_can_be_set(raw: Path, tmp_path: Path) -> None:
         return sum(len((s.refined_context or "").split()) for s in read_samples(tmp_path / name / "test.parquet"))
 
     assert words("few") < words("out")
+
+
+@pytest.mark.parametrize("name", ["README.md", "train.parquet", "manifest.json"])
+def test_files_that_no_build_wrote_are_not_overwritten(raw: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(UserError, match=f"holds {name}, which no build of this project wrote"):
+        build(Options(["mctaco"], tmp_path, raw))
+    assert (tmp_path / name).read_text() == "{}"
