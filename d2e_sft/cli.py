@@ -19,7 +19,7 @@ from d2e_sft.errors import UserError, did_you_mean
 # verb → (module, attribute, one line for the list of verbs)
 _VERBS: dict[str, tuple[str, str, str]] = {
     "quickstart": ("d2e_sft.commands.quickstart", "quickstart", "Train, score and compare SFT and D²E-SFT."),
-    "data": ("data_builders.commands", "data", "Build and convert EventSample data."),
+    "data": ("data_builders.commands", "data", "Build, check, describe and publish EventSample data."),
     "train": ("d2e_sft.commands.train", "train", "Train a model from a recipe."),
     "bench": ("d2e_sft.commands.bench", "bench", "Measure speed and memory on this machine."),
     "eval": ("eval.commands.evaluate", "evaluate", "Decode a benchmark with a model and score it."),

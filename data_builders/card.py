@@ -16,6 +16,7 @@ import yaml
 from data_builders.manifest import SPLITS, restricted, rows_of
 from data_builders.refine import RefinerOptions
 from data_builders.sources import SOURCES
+from data_builders.suites import SUITES
 
 CARD_NAME = "README.md"
 _PRETTY_NAMES = {
@@ -79,6 +80,7 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         _section("Licences", _licence_table(datasets)),
         _section("Published and obtained counts", _published_table(manifest)),
         _section("Mixture", _mixture_table(manifest)),
+        _section("Kept apart from the benchmark", _kept_apart(manifest)),
         _section("Fields", _table(("field", "content"), [(f"`{name}`", what) for name, what in _FIELDS])),
         _section("Filters", _filter_table(datasets)),
         _section("Refined contexts", _refined(manifest, datasets)),
@@ -205,6 +207,19 @@ def _mixture_table(manifest: Mapping[str, Any]) -> str:
     return _table(header, rows)
 
 
+def _kept_apart(manifest: Mapping[str, Any]) -> str:
+    benchmark = manifest.get("benchmark")
+    if not benchmark:
+        return ""
+    text = (
+        "No training row comes from the raw row of a test row of "
+        f"{', '.join(benchmark['kept_apart_from'])}, has its context, or asks its question."
+    )
+    if unread := benchmark["not_read"]:
+        text += f" Not compared, since their test rows could not be read: {', '.join(unread)}."
+    return text
+
+
 def _filter_table(datasets: Mapping[str, Any]) -> str:
     rows = [
         (name, split, step["name"], f"{step['rows_in']:,}", f"{step['rows_out']:,}", step["unit"], step["reason"])
@@ -271,6 +286,9 @@ def _arguments(manifest: Mapping[str, Any]) -> list[str]:
     for flag, bound in zip(("--min-context-words", "--max-context-words"), options["context_words"], strict=True):
         if bound is not None:
             arguments += [flag, str(bound)]
+    for name in manifest.get("benchmark", {}).get("kept_apart_from", ()):
+        if name not in SUITES:  # the instruction set is kept apart from the suites by itself
+            arguments += ["--against", name]
     if judge := manifest.get("judge"):
         arguments += ["--judge", judge["backend"], "--judge-model", str(judge["model"])]
         arguments += ["--judge-jobs", ",".join(judge["jobs"])]

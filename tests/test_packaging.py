@@ -47,6 +47,7 @@ def test_the_wheel_holds_the_three_packages_with_their_data(installed: Path) -> 
         "data_builders/sources/tracie.py",
         "eval/report/page.html",
         "d2e_sft/html/style.css",
+        "data_builders/stats_page.html",
     ):
         assert (installed / file).is_file(), file
     assert not list(installed.rglob("test_*.py"))
