@@ -33,6 +33,7 @@ from data_builders.sample_sets import SampleSet
 
 Key = Literal["id", "context", "question"]
 KEYS: tuple[Key, ...] = get_args(Key)
+NEAR_KEYS: tuple[Key, ...] = ("context", "question")
 THRESHOLD = 0.8
 LEAST_WORDS = 5
 TEMPLATE_CONTEXTS = 3
@@ -130,21 +131,24 @@ def find_overlap(train: Sequence[EventSample], tests: Sequence[SampleSet], thres
 
 
 def exclude_overlap(
-    samples: Sequence[EventSample], benchmark: Sequence[EventSample]
+    samples: Sequence[EventSample], benchmark: Sequence[EventSample], threshold: float | None = None
 ) -> tuple[list[EventSample], list[EventSample]]:
     """The samples without an exact overlap that counts, and the others; both in their order.
+
+    With a threshold the others hold near-duplicates of at least that similarity too.
 
     Templates are here those of the benchmark alone: a question that all samples together ask of many contexts may
     be asked of one in the part that is drawn from them, and `find_overlap` must find nothing in any part.
     """
     rows = [_Row(sample) for sample in samples]
-    index = _Index((), [_Row(sample) for sample in benchmark])
-    kept: list[EventSample] = []
-    dropped: list[EventSample] = []
-    for row in rows:
-        overlaps = any(counts for _, counts, _ in index.matches(row))
-        (dropped if overlaps else kept).append(row.sample)
-    return kept, dropped
+    others = [_Row(sample) for sample in benchmark]
+    index = _Index((), others)
+    leaving = {place for place, row in enumerate(rows) if any(counts for _, counts, _ in index.matches(row))}
+    if threshold is not None:
+        for key in NEAR_KEYS:
+            leaving |= {place for place, _, _ in _near(key, rows, others, index, threshold)}
+    kept = [row.sample for place, row in enumerate(rows) if place not in leaving]
+    return kept, [rows[place].sample for place in sorted(leaving)]
 
 
 class _Row:
@@ -245,7 +249,7 @@ def _compare(train: Sequence[_Row], test: SampleSet, result: Overlap) -> None:
                 exact[cell] += 1
                 result.exact.append(_match(key, row, test.name, other, 1.0))
         set_aside.update(cell for cell in aside if (cell[2], place, cell[1]) not in matched)
-    for key in ("context", "question"):
+    for key in NEAR_KEYS:
         for place, other, similarity in _near(key, train, others, index, result.threshold):
             row = train[place]
             if (key, place, other.sample.dataset) not in matched:

@@ -200,6 +200,14 @@ def test_exclude_overlap_drops_what_check_finds_and_nothing_else() -> None:
     assert not _overlap(kept, test).exact
 
 
+def test_exclude_overlap_drops_near_duplicates_where_a_threshold_is_given() -> None:
+    near = _sample("train", 1, context=PASSAGE + " Nobody was hurt.")  # 17 of 20 3-grams
+    train, test = [near, _sample("train", 2)], [_sample("test", context=PASSAGE)]
+    assert exclude_overlap(train, test) == (train, [])
+    assert exclude_overlap(train, test, 0.86) == (train, [])
+    assert exclude_overlap(train, test, 0.85) == (train[1:], [near])
+
+
 def _run(*arguments: object) -> Result:
     return CliRunner().invoke(data, ["check", *map(str, arguments)])
 
