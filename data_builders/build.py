@@ -13,20 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.errors import UserError, did_you_mean
-from d2e_sft.sample import BAD_ROWS_FILE, EventSample, write_bad_rows, write_samples
 from data_builders import coverage, manifest
 from data_builders.benchmark import Benchmark, read_benchmark
-from data_builders.card import CARD_NAME, write_card
-from data_builders.compose import Composition, compose, first_judged
-from data_builders.judging.quality import quality_prompts
-from data_builders.judging.refining import Outcome, judge_refine, refine_prompts
+from data_builders.compose import Composition, compose
+from data_builders.judging.refining import Outcome, judge_refine
 from data_builders.mixture import Mixture
-from data_builders.options import JUDGE_JOBS, Options
+from data_builders.options import Options
 from data_builders.reading import Reading, read_datasets
 from data_builders.refine import RefinerOptions, refine, refine_samples
 from data_builders.settings import parse_settings
 from data_builders.sources import SOURCES
 from data_builders.sources.source import ALL_SPLITS, Source, SplitRows
+from data_builders.writing import check_target, write_build
 
 
 @dataclass
@@ -56,13 +54,27 @@ class Result:
     refining: dict[str, Counter[Outcome]] = field(default_factory=dict)
 
 
+class IncompleteBuildError(UserError):
+    """Some of what was asked for could not be read; the rest is written, and `result` says what."""
+
+    def __init__(self, result: Result) -> None:
+        errors = list(result.failures.values())
+        lacking = f"the result is incomplete: it lacks {', '.join(result.failures)}"
+        if len(errors) == 1:
+            super().__init__(f"{errors[0].message}\n{lacking}", errors[0].remedy)
+        else:
+            super().__init__("\n".join([*map(str, errors), lacking]))
+        self.result = result
+
+
 def build(options: Options) -> Result:
     """Build into `options.out`: `<split>.parquet` for each split with rows, `manifest.json` and `README.md`.
 
     Raises:
+        IncompleteBuildError: a raw file is missing or damaged; what does not need it is written all the same.
         UserError: an unknown dataset or setting, no dataset that can be read, or too few samples for the ratios.
     """
-    _check_target(options.out)
+    check_target(options.out)
     sources = pick_sources(options.datasets)
     settings = parse_settings(options.settings, sources)
     reading = read_datasets(
@@ -80,7 +92,7 @@ def build(options: Options) -> Result:
         if name in reading.missing and _may_lack(options, name):
             result.warnings.append(str(error))
         else:
-            result.failures[name] = error
+            result.failures[reading.what_lacks(name)] = error
     result.refining = _refine(options, settings.refiner, composition)
     for name, dataset in reading.datasets.items():
         for split, rows in dataset.splits.items():
@@ -89,7 +101,16 @@ def build(options: Options) -> Result:
             result.counts.update((sample.dataset, split, sample.relation, sample.format) for sample in rows.samples)
     if options.suite:
         result.coverage = coverage.compare(options.suite, reading, composition.rows.get(options.suite.split, []))
-    _write(options, settings.refiner, reading, benchmark, composition, result)
+    if not result.counts:
+        raise UserError(
+            f"no usable row in {', '.join(options.datasets)} ({len(reading.bad.entries)} bad); nothing was written",
+            remedy="run without --skip-bad to see the first bad row, or look at the filters' options",
+        )
+    result.bad_rows = len(reading.bad.entries)
+    described = _describe(options, settings.refiner, reading, benchmark, result)
+    result.files = write_build(options.out, composition.rows, reading.bad.entries, described)
+    if result.failures:
+        raise IncompleteBuildError(result)
     return result
 
 
@@ -135,36 +156,15 @@ def _refine(options: Options, refiner: RefinerOptions, composition: Composition)
     return counts
 
 
-def _write(
+def _describe(
     options: Options,
     refiner: RefinerOptions,
     reading: Reading,
     benchmark: Benchmark,
-    composition: Composition,
     result: Result,
-) -> None:
-    if not result.counts:
-        raise UserError(
-            f"no usable row in {', '.join(options.datasets)} ({len(reading.bad.entries)} bad); nothing was written",
-            remedy="run without --skip-bad to see the first bad row",
-        )
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"{options.out}: cannot be made ({error.strerror}); expected a folder for the results"
-        ) from None
-    for split in manifest.SPLITS:
-        samples: list[EventSample] = composition.rows.get(split, [])
-        if samples:
-            result.files.append(options.out / f"{split}.parquet")
-            write_samples(samples, result.files[-1])
-    if reading.bad.entries:
-        result.files.append(options.out / BAD_ROWS_FILE)
-        write_bad_rows(reading.bad.entries, result.files[-1])
-    result.bad_rows = len(reading.bad.entries)
-    _remove_leftovers(options.out, {path.name for path in result.files})
-    described = manifest.describe_build(
+) -> dict[str, Any]:
+    """The manifest but for its outputs."""
+    return manifest.describe_build(
         _describe_options(options, refiner),
         options.seed,
         {
@@ -179,7 +179,6 @@ def _write(
             )
             for name, dataset in reading.datasets.items()
         },
-        result.files,
         suite=options.suite.name if options.suite else None,
         published_counts=[row.to_json() for row in result.coverage],
         mixture=result.mixture.describe() if result.mixture else None,
@@ -188,11 +187,9 @@ def _write(
             for split, counts in result.refining.items()
         },
         judge=_describe_judge(options),
-        failures={name: reading.why(name) for name in reading.failures},
-        benchmark={"kept_apart_from": list(benchmark.sets), "not_read": benchmark.unread} if benchmark.sets else None,
+        failures={reading.what_lacks(name): reading.why(name) for name in reading.failures},
+        benchmark=benchmark.describe(),
     )
-    result.files.append(manifest.write_manifest(described, options.out))
-    result.files.append(write_card(described, options.out))
 
 
 def _describe_options(options: Options, refiner: RefinerOptions) -> dict[str, Any]:
@@ -210,53 +207,7 @@ def _describe_judge(options: Options) -> dict[str, Any] | None:
     """Who judged; not what it cost, which differs between a first run and one that finds the replies in the cache."""
     if options.judge is None:
         return None
-    asked = options.judge_options.model_dump(include={"backend", "model", "max_tokens", "temperature", "dtype"})
-    return {"jobs": sorted(options.judge_jobs), **asked}
-
-
-def _check_target(out: Path) -> None:
-    """Refuse a folder in which a build would overwrite what no build wrote."""
-    names = [*(f"{split}.parquet" for split in manifest.SPLITS), BAD_ROWS_FILE, manifest.MANIFEST_NAME, CARD_NAME]
-    strangers = [name for name in names if (out / name).exists()]
-    if strangers and not manifest.is_ours(out):
-        raise UserError(
-            f"{out}: holds {', '.join(strangers)}, which no build of this project wrote and this one would overwrite",
-            remedy="name another folder with --out, or move the files away",
-        )
-
-
-def _remove_leftovers(out: Path, written: set[str]) -> None:
-    """Remove what an earlier build into the same folder wrote and this one did not: it would look like a result."""
-    if manifest.is_ours(out):
-        for name in {*(f"{split}.parquet" for split in manifest.SPLITS), BAD_ROWS_FILE} - written:
-            (out / name).unlink(missing_ok=True)
-
-
-def estimate(options: Options) -> str:
-    """What the judge would be asked, in one line a job; reads the raw files, asks and writes nothing.
-
-    For a suite with ratios it counts the samples that are judged first. Those that the judge then refuses are
-    replaced, so the true number is larger by the share that it refuses.
-
-    Raises:
-        UserError: no judge is named, or nothing can be read.
-    """
-    if options.judge is None:
-        raise UserError(
-            "--estimate without a judge; rules cost nothing", remedy="name one, for example --judge openai"
-        )
-    sources = pick_sources(options.datasets)
-    reading = read_datasets(
-        sources,
-        ["train"],
-        parse_settings(options.settings, sources),
-        raw=options.raw,
-        seed=options.seed,
-        skip_bad=options.skip_bad,
-    )
-    samples = first_judged(options, reading, read_benchmark(options))
-    prompts = {"quality": quality_prompts, "refine": refine_prompts}
-    lines = [
-        f"{job}: {options.judge.estimate(prompts[job](samples))}" for job in JUDGE_JOBS if job in options.judge_jobs
-    ]
-    return "\n".join(lines)
+    asked = options.judge_options.model_dump(include={"backend", "model", "max_tokens", "temperature"})
+    # An endpoint and a folder of weights are asked differently, and answer differently.
+    own = {"dtype": options.judge_options.dtype} if asked["backend"] == "local" else {"address": options.judge.address}
+    return {"jobs": sorted(options.judge_jobs), **asked, **own}

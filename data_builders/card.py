@@ -213,7 +213,8 @@ def _kept_apart(manifest: Mapping[str, Any]) -> str:
         return ""
     text = (
         "No training row comes from the raw row of a test row of "
-        f"{', '.join(benchmark['kept_apart_from'])}, has its context, or asks its question."
+        f"{', '.join(benchmark['kept_apart_from'])}, has its context or asks its question, "
+        "nor shares most of its wording with one."
     )
     if unread := benchmark["not_read"]:
         text += f" Not compared, since their test rows could not be read: {', '.join(unread)}."

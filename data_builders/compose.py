@@ -101,10 +101,16 @@ def _drawn(options: Options, suite: Suite, reading: Reading) -> Composition:
     )
     for name, dataset in reading.datasets.items():
         pool, found = mixture.pools[name], dataset.splits[suite.split]
+        considered = found.filters.record(
+            "order of the draw",
+            "candidates are judged in a seeded order until the dataset's part is full",
+            pool.candidates,
+            pool.candidates[: pool.judged],
+        )
         judged = found.filters.record(
             "quality",
             f"the context must support the answer ({_describe(pool.verdicts)})",
-            pool.candidates[: pool.judged],
+            considered,
             pool.kept,
         )
         found.samples = found.filters.record(

@@ -22,6 +22,7 @@ above a threshold (`near_duplicates.py`). They are reported and are for a person
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -131,9 +132,9 @@ def find_overlap(train: Sequence[EventSample], tests: Sequence[SampleSet], thres
 
 
 def exclude_overlap(
-    samples: Sequence[EventSample], benchmark: Sequence[EventSample], threshold: float | None = None
+    samples: Sequence[EventSample], *benchmarks: Sequence[EventSample], threshold: float | None = None
 ) -> tuple[list[EventSample], list[EventSample]]:
-    """The samples without an exact overlap that counts, and the others; both in their order.
+    """The samples without an exact overlap that counts with any benchmark set, and the others; both in their order.
 
     With a threshold the others hold near-duplicates of at least that similarity too.
 
@@ -141,12 +142,14 @@ def exclude_overlap(
     be asked of one in the part that is drawn from them, and `find_overlap` must find nothing in any part.
     """
     rows = [_Row(sample) for sample in samples]
-    others = [_Row(sample) for sample in benchmark]
-    index = _Index((), others)
-    leaving = {place for place, row in enumerate(rows) if any(counts for _, counts, _ in index.matches(row))}
-    if threshold is not None:
-        for key in NEAR_KEYS:
-            leaving |= {place for place, _, _ in _near(key, rows, others, index, threshold)}
+    leaving: set[int] = set()
+    for benchmark in benchmarks:
+        others = [_Row(sample) for sample in benchmark]
+        index = _Index((), others)
+        leaving |= {place for place, row in enumerate(rows) if any(counts for _, counts, _ in index.matches(row))}
+        if threshold is not None:
+            for key in NEAR_KEYS:
+                leaving |= {place for place, _, _ in _near(key, rows, others, index, threshold)}
     kept = [row.sample for place, row in enumerate(rows) if place not in leaving]
     return kept, [rows[place].sample for place in sorted(leaving)]
 
@@ -224,7 +227,8 @@ def _templates(rows: Iterable[_Row]) -> set[tuple[str, ...]]:
 
 
 def _words(*texts: str) -> Words:
-    return tuple(word for text in texts for word in _WORD.findall(text.casefold()))
+    # Interned: a set of samples has a hundred times more words than different ones.
+    return tuple(sys.intern(word) for text in texts for word in _WORD.findall(text.casefold()))
 
 
 _CellKey = tuple[str, str, Key]  # training dataset, benchmark dataset, key

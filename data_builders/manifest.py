@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,16 +69,14 @@ def describe_build(
     options: Mapping[str, Any],
     seed: int,
     datasets: Mapping[str, Any],
-    outputs: list[Path],
     **sections: Any,
 ) -> dict[str, Any]:
-    """The whole manifest.
+    """The manifest but for its `outputs`, which are known once they are written.
 
     Args:
         options: what the user asked for.
         seed: of every draw.
         datasets: for each dataset what `describe_dataset` gave.
-        outputs: the files written.
         sections: further parts, for example the mixture; those that are None or empty are left out.
     """
     return {
@@ -88,8 +86,12 @@ def describe_build(
         "options": dict(options),
         **{name: section for name, section in sections.items() if section},
         "datasets": dict(datasets),
-        "outputs": {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in sorted(outputs)},
     }
+
+
+def describe_outputs(paths: Iterable[Path]) -> dict[str, Any]:
+    """Size and checksum of each file, by its name."""
+    return {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in sorted(paths)}
 
 
 def describe_dataset(

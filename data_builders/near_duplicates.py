@@ -9,7 +9,7 @@ so that no pair falls between the two.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import ceil, log, log1p
@@ -24,6 +24,7 @@ _PERMUTATIONS = 96  # at most; at a threshold of 0.8 it takes 18 bands of 4
 _MISSED = 1e-4  # largest share of the pairs at the threshold that LSH may miss
 
 Words = tuple[str, ...]
+_Hashes = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -69,15 +70,19 @@ def _within(texts: Sequence[Words], least: int, most: int | None) -> list[int]:
 def _similar(
     left: Sequence[Words], ours: list[int], right: Sequence[Words], theirs: list[int], gram: int, threshold: float
 ) -> list[tuple[int, int, float]]:
+    our_hashes, their_hashes = (
+        {i: _hashes(texts[i], gram) for i in places} for texts, places in ((left, ours), (right, theirs))
+    )
+    ours, theirs = _sharing(our_hashes, their_hashes, threshold), _sharing(their_hashes, our_hashes, threshold)
     if not ours or not theirs:
         return []
     bands, rows = _bands(threshold)
     index = MinHashLSH(num_perm=bands * rows, params=(bands, rows))
-    for j, sketch in zip(theirs, _sketches([right[j] for j in theirs], gram, bands * rows), strict=True):
+    for j, sketch in zip(theirs, _sketches([their_hashes[j] for j in theirs], bands * rows), strict=True):
         index.insert(j, sketch, check_duplication=False)
     sets = lru_cache(maxsize=50_000)(lambda j: shingles(right[j], gram))
     found = []
-    for i, sketch in zip(ours, _sketches([left[i] for i in ours], gram, bands * rows), strict=True):
+    for i, sketch in zip(ours, _sketches([our_hashes[i] for i in ours], bands * rows), strict=True):
         candidates = index.query(sketch)
         own = shingles(left[i], gram) if candidates else frozenset()
         for j in candidates:
@@ -85,6 +90,22 @@ def _similar(
             if similarity >= threshold:
                 found.append((i, j, similarity))
     return found
+
+
+def _sharing(own: Mapping[int, _Hashes], others: Mapping[int, _Hashes], threshold: float) -> list[int]:
+    """The texts that may be near one of the others: most of their n-grams stand somewhere among all of the others'.
+
+    Nearly all texts of two sets have few n-grams of the other set at all, and need no sketch.
+    """
+    if not own or not others:
+        return []
+    known = np.unique(np.concatenate(list(others.values())))
+    hashes = np.concatenate(list(own.values()))
+    shared = known[np.minimum(np.searchsorted(known, hashes), len(known) - 1)] == hashes
+    lengths = np.fromiter(map(len, own.values()), dtype=np.int64, count=len(own))
+    counts = np.add.reduceat(shared, np.concatenate([[0], lengths.cumsum()[:-1]]), dtype=np.int64)
+    # One less: two n-grams of a text may have one hash.
+    return [place for place, enough in zip(own, counts >= threshold * lengths - 1, strict=True) if enough]
 
 
 def _bands(threshold: float) -> tuple[int, int]:
@@ -101,9 +122,8 @@ def _bands(threshold: float) -> tuple[int, int]:
     )
 
 
-def _sketches(texts: Sequence[Words], gram: int, permutations: int) -> Any:
-    hashed = (_hashes(words, gram).tolist() for words in texts)
-    return MinHash.generator(hashed, num_perm=permutations, hashfunc=int)
+def _sketches(texts: Sequence[_Hashes], permutations: int) -> Any:
+    return MinHash.generator((hashes.tolist() for hashes in texts), num_perm=permutations, hashfunc=int)
 
 
 @cache
@@ -111,7 +131,7 @@ def _checksum(word: str) -> int:
     return zlib.crc32(word.encode())
 
 
-def _hashes(words: Words, gram: int) -> np.ndarray:
+def _hashes(words: Words, gram: int) -> _Hashes:
     """A 32-bit hash of each n-gram: the words' checksums mixed as a polynomial, its upper bits kept."""
     checks = np.fromiter(map(_checksum, words), dtype=np.uint64, count=len(words))
     mixed = np.zeros(len(words) - gram + 1, dtype=np.uint64)

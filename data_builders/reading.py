@@ -10,7 +10,7 @@ from typing import Any
 from tqdm import tqdm
 
 from d2e_sft.errors import UserError
-from d2e_sft.sample import Split
+from d2e_sft.sample import BadRow, Split
 from data_builders import manifest
 from data_builders.raw import BadRows
 from data_builders.raw_files import MissingRawFileError, find_files
@@ -47,6 +47,7 @@ class Reading:
     Attributes:
         missing: dataset → why, where a raw file is not there or cannot be downloaded.
         damaged: dataset → what is wrong with its raw file.
+        lost: dataset → the splits that it lacks, where others could be read.
         raw: the user's folder of raw files, if any.
     """
 
@@ -55,10 +56,20 @@ class Reading:
     datasets: dict[str, ReadDataset] = field(default_factory=dict)
     missing: dict[str, UserError] = field(default_factory=dict)
     damaged: dict[str, UserError] = field(default_factory=dict)
+    lost: dict[str, list[Split]] = field(default_factory=dict)
 
     @property
     def failures(self) -> dict[str, UserError]:
-        return {**self.missing, **self.damaged}
+        """Dataset → what is wrong, damaged files first: they need a look more than missing ones."""
+        return {**self.damaged, **self.missing}
+
+    def note(self, name: str, error: UserError) -> None:
+        """Keep why a dataset could not be read as a whole."""
+        (self.missing if isinstance(error, MissingRawFileError) else self.damaged)[name] = error
+
+    def what_lacks(self, name: str) -> str:
+        """The dataset, with the splits that are lost where it is not all of them."""
+        return " ".join([name, *self.lost.get(name, [])]) if name in self.datasets else name
 
     def why(self, name: str) -> str:
         """Why a dataset could not be read, in one line for a table or the manifest: without the user's own folder."""
@@ -84,31 +95,56 @@ def read_datasets(
     seed: int,
     skip_bad: bool,
 ) -> Reading:
-    """Read the wanted splits of each source.
+    """Read the wanted splits of each source that has any of them.
+
+    Where a file that one split needs is missing or damaged, the source's other splits are read all the same.
 
     Raises:
-        UserError: no source could be read; it is the first one's error.
+        UserError: no source could be read; it is the first one's error, a damaged one's first.
     """
     reading = Reading(BadRows(skip=skip_bad), raw=raw)
     progress = tqdm(sources, desc="datasets", unit="dataset", disable=None, leave=False)
     for source in progress:
         progress.set_postfix_str(source.name)
+        wanted = [split for split in source.splits if split in splits]
+        if not wanted:
+            continue
         try:
-            reading.datasets[source.name] = _read(source, splits, settings, raw, seed, reading.bad)
-        except MissingRawFileError as error:
-            reading.missing[source.name] = error
+            reading.datasets[source.name] = _read(source, wanted, settings, seed, reading)
         except UserError as error:
-            reading.damaged[source.name] = error
-    if not reading.datasets:
+            reading.note(source.name, error)
+            if len(wanted) > 1:
+                _read_split_by_split(source, wanted, settings, seed, reading)
+    if reading.failures and not reading.datasets:
         raise next(iter(reading.failures.values()))
     return reading
 
 
-def _read(
-    source: Source, splits: Collection[Split], settings: Settings, raw: Path | None, seed: int, bad: BadRows
-) -> ReadDataset:
-    files = find_files(source, splits, raw, settings.files.get(source.name))
+def _read_split_by_split(
+    source: Source, wanted: Sequence[Split], settings: Settings, seed: int, reading: Reading
+) -> None:
+    parts: list[ReadDataset] = []
+    for split in wanted:
+        try:
+            parts.append(_read(source, [split], settings, seed, reading))
+        except UserError as error:
+            reading.lost.setdefault(source.name, []).append(split)
+            reading.note(source.name, error)
+    if parts:
+        described = {file["name"]: file for part in parts for file in part.described_files}
+        reading.datasets[source.name] = ReadDataset(
+            source,
+            parts[0].options,
+            {key: found for part in parts for key, found in part.files.items()},
+            list(described.values()),
+            {split: rows for part in parts for split, rows in part.splits.items()},
+        )
+
+
+def _read(source: Source, splits: Sequence[Split], settings: Settings, seed: int, reading: Reading) -> ReadDataset:
+    files = find_files(source, splits, reading.raw, settings.files.get(source.name))
     described = [manifest.describe_file(found.file, found.path) for found in files.values()]
+    bad = BadRows(skip=reading.bad.skip)
     job = Job(source.name, files, seed, settings.sources[source.name], bad, frozenset(splits))
     rows = {split: found for split, found in source.read(job).items() if split in splits}
     for split, found in rows.items():
@@ -117,4 +153,11 @@ def _read(
                 f"{source.name}, {split}: none of its rows is usable ({bad.count(source.name, split)} bad)",
                 remedy="its raw file is damaged or not what it should be; get it again",
             )
+    # A file that two splits need may have been read, and its bad rows met, before.
+    met = {_place(entry) for entry in reading.bad.entries}
+    reading.bad.entries += [entry for entry in bad.entries if _place(entry) not in met]
     return ReadDataset(source, job.options, files, described, rows)
+
+
+def _place(entry: BadRow) -> tuple[Any, ...]:
+    return tuple(entry.get(name) for name in ("file", "line", "item", "error"))

@@ -97,6 +97,11 @@ class Judge:
             most_cost=None if self._prices is None else self._prices.of(prompt_tokens, completion_tokens),
         )
 
+    @property
+    def address(self) -> str | None:
+        """The endpoint that is asked; None for a model of this machine."""
+        return self._backend.identity.get("base_url")
+
     def describe_usage(self) -> str:
         """Everything asked so far on one line, with its cost where prices are known."""
         return self.usage.describe(self._prices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -11,10 +12,11 @@ from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.sample import BAD_ROWS_FILE
+from data_builders.build import IncompleteBuildError
 from data_builders.build import build as build_datasets
-from data_builders.build import estimate as estimate_judge
 from data_builders.commands.build_report import print_result
 from data_builders.curation import ContextBounds
+from data_builders.judge_estimate import estimate_judge
 from data_builders.options import JUDGE_JOBS, JudgeJob, Options
 from data_builders.sources import SOURCES
 from data_builders.suites import PIPER_10K, SUITES, Suite, pick_suite
@@ -102,6 +104,16 @@ def build(
       d2e data build --suite piper-10k --seed 0 --allow-shortfall --out data/piper-10k
     """
     chosen, names = _pick(datasets, suite)
+    _refuse_idle_options(
+        chosen,
+        drawing={"--size": size is not None, "--allow-shortfall": allow_shortfall},
+        training={
+            "--judge": judge.backend != "rules",
+            "--min-context-words": min_context_words is not None,
+            "--max-context-words": max_context_words is not None,
+            "--against": bool(against),
+        },
+    )
     bounds = chosen.bounds if chosen else ContextBounds()
     options = Options(
         names,
@@ -125,14 +137,15 @@ def build(
     if estimate:
         click.echo(estimate_judge(options))
         return
-    result = build_datasets(options)
-    for warning in result.warnings:
-        click.echo(f"warning: {warning}", err=True)
-    print_result(result)
-    for error in result.failures.values():
-        click.echo(f"error: {error}", err=True)
-    if result.failures:
-        raise UserError(f"the result is incomplete: it lacks {', '.join(result.failures)} (see the errors above)")
+    try:
+        print_result(build_datasets(options))
+    except IncompleteBuildError as error:
+        print_result(error.result)
+        raise
+    finally:
+        if options.judge is not None:
+            # Also of a build that failed: it has been paid for.
+            click.echo(f"judge: {options.judge.describe_usage()}", err=True)
 
 
 def _pick(datasets: str | None, suite: str | None) -> tuple[Suite | None, list[str]]:
@@ -148,10 +161,22 @@ def _pick(datasets: str | None, suite: str | None) -> tuple[Suite | None, list[s
     return None, [name.strip() for name in (datasets or "").split(",") if name.strip()]
 
 
+def _refuse_idle_options(suite: Suite | None, drawing: Mapping[str, bool], training: Mapping[str, bool]) -> None:
+    """Refuse options that would do nothing: they are a mistake about what is going to be built."""
+    for flag, given in {**drawing, **training}.items():
+        if given and suite is not None and suite.split == "test":
+            raise UserError(f"{flag}: has no meaning for suite {suite.name}, which has test rows alone", "drop it")
+    for flag, given in drawing.items():
+        if given and (suite is None or not suite.ratios):
+            raise UserError(f"{flag}: is for suites in fixed ratios ({PIPER_10K.name}), which draw rows", "drop it")
+
+
 def _jobs(text: str) -> frozenset[JudgeJob]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in JUDGE_JOBS:
             known = ", ".join(JUDGE_JOBS)
             raise UserError(f"--judge-jobs: got {name!r}; expected some of {known}.{did_you_mean(name, JUDGE_JOBS)}")
+    if not names:
+        raise UserError(f"--judge-jobs: got none; expected some of {', '.join(JUDGE_JOBS)}", "drop it for both")
     return frozenset(job for job in JUDGE_JOBS if job in names)

@@ -13,7 +13,9 @@ from data_builders.mixture import Mixture
 
 
 def print_result(result: Result) -> None:
-    """Print counts, filters, the comparison with the paper, the draw, and the files that were written."""
+    """Print warnings, counts, filters, the comparison with the paper, the draw, and the files that were written."""
+    for warning in result.warnings:
+        click.echo(f"warning: {warning}", err=True)
     header = ("dataset", "split", "relation", "format", "rows")
     print_table([header, *((*key, f"{rows:,}") for key, rows in result.counts.items())])
     click.echo()

@@ -64,8 +64,8 @@ def test_counts_in_the_card_are_those_of_the_files(raw: Path, tmp_path: Path) ->
 
 
 def test_the_card_depends_on_the_manifest_alone(raw: Path, tmp_path: Path) -> None:
-    first = _built(raw, tmp_path / "a", "tracie", "boxes", settings=["boxes.boxes=2", "boxes.train_samples=6"])
-    _built(raw, tmp_path / "b", "tracie", "boxes", settings=["boxes.boxes=2", "boxes.train_samples=6"])
+    first = _built(raw, tmp_path / "a", "tracie", "boxes", settings=["boxes.train_samples=6", "boxes.test_samples=4"])
+    _built(raw, tmp_path / "b", "tracie", "boxes", settings=["boxes.train_samples=6", "boxes.test_samples=4"])
     assert (tmp_path / "a/README.md").read_bytes() == (tmp_path / "b/README.md").read_bytes()
     assert str(tmp_path) not in render_card(first)
 

@@ -204,8 +204,8 @@ def test_exclude_overlap_drops_near_duplicates_where_a_threshold_is_given() -> N
     near = _sample("train", 1, context=PASSAGE + " Nobody was hurt.")  # 17 of 20 3-grams
     train, test = [near, _sample("train", 2)], [_sample("test", context=PASSAGE)]
     assert exclude_overlap(train, test) == (train, [])
-    assert exclude_overlap(train, test, 0.86) == (train, [])
-    assert exclude_overlap(train, test, 0.85) == (train[1:], [near])
+    assert exclude_overlap(train, test, threshold=0.86) == (train, [])
+    assert exclude_overlap(train, test, threshold=0.85) == (train[1:], [near])
 
 
 def _run(*arguments: object) -> Result:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -192,10 +193,19 @@ def test_context_bounds_leave_out_and_count(raw: Path, tmp_path: Path) -> None:
     [
         (["--suite", "piper", "--datasets", "boxes"], "expected either --datasets or --suite, got both"),
         ([], "expected either --datasets or --suite"),
-        (["--suite", "piper", "--min-context-words", "9", "--max-context-words", "3"], "is above --max-context-words"),
-        (["--suite", "piper", "--min-context-words", "-1"], "got -1; expected a number of words"),
+        (
+            ["--suite", "piper-10k", "--min-context-words", "9", "--max-context-words", "3"],
+            "is above --max-context-words",
+        ),
+        (["--suite", "piper-10k", "--min-context-words", "-1"], "got -1; expected a number of words"),
         (["--suite", "piper", "--judge-jobs", "qualty"], "Did you mean 'quality'?"),
-        (["--suite", "piper", "--estimate"], "--estimate without a judge"),
+        (["--suite", "piper-10k", "--estimate"], "--estimate without a judge"),
+        (["--suite", "piper", "--judge-jobs", ""], "--judge-jobs: got none"),
+        (["--suite", "piper", "--judge", "local", "--judge-model", "m"], "--judge: has no meaning for suite piper"),
+        (["--suite", "ood", "--max-context-words", "9"], "--max-context-words: has no meaning for suite ood"),
+        (["--suite", "piper", "--size", "9"], "--size: has no meaning for suite piper"),
+        (["--datasets", "ecare", "--size", "9"], "--size: is for suites in fixed ratios (piper-10k)"),
+        (["--datasets", "ecare", "--allow-shortfall"], "--allow-shortfall: is for suites in fixed ratios"),
         (["--suite", "piper", "tempreason.test_file=x.json"], "expected one of test_l3.json, event-event_839.jsonl"),
         (["--suite", "piper", "tempreason.test_fil=x"], "Did you mean 'tempreason.test_file'?"),
     ],
@@ -209,3 +219,81 @@ def test_wrong_options_are_one_clear_message(
 def test_help_names_every_suite() -> None:
     output = " ".join(_run("--help").output.split())
     assert all(suite.name in output for suite in SUITES.values())
+
+
+def test_a_missing_file_costs_its_own_split_only(
+    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (raw / "wiqa/train.jsonl").unlink()
+    (raw / "ecare/train.jsonl").write_text("")
+    out = tmp_path / "out"
+    message = _error(capsys, "--datasets", "wiqa,ecare,tracie", "--raw", raw, "--out", out)
+    assert "wiqa/train.jsonl: no such file" in message
+    assert "ecare/train.jsonl: the file is empty" in message
+    assert "it lacks ecare train, wiqa train" in message
+    assert {sample.dataset for sample in read_samples(out / "test.parquet")} == {"wiqa", "ecare", "tracie"}
+    assert {sample.dataset for sample in read_samples(out / "train.parquet")} == {"tracie"}
+    assert set(_manifest(out)["failures"]) == {"ecare train", "wiqa train"}  # type: ignore[call-overload]
+
+
+def test_bad_rows_of_a_file_that_two_splits_need_are_counted_once(raw: Path, tmp_path: Path) -> None:
+    with (raw / "ecare/dev_full.jsonl").open("a") as file:
+        file.write("{}\n")
+    (raw / "ecare/train.jsonl").unlink()
+    out = tmp_path / "out"
+    _run("--datasets", "ecare,tracie", "--skip-bad", "--raw", raw, "--out", out)
+    assert len((out / "bad_rows.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_damaged_benchmark_is_no_benchmark(raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A test row that cannot be read cannot be kept out of the training set."""
+    path = raw / "ood/socialiqa/dev.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[0]["answerA"] = ""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ["--allow-shortfall", "--size", "10", "--raw", raw, "--out", tmp_path / "out"]
+    assert "socialiqa/dev.jsonl, line 1" in _error(capsys, "--suite", "piper-10k", *flags)
+    result = _run("--suite", "piper-10k", *flags, "--skip-bad")
+    assert result.exit_code == 0, result.output
+    assert "socialiqa: 1 bad test rows were put aside, so nothing was kept apart from them" in result.stderr
+    assert _manifest(tmp_path / "out")["benchmark"]["bad_rows"] == {"socialiqa": 1}  # type: ignore[index]
+
+
+def test_every_filter_begins_where_the_one_before_ended(raw: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _run("--suite", "piper-10k", "--allow-shortfall", "--size", 8, "--raw", raw, "--out", out)
+    for dataset in _manifest(out)["datasets"].values():  # type: ignore[attr-defined]
+        split = dataset["splits"]["train"]
+        steps = [step for step in split["filters"] if step["unit"] == "rows"]
+        for earlier, later in pairwise(steps):
+            assert later["rows_in"] == earlier["rows_out"], (earlier, later)
+        assert steps[-1]["rows_out"] == split["rows_written"]
+
+
+@pytest.mark.parametrize("kind", ["file", "in a file", "read-only"])
+def test_a_target_that_cannot_be_written_is_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    out = {"file": tmp_path / "file", "in a file": tmp_path / "file" / "out", "read-only": tmp_path}[kind]
+    if kind == "read-only":  # the tests may run as a user whom no permission stops
+        monkeypatch.setattr("data_builders.writing._writable", lambda _: False)
+    message = _error(capsys, "--datasets", "no-such-dataset", "--out", out)
+    assert "is a file; expected a folder" in message or "cannot be written; expected a folder" in message
+    assert "--out" in message
+
+
+def test_a_build_that_fails_while_writing_leaves_the_earlier_one_as_it_was(
+    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    assert _run("--datasets", "tracie", "--raw", raw, "--out", out).exit_code == 0
+    before = _tree(out)
+
+    def disk_full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "manifest.json")
+
+    monkeypatch.setattr("data_builders.writing.manifest.write_manifest", disk_full)
+    message = _error(capsys, "--datasets", "tracie", "--raw", raw, "--out", out, "--seed", "5")
+    assert "manifest.json: cannot be written (No space left on device)" in message
+    assert _tree(out) == before
