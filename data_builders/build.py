@@ -99,6 +99,7 @@ def build(options: Options) -> Result:
             rows.samples = composition.of(name, split)
             result.splits[name, split] = rows
             result.counts.update((sample.dataset, split, sample.relation, sample.format) for sample in rows.samples)
+            result.warnings += _emptied(name, split, rows)
     if options.suite:
         result.coverage = coverage.compare(options.suite, reading, composition.rows.get(options.suite.split, []))
     if not result.counts:
@@ -130,6 +131,12 @@ def pick_sources(names: Iterable[str]) -> list[Source]:
     if not sources:
         raise UserError(f"no dataset named; expected some of {', '.join(SOURCES)}", remedy="pass --datasets")
     return list(sources.values())
+
+
+def _emptied(name: str, split: str, rows: SplitRows) -> list[str]:
+    """A line where a filter took all rows that reached it: there may be a reason, but nobody expects it."""
+    steps = (step for step in rows.filters.steps if step.rows_in and not step.rows_out)
+    return [f"{name} {split}: the filter {step.name!r} left none of {step.rows_in:,} {step.unit}" for step in steps]
 
 
 def _may_lack(options: Options, name: str) -> bool:

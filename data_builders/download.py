@@ -17,7 +17,7 @@ from tqdm import tqdm
 from d2e_sft.errors import UserError
 from d2e_sft.files import sha256_of
 from d2e_sft.paths import cache_dir
-from data_builders.archives import extract_member
+from data_builders.archives import DamagedArchiveError, extract_member
 from data_builders.raw import check_is_data
 from data_builders.sources.source import RawFile
 
@@ -58,11 +58,11 @@ def fetch(folder: str, file: RawFile) -> Path:
         download.finish()
     try:
         extract_member(delivered, file.member, target)
-    except UserError:
-        delivered.unlink()  # damaged, or no archive at all: the next run gets it anew
+        if file.sha256:
+            _check(file, target, folder)
+    except (DamagedArchiveError, WrongChecksumError):
+        delivered.unlink()  # no archive, or another one: the next run gets it anew
         raise
-    if file.sha256:
-        _check(file, target, folder)
     return target
 
 
@@ -80,14 +80,19 @@ def _fetch_file(folder: str, file: RawFile, target: Path) -> Path:
     return target
 
 
+class WrongChecksumError(UserError):
+    """A file is not the published one."""
+
+
 def _check(file: RawFile, path: Path, folder: str) -> None:
     """Remove the file and raise unless it has the published checksum."""
     found = sha256_of(path)
     if found != file.sha256:
         size = path.stat().st_size
         path.unlink()
-        raise UserError(
-            f"{file.url}: got {size:,} bytes with SHA-256 {found}; expected {file.bytes:,} bytes with {file.sha256}",
+        what = f"{file.member} in {file.url}" if file.member else file.url
+        raise WrongChecksumError(
+            f"{what}: got {size:,} bytes with SHA-256 {found}; expected {file.bytes:,} bytes with {file.sha256}",
             remedy="run again; if it recurs, a proxy alters the download, or the publisher changed the file. "
             + _by_hand(folder, file),
         )

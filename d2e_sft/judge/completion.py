@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -18,14 +19,9 @@ class _Choice(BaseModel):
     finish_reason: str | None = None
 
 
-class _Tokens(BaseModel):
-    prompt_tokens: int | None = Field(default=None, ge=0)
-    completion_tokens: int | None = Field(default=None, ge=0)
-
-
 class _Completion(BaseModel):
     choices: list[_Choice] = Field(min_length=1)
-    usage: _Tokens | None = None
+    usage: Any = None
 
 
 def read_completion(body: bytes) -> Reply | None:
@@ -34,13 +30,19 @@ def read_completion(body: bytes) -> Reply | None:
         completion = _Completion.model_validate_json(body)
     except ValidationError:
         return None
-    choice, tokens = completion.choices[0], completion.usage or _Tokens()
+    choice = completion.choices[0]
     return Reply(
         text=choice.message.content or "",
-        prompt_tokens=tokens.prompt_tokens,
-        completion_tokens=tokens.completion_tokens,
+        prompt_tokens=_count(completion.usage, "prompt_tokens"),
+        completion_tokens=_count(completion.usage, "completion_tokens"),
         cut_off=choice.finish_reason == "length",
     )
+
+
+def _count(usage: Any, name: str) -> int | None:
+    """A number of tokens; None for anything odd: the reply has been paid for and must not be lost over its bill."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def server_message(body: bytes) -> str:

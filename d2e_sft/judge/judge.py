@@ -21,6 +21,7 @@ from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.judge.usage import Estimate, Prices, Usage
 
 T = TypeVar("T")
+_LOG_EVERY = 100  # replies, where there is no terminal for a progress bar
 
 
 def make_judge(options: JudgeOptions) -> Judge | None:
@@ -128,7 +129,7 @@ class Judge:
             disable=None,
             leave=False,
         ) as bar:
-            keeper = _Keeper(self._cache, self.usage, self._prices, missing, replies, asking, bar)
+            keeper = _Keeper(self._cache, self.usage, self._prices, missing, replies, asking, bar, what)
             try:
                 self._backend.answer(missing, keeper)
             except UserError as error:
@@ -156,10 +157,12 @@ class _Keeper:
         replies: dict[Prompt, Reply | None],
         asking: int,
         bar: Any,
+        what: str,
     ) -> None:
         self._cache, self._usage, self._prices, self._bar = cache, usage, prices, bar
         self._prompts, self._replies, self._asking = prompts, replies, asking
         self._lock = threading.Lock()
+        self._what, self._done, self._step = what, 0, max(_LOG_EVERY, len(prompts) // 20)
 
     def received(self, index: int, reply: Reply | None) -> None:
         prompt = self._prompts[index]
@@ -171,12 +174,20 @@ class _Keeper:
                 self._replies[prompt] = reply
             self._show()
             self._bar.update()
+            self._log()
 
     def retried(self) -> None:
         with self._lock:
             self._usage.retried += 1
             self._show()
             self._bar.refresh()  # otherwise a throttled run looks like a dead one
+
+    def _log(self) -> None:
+        """Where there is no terminal there is no bar: a log gets a line now and then."""
+        self._done += 1
+        if self._bar.disable and self._done % self._step == 0:
+            spent = self._usage.spent(self._prices)
+            print(f"{self._what}: {self._done:,} of {len(self._prompts):,} replies, {spent}", file=sys.stderr)
 
     def _show(self) -> None:
         retried = f", {self._usage.retried:,} retried" if self._usage.retried else ""

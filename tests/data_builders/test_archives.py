@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.errors import UserError
-from data_builders.archives import extract_member
+from data_builders.archives import DamagedArchiveError, extract_member
 
 CONTENT = b"row\n" * 1_000
 
@@ -93,3 +93,13 @@ def test_a_member_that_unpacks_to_too_much_is_stopped(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="unpacks to more than 2,000,000 bytes"):
         extract_member(archive, "rows.txt", tmp_path / "out.txt", largest=2_000_000)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip"]
+
+
+def test_a_gzip_whose_checksum_is_wrong_is_damaged(tmp_path: Path) -> None:
+    archive = _tar(tmp_path / "a.tar.gz", (tarfile.TarInfo("rows.txt"), CONTENT))
+    data = bytearray(archive.read_bytes())
+    data[-8] ^= 1  # the first byte of its checksum
+    archive.write_bytes(data)
+    with pytest.raises(DamagedArchiveError, match="cannot be unpacked"):
+        extract_member(archive, "rows.txt", tmp_path / "out.txt")
+    assert not (tmp_path / "out.txt").exists()

@@ -140,5 +140,5 @@ def test_published_counts_and_mixture_are_shown_where_there_are_some(raw: Path, 
 def test_what_the_rows_were_kept_apart_from_is_shown(raw: Path, tmp_path: Path) -> None:
     assert "Kept apart" not in render_card(_built(raw, tmp_path / "a", "tracie"))
     card = render_card(_built(raw, tmp_path / "b", "tracie", against=[tmp_path / "a"]))
-    assert "of a test row of a, has its context, or asks its question." in card
+    assert "of a test row of a, has its context or asks its question, nor shares" in card
     assert "--against a" in card

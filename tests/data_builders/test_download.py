@@ -254,10 +254,24 @@ def test_a_member_is_checked_where_its_checksum_is_published(server: _Server) ->
     server.content = _zipped(**{"a.txt": b"A"})
     right = dataclasses.replace(server.unchecked("a.txt", member="a.txt"), sha256=hashlib.sha256(b"A").hexdigest())
     assert fetch("set", right).read_bytes() == b"A"
-    wrong = dataclasses.replace(right, name="wrong.txt", sha256="0" * 64)
-    with pytest.raises(UserError, match="with SHA-256"):
-        fetch("set", wrong)
-    assert "wrong.txt" not in _files(_unchecked())
+    late = dataclasses.replace(right, name="late.txt", sha256=hashlib.sha256(b"B").hexdigest())
+    with pytest.raises(UserError, match=r"a\.txt in http://.*: got 1 bytes with SHA-256"):
+        fetch("set", late)
+    assert _files(_unchecked()) == ["a.txt"]  # the archive is gone too, so that the next run gets it anew
+    server.content = _zipped(**{"a.txt": b"B"})
+    assert fetch("set", late).read_bytes() == b"B"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_not_taken_for_a_damaged_archive(server: _Server) -> None:
+    server.content = _zipped(**{"a.txt": b"A"})
+    file = server.unchecked("a.txt", member="a.txt")
+    _unchecked().mkdir(parents=True)
+    (_unchecked() / "a.txt.partial").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"a\.txt: cannot be written \(No space left on device\)"):
+        fetch("set", file)
+    assert fetch("set", file).read_bytes() == b"A"
+    assert len(server.ranges) == 1
 
 
 def test_an_archive_that_is_none_is_downloaded_again_next_time(server: _Server) -> None:

@@ -173,3 +173,23 @@ def test_an_endpoint_that_refuses_the_key_is_one_message_and_writes_nothing(
     assert "no such key" in message
     assert "Traceback" not in message
     assert not (tmp_path / "out").exists()
+
+
+def test_a_judge_that_never_decides_is_no_quiet_success(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
+    _stories(raw, 3)
+    server.reply = lambda user: "Who knows."
+    result = _run(*_arguments(raw, tmp_path / "out", server.url))
+    assert result.exit_code == 0, result.output
+    assert "warning: tracie train: the filter 'quality' left none of 3 rows" in result.stderr
+    assert "3 prompts re-asked, 3 undecided" in result.stderr
+
+
+def test_what_a_failed_build_has_cost_is_said(
+    raw: Path, tmp_path: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _stories(raw, 4)
+    server.reply = _reply
+    server.plan = [None, None, Misbehave(status=403, body=b'{"error": {"message": "gone"}}')] + [None] * 9
+    with pytest.raises(SystemExit):
+        main(["data", *_arguments(raw, tmp_path / "out", server.url, "--judge-concurrency", "1")])
+    assert "judge: 2 replies received" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import re
 import signal
@@ -456,3 +457,22 @@ def test_the_judge_may_be_asked_from_any_thread(server: JudgeServer, judge: Make
     thread.start()
     thread.join()
     assert answers == [words(3)]
+
+
+def test_a_log_gets_a_line_now_and_then(
+    server: JudgeServer, judge: MakeJudge, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("d2e_sft.judge.judge._LOG_EVERY", 2)
+    ask(judge(price_in=1e4, price_out=1e4, concurrency=1), prompts(5))
+    lines = [line for line in capsys.readouterr().err.splitlines() if "replies" in line]
+    assert lines == ["echo: 2 of 5 replies, $0.2600", "echo: 4 of 5 replies, $0.5200"]
+
+
+@pytest.mark.parametrize("usage", [{"prompt_tokens": -3, "completion_tokens": "7"}, "none", [1], None])
+def test_a_reply_is_not_lost_over_an_odd_bill(server: JudgeServer, judge: MakeJudge, usage: Any) -> None:
+    body = {"choices": [{"message": {"content": "echo: paid"}}], "usage": usage}
+    server.plan = [Misbehave(body=json.dumps(body).encode())]
+    asked = judge()
+    assert ask(asked, prompts(1)) == ["paid"]
+    assert asked.usage.guessed
+    assert asked.usage.completion_tokens > 0
