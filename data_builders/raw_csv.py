@@ -6,6 +6,8 @@ import csv
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+_LONGEST_CELL = 131_072  # csv's own limit, which would refuse the file and name no column
+
 
 class BrokenCsvError(Exception):
     """Text that is not the expected CSV as a whole; the message begins with its line."""
@@ -23,6 +25,7 @@ def read_csv(text: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str,
     reader = csv.reader(_lines(text), strict=True)
     header: list[str] = []
     start = 1
+    limit = csv.field_size_limit(len(text) + 1)
     try:
         for cells in reader:
             line, start = start, reader.line_num + 1
@@ -35,6 +38,8 @@ def read_csv(text: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str,
             yield line, {name: row.get(name) for name in columns}, _problem(header, cells)
     except csv.Error as error:
         raise BrokenCsvError(f"line {start}: the CSV row that begins here breaks ({error})") from None
+    finally:
+        csv.field_size_limit(limit)
     if not header:
         raise BrokenCsvError(f"line 1: no header; expected the columns {', '.join(columns)}")
 
@@ -60,6 +65,6 @@ def _problem(header: Sequence[str], cells: Sequence[str]) -> str:
     if len(cells) != len(header):
         return f"got {len(cells)} columns; expected {len(header)}: {', '.join(header)}"
     for name, cell in zip(header, cells, strict=True):
-        if "\0" in cell:
-            return f"{name}: got {cell!r}; expected text without NUL bytes"
+        if len(cell) > _LONGEST_CELL:
+            return f"{name}: got {len(cell):,} characters; expected at most {_LONGEST_CELL:,} in a cell"
     return ""

@@ -2,12 +2,16 @@
 
 The context is a whole Wikipedia page, thousands of words in most rows. PIPER reports 630 test samples and no rule:
 a limit of about 1,000 words on pages that hold the answer would give a number like that (an estimate). For training,
-whole pages within the limit are few, so by default a row keeps the paragraph that holds its answer and as many of
-the paragraphs around it as fit.
+whole pages within the limit are few, so by default a row keeps the sentence that holds its answer and as many of
+the sentences around it as fit. A page is one line of text, in which headings and lists run into the sentences; where
+a list holds the answer and is too long to be one sentence of an excerpt, the excerpt is made of the published
+`paragraphs`, which are chunks of about 100 words and may begin and end within a sentence.
 """
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,7 +19,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from d2e_sft.sample import EventSample, Split
-from data_builders.raw import BadRowError, RawInput, text_field, text_list
+from data_builders.bad_rows import MISSING, BadRowError, shown
+from data_builders.fields import clean, text_field, text_list
+from data_builders.raw import RawInput
+from data_builders.sentences import split_sentences
+from data_builders.sources.rows import not_in_test
 from data_builders.sources.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
 from data_builders.sources.texts import contains_any, word_count
 
@@ -44,12 +52,14 @@ TIMEBENCH = RawFile(
     substitute="TimeBench's 500 of the hard test questions, with excerpts of the pages (109 to 471 words)",
 )
 
+_BLANKS = re.compile(r"\s+")
+
 
 class TimeQAOptions(SourceOptions):
     """Options of TimeQA.
 
     Attributes:
-        context: what a training sample shows: the paragraphs around the answer or the whole page.
+        context: what a training sample shows: the sentences around the answer or the whole page.
         max_words: the most words of a training context; None sets no limit.
         test_max_words: test questions on a longer page are left out; None keeps all.
     """
@@ -93,14 +103,13 @@ def read(job: Job) -> dict[Split, SplitRows]:
     parser = _parse_whole_page(options.max_words) if options.context == "page" else _parse_excerpt(options.max_words)
     train_rows = train_raw.parse(train_raw.json_lines(), parser)
     train = result["train"] = SplitRows([], rows_read=len(train_rows))
-    test_pages = {row.page for row in test_rows}
     clean = train.filters.record(
         "pages of the test",
         "the question is about a page that the test file has too",
         train_rows,
-        [row for row in train_rows if row.page not in test_pages],
+        not_in_test(train_rows, test_rows, lambda row: row.page),
     )
-    what = "page" if options.context == "page" else "paragraph of the answer"
+    what = "page" if options.context == "page" else "excerpt"
     _finish(train_raw, train, clean, f"{what} of at most {options.max_words} words" if options.max_words else "")
     return result
 
@@ -126,7 +135,7 @@ def _finish(raw: RawInput, result: SplitRows, rows: list[_Row], limit: str) -> N
             kept,
             [row for row in kept if row.context is not None],
         )
-    result.samples = raw.samples(kept, lambda row: _sample(raw, row), lambda row: row.line)
+    result.samples = raw.samples(kept, lambda row: _sample(raw, row))
 
 
 # Texts that will be left out are dropped while reading: the pages of the training file fill hundreds of megabytes.
@@ -152,8 +161,10 @@ def _parse_excerpt(limit: int | None) -> _Parser:
         text_field(row, "context")
         page: str = row["context"]  # as it is: the offsets count its blanks
         answers = _answers(row, "targets")
-        spans = _spans(row, page) if answers else []
-        chosen = excerpt(page, paragraph_spans(page, _paragraphs(row)), spans[0], limit) if spans else None
+        chosen = None
+        if answers:
+            place, chunks = _places(row, page)[0], chunk_spans(page, _chunks(row))
+            chosen = excerpt(page, chunks, place, limit)
         shown = [answer for answer in answers if chosen is not None and contains_any(chosen, [answer])]
         return _row(line, row, shown or answers, chosen or page, chosen)
 
@@ -166,39 +177,49 @@ def _row(line: int, row: dict[str, Any], answers: list[str], searched: str, cont
 
 
 def _answers(row: dict[str, Any], name: str) -> list[str]:
-    answers = text_list(name, row.get(name))
+    answers = text_list(name, row.get(name, MISSING))
     if not answers:
         raise BadRowError.at(name, answers, "at least one text ('' where the page has no answer)")
-    return list(dict.fromkeys(answer for answer in answers if answer))
+    return list(dict.fromkeys(filter(None, answers)))
 
 
-def _spans(row: dict[str, Any], page: str) -> list[tuple[int, int]]:
-    starts, ends = row.get("from"), row.get("end")
-    if not isinstance(starts, list) or not isinstance(ends, list) or len(starts) != len(ends) or not starts:
-        raise BadRowError.at("from", starts, "a list of positions in the context, as long as 'end'")
-    for start, end in zip(starts, ends, strict=True):
-        if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(page):
-            raise BadRowError.at("from", (start, end), f"positions in the context of {len(page):,} characters")
+def _places(row: dict[str, Any], page: str) -> list[tuple[int, int]]:
+    """(start, end) of each target in the page."""
+    targets, starts, ends = (row.get(name, MISSING) for name in ("targets", "from", "end"))
+    for name, value in (("from", starts), ("end", ends)):
+        if not isinstance(value, list) or len(value) != len(targets):
+            raise BadRowError.at(name, value, f"a list of as many positions as there are targets ({len(targets)})")
+    for number, (target, start, end) in enumerate(zip(targets, starts, ends, strict=True)):
+        if type(start) is not int or type(end) is not int or not 0 <= start <= end <= len(page):
+            expected = f"positions in the context of {len(page):,} characters"
+            raise BadRowError.at(f"from.{number}, end.{number}", (start, end), expected)
+        if clean(page[start:end]).casefold() != clean(target).casefold():
+            found = f"the place of {shown(target)}, but {shown(page[start:end])} stands there"
+            raise BadRowError.at(f"from.{number}, end.{number}", (start, end), found)
     return list(zip(starts, ends, strict=True))
 
 
-def _paragraphs(row: dict[str, Any]) -> list[str]:
-    paragraphs = row.get("paragraphs")
-    if not isinstance(paragraphs, list) or not all(
-        isinstance(item, dict) and isinstance(item.get("text"), str) for item in paragraphs
-    ):
-        raise BadRowError("paragraphs: missing or not a list of objects with a text; expected the page's paragraphs")
-    return [item["text"].strip() for item in paragraphs]
+def _chunks(row: dict[str, Any]) -> list[str]:
+    chunks = row.get("paragraphs", MISSING)
+    if not isinstance(chunks, list) or not chunks:
+        raise BadRowError.at("paragraphs", chunks, "the page's paragraphs, a list of objects with a text")
+    for number, chunk in enumerate(chunks):
+        if not isinstance(chunk, dict) or not isinstance(chunk.get("text"), str):
+            raise BadRowError.at(f"paragraphs.{number}", chunk, "an object with a text")
+    return [chunk["text"].strip() for chunk in chunks]
 
 
-def paragraph_spans(page: str, paragraphs: list[str]) -> list[tuple[int, int]]:
-    """(start, end) of each paragraph in the page; what stands between two of them is one of its own if it is long.
+_LONGEST_HEADING = 20
 
-    Headings stand between paragraphs; they belong to what follows them.
+
+def chunk_spans(page: str, chunks: list[str]) -> list[tuple[int, int]]:
+    """(start, end) of each chunk in the page; what stands between two of them is one of its own if it is long.
+
+    Headings stand between chunks; they belong to what follows them.
     """
     spans: list[tuple[int, int]] = []
     last = 0
-    for text in paragraphs:
+    for text in chunks:
         at = page.find(text, last) if text else -1
         if at < 0:
             continue
@@ -214,18 +235,38 @@ def paragraph_spans(page: str, paragraphs: list[str]) -> list[tuple[int, int]]:
     return spans
 
 
-_LONGEST_HEADING = 20
+def sentence_spans(page: str, answer: tuple[int, int], words: int) -> list[tuple[int, int]]:
+    """(start, end) of the whole sentences among so many words before the answer and after it."""
+    starts = [0, *(blank.end() for blank in _BLANKS.finditer(page))]
+    first = max(bisect_right(starts, answer[0]) - 1 - words, 0)
+    end = min(bisect_left(starts, answer[1]) + words, len(starts))
+    window = (starts[first], starts[end] if end < len(starts) else len(page))
+    spans, at = [], window[0]
+    for sentence in split_sentences(page[window[0] : window[1]]):
+        start = page.index(sentence, at)
+        at = start + len(sentence)
+        spans.append((start, at))
+    # Where the window ends within the page, it may end within a sentence.
+    return spans[first > 0 : len(spans) - (end < len(starts))]
 
 
-def excerpt(page: str, spans: list[tuple[int, int]], answer: tuple[int, int], limit: int | None) -> str | None:
-    """The paragraphs that hold the answer and as many around them, the next one first, as fit in `limit` words.
+def excerpt(page: str, chunks: list[tuple[int, int]], answer: tuple[int, int], limit: int | None) -> str | None:
+    """The sentences that hold the answer and as many around them as fit in `limit` words.
 
-    None where the answer's own paragraphs are too long.
+    None where the sentences of the answer are too long, and the chunks of the answer too.
     """
-    if limit is None:
+    if limit is None or word_count(page) <= limit:
         return page.strip()
+    return grown(page, sentence_spans(page, answer, limit), answer, limit) or grown(page, chunks, answer, limit)
+
+
+def grown(page: str, spans: list[tuple[int, int]], answer: tuple[int, int], limit: int) -> str | None:
+    """The spans that hold the answer and as many around them, the next one first, as fit in `limit` words.
+
+    None where the answer's own spans are too long, or no span holds all of it.
+    """
     holding = [number for number, (start, end) in enumerate(spans) if start < answer[1] and answer[0] < end]
-    if not holding:
+    if not holding or answer[0] < spans[holding[0]][0] or spans[holding[-1]][1] < answer[1]:
         return None
     first, last = holding[0], holding[-1]
 
@@ -234,13 +275,13 @@ def excerpt(page: str, spans: list[tuple[int, int]], answer: tuple[int, int], li
 
     if words(first, last) > limit:
         return None
-    grown = True
-    while grown:
-        grown = False
+    growing = True
+    while growing:
+        growing = False
         if last + 1 < len(spans) and words(first, last + 1) <= limit:
-            last, grown = last + 1, True
+            last, growing = last + 1, True
         if first > 0 and words(first - 1, last) <= limit:
-            first, grown = first - 1, True
+            first, growing = first - 1, True
     return page[spans[first][0] : spans[last][1]].strip()
 
 
@@ -270,7 +311,7 @@ TIMEQA = Source(
     notes={
         "count": "630 is the published number of test questions, and the rule that gives it is not published; with "
         "whole pages test_max_words decides, with TimeBench's excerpts nothing does",
-        "train": "context=excerpt shows whole paragraphs around the answer, so a model never sees a page in which "
-        "the answer is far away",
+        "train": "context=excerpt shows the sentences around the answer, so a model never sees a page in which the "
+        "answer is far away; where a long list holds the answer, chunks of about 100 words in their place",
     },
 )

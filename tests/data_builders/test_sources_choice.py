@@ -115,7 +115,7 @@ def test_wiqa_trains_on_no_paragraph_of_the_test(raw: Path) -> None:
         ('"answer_label": "more"', '"answer_label": "no effect"', "question.answer_label: got 'no effect'; expected"),
         ('"para_steps": ["Clouds gather", "It rains.", ""]', '"para_steps": [""]', "question.para_steps: got"),
         ('"path_len": 2', '"path_len": "2"', "metadata.path_len: got '2'; expected a whole number"),
-        ('"metadata"', '"meta"', "metadata: got None; expected an object"),
+        ('"metadata"', '"meta"', "metadata: missing; expected an object"),
         ('"INPARA_EFFECT"', '"INPARA"', "metadata.question_type: got 'INPARA'; expected one of"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.errors import UserError
-from data_builders.sources.timeqa import excerpt, paragraph_spans
+from data_builders.sources.timeqa import chunk_spans, excerpt
 from tests.data_builders.reading import read, replace, steps, use_substitute
 
 
@@ -111,7 +111,7 @@ def test_timeqa_names_file_line_and_field_of_a_bad_row(raw: Path, old: str, new:
 
 def test_an_excerpt_is_a_piece_of_the_page_with_its_headings() -> None:
     page = "Title  a b c . Youth . d e f . g h i ."
-    spans = paragraph_spans(page, ["a b c .", "d e f .", "g h i ."])
+    spans = chunk_spans(page, ["a b c .", "d e f .", "g h i ."])
     assert [page[start:end].strip() for start, end in spans] == ["Title  a b c .", "Youth . d e f .", "g h i ."]
     at = page.index("e f")
     assert excerpt(page, spans, (at, at + 1), 5) is None
@@ -227,7 +227,7 @@ def test_cqa_reads_the_converted_training_file(raw: Path) -> None:
         ("[[0, 12]]", "[[0]]", r"labelData.0.reason: got \[0\]; expected \[start, end\]"),
         ("[[0, 12]]", "7", "labelData.0.reason: got 7; expected a list"),
         ('"type": "cause"', '"type": "causes"', "labelData.0.type: got 'causes'; expected one of"),
-        ('"labelData"', '"labels"', "labelData: got None; expected a list of objects"),
+        ('"labelData"', '"labels"', "labelData: missing; expected a list of objects"),
     ],
 )
 def test_cqa_names_file_item_and_field_of_a_bad_row(raw: Path, old: str, new: str, message: str) -> None:

@@ -119,7 +119,7 @@ def test_mctaco_offers_a_repeated_candidate_once(raw: Path) -> None:
         ("it was built", "", "line 1: answer: got ''; expected text that is not empty"),
         ("\tEvent Ordering", "", "line 1: got 4 tab-separated columns; expected 5"),
         ("Event Ordering", "Event Order", "line 1: category: got 'Event Order'"),
-        ("\tyes\t", "\tno\t", "line 2: label: got 'yes' for candidate 'it was built'; expected the label that line 1"),
+        ("\tyes\t", "\tno\t", "line 1: label: got 'no' on line 1, 'yes' on line 2 for the candidate 'it was built'"),
     ],
 )
 def test_mctaco_names_file_line_field_and_value_of_a_bad_row(raw: Path, old: str, new: str, message: str) -> None:
