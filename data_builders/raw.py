@@ -81,19 +81,13 @@ class RawInput:
             if not raw.strip():
                 continue
             self.numbers.append(number)
-            try:
-                text = raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                self.reject(number, raw.decode("utf-8", errors="replace"), f"not UTF-8 text ({error})")
-                continue
-            bare = text.removesuffix("\n").removesuffix("\r").lstrip(_BYTE_ORDER_MARK)
-            line = _Line(number, bare, ends=raw.endswith(b"\n"))
-            try:
-                _check_line(line.text)
-            except BadRowError as problem:
-                self._reject_damaged(line, str(problem))
-                continue
-            yield line
+            text = raw.decode("utf-8", errors="replace").removesuffix("\n").removesuffix("\r")
+            line = _Line(number, text.lstrip(_BYTE_ORDER_MARK), ends=raw.endswith(b"\n"))
+            problem = _problem(raw, line.text)
+            if problem:
+                self._reject_damaged(line, problem)
+            else:
+                yield line
 
     def _byte_lines(self) -> Iterator[tuple[int, bytes]]:
         """Bytes, not text mode: only "\\n" ends a row, and a wrong encoding has a line number."""
@@ -116,7 +110,7 @@ class RawInput:
                 self._reject_damaged(line, f"not a JSON object (column {error.colno:,}: {error.msg}); {found}")
                 continue
             except RecursionError as error:
-                self.reject(line.number, line.text, f"not a JSON object ({error})")
+                self._reject_damaged(line, f"not a JSON object ({error})")
                 continue
             yield from self._object(line.number, row, problem)
 
@@ -239,11 +233,17 @@ class RawInput:
             self.reject(line.number, line.text, problem)
 
 
-def _check_line(text: str) -> None:
+def _problem(raw: bytes, text: str) -> str:
+    """What is wrong with the bytes of a line, or with their text, or ""."""
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 text ({error})"
     if "\0" in text:
-        raise BadRowError(f"a NUL byte at column {text.index(chr(0)) + 1:,}; expected text without NUL bytes")
+        return f"a NUL byte at column {text.index(chr(0)) + 1:,}; expected text without NUL bytes"
     if "\r" in text:
-        raise BadRowError(
+        return (
             f"a carriage return at column {text.index(chr(13)) + 1:,}, inside the line; expected lines that end in "
             "a line feed, with or without a carriage return before it"
         )
+    return ""

@@ -63,10 +63,6 @@ def check_is_data(path: Path) -> None:
             raise broken_gzip(path, 1, error) from None
     if not start.strip():
         raise UserError(f"{path}: the file is empty; expected data", remedy=DAMAGED)
-    # UTF-16 with or without its mark: every second byte of a text in Latin letters is zero.
-    if start.count(0) * 4 > len(start):
-        found = start.decode("utf-16-be" if start[:1] in (b"\xfe", b"\0") else "utf-16-le", errors="replace")
-        raise _no_data(path, "UTF-16 text or binary data", found, f"save it as UTF-8 text, {_OR_DOWNLOAD}")
     begun = start.removeprefix(_UTF8_MARK)
     plain = _MARKUP_COMMENTS.sub(b"", begun).lower()
     if plain.startswith(b"<?xml") and b"<html" in plain:
@@ -76,6 +72,10 @@ def check_is_data(path: Path) -> None:
     for mark, what, remedy in _NOT_DATA:
         if plain.startswith(mark):
             raise _no_data(path, what, begun.decode("utf-8", errors="replace"), remedy)
+    # UTF-16 with or without its mark: every second byte of a text in Latin letters is zero.
+    if start.count(0) * 4 > len(start):
+        found = start.decode("utf-16-be" if start[:1] in (b"\xfe", b"\0") else "utf-16-le", errors="replace")
+        raise _no_data(path, "UTF-16 text or binary data", found, f"save it as UTF-8 text, {_OR_DOWNLOAD}")
 
 
 def _no_data(path: Path, what: str, found: str, remedy: str) -> UserError:

@@ -36,10 +36,12 @@ def _check_same_lines(rows: RawInput, labels: RawInput) -> None:
     alone = set(rows.numbers) ^ set(labels.numbers)
     if alone:
         line = min(alone)
-        what = "a row but no label" if line in rows.numbers else "a label but no row"
+        lacking, there = ((labels.path, "label"), (rows.path, "row"))
+        if line in labels.numbers:
+            lacking, there = there, lacking
         raise UserError(
-            f"{labels.path}: has {len(labels.numbers):,} labels for the {len(rows.numbers):,} rows of {rows.path}; "
-            f"expected one label on the line of each row, but line {line:,} has {what}",
+            f"{lacking[0]}: has no {lacking[1]} on line {line:,}, where {there[0]} has a {there[1]} "
+            f"({len(labels.numbers):,} labels, {len(rows.numbers):,} rows); expected a label on the line of each row",
             remedy="take both files from the same release",
         )
 

@@ -163,7 +163,7 @@ def _parse_excerpt(limit: int | None) -> _Parser:
         answers = _answers(row, "targets")
         chosen = None
         if answers:
-            place, chunks = _places(row, page)[0], chunk_spans(page, _chunks(row))
+            place, chunks = _place(row, page), chunk_spans(page, _chunks(row))
             chosen = excerpt(page, chunks, place, limit)
         shown = [answer for answer in answers if chosen is not None and contains_any(chosen, [answer])]
         return _row(line, row, shown or answers, chosen or page, chosen)
@@ -183,8 +183,8 @@ def _answers(row: dict[str, Any], name: str) -> list[str]:
     return list(dict.fromkeys(filter(None, answers)))
 
 
-def _places(row: dict[str, Any], page: str) -> list[tuple[int, int]]:
-    """(start, end) of each target in the page."""
+def _place(row: dict[str, Any], page: str) -> tuple[int, int]:
+    """(start, end) in the page of the first target that is not empty; the places of all are checked."""
     targets, starts, ends = (row.get(name, MISSING) for name in ("targets", "from", "end"))
     for name, value in (("from", starts), ("end", ends)):
         if not isinstance(value, list) or len(value) != len(targets):
@@ -196,7 +196,7 @@ def _places(row: dict[str, Any], page: str) -> list[tuple[int, int]]:
         if clean(page[start:end]).casefold() != clean(target).casefold():
             found = f"the place of {shown(target)}, but {shown(page[start:end])} stands there"
             raise BadRowError.at(f"from.{number}, end.{number}", (start, end), found)
-    return list(zip(starts, ends, strict=True))
+    return next((start, end) for target, start, end in zip(targets, starts, ends, strict=True) if clean(target))
 
 
 def _chunks(row: dict[str, Any]) -> list[str]:

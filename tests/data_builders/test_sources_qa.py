@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from d2e_sft.errors import UserError
+from data_builders.sources.source import SplitRows
 from data_builders.sources.timeqa import chunk_spans, excerpt
+from tests.data_builders.raw_rows import timeqa_row
 from tests.data_builders.reading import read, replace, steps, use_substitute
 
 
@@ -75,6 +78,51 @@ def test_timeqa_shows_the_paragraphs_around_the_answer(raw: Path) -> None:
     (sample,) = train.samples
     assert sample.context == "before " * 200 + " He played for Moor FC in 1988 . " + ("after " * 200).strip()
     assert list(steps(train).values()) == [(4, 3), (3, 2), (2, 2), (2, 1)]
+
+
+def _timeqa_page(*sentences: str, answer: str, chunk: int = 9) -> tuple[str, str]:
+    """(raw row, page) of a page whose published paragraphs are chunks of so many words."""
+    words = " ".join(["Title", *sentences]).split()
+    chunks = [" ".join(words[at : at + chunk]) for at in range(1, len(words), chunk)]
+    row = timeqa_row("/wiki/X#P1#0", "Who led X?", chunks, answer)
+    return json.dumps(row) + "\n", row["context"]
+
+
+def _timeqa_train(raw: Path, content: str, *settings: str) -> SplitRows:
+    (raw / "timeqa/train.hard.json.gzip").write_text(content)
+    return read(raw, "timeqa", ("train", "test"), *settings)["train"]
+
+
+def test_timeqa_excerpts_begin_and_end_with_sentences(raw: Path) -> None:
+    sentences = [f"In 19{number} the old town of X chose Leader{number} ." for number in range(10, 90)]
+    content, page = _timeqa_page(*sentences, answer="Leader50")
+    (sample,) = _timeqa_train(raw, content, "max_words=47").samples
+    assert sample.context == " ".join(sentences[39:43])  # four sentences of ten words, the next one first
+    assert sample.context in page
+
+
+def test_timeqa_falls_back_on_chunks_where_a_list_holds_the_answer(raw: Path) -> None:
+    content, _ = _timeqa_page(" ".join(f"- Leader{number}" for number in range(10, 90)), answer="Leader50")
+    (sample,) = _timeqa_train(raw, content, "max_words=20").samples
+    assert "Leader50" in sample.context
+    assert len(sample.context.split()) == 18  # two chunks
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"from": [', '"from": [1', r"from\.0, end\.0: got \(1\d+, \d+\); expected positions in the context of"),
+        ('"from": [', '"from": [3, ', r"from: got \[3, \d+\]; expected a list of as many positions as there are"),
+        ("Leader20", "Leader99", r"from\.0, end\.0: got .* expected the place of 'Leader20', but 'Leader99' stands"),
+        ('"paragraphs": [', '"paragraphs": [], "more": [', r"paragraphs: got \[\]; expected the page's paragraphs"),
+        ('"paragraphs": [', '"more": [', r"paragraphs: missing; expected the page's paragraphs"),
+    ],
+)
+def test_timeqa_refuses_offsets_that_miss_the_answer(raw: Path, old: str, new: str, message: str) -> None:
+    content, _ = _timeqa_page(*(f"In 19{n} X chose Leader{n} ." for n in range(10, 30)), answer="Leader20")
+    assert old in content
+    with pytest.raises(UserError, match=rf"line 1: {message}"):
+        _timeqa_train(raw, content.replace(old, new, 1), "max_words=30")
 
 
 def test_timeqa_can_show_whole_pages(raw: Path) -> None:
@@ -175,6 +223,12 @@ def test_ester_names_file_item_and_field_of_a_bad_row(raw: Path, old: str, new: 
 def test_ifqa_joins_the_passages_and_keeps_every_answer_once(raw: Path) -> None:
     sample = read(raw, "ifqa")["test"].samples[0]
     assert (sample.context, sample.answers) == ("First . Second .", ["Rome", "the Romans"])
+
+
+def test_ifqa_says_a_passage_once(raw: Path) -> None:
+    passages = json.dumps(["Rome fell .  Rome fell .", "Second .", "Second ."])
+    replace(raw / "ifqa/full_split/test.json", '["First .", "Second ."]', passages)
+    assert read(raw, "ifqa")["test"].samples[0].context == "Rome fell . Second ."
 
 
 def test_ifqa_asks_in_train_what_is_asked_nowhere_else(raw: Path) -> None:
