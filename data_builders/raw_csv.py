@@ -6,6 +6,8 @@ import csv
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from data_builders.bad_rows import shortened
+
 _LONGEST_CELL = 131_072  # csv's own limit, which would refuse the file and name no column
 
 
@@ -56,8 +58,9 @@ def _checked_header(cells: Sequence[str], columns: Sequence[str], line: int) -> 
     header = [cell.strip() for cell in cells]
     for name in columns:
         if header.count(name) != 1:
+            found = shortened(", ".join(map(repr, header)))
             how = "missing" if name not in header else "there more than once"
-            raise BrokenCsvError(f"line {line}: column {name!r} is {how}; found {', '.join(map(repr, header))}")
+            raise BrokenCsvError(f"line {line}: column {name!r} is {how}; found {found}")
     return header
 
 

@@ -52,6 +52,7 @@ TIMEBENCH = RawFile(
     substitute="TimeBench's 500 of the hard test questions, with excerpts of the pages (109 to 471 words)",
 )
 
+_LONGEST_HEADING = 20
 _BLANKS = re.compile(r"\s+")
 
 
@@ -164,7 +165,7 @@ def _parse_excerpt(limit: int | None) -> _Parser:
         chosen = None
         if answers:
             place, chunks = _place(row, page), chunk_spans(page, _chunks(row))
-            chosen = excerpt(page, chunks, place, limit)
+            chosen = clean(excerpt(page, chunks, place, limit) or "") or None
         shown = [answer for answer in answers if chosen is not None and contains_any(chosen, [answer])]
         return _row(line, row, shown or answers, chosen or page, chosen)
 
@@ -207,9 +208,6 @@ def _chunks(row: dict[str, Any]) -> list[str]:
         if not isinstance(chunk, dict) or not isinstance(chunk.get("text"), str):
             raise BadRowError.at(f"paragraphs.{number}", chunk, "an object with a text")
     return [chunk["text"].strip() for chunk in chunks]
-
-
-_LONGEST_HEADING = 20
 
 
 def chunk_spans(page: str, chunks: list[str]) -> list[tuple[int, int]]:

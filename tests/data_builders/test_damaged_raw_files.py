@@ -148,6 +148,13 @@ def test_a_huge_csv_cell_costs_its_row_and_names_its_column(tmp_path: Path) -> N
     assert raw.bad.entries[0]["error"] == "text: got 140,000 characters; expected at most 131,072 in a cell"
 
 
+def test_a_long_line_in_place_of_a_csv_header_is_cut(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        list(_input(tmp_path, "x" * 5_000 + "\n").csv_rows(("id",)))
+    assert "column 'id' is missing; found 'xxx" in error.value.message
+    assert len(error.value.message) < 400 + len(str(tmp_path))
+
+
 def test_a_huge_value_is_cut_in_the_message_and_kept_once_in_the_row(tmp_path: Path) -> None:
     row = [["word " * 100_000]]
     raw = _input(tmp_path, json.dumps(row) + "\n", skip=True)

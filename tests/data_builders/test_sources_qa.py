@@ -101,6 +101,12 @@ def test_timeqa_excerpts_begin_and_end_with_sentences(raw: Path) -> None:
     assert sample.context in page
 
 
+def test_timeqa_excerpts_hold_no_byte_order_mark(raw: Path) -> None:
+    content, _ = _timeqa_page("X chose \ufeffLeader1 .", "He left .", answer="\ufeffLeader1")
+    (sample,) = _timeqa_train(raw, content).samples
+    assert (sample.context, sample.answers) == ("Title X chose Leader1 . He left .", ["Leader1"])
+
+
 def test_timeqa_falls_back_on_chunks_where_a_list_holds_the_answer(raw: Path) -> None:
     content, _ = _timeqa_page(" ".join(f"- Leader{number}" for number in range(10, 90)), answer="Leader50")
     (sample,) = _timeqa_train(raw, content, "max_words=20").samples
