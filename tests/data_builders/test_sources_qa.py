@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.errors import UserError
+from data_builders.sources.excerpts import chunk_spans, excerpt
 from data_builders.sources.source import SplitRows
-from data_builders.sources.timeqa import chunk_spans, excerpt
 from tests.data_builders.raw_rows import timeqa_row
 from tests.data_builders.reading import read, replace, steps, use_substitute
 
