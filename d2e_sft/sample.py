@@ -26,7 +26,8 @@ FORMATS: tuple[str, ...] = get_args(Format)
 NLI_LABELS = ("positive", "negative")
 BAD_ROWS_FILE = "bad_rows.jsonl"
 
-# A rejected row: `file`, `line`, `error` (what was wrong with it) and `row` (its content as it was read).
+# A rejected row: `file`, `line` (or `item`, where the rows are items of a JSON array), `error` (what was wrong with
+# it) and `row` (its content as it was read).
 BadRow = dict[str, Any]
 
 NonEmptyText = Annotated[str, StringConstraints(pattern=r"\S")]
@@ -173,14 +174,32 @@ def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> l
 
 
 def write_bad_rows(bad: Sequence[BadRow], target: Path) -> None:
-    """Write rejected rows as JSONL beside the output they are missing from; none removes an earlier file."""
+    """Write rejected rows as JSONL beside the output they are missing from; none removes an earlier file.
+
+    What is wrong with a row never keeps it from being written: a lone surrogate is written as its escape, and a row
+    that JSON cannot hold is replaced by a note that says so.
+    """
     if not bad:
         target.unlink(missing_ok=True)
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("w", encoding="utf-8") as out:
         for entry in bad:
-            out.write(json.dumps(entry, ensure_ascii=False, default=str) + "\n")
+            out.write(_bad_row_line(entry) + "\n")
+
+
+def _bad_row_line(entry: BadRow) -> str:
+    for only_ascii in (False, True):
+        try:
+            line = json.dumps(entry, ensure_ascii=only_ascii, default=str)
+            line.encode("utf-8")
+            return line
+        except UnicodeEncodeError:
+            continue
+        except (TypeError, ValueError, RecursionError):
+            break
+    note = f"cannot be written as JSON ({type(entry.get('row')).__name__})"
+    return json.dumps({**{str(key): str(value) for key, value in entry.items() if key != "row"}, "row": note})
 
 
 def check_writable_ending(path: Path) -> None:

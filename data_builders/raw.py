@@ -7,46 +7,40 @@ saved in its place) cannot be skipped.
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
-from typing import IO, Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
 from d2e_sft.errors import UserError
 from d2e_sft.sample import EventSample, Split, describe_validation_error
+from data_builders.bad_rows import BadRowError, BadRows, shortened, shown
+from data_builders.fields import check_texts
+from data_builders.raw_content import DAMAGED, GZIP_ERRORS, broken_gzip, check_is_data, open_bytes
 from data_builders.raw_csv import BrokenCsvError, read_csv
-from data_builders.raw_json import BrokenJsonError, array_items, array_start
+from data_builders.raw_json import BrokenJsonError, array_items, array_start, decode_all
+
+__all__ = ["BadRowError", "BadRows", "RawInput", "check_is_data", "open_bytes"]
 
 Raw = TypeVar("Raw")
 Parsed = TypeVar("Parsed")
 
-_WEB_PAGE_MARKS = (b"<!doctype html", b"<html")
-_GZIP_MARK = b"\x1f\x8b"
+_BYTE_ORDER_MARK = "\ufeff"
+_SKIP = "--skip-bad: bad rows then go to bad_rows.jsonl and are counted"
+_LONGEST_PROBLEM = 1_000
 
 
-class BadRowError(Exception):
-    """One raw row that breaks its dataset's format; caught by `RawInput.parse`."""
+@dataclass(frozen=True)
+class _Line:
+    """A line that is not blank; `ends` tells that a line end follows, which the last line of a cut file lacks."""
 
-    @classmethod
-    def at(cls, name: str, value: object, expected: str) -> BadRowError:
-        """The row's field `name` holds `value` instead of what is expected."""
-        return cls(f"{name}: got {value!r}; expected {expected}")
-
-
-@dataclass
-class BadRows:
-    """What becomes of bad rows: the first one is an error, or all are collected for the side file."""
-
-    skip: bool = False
-    entries: list[dict[str, Any]] = field(default_factory=list)
-
-    def count(self, dataset: str, split: str) -> int:
-        return sum(entry["dataset"] == dataset and entry["split"] == split for entry in self.entries)
+    number: int
+    text: str
+    ends: bool
 
 
 @dataclass
@@ -60,6 +54,8 @@ class RawInput:
         path: where it lies on this machine; for messages only.
         bad: where bad rows go.
         unit: what the numbers of rows count; a JSON array may stand in one line, so its items are counted.
+        folder: the dataset's folder, where it is not its name.
+        numbers: the numbers of the lines read so far that are not blank, bad ones included.
     """
 
     dataset: str
@@ -68,22 +64,30 @@ class RawInput:
     path: Path
     bad: BadRows
     unit: Literal["line", "item"] = "line"
+    folder: str = ""
+    numbers: list[int] = field(default_factory=list)
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """(line number, text without its line end) for each line that is not blank.
+        """(line number, text without its line end and leading byte order marks) for each line that is not blank.
 
         Raises:
-            UserError: the file is empty or a web page, or a line is not UTF-8 and bad rows are not skipped.
+            UserError: the file is no data at all, or a line is bad (not UTF-8, holds a NUL or a carriage return
+                that ends no line) and bad rows are not skipped.
         """
+        return ((line.number, line.text) for line in self._lines())
+
+    def _lines(self) -> Iterator[_Line]:
         for number, raw in self._byte_lines():
             if not raw.strip():
                 continue
-            try:
-                text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                self.reject(number, raw.decode("utf-8", errors="replace"), f"not UTF-8 text ({error})")
-                continue
-            yield number, text.rstrip("\r\n")
+            self.numbers.append(number)
+            text = raw.decode("utf-8", errors="replace").removesuffix("\n").removesuffix("\r")
+            line = _Line(number, text.lstrip(_BYTE_ORDER_MARK), ends=raw.endswith(b"\n"))
+            problem = _problem(raw, line.text)
+            if problem:
+                self._reject_damaged(line, problem)
+            else:
+                yield line
 
     def _byte_lines(self) -> Iterator[tuple[int, bytes]]:
         """Bytes, not text mode: only "\\n" ends a row, and a wrong encoding has a line number."""
@@ -93,20 +97,22 @@ class RawInput:
             try:
                 for number, raw in enumerate(source, start=1):
                     yield number, raw
-            except _GZIP_ERRORS as error:
-                raise _broken_gzip(self.path, number + 1, error) from None
+            except GZIP_ERRORS as error:
+                raise broken_gzip(self.path, number + 1, error) from None
 
     def json_lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """(line number, object) for each line of a JSON-lines file."""
-        for number, text in self.lines():
+        for line in self._lines():
             try:
-                row = json.loads(text)
-                if not isinstance(row, dict):
-                    raise BadRowError(f"got {row!r}; expected a JSON object")
-            except (json.JSONDecodeError, RecursionError, BadRowError) as error:
-                self.reject(number, text, f"not a JSON object ({error})")
+                row, problem = decode_all(line.text)
+            except json.JSONDecodeError as error:
+                found = f"it begins with {line.text[:60]!r}"
+                self._reject_damaged(line, f"not a JSON object (column {error.colno:,}: {error.msg}); {found}")
                 continue
-            yield number, row
+            except RecursionError as error:
+                self._reject_damaged(line, f"not a JSON object ({error})")
+                continue
+            yield from self._object(line.number, row, problem)
 
     def json_array(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """(line number of its start, object) for each item of a file that is one JSON array of objects.
@@ -114,8 +120,8 @@ class RawInput:
         Raises:
             UserError: the file is not such an array; a broken array cannot be skipped over.
         """
-        for line, item in self._array():
-            yield from self._object(line, item)
+        for line, item, problem in self._array():
+            yield from self._object(line, item, problem)
 
     def json_items(self, key: str = "") -> Iterator[tuple[int, dict[str, Any]]]:
         """(number of the item, counted from 1, object) for each item of a JSON array of objects.
@@ -127,21 +133,28 @@ class RawInput:
             UserError: the file is not such an array; a broken array cannot be skipped over.
         """
         self.unit = "item"
-        for number, (_, item) in enumerate(self._array(key), start=1):
-            yield from self._object(number, item)
+        for number, (_, item, problem) in enumerate(self._array(key), start=1):
+            yield from self._object(number, item, problem)
 
-    def _array(self, key: str = "") -> Iterator[tuple[int, Any]]:
+    def _array(self, key: str = "") -> Iterator[tuple[int, Any, str]]:
         text = self._text()
         try:
             yield from array_items(text, array_start(text, key))
         except BrokenJsonError as error:
-            raise UserError(f"{self.path}, {error}", remedy=_FETCH_AGAIN) from None
+            raise UserError(f"{self.path}, {error}", remedy=DAMAGED) from None
 
-    def _object(self, number: int, item: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-        if isinstance(item, dict):
-            yield number, item
+    def _object(self, number: int, item: Any, problem: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The item, if it is an object without problem whose texts are sound."""
+        try:
+            if not isinstance(item, dict):
+                raise BadRowError(f"got {shown(item)}; expected a JSON object")
+            if problem:
+                raise BadRowError(problem)
+            check_texts(item)
+        except BadRowError as error:
+            self.reject(number, item, str(error))
         else:
-            self.reject(number, item, f"got {item!r}; expected a JSON object")
+            yield number, item
 
     def csv_rows(self, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
         """(line number of its start, text of each column) for each row of a CSV file with a header.
@@ -154,18 +167,18 @@ class RawInput:
                 if problem:
                     self.reject(line, row, problem)
                 else:
-                    yield line, row
+                    yield from self._object(line, row, "")
         except BrokenCsvError as error:
-            raise UserError(f"{self.path}, {error}", remedy=_FETCH_AGAIN) from None
+            raise UserError(f"{self.path}, {error}", remedy=DAMAGED) from None
 
     def _text(self) -> str:
-        """The whole file; a byte that is not UTF-8 is an error with its line."""
+        """The whole file without leading byte order marks; a byte that is not UTF-8 is an error with its line."""
         content = b"".join(raw for _, raw in self._byte_lines())
         try:
-            return content.decode("utf-8-sig")
+            return content.decode("utf-8").lstrip(_BYTE_ORDER_MARK)
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
-            raise UserError(f"{self.path}, line {line}: not UTF-8 text ({error})", remedy=_FETCH_AGAIN) from None
+            raise UserError(f"{self.path}, line {line}: not UTF-8 text ({error})", remedy=DAMAGED) from None
 
     def parse(self, rows: Iterable[tuple[int, Raw]], parser: Callable[[int, Raw], Parsed]) -> list[Parsed]:
         """Apply `parser(line, row)` to each row; rows for which it raises BadRowError are rejected."""
@@ -178,7 +191,10 @@ class RawInput:
         return parsed
 
     def samples(
-        self, rows: Iterable[Raw], to_sample: Callable[[Raw], EventSample], line_of: Callable[[Raw], int]
+        self,
+        rows: Iterable[Raw],
+        to_sample: Callable[[Raw], EventSample],
+        line_of: Callable[[Raw], int] = attrgetter("line"),
     ) -> list[EventSample]:
         """Turn parsed rows into samples; those that EventSample refuses are rejected."""
         samples = []
@@ -189,98 +205,45 @@ class RawInput:
                 self.reject(line_of(row), repr(row), describe_validation_error(error))
         return samples
 
-    def reject(self, line: int, row: object, problem: str) -> None:
+    def reject(self, line: int, row: object, problem: str, remedy: str = f"mend the row, or add {_SKIP}") -> None:
         """Record a bad row, or raise; `line` is the number of the row, counted in `unit`.
 
         Raises:
             UserError: when bad rows are not skipped.
         """
+        problem = shortened(problem, _LONGEST_PROBLEM)
         if not self.bad.skip:
-            raise UserError(
-                f"{self.path}, {self.unit} {line}: {problem}",
-                remedy="mend the row, or add --skip-bad: bad rows then go to bad_rows.jsonl and are counted",
-            )
+            raise UserError(f"{self.path}, {self.unit} {line}: {problem}", remedy=remedy)
         self.bad.entries.append(
             {
                 "dataset": self.dataset,
                 "split": self.split,
-                "file": f"{self.dataset}/{self.name}",
+                "file": f"{self.folder or self.dataset}/{self.name}",
                 self.unit: line,
                 "error": problem,
                 "row": row,
             }
         )
 
-
-_FETCH_AGAIN = "the file is damaged: fetch it again, or drop --raw and let the builder download it"
-
-
-_GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
-
-
-def open_bytes(path: Path) -> IO[bytes]:
-    """The file's bytes, unpacked where it is a gzip file; its first bytes tell, since endings differ."""
-    with path.open("rb") as source:
-        packed = source.read(len(_GZIP_MARK)) == _GZIP_MARK
-    return cast(IO[bytes], gzip.open(path, "rb")) if packed else path.open("rb")
+    def _reject_damaged(self, line: _Line, problem: str) -> None:
+        """Reject a line that is no row at all: as the first or the unfinished last one it tells of a damaged file."""
+        if line.number == self.numbers[0] or not line.ends:
+            self.reject(line.number, line.text, problem, f"{DAMAGED}. If only this row is bad, add {_SKIP}")
+        else:
+            self.reject(line.number, line.text, problem)
 
 
-def _broken_gzip(path: Path, line: int, error: Exception) -> UserError:
-    return UserError(f"{path}, line {line}: the gzip data ends or breaks here ({error})", remedy=_FETCH_AGAIN)
-
-
-def check_is_data(path: Path) -> None:
-    """Refuse a file that is empty, or a web page that was saved in place of the data.
-
-    Raises:
-        UserError: for either.
-    """
-    with open_bytes(path) as source:
-        try:
-            start = source.read(512)
-        except _GZIP_ERRORS as error:
-            raise _broken_gzip(path, 1, error) from None
-    if not start.strip():
-        raise UserError(f"{path}: the file is empty; expected data", remedy=_FETCH_AGAIN)
-    if start.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_WEB_PAGE_MARKS):
-        raise UserError(
-            f"{path}: holds a web page (HTML), not data",
-            remedy="save the raw file, not the page that shows it, or drop --raw and let the builder download it",
+def _problem(raw: bytes, text: str) -> str:
+    """What is wrong with the bytes of a line, or with their text, or ""."""
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 text ({error})"
+    if "\0" in text:
+        return f"a NUL byte at column {text.index(chr(0)) + 1:,}; expected text without NUL bytes"
+    if "\r" in text:
+        return (
+            f"a carriage return at column {text.index(chr(13)) + 1:,}, inside the line; expected lines that end in "
+            "a line feed, with or without a carriage return before it"
         )
-
-
-def text_field(row: dict[str, Any], name: str) -> str:
-    """The text of a field, stripped.
-
-    Raises:
-        BadRowError: the field is missing, not text or blank.
-    """
-    if name not in row:
-        raise BadRowError(f"{name}: missing; expected text (the row has {', '.join(map(str, row)) or 'no field'})")
-    value = row[name]
-    if not isinstance(value, str) or not value.strip():
-        raise BadRowError.at(name, value, "text that is not empty")
-    return value.strip()
-
-
-def text_list(name: str, value: object) -> list[str]:
-    """The texts of a list, stripped; blank ones stay, for a filter to judge.
-
-    Raises:
-        BadRowError: the value is not a list of texts.
-    """
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise BadRowError.at(name, value, "a list of texts")
-    return [item.strip() for item in value]
-
-
-def choice_field(name: str, value: object, allowed: Iterable[str]) -> str:
-    """The value, if it is one of the allowed ones.
-
-    Raises:
-        BadRowError: it is not.
-    """
-    choices = list(allowed)
-    if not isinstance(value, str) or value not in choices:
-        raise BadRowError.at(name, value, f"one of {choices}")
-    return value
+    return ""

@@ -6,6 +6,10 @@ import csv
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from data_builders.bad_rows import shortened
+
+_LONGEST_CELL = 131_072  # csv's own limit, which would refuse the file and name no column
+
 
 class BrokenCsvError(Exception):
     """Text that is not the expected CSV as a whole; the message begins with its line."""
@@ -23,6 +27,7 @@ def read_csv(text: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str,
     reader = csv.reader(_lines(text), strict=True)
     header: list[str] = []
     start = 1
+    limit = csv.field_size_limit(len(text) + 1)
     try:
         for cells in reader:
             line, start = start, reader.line_num + 1
@@ -35,6 +40,8 @@ def read_csv(text: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str,
             yield line, {name: row.get(name) for name in columns}, _problem(header, cells)
     except csv.Error as error:
         raise BrokenCsvError(f"line {start}: the CSV row that begins here breaks ({error})") from None
+    finally:
+        csv.field_size_limit(limit)
     if not header:
         raise BrokenCsvError(f"line 1: no header; expected the columns {', '.join(columns)}")
 
@@ -51,8 +58,9 @@ def _checked_header(cells: Sequence[str], columns: Sequence[str], line: int) -> 
     header = [cell.strip() for cell in cells]
     for name in columns:
         if header.count(name) != 1:
+            found = shortened(", ".join(map(repr, header)))
             how = "missing" if name not in header else "there more than once"
-            raise BrokenCsvError(f"line {line}: column {name!r} is {how}; found {', '.join(map(repr, header))}")
+            raise BrokenCsvError(f"line {line}: column {name!r} is {how}; found {found}")
     return header
 
 
@@ -60,6 +68,6 @@ def _problem(header: Sequence[str], cells: Sequence[str]) -> str:
     if len(cells) != len(header):
         return f"got {len(cells)} columns; expected {len(header)}: {', '.join(header)}"
     for name, cell in zip(header, cells, strict=True):
-        if "\0" in cell:
-            return f"{name}: got {cell!r}; expected text without NUL bytes"
+        if len(cell) > _LONGEST_CELL:
+            return f"{name}: got {len(cell):,} characters; expected at most {_LONGEST_CELL:,} in a cell"
     return ""

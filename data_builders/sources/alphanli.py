@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from d2e_sft.sample import EventSample, Split
-from data_builders.raw import BadRowError, RawInput, text_field
+from data_builders.bad_rows import BadRowError
+from data_builders.fields import text_field
+from data_builders.raw import RawInput
 from data_builders.sources.labelled_lines import chosen, labelled
 from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 
+_FOLDER = "ood/alphanli"
 _LICENCE = "not stated by the publisher"
 _ARCHIVE = "https://storage.googleapis.com/ai2-mosaic/public/alphanli/alphanli-train-dev.zip"
 
@@ -37,10 +40,10 @@ class _Row:
 
 def read(job: Job) -> dict[Split, SplitRows]:
     """Build test (1,532 rows)."""
-    raw = job.input("rows", "test")
-    rows = raw.parse(labelled(raw, job.input("labels", "test"), ("1", "2")), _parse)
+    raw = job.input("rows", "test", folder=_FOLDER)
+    rows = raw.parse(labelled(raw, job.input("labels", "test", folder=_FOLDER), ("1", "2")), _parse)
     result = SplitRows([], rows_read=len(rows))
-    result.samples = raw.samples(rows, lambda row: _sample(raw, row), lambda row: row.line)
+    result.samples = raw.samples(rows, lambda row: _sample(raw, row))
     return {"test": result}
 
 
@@ -74,7 +77,7 @@ ALPHANLI = Source(
     homepage="https://github.com/allenai/abductive-commonsense-reasoning",
     inputs=(Input("rows", (ROWS,), ("test",)), Input("labels", (LABELS,), ("test",))),
     read=read,
-    folder="ood/alphanli",
+    folder=_FOLDER,
     redistribution="no licence of the data was found",
     splits=("test",),
     notes={

@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from d2e_sft.sample import EventSample, Relation, Split
-from data_builders.raw import BadRowError, RawInput, text_field
+from data_builders.bad_rows import MISSING, BadRowError
+from data_builders.fields import text_field
+from data_builders.raw import RawInput
 from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 
 _COMMIT = "4907cb247c2e9428e0d2b55f780b2611580b8f12"
@@ -75,7 +77,7 @@ class _Item:
 
 
 def read(job: Job) -> dict[Split, SplitRows]:
-    """Build the test: temporal 136, causal 1,469, subevent_conditional 356 (PIPER table 1)."""
+    """Build the test: temporal 136, causal 1,469, subevent_conditional 356 (PIPER table 7)."""
     raw = job.input("test", "test")
     dialogues = raw.parse(raw.json_array(), _parser())
     items = [
@@ -92,9 +94,10 @@ def read(job: Job) -> dict[Split, SplitRows]:
         unit="triplets",
     )
     negatives = draw_negatives(kept, job.random("negatives"))
-    rows = [(index, item) for index, item in enumerate(kept)]
     result.samples = raw.samples(
-        rows, lambda row: _sample(raw, row[1], negatives.get(row[0])), lambda row: row[1].dialogue.line
+        enumerate(kept),
+        lambda place: _sample(raw, place[1], negatives.get(place[0])),
+        lambda place: place[1].dialogue.line,
     )
     return {"test": result}
 
@@ -114,7 +117,7 @@ def _parser() -> Callable[[int, dict[str, Any]], _Dialogue]:
 
 
 def _parse(line: int, row: dict[str, Any]) -> _Dialogue:
-    triplets = row.get("triplets")
+    triplets = row.get("triplets", MISSING)
     if not isinstance(triplets, list):
         raise BadRowError.at("triplets", triplets, "a list of triplets")
     parsed = []

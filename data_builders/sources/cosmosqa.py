@@ -17,7 +17,10 @@ from typing import Any, TypeVar
 
 from d2e_sft.errors import UserError
 from d2e_sft.sample import EventSample, Split
-from data_builders.raw import BadRowError, RawInput, choice_field, text_field, text_list
+from data_builders.bad_rows import MISSING, BadRowError
+from data_builders.fields import choice_field, clean, text_field, text_list
+from data_builders.raw import RawInput
+from data_builders.sources.rows import not_in_test
 from data_builders.sources.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
 from data_builders.sources.texts import IfRule, fingerprint, has_if
 
@@ -89,25 +92,24 @@ def read(job: Job) -> dict[Split, SplitRows]:
     _finish(job, test_raw, test, test_rows)
     if not job.wants("train"):
         return {"test": test}
-    test_contexts = {fingerprint(row.context) for row in test_rows}
     train_raw = job.input("train", "train")
     if job.file("train") is INSTRUCTIONS:
-        return {"train": _read_instructions(job, train_raw, test_contexts), "test": test}
+        return {"train": _read_instructions(job, train_raw, test_rows), "test": test}
     rows = train_raw.parse(train_raw.csv_rows(_COLUMNS), _parse)
     train = SplitRows([], rows_read=len(rows))
-    _finish(job, train_raw, train, _without_test(train, rows, test_contexts))
+    _finish(job, train_raw, train, _without_test(train, rows, test_rows))
     return {"train": train, "test": test}
 
 
 _Story = TypeVar("_Story", _Row, _Instance)
 
 
-def _without_test(result: SplitRows, rows: list[_Story], contexts: set[str]) -> list[_Story]:
+def _without_test(result: SplitRows, rows: list[_Story], test: list[_Row]) -> list[_Story]:
     return result.filters.record(
         "contexts of the test",
         "the story is also a test story (letter case, blanks and punctuation ignored)",
         rows,
-        [row for row in rows if fingerprint(row.context) not in contexts],
+        not_in_test(rows, test, lambda row: fingerprint(row.context)),
     )
 
 
@@ -130,15 +132,15 @@ def _finish(job: Job, raw: RawInput, result: SplitRows, rows: list[_Row]) -> Non
 
 
 def _parse(line: int, row: dict[str, Any]) -> _Row:
-    label = choice_field("label", row["label"].strip(), [str(number) for number in range(_OPTIONS)])
-    options = tuple(row[f"answer{number}"].strip() for number in range(_OPTIONS))
+    label = choice_field("label", clean(row["label"]), [str(number) for number in range(_OPTIONS)])
+    options = tuple(clean(row[f"answer{number}"]) for number in range(_OPTIONS))
     return _Row(line, text_field(row, "context"), text_field(row, "question"), options, options[int(label)])
 
 
-def _read_instructions(job: Job, raw: RawInput, test_contexts: set[str]) -> SplitRows:
+def _read_instructions(job: Job, raw: RawInput, test: list[_Row]) -> SplitRows:
     instances = raw.parse(raw.json_items("Instances"), _parse_instance)
     result = SplitRows([], rows_read=len(instances))
-    kept = _without_test(result, instances, test_contexts)
+    kept = _without_test(result, instances, test)
     answered = result.filters.record(
         "no blank answer",
         "samples with a blank answer are excluded (PIPER)",
@@ -151,7 +153,7 @@ def _read_instructions(job: Job, raw: RawInput, test_contexts: set[str]) -> Spli
             f"expected at least {_FEWEST_ANSWERS} different ones"
         )
     rows = draw_options(answered, job.random("wrong answers"))
-    result.samples = raw.samples(rows, lambda row: _sample(job, raw, row, {"item": row.line}), lambda row: row.line)
+    result.samples = raw.samples(rows, lambda row: _sample(job, raw, row, {"item": row.line}))
     return result
 
 
@@ -160,7 +162,7 @@ def _parse_instance(number: int, row: dict[str, Any]) -> _Instance:
     found = _INSTANCE.fullmatch(text)
     if not found or not found[1].strip() or not found[2].strip():
         raise BadRowError.at("input", text, "'Context: <story>', a line break, 'Question: <question>'")
-    answers = text_list("output", row.get("output"))
+    answers = text_list("output", row.get("output", MISSING))
     if not answers:
         raise BadRowError.at("output", answers, "at least one answer")
     return _Instance(number, found[1].strip(), found[2].strip(), tuple(answers))

@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from d2e_sft.sample import EventSample, Split
-from data_builders.raw import BadRowError, RawInput, choice_field, text_field
+from data_builders.bad_rows import MISSING, BadRowError
+from data_builders.fields import choice_field, clean, text_field
+from data_builders.raw import RawInput
+from data_builders.sources.rows import first_of_each, not_in_test
 from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 from data_builders.sources.texts import fingerprint
 
@@ -83,6 +86,10 @@ class _Question:
         return WORDINGS[self.asked][self.pair.type].format(given=" and ".join(span.rstrip(" .,;:") for span in given))
 
     @property
+    def key(self) -> tuple[str, str]:
+        return self.pair.passage, self.text
+
+    @property
     def answer(self) -> str:
         return "; ".join(self.pair.cause if self.asked == "cause" else self.pair.effect)
 
@@ -99,12 +106,11 @@ def read(job: Job) -> dict[Split, SplitRows]:
     train_raw = job.input("train", "train")
     train_pairs = train_raw.parse(train_raw.json_items("data"), _parse_converted)
     train = SplitRows([], rows_read=len(train_pairs))
-    test_passages = {fingerprint(pair.passage) for pair in test_pairs}
     clean = train.filters.record(
         "passages of the test",
         "the passage is also a test passage (letter case, blanks and punctuation ignored)",
         train_pairs,
-        [pair for pair in train_pairs if fingerprint(pair.passage) not in test_passages],
+        not_in_test(train_pairs, test_pairs, lambda pair: fingerprint(pair.passage)),
         unit="pairs",
     )
     _finish(train_raw, train, clean)
@@ -131,35 +137,39 @@ def _finish(raw: RawInput, result: SplitRows, pairs: list[_Pair]) -> None:
         [pair for pair in full if pair.cause != pair.effect],
         unit="pairs",
     )
-    questions = [[_Question(pair, asked)] for pair in proper for asked in WORDINGS]
-    groups: dict[tuple[str, str], list[_Question]] = {}
-    for (question,) in questions:
-        groups.setdefault((question.pair.passage, question.text), []).append(question)
+    questions = [_Question(pair, asked) for pair in proper for asked in WORDINGS]
+    answers: dict[tuple[str, str], list[str]] = {}
+    for question in questions:
+        answers.setdefault(question.key, []).append(question.answer)
     asked_once = log.record(
         "one sample for each question",
         "pairs of one passage that share a side give the same question; the other sides are its accepted answers",
         questions,
-        list(groups.values()),
+        first_of_each(questions, lambda question: question.key),
         unit="questions",
     )
-    result.samples = raw.samples(asked_once, lambda group: _sample(raw, group), lambda group: group[0].pair.number)
+    result.samples = raw.samples(
+        asked_once,
+        lambda question: _sample(raw, question, answers[question.key]),
+        lambda question: question.pair.number,
+    )
 
 
 def _parse_annotation(number: int, row: dict[str, Any]) -> list[_Pair]:
     """The pairs of a passage of the event files, which mark spans by their positions."""
     text_field(row, "info")
     passage: str = row["info"]  # as it is: the positions count its blanks
-    labels = row.get("labelData")
+    labels = row.get("labelData", MISSING)
     if not isinstance(labels, list) or not all(isinstance(label, dict) for label in labels):
         raise BadRowError.at("labelData", labels, "a list of objects with type, reason and result")
     return [
         _Pair(
             number,
             f"{number}.{position}",
-            passage.strip(),
-            choice_field(f"labelData.{position}.type", label.get("type"), _TYPES),
-            _spans(f"labelData.{position}.reason", label.get("reason"), passage),
-            _spans(f"labelData.{position}.result", label.get("result"), passage),
+            clean(passage),
+            choice_field(f"labelData.{position}.type", label.get("type", MISSING), _TYPES),
+            _spans(f"labelData.{position}.reason", label.get("reason", MISSING), passage),
+            _spans(f"labelData.{position}.result", label.get("result", MISSING), passage),
         )
         for position, label in enumerate(labels)
     ]
@@ -175,7 +185,7 @@ def _spans(name: str, value: Any, passage: str) -> tuple[str, ...]:
         # One published span ends a character after its passage.
         if not 0 <= pair[0] <= pair[1] <= len(passage) + 1:
             raise BadRowError.at(name, pair, f"positions in the passage of {len(passage)} characters")
-        spans.append(passage[pair[0] : pair[1]].strip())
+        spans.append(clean(passage[pair[0] : pair[1]]))
     return tuple(filter(None, spans))
 
 
@@ -185,13 +195,12 @@ def _parse_converted(number: int, row: dict[str, Any]) -> _Pair:
     found = _CONVERTED.fullmatch(text)
     if not found:
         raise BadRowError.at("context", text, "'[Cause] … [Relation] … [Effect] …'")
-    cause, effect = (tuple(filter(None, map(str.strip, found[side].split(" | ")))) for side in (1, 3))
+    cause, effect = (tuple(filter(None, map(clean, found[side].split(" | ")))) for side in (1, 3))
     type_ = choice_field("context", found[2], _TYPES)
     return _Pair(number, str(number), text_field(row, "original"), type_, cause, effect)
 
 
-def _sample(raw: RawInput, group: list[_Question]) -> EventSample:
-    first = group[0]
+def _sample(raw: RawInput, first: _Question, answers: list[str]) -> EventSample:
     return EventSample(
         id=f"cqa-{raw.split}-{first.pair.place}-{first.asked}",
         dataset="cqa",
@@ -200,7 +209,7 @@ def _sample(raw: RawInput, group: list[_Question]) -> EventSample:
         format="qa",
         context=first.pair.passage,
         question=first.text,
-        answers=list(dict.fromkeys(question.answer for question in group)),
+        answers=list(dict.fromkeys(answers)),
         meta={"source": raw.name, "item": first.pair.number, "type": first.pair.type, "licence": _LICENCE},
     )
 

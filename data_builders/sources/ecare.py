@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from d2e_sft.sample import EventSample, Split
-from data_builders.raw import BadRowError, RawInput, choice_field, text_field
+from data_builders.bad_rows import MISSING, BadRowError
+from data_builders.fields import choice_field, text_field
+from data_builders.raw import RawInput
+from data_builders.sources.rows import first_of_each, not_in_test
 from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 
 _COMMIT = "c3b52648adcc919303a297a377811e24d703e197"
@@ -59,10 +62,11 @@ class _Row:
 
 
 def read(job: Job) -> dict[Split, SplitRows]:
-    """Build train (14,569 rows) and test (2,122 rows, PIPER table 1)."""
+    """Build train (14,569 rows) and test (2,122 rows, PIPER table 7)."""
     test_raw = job.input("test", "test")
     test_rows = test_raw.parse(test_raw.json_lines(), _parse)
-    test = SplitRows(_samples(test_raw, test_rows), rows_read=len(test_rows))
+    test = SplitRows([], rows_read=len(test_rows))
+    test.samples = test_raw.samples(test_rows, lambda row: _sample(test_raw, row))
     if not job.wants("train"):
         return {"test": test}
 
@@ -73,34 +77,29 @@ def read(job: Job) -> dict[Split, SplitRows]:
         "repeated rows",
         "the same premise, question, statements and label more than once would be trained on twice",
         train_rows,
-        list({row.content: row for row in reversed(train_rows)}.values())[::-1],
+        first_of_each(train_rows, lambda row: row.content),
     )
-    test_premises = {row.premise_key for row in test_rows}
     clean = train.filters.record(
         "premises of the test",
         "the premise is also a test premise (letter case ignored), so the answer may be the same too",
         distinct,
-        [row for row in distinct if row.premise_key not in test_premises],
+        not_in_test(distinct, test_rows, lambda row: row.premise_key),
     )
-    train.samples = _samples(train_raw, clean)
+    train.samples = train_raw.samples(clean, lambda row: _sample(train_raw, row))
     return {"train": train, "test": test}
 
 
 def _parse(line: int, row: dict[str, Any]) -> _Row:
     premise, index = text_field(row, "premise"), text_field(row, "index")
-    ask_for = choice_field("ask-for", row.get("ask-for"), QUESTIONS)
+    ask_for = choice_field("ask-for", row.get("ask-for", MISSING), QUESTIONS)
     hypotheses = (text_field(row, "hypothesis1"), text_field(row, "hypothesis2"))
     if hypotheses[0] == hypotheses[1]:
         raise BadRowError.at("hypothesis2", hypotheses[1], "a statement that differs from hypothesis1")
-    label = row.get("label")
+    label = row.get("label", MISSING)
     # `True` is an int to Python, but no label.
     if isinstance(label, bool) or not isinstance(label, int) or label not in (0, 1):
         raise BadRowError.at("label", label, "0 (hypothesis1) or 1 (hypothesis2)")
     return _Row(line, index, premise, ask_for, hypotheses, label)
-
-
-def _samples(raw: RawInput, rows: list[_Row]) -> list[EventSample]:
-    return raw.samples(rows, lambda row: _sample(raw, row), lambda row: row.line)
 
 
 def _sample(raw: RawInput, row: _Row) -> EventSample:

@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from d2e_sft.sample import EventSample, Relation, Split
-from data_builders.raw import RawInput, choice_field, text_field, text_list
+from data_builders.bad_rows import MISSING
+from data_builders.fields import choice_field, text_field, text_list
+from data_builders.raw import RawInput
+from data_builders.sources.rows import first_of_each, not_in_test
 from data_builders.sources.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
 from data_builders.sources.texts import IfRule, fingerprint, has_if
 
@@ -91,18 +94,17 @@ def read(job: Job) -> dict[Split, SplitRows]:
     train_raw = job.input("train", "train")
     train_rows = _rows(job, train_raw)
     train = SplitRows([], rows_read=len(train_rows))
-    test_contexts = {fingerprint(row.context) for row in test_rows}
     clean = train.filters.record(
         "contexts of the test",
         "the passage is also a test passage (letter case, blanks and punctuation ignored)",
         train_rows,
-        [row for row in train_rows if fingerprint(row.context) not in test_contexts],
+        not_in_test(train_rows, test_rows, lambda row: fingerprint(row.context)),
     )
     distinct = train.filters.record(
         "repeated questions",
         "the same passage and question more than once would be trained on twice; the first is kept",
         clean,
-        list({row.content: row for row in reversed(clean)}.values())[::-1],
+        first_of_each(clean, lambda row: row.content),
     )
     _finish(train_raw, train, distinct)
     return {"train": train, "test": test}
@@ -114,9 +116,9 @@ def _rows(job: Job, raw: RawInput) -> list[_Row]:
 
     def parse(number: int, row: dict[str, Any]) -> _Row:
         question = text_field(row, "question")
-        type_ = choice_field("type", row.get("type"), TYPES)
+        type_ = choice_field("type", row.get("type", MISSING), TYPES)
         # A span that is named twice is required once.
-        spans = tuple(dict.fromkeys(filter(None, text_list("answer_texts", row.get("answer_texts")))))
+        spans = tuple(dict.fromkeys(filter(None, text_list("answer_texts", row.get("answer_texts", MISSING)))))
         relation = relation_of(type_, has_if(question, options.rule))
         return _Row(number, text_field(row, "context"), question, spans, type_, relation)
 

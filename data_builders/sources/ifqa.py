@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from d2e_sft.sample import EventSample, Split
-from data_builders.raw import BadRowError, RawInput, text_field, text_list
+from data_builders.bad_rows import MISSING, BadRowError
+from data_builders.fields import text_field, text_list
+from data_builders.raw import RawInput
+from data_builders.sources.rows import first_of_each
 from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 
 _COMMIT = "9c9adf1caa824c3689a035fa8522a4db05db54e1"
@@ -77,17 +80,24 @@ def _finish(raw: RawInput, result: SplitRows, rows: list[_Row], met: set[str]) -
             "repeated questions",
             "the same question more than once would be trained on twice; the first is kept",
             kept,
-            list({row.question_key: row for row in reversed(kept)}.values())[::-1],
+            first_of_each(kept, lambda row: row.question_key),
         )
     result.samples = raw.samples(kept, lambda row: _sample(raw, row), lambda row: row.number)
 
 
 def _parse(number: int, row: dict[str, Any]) -> _Row:
-    passages = [" ".join(passage.split()) for passage in text_list("context", row.get("context")) if passage]
+    passages = [once(passage) for passage in text_list("context", row.get("context", MISSING)) if passage]
     if not passages:
-        raise BadRowError.at("context", row.get("context"), "at least one passage")
-    answers = dict.fromkeys(filter(None, text_list("answers", row.get("answers"))))
-    return _Row(number, text_field(row, "question"), tuple(answers), " ".join(passages))
+        raise BadRowError.at("context", row.get("context", MISSING), "at least one passage")
+    answers = dict.fromkeys(filter(None, text_list("answers", row.get("answers", MISSING))))
+    return _Row(number, text_field(row, "question"), tuple(answers), " ".join(dict.fromkeys(passages)))
+
+
+def once(passage: str) -> str:
+    """The passage with single blanks; some published ones are their own text twice, which is said once."""
+    words = passage.split()
+    half = len(words) // 2
+    return " ".join(words[:half] if words[:half] == words[half:] else words)
 
 
 def _sample(raw: RawInput, row: _Row) -> EventSample:
@@ -118,7 +128,8 @@ IFQA = Source(
     redistribution="the publishers state no licence",
     splits=("train", "dev", "test"),
     notes={
-        "context": "the one to three gold passages, one after the other; the answer does not stand in them word "
+        "context": "the one to three gold passages, one after the other, each said once (18 hold their "
+        "text twice); the answer does not stand in them word "
         "for word in about a quarter of the rows",
     },
 )

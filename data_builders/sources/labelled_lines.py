@@ -6,32 +6,44 @@ from collections.abc import Iterator
 from typing import Any
 
 from d2e_sft.errors import UserError
-from data_builders.raw import BadRowError, RawInput, choice_field
+from data_builders.bad_rows import BadRowError
+from data_builders.fields import choice_field, clean
+from data_builders.raw import RawInput
 
 _LABEL = "label"
 
 
 def labelled(rows: RawInput, labels: RawInput, allowed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, row with its `label`) for each row.
+    """(line number, row with its `label`) for each row of which both lines are good.
 
     Raises:
-        UserError: the files do not have the same number of lines, so no label can be trusted.
+        UserError: a line has a row but no label, or a label but no row, so no label can be trusted.
     """
-    label_of = dict(labels.lines())
-    row_lines = [line for line, _ in rows.lines()]
-    if row_lines != list(label_of):
-        raise UserError(
-            f"{labels.path}: has {len(label_of):,} labels for the {len(row_lines):,} rows of {rows.path}; "
-            "expected one label on the line of each row",
-            remedy="take both files from the same release",
-        )
-    for line, row in rows.json_lines():
+    row_of, label_of = dict(rows.json_lines()), dict(labels.lines())
+    _check_same_lines(rows, labels)
+    for line, row in row_of.items():
+        if line not in label_of:
+            continue  # that label's line was bad, and is recorded
         try:
-            row[_LABEL] = choice_field(_LABEL, label_of[line].strip(), allowed)
+            row[_LABEL] = choice_field(_LABEL, clean(label_of[line]), allowed)
         except BadRowError as problem:
             labels.reject(line, label_of[line], str(problem))
             continue
         yield line, row
+
+
+def _check_same_lines(rows: RawInput, labels: RawInput) -> None:
+    alone = set(rows.numbers) ^ set(labels.numbers)
+    if alone:
+        line = min(alone)
+        lacking, there = ((labels.path, "label"), (rows.path, "row"))
+        if line in labels.numbers:
+            lacking, there = there, lacking
+        raise UserError(
+            f"{lacking[0]}: has no {lacking[1]} on line {line:,}, where {there[0]} has a {there[1]} "
+            f"({len(labels.numbers):,} labels, {len(rows.numbers):,} rows); expected a label on the line of each row",
+            remedy="take both files from the same release",
+        )
 
 
 def chosen(row: dict[str, Any], options: list[str]) -> str:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from d2e_sft.sample import EventSample, Split
-from data_builders.raw import BadRowError, RawInput, choice_field
+from data_builders.bad_rows import BadRowError, shown
+from data_builders.fields import choice_field, text_field
+from data_builders.raw import RawInput
 from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 
 _COMMIT = "0ba9b790ad5a87ab3eef0f0cb7819408192f9729"
@@ -56,7 +58,7 @@ class _Question:
 
 
 def read(job: Job) -> dict[Split, SplitRows]:
-    """Build train (99 questions) and test (234 questions, PIPER table 1)."""
+    """Build train (99 questions) and test (234 questions, PIPER table 7)."""
     splits: tuple[Split, ...] = ("train", "test")
     return {split: _read_split(job.input(split, split)) for split in splits if job.wants(split)}
 
@@ -95,28 +97,32 @@ def _parse(line: int, text: str) -> _Candidate:
     columns = text.split("\t")
     if len(columns) != len(_COLUMNS):
         raise BadRowError(f"got {len(columns)} tab-separated columns; expected {len(_COLUMNS)}: {', '.join(_COLUMNS)}")
-    for name, value in zip(_COLUMNS, columns, strict=True):
-        if not value.strip():
-            raise BadRowError.at(name, value, "text that is not empty")
-    sentence, question, answer, label, category = (column.strip() for column in columns)
+    row = dict(zip(_COLUMNS, columns, strict=True))
+    sentence, question, answer, label, category = (text_field(row, name) for name in _COLUMNS)
     choice_field("label", label, ("yes", "no"))
     choice_field("category", category, CATEGORIES)
     return _Candidate(line, sentence, question, answer, label == "yes", category)
 
 
 def _without_repeats(raw: RawInput, rows: list[_Candidate]) -> list[_Candidate]:
-    """The first of equal candidates of a question; one whose label contradicts the first is a bad row."""
-    first: dict[tuple[str, str, str], _Candidate] = {}
+    """The first of equal candidates of a question; those whose labels contradict each other are all bad rows."""
+    groups: dict[tuple[str, str, str], list[_Candidate]] = {}
     for row in rows:
-        earlier = first.setdefault((row.sentence, row.question, row.answer), row)
-        if earlier.correct != row.correct:
+        groups.setdefault((row.sentence, row.question, row.answer), []).append(row)
+    kept = []
+    for group in groups.values():
+        if len({row.correct for row in group}) == 1:
+            kept.append(group[0])
+            continue
+        labels = ", ".join(f"{'yes' if row.correct else 'no'!r} on line {row.line}" for row in group)
+        for row in group:
             raw.reject(
                 row.line,
                 repr(row),
-                f"label: got {'yes' if row.correct else 'no'!r} for candidate {row.answer!r}; expected the label that "
-                f"line {earlier.line} gives the same candidate of the same question",
+                f"label: got {labels} for the candidate {shown(row.answer)}; expected one label for a candidate of "
+                "a question",
             )
-    return list(first.values())
+    return kept
 
 
 def _group(rows: list[_Candidate]) -> list[_Question]:

@@ -14,8 +14,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from d2e_sft.sample import EventSample, Format, Split
+from data_builders.bad_rows import BadRows
 from data_builders.filters import FilterLog
-from data_builders.raw import BadRows, RawInput
+from data_builders.raw import RawInput
 
 ALL_SPLITS: frozenset[Split] = frozenset(("train", "dev", "test"))
 
@@ -36,7 +37,7 @@ class RawFile:
         commit: that commit, or another name of the version; empty where none is known.
         sha256: checksum of the published bytes; empty where none is known.
         bytes: their number; 0 where unknown.
-        member: path of the file inside the zip archive that `url` gives; empty where `url` gives the file.
+        member: path of the file inside the archive (zip or tar) that `url` gives; empty where `url` gives the file.
         by_hand: the steps to get it where it cannot be downloaded (registration, no public address).
         substitute: for a file that stands in for an official one: what differs, in one clause; else empty.
     """
@@ -111,10 +112,10 @@ class Job:
         """Which of an input's candidates is read."""
         return self.files[key].file
 
-    def input(self, key: str, split: Split) -> RawInput:
-        """The raw file of the input `key`, read for `split`."""
+    def input(self, key: str, split: Split, folder: str = "") -> RawInput:
+        """The raw file of the input `key`, read for `split`; `folder` is the source's, where it is not its name."""
         found = self.files[key]
-        return RawInput(self.dataset, split, found.file.name, found.path, self.bad)
+        return RawInput(self.dataset, split, found.file.name, found.path, self.bad, folder=folder)
 
     def random(self, purpose: str) -> random.Random:
         """A generator that depends on seed, dataset and purpose only, not on what else is built."""

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from d2e_sft.sample import EventSample, Split
-from data_builders.raw import BadRowError, RawInput, choice_field, text_field
+from data_builders.bad_rows import BadRowError
+from data_builders.fields import choice_field, clean, text_field
+from data_builders.raw import RawInput
 from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 
+_FOLDER = "ood/storycloze"
 _LICENCE = "handed out by the authors on request"
 _BY_HAND = "request it with the form at https://www.cs.rochester.edu/nlp/rocstories/"
 _VALIDATION = "the validation file in place of the test file"
@@ -44,10 +47,10 @@ class _Row:
 
 def read(job: Job) -> dict[Split, SplitRows]:
     """Build test."""
-    raw = job.input("test", "test")
+    raw = job.input("test", "test", folder=_FOLDER)
     rows = raw.parse(raw.csv_rows(_COLUMNS), _parse)
     result = SplitRows([], rows_read=len(rows))
-    result.samples = raw.samples(rows, lambda row: _sample(raw, row), lambda row: row.line)
+    result.samples = raw.samples(rows, lambda row: _sample(raw, row))
     return {"test": result}
 
 
@@ -55,7 +58,7 @@ def _parse(line: int, row: dict[str, Any]) -> _Row:
     endings = tuple(text_field(row, name) for name in _ENDINGS)
     if endings[0] == endings[1]:
         raise BadRowError.at(_ENDINGS[1], endings[1], f"an ending that differs from {_ENDINGS[0]}")
-    label = choice_field("AnswerRightEnding", row["AnswerRightEnding"].strip(), ("1", "2"))
+    label = choice_field("AnswerRightEnding", clean(row["AnswerRightEnding"]), ("1", "2"))
     story = " ".join(text_field(row, name) for name in _STORY)
     return _Row(line, text_field(row, "InputStoryid"), story, endings, endings[int(label) - 1])
 
@@ -82,7 +85,7 @@ STORYCLOZE = Source(
     homepage="https://www.cs.rochester.edu/nlp/rocstories/",
     inputs=(Input("test", CANDIDATES, ("test",)),),
     read=read,
-    folder="ood/storycloze",
+    folder=_FOLDER,
     redistribution="the authors hand the files out on request only",
     splits=("test",),
     notes={

@@ -15,7 +15,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from d2e_sft.sample import EventSample, Split
-from data_builders.raw import BadRowError, RawInput, text_field, text_list
+from data_builders.bad_rows import MISSING, BadRowError
+from data_builders.fields import text_field, text_list
+from data_builders.raw import RawInput
+from data_builders.sources.rows import not_in_test
 from data_builders.sources.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
 from data_builders.sources.texts import fingerprint, plain_spaces, word_count
 
@@ -74,13 +77,11 @@ def read(job: Job) -> dict[Split, SplitRows]:
     train_raw = job.input("train", "train")
     train_rows = train_raw.parse(train_raw.json_lines(), _with_context(_parse_official, options))
     train = result["train"] = SplitRows([], rows_read=len(train_rows))
-    entities = {row.entity for row in test_rows if row.entity}
-    pages = {row.page for row in test_rows}
     clean = train.filters.record(
         "pages of the test",
         "the question is about an entity, or comes with a page, that the test file has too",
         train_rows,
-        [row for row in train_rows if row.entity not in entities and row.page not in pages],
+        not_in_test(train_rows, test_rows, lambda row: row.entity, lambda row: row.page),
     )
     _finish(train_raw, train, clean, options)
     return result
@@ -95,7 +96,7 @@ def _finish(raw: RawInput, result: SplitRows, rows: list[_Row], options: TempRea
             rows,
             [row for row in rows if word_count(row.context) <= limit],
         )
-    result.samples = raw.samples(rows, lambda row: _sample(raw, row, options), lambda row: row.line)
+    result.samples = raw.samples(rows, lambda row: _sample(raw, row, options))
 
 
 _Parser = Callable[[int, dict[str, Any], str], _Row]
@@ -107,17 +108,17 @@ def _with_context(parse: _Parser, options: TempReasonOptions) -> Callable[[int, 
 
 
 def _parse_official(line: int, row: dict[str, Any], context: str) -> _Row:
-    answers = row.get("text_answers")
+    answers = row.get("text_answers", MISSING)
     if not isinstance(answers, dict):
         raise BadRowError.at("text_answers", answers, "an object with a list 'text'")
     parts = text_field(row, "id").split("_")
     if len(parts) != 4 or parts[0] != "L3":
         raise BadRowError.at("id", row["id"], "L3_<entity>_<property>_<number>")
-    return _row(line, row, context, text_list("text_answers.text", answers.get("text")), parts[1])
+    return _row(line, row, context, text_list("text_answers.text", answers.get("text", MISSING)), parts[1])
 
 
 def _parse_timebench(line: int, row: dict[str, Any], context: str) -> _Row:
-    return _row(line, row, context, text_list("answer", row.get("answer")), entity="")
+    return _row(line, row, context, text_list("answer", row.get("answer", MISSING)), entity="")
 
 
 def _row(line: int, row: dict[str, Any], context: str, answers: list[str], entity: str) -> _Row:

@@ -2,8 +2,10 @@
 
 The context is a whole Wikipedia page, thousands of words in most rows. PIPER reports 630 test samples and no rule:
 a limit of about 1,000 words on pages that hold the answer would give a number like that (an estimate). For training,
-whole pages within the limit are few, so by default a row keeps the paragraph that holds its answer and as many of
-the paragraphs around it as fit.
+whole pages within the limit are few, so by default a row keeps the sentence that holds its answer and as many of
+the sentences around it as fit. A page is one line of text, in which headings and lists run into the sentences; where
+a list holds the answer and is too long to be one sentence of an excerpt, the excerpt is made of the published
+`paragraphs`, which are chunks of about 100 words and may begin and end within a sentence.
 """
 
 from __future__ import annotations
@@ -15,7 +17,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from d2e_sft.sample import EventSample, Split
-from data_builders.raw import BadRowError, RawInput, text_field, text_list
+from data_builders.bad_rows import MISSING, BadRowError, shown
+from data_builders.fields import clean, text_field, text_list
+from data_builders.raw import RawInput
+from data_builders.sources.excerpts import chunk_spans, excerpt
+from data_builders.sources.rows import not_in_test
 from data_builders.sources.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
 from data_builders.sources.texts import contains_any, word_count
 
@@ -49,7 +55,7 @@ class TimeQAOptions(SourceOptions):
     """Options of TimeQA.
 
     Attributes:
-        context: what a training sample shows: the paragraphs around the answer or the whole page.
+        context: what a training sample shows: the sentences around the answer or the whole page.
         max_words: the most words of a training context; None sets no limit.
         test_max_words: test questions on a longer page are left out; None keeps all.
     """
@@ -93,14 +99,13 @@ def read(job: Job) -> dict[Split, SplitRows]:
     parser = _parse_whole_page(options.max_words) if options.context == "page" else _parse_excerpt(options.max_words)
     train_rows = train_raw.parse(train_raw.json_lines(), parser)
     train = result["train"] = SplitRows([], rows_read=len(train_rows))
-    test_pages = {row.page for row in test_rows}
     clean = train.filters.record(
         "pages of the test",
         "the question is about a page that the test file has too",
         train_rows,
-        [row for row in train_rows if row.page not in test_pages],
+        not_in_test(train_rows, test_rows, lambda row: row.page),
     )
-    what = "page" if options.context == "page" else "paragraph of the answer"
+    what = "page" if options.context == "page" else "excerpt"
     _finish(train_raw, train, clean, f"{what} of at most {options.max_words} words" if options.max_words else "")
     return result
 
@@ -126,7 +131,7 @@ def _finish(raw: RawInput, result: SplitRows, rows: list[_Row], limit: str) -> N
             kept,
             [row for row in kept if row.context is not None],
         )
-    result.samples = raw.samples(kept, lambda row: _sample(raw, row), lambda row: row.line)
+    result.samples = raw.samples(kept, lambda row: _sample(raw, row))
 
 
 # Texts that will be left out are dropped while reading: the pages of the training file fill hundreds of megabytes.
@@ -152,8 +157,10 @@ def _parse_excerpt(limit: int | None) -> _Parser:
         text_field(row, "context")
         page: str = row["context"]  # as it is: the offsets count its blanks
         answers = _answers(row, "targets")
-        spans = _spans(row, page) if answers else []
-        chosen = excerpt(page, paragraph_spans(page, _paragraphs(row)), spans[0], limit) if spans else None
+        chosen = None
+        if answers:
+            place, chunks = _place(row, page), chunk_spans(page, _chunks(row))
+            chosen = clean(excerpt(page, chunks, place, limit) or "") or None
         shown = [answer for answer in answers if chosen is not None and contains_any(chosen, [answer])]
         return _row(line, row, shown or answers, chosen or page, chosen)
 
@@ -166,82 +173,36 @@ def _row(line: int, row: dict[str, Any], answers: list[str], searched: str, cont
 
 
 def _answers(row: dict[str, Any], name: str) -> list[str]:
-    answers = text_list(name, row.get(name))
+    answers = text_list(name, row.get(name, MISSING))
     if not answers:
         raise BadRowError.at(name, answers, "at least one text ('' where the page has no answer)")
-    return list(dict.fromkeys(answer for answer in answers if answer))
+    return list(dict.fromkeys(filter(None, answers)))
 
 
-def _spans(row: dict[str, Any], page: str) -> list[tuple[int, int]]:
-    starts, ends = row.get("from"), row.get("end")
-    if not isinstance(starts, list) or not isinstance(ends, list) or len(starts) != len(ends) or not starts:
-        raise BadRowError.at("from", starts, "a list of positions in the context, as long as 'end'")
-    for start, end in zip(starts, ends, strict=True):
-        if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(page):
-            raise BadRowError.at("from", (start, end), f"positions in the context of {len(page):,} characters")
-    return list(zip(starts, ends, strict=True))
+def _place(row: dict[str, Any], page: str) -> tuple[int, int]:
+    """(start, end) in the page of the first target that is not empty; the places of all are checked."""
+    targets, starts, ends = (row.get(name, MISSING) for name in ("targets", "from", "end"))
+    for name, value in (("from", starts), ("end", ends)):
+        if not isinstance(value, list) or len(value) != len(targets):
+            raise BadRowError.at(name, value, f"a list of as many positions as there are targets ({len(targets)})")
+    for number, (target, start, end) in enumerate(zip(targets, starts, ends, strict=True)):
+        if type(start) is not int or type(end) is not int or not 0 <= start <= end <= len(page):
+            expected = f"positions in the context of {len(page):,} characters"
+            raise BadRowError.at(f"from.{number}, end.{number}", (start, end), expected)
+        if clean(page[start:end]).casefold() != clean(target).casefold():
+            found = f"the place of {shown(target)}, but {shown(page[start:end])} stands there"
+            raise BadRowError.at(f"from.{number}, end.{number}", (start, end), found)
+    return next((start, end) for target, start, end in zip(targets, starts, ends, strict=True) if clean(target))
 
 
-def _paragraphs(row: dict[str, Any]) -> list[str]:
-    paragraphs = row.get("paragraphs")
-    if not isinstance(paragraphs, list) or not all(
-        isinstance(item, dict) and isinstance(item.get("text"), str) for item in paragraphs
-    ):
-        raise BadRowError("paragraphs: missing or not a list of objects with a text; expected the page's paragraphs")
-    return [item["text"].strip() for item in paragraphs]
-
-
-def paragraph_spans(page: str, paragraphs: list[str]) -> list[tuple[int, int]]:
-    """(start, end) of each paragraph in the page; what stands between two of them is one of its own if it is long.
-
-    Headings stand between paragraphs; they belong to what follows them.
-    """
-    spans: list[tuple[int, int]] = []
-    last = 0
-    for text in paragraphs:
-        at = page.find(text, last) if text else -1
-        if at < 0:
-            continue
-        if page[last:at].strip():
-            if word_count(page[last:at]) > _LONGEST_HEADING:
-                spans.append((last, at))
-            else:
-                at = last
-        last = page.index(text, last) + len(text)
-        spans.append((at, last))
-    if page[last:].strip():
-        spans.append((last, len(page)))
-    return spans
-
-
-_LONGEST_HEADING = 20
-
-
-def excerpt(page: str, spans: list[tuple[int, int]], answer: tuple[int, int], limit: int | None) -> str | None:
-    """The paragraphs that hold the answer and as many around them, the next one first, as fit in `limit` words.
-
-    None where the answer's own paragraphs are too long.
-    """
-    if limit is None:
-        return page.strip()
-    holding = [number for number, (start, end) in enumerate(spans) if start < answer[1] and answer[0] < end]
-    if not holding:
-        return None
-    first, last = holding[0], holding[-1]
-
-    def words(first: int, last: int) -> int:
-        return word_count(page[spans[first][0] : spans[last][1]])
-
-    if words(first, last) > limit:
-        return None
-    grown = True
-    while grown:
-        grown = False
-        if last + 1 < len(spans) and words(first, last + 1) <= limit:
-            last, grown = last + 1, True
-        if first > 0 and words(first - 1, last) <= limit:
-            first, grown = first - 1, True
-    return page[spans[first][0] : spans[last][1]].strip()
+def _chunks(row: dict[str, Any]) -> list[str]:
+    chunks = row.get("paragraphs", MISSING)
+    if not isinstance(chunks, list) or not chunks:
+        raise BadRowError.at("paragraphs", chunks, "the page's paragraphs, a list of objects with a text")
+    for number, chunk in enumerate(chunks):
+        if not isinstance(chunk, dict) or not isinstance(chunk.get("text"), str):
+            raise BadRowError.at(f"paragraphs.{number}", chunk, "an object with a text")
+    return [chunk["text"].strip() for chunk in chunks]
 
 
 def _sample(raw: RawInput, row: _Row) -> EventSample:
@@ -270,7 +231,7 @@ TIMEQA = Source(
     notes={
         "count": "630 is the published number of test questions, and the rule that gives it is not published; with "
         "whole pages test_max_words decides, with TimeBench's excerpts nothing does",
-        "train": "context=excerpt shows whole paragraphs around the answer, so a model never sees a page in which "
-        "the answer is far away",
+        "train": "context=excerpt shows the sentences around the answer, so a model never sees a page in which the "
+        "answer is far away; where a long list holds the answer, chunks of about 100 words in their place",
     },
 )

@@ -14,7 +14,9 @@ import re
 from dataclasses import dataclass
 
 from d2e_sft.sample import NLI_LABELS, EventSample, Split
-from data_builders.raw import BadRowError, RawInput, choice_field
+from data_builders.bad_rows import BadRowError
+from data_builders.fields import choice_field, clean
+from data_builders.raw import RawInput
 from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 
 _COMMIT = "3dcf3a4d3ef35f43679a054dcb7fa745e395619c"
@@ -36,6 +38,7 @@ TEST = RawFile(
     bytes=1_454_424,
 )
 
+_TAB = "\t"
 _RELATION = re.compile(r" (starts|ends) (before|after) ")
 
 
@@ -50,7 +53,7 @@ class _Row:
 
 
 def read(job: Job) -> dict[Split, SplitRows]:
-    """Build train (571 rows) and test (2,039 rows, PIPER table 1)."""
+    """Build train (571 rows) and test (2,039 rows, PIPER table 7)."""
     splits: tuple[Split, ...] = ("train", "test")
     return {split: _read_split(job, job.input(split, split)) for split in splits if job.wants(split)}
 
@@ -65,26 +68,29 @@ def _read_split(job: Job, raw: RawInput) -> SplitRows:
         rows,
         balanced_draw(rows, job.random(raw.split)),
     )
-    result.samples = raw.samples(kept, lambda row: _sample(raw, row), lambda row: row.line)
+    result.samples = raw.samples(kept, lambda row: _sample(raw, row))
     return result
 
 
 def _parse(line: int, text: str) -> _Row:
-    body, tab, answer = text.rpartition("\t")
-    if not tab:
-        raise BadRowError.at("row", text, "'event: … story: …', a tab, 'answer: …'")
+    body, _, answer = text.partition(_TAB)
+    if text.count(_TAB) != 1:
+        raise BadRowError.at("row", text, "'event: … story: …', one tab, 'answer: …'")
     if not answer.startswith("answer: "):
         raise BadRowError.at("answer", answer, f"'answer: ' and one of {list(NLI_LABELS)}")
-    label = choice_field("answer", answer.removeprefix("answer: ").strip(), NLI_LABELS)
+    label = choice_field("answer", clean(answer.removeprefix("answer: ")), NLI_LABELS)
     event, mark, story = body.partition(" story: ")
-    if not event.startswith("event: ") or not mark or not story.strip():
+    story = clean(story)
+    if not event.startswith("event: ") or not mark or not story:
         raise BadRowError.at("event", body, "'event: <hypothesis> story: <story>'")
-    hypothesis = event.removeprefix("event: ").strip()
+    if body.count("event: ") > 1 or body.count(" story: ") > 1 or "answer: " in body:
+        raise BadRowError.at("event", body, "one row a line: 'event: ' and ' story: ' once, no 'answer: '")
+    hypothesis = clean(event.removeprefix("event: "))
     found = list(_RELATION.finditer(hypothesis))
     if len(found) != 1:
         raise BadRowError.at("event", hypothesis, "'<event> starts|ends before|after <event>', once")
     first, second = hypothesis[: found[0].start()].strip(" ."), hypothesis[found[0].end() :].strip(" .")
-    return _Row(line, hypothesis, found[0].group().strip(), (first, second, story), story.strip(), label)
+    return _Row(line, hypothesis, found[0].group().strip(), (first, second, story), story, label)
 
 
 def balanced_draw(rows: list[_Row], rng: random.Random) -> list[_Row]:

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from d2e_sft.sample import EventSample, Split
-from data_builders.raw import BadRowError, RawInput, choice_field, text_field, text_list
+from data_builders.bad_rows import MISSING, BadRowError
+from data_builders.fields import choice_field, object_field, text_field, text_list
+from data_builders.raw import RawInput
+from data_builders.sources.rows import not_in_test
 from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 from data_builders.sources.texts import fingerprint
 
@@ -49,60 +52,48 @@ def read(job: Job) -> dict[Split, SplitRows]:
     """Build train and test (3,003 rows, PIPER table 7)."""
     test_raw = job.input("test", "test")
     test_rows = test_raw.parse(test_raw.json_lines(), _parse)
-    test = SplitRows(_samples(test_raw, test_rows), rows_read=len(test_rows))
+    test = SplitRows([], rows_read=len(test_rows))
+    test.samples = test_raw.samples(test_rows, lambda row: _sample(test_raw, row))
     if not job.wants("train"):
         return {"test": test}
 
     train_raw = job.input("train", "train")
     train_rows = train_raw.parse(train_raw.json_lines(), _parse)
     train = SplitRows([], rows_read=len(train_rows))
-    names = {row.paragraph for row in test_rows}
-    texts = {fingerprint(row.context) for row in test_rows}
     clean = train.filters.record(
         "paragraphs of the test",
         "the question is about a paragraph, by its name or its text, that the test has too",
         train_rows,
-        [row for row in train_rows if row.paragraph not in names and fingerprint(row.context) not in texts],
+        not_in_test(train_rows, test_rows, lambda row: row.paragraph, lambda row: fingerprint(row.context)),
     )
-    train.samples = _samples(train_raw, clean)
+    train.samples = train_raw.samples(clean, lambda row: _sample(train_raw, row))
     return {"train": train, "test": test}
 
 
 def _parse(line: int, row: dict[str, Any]) -> _Row:
-    question, metadata = (_object(row, name) for name in ("question", "metadata"))
-    steps = [step for step in text_list("question.para_steps", question.get("para_steps")) if step]
+    question, metadata = (object_field(row, name) for name in ("question", "metadata"))
+    steps = [step for step in text_list("question.para_steps", question.get("para_steps", MISSING)) if step]
     if not steps:
         raise BadRowError.at("question.para_steps", question["para_steps"], "at least one step")
-    label = choice_field("question.answer_label", question.get("answer_label"), OPTIONS)
-    length = metadata.get("path_len")
+    label = choice_field("question.answer_label", question.get("answer_label", MISSING), OPTIONS)
+    length = metadata.get("path_len", MISSING)
     if type(length) is not int:
         raise BadRowError.at("metadata.path_len", length, "a whole number")
     return _Row(
         line,
         " ".join(map(as_sentence, steps)),
-        text_field(question, "stem"),
+        text_field(question, "stem", "question."),
         OPTIONS[label],
-        text_field(metadata, "para_id"),
-        text_field(metadata, "graph_id"),
-        choice_field("metadata.question_type", metadata.get("question_type"), _QUESTION_TYPES),
+        text_field(metadata, "para_id", "metadata."),
+        text_field(metadata, "graph_id", "metadata."),
+        choice_field("metadata.question_type", metadata.get("question_type", MISSING), _QUESTION_TYPES),
         length,
     )
-
-
-def _object(row: dict[str, Any], name: str) -> dict[str, Any]:
-    value = row.get(name)
-    if not isinstance(value, dict):
-        raise BadRowError.at(name, value, "an object")
-    return value
 
 
 def as_sentence(step: str) -> str:
     """The step with a full stop, which most steps lack."""
     return step if step.endswith((".", "!", "?")) else f"{step}."
-
-
-def _samples(raw: RawInput, rows: list[_Row]) -> list[EventSample]:
-    return raw.samples(rows, lambda row: _sample(raw, row), lambda row: row.line)
 
 
 def _sample(raw: RawInput, row: _Row) -> EventSample:

@@ -1,4 +1,4 @@
-"""The builders meet PIPER's table 1 on the published files."""
+"""The builders meet PIPER's table 7 on the published files."""
 
 from __future__ import annotations
 

@@ -14,9 +14,12 @@ import pytest
 
 from d2e_sft.sample import Split
 from data_builders.manifest import CHECKSUM_DIFFERS, describe_file
+from data_builders.raw_content import open_bytes
 from data_builders.raw_files import find_files
 from data_builders.sources import SOURCES
 from tests.data_builders.reading import read, steps
+
+HUMAN_TRAIN = "timeqa/human_train.hard.json.gzip"
 
 # Substitutes are marked; all other test counts are PIPER's table 7, or the whole development file (SocialIQA, αNLI).
 TEST_COUNTS = {
@@ -31,7 +34,8 @@ TEST_COUNTS = {
     "alphanli": {"causal": 1_532},
 }
 # All but IfQA's are from files that stand in for official ones.
-TRAIN_COUNTS = {"timeqa": 978, "ester": 398, "cqa": 38_990, "cosmosqa": 5_719, "ifqa": 2_355}
+# TimeQA: the published chunks alone would give 978; one answer stands in a long stretch that none of them covers.
+TRAIN_COUNTS = {"timeqa": 979, "ester": 398, "cqa": 38_990, "cosmosqa": 5_719, "ifqa": 2_355}
 
 
 @pytest.mark.parametrize("name", TEST_COUNTS)
@@ -80,6 +84,12 @@ def test_timeqa_excerpts_are_pieces_of_their_pages(published_raw: Path) -> None:
     assert max(len(text.split()) for text in excerpts.values()) <= 600
     # A page that fits is shown whole.
     assert all(_letters(excerpts[name]) == _letters(page) for name, page in pages.items())
+    # The others begin and end with a sentence or with the page; only in three does a list hold the answer.
+    assert not [text for text in excerpts.values() if text[:1].islower()]
+    whole = {json.loads(line)["context"].strip() for line in open_bytes(published_raw / HUMAN_TRAIN)}
+    ends = "".join(page[-300:] for page in whole)
+    cut = [text for text in excerpts.values() if text[-1] not in ".!?\"'" and text[-200:] not in ends]
+    assert len(cut) == 3
 
 
 def test_tempreason_facts_always_hold_the_answer(published_raw: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.errors import UserError
-from tests.data_builders.raw_rows import COSMOSQA_INSTRUCTIONS
+from data_builders.bad_rows import BadRows
+from tests.data_builders.raw_rows import COSMOSQA_INSTRUCTIONS, SOCIALIQA
 from tests.data_builders.reading import read, replace, steps, use_substitute
 
 INSTRUCTIONS = "cosmosqa/subtask024_cosmosqa_answer_generation.json"
@@ -115,7 +116,10 @@ def test_wiqa_trains_on_no_paragraph_of_the_test(raw: Path) -> None:
         ('"answer_label": "more"', '"answer_label": "no effect"', "question.answer_label: got 'no effect'; expected"),
         ('"para_steps": ["Clouds gather", "It rains.", ""]', '"para_steps": [""]', "question.para_steps: got"),
         ('"path_len": 2', '"path_len": "2"', "metadata.path_len: got '2'; expected a whole number"),
-        ('"metadata"', '"meta"', "metadata: got None; expected an object"),
+        ('"metadata"', '"meta"', "metadata: missing; expected an object"),
+        ('"stem": "suppose', '"stem_": "suppose', "question.stem: missing; expected text"),
+        ('"para_id"', '"paragraph"', "metadata.para_id: missing; expected text"),
+        ('"answer_label": "more"', '"label": "more"', "question.answer_label: missing; expected one of"),
         ('"INPARA_EFFECT"', '"INPARA"', "metadata.question_type: got 'INPARA'; expected one of"),
     ],
 )
@@ -141,8 +145,8 @@ def test_alphanli_shows_the_observations_in_the_context_only(raw: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ("1\n", r"dev-labels\.lst: has 1 labels for the 2 rows of .*dev\.jsonl; expected one label"),
-        ("1\n2\n3\n", r"dev-labels\.lst: has 3 labels for the 2 rows"),
+        ("1\n", r"dev-labels\.lst: has no label on line 2, where .*dev\.jsonl has a row \(1 labels, 2 rows\)"),
+        ("1\n2\n3\n", r"dev\.jsonl: has no row on line 3, where .*dev-labels\.lst has a label \(3 labels, 2 rows\)"),
         ("1\n4\n", r"dev-labels\.lst, line 2: label: got '4'; expected one of \['1', '2', '3'\]"),
         ("", r"dev-labels\.lst: the file is empty"),
     ],
@@ -151,6 +155,43 @@ def test_labels_must_fit_their_rows(raw: Path, labels: str, message: str) -> Non
     (raw / "ood/socialiqa/dev-labels.lst").write_text(labels)
     with pytest.raises(UserError, match=message):
         read(raw, "socialiqa")
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "message"),
+    [
+        ("ROW\n\nROW\n", "1\n2\n", r"dev\.jsonl: has no row on line 2"),
+        ("ROW\nROW\n", "1\n\n2\n", r"dev-labels\.lst: has no label on line 2"),
+        ("<html>", "1\n2\n", r"dev\.jsonl: holds a web page"),
+        ("version https://git-lfs.github.com/spec/v1\n", "1\n", r"dev\.jsonl: holds a Git LFS pointer"),
+        ("ROW\nROW\n", "404: Not Found", r"dev-labels\.lst: holds a server's error message"),
+        ("ROW\nROW\n", "1\r2\r", r"dev-labels\.lst, line 1: a carriage return"),
+    ],
+)
+def test_of_two_files_the_one_at_fault_is_blamed(raw: Path, rows: str, labels: str, message: str) -> None:
+    row = json.dumps(SOCIALIQA[0])
+    (raw / "ood/socialiqa/dev.jsonl").write_text(rows.replace("ROW", row))
+    (raw / "ood/socialiqa/dev-labels.lst").write_text(labels)
+    with pytest.raises(UserError, match=message):
+        read(raw, "socialiqa")
+
+
+@pytest.mark.parametrize("bad", [b"caf\xe9", b"{", b'{"context": 3}'])
+def test_a_bad_row_costs_itself_only_and_is_recorded_once_in_its_folder(raw: Path, bad: bytes) -> None:
+    path = raw / "ood/socialiqa/dev.jsonl"
+    path.write_bytes(bad + b"\n" + path.read_bytes().splitlines(keepends=True)[1])
+    aside = BadRows(skip=True)
+    (sample,) = read(raw, "socialiqa", bad=aside)["test"].samples
+    assert sample.meta["line"] == 2
+    (entry,) = aside.entries
+    assert (entry["file"], entry["line"]) == ("ood/socialiqa/dev.jsonl", 1)
+
+
+def test_a_bad_label_costs_its_row_and_is_recorded_once(raw: Path) -> None:
+    (raw / "ood/socialiqa/dev-labels.lst").write_bytes(b"\xe9\n3\n")
+    aside = BadRows(skip=True)
+    assert len(read(raw, "socialiqa", bad=aside)["test"].samples) == 1
+    assert [entry["file"] for entry in aside.entries] == ["ood/socialiqa/dev-labels.lst"]
 
 
 def test_alphanli_refuses_two_equal_hypotheses(raw: Path) -> None:

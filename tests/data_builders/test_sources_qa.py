@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from d2e_sft.errors import UserError
-from data_builders.sources.timeqa import excerpt, paragraph_spans
+from data_builders.sources.excerpts import chunk_spans, excerpt
+from data_builders.sources.source import SplitRows
+from tests.data_builders.raw_rows import timeqa_row
 from tests.data_builders.reading import read, replace, steps, use_substitute
 
 
@@ -77,6 +80,57 @@ def test_timeqa_shows_the_paragraphs_around_the_answer(raw: Path) -> None:
     assert list(steps(train).values()) == [(4, 3), (3, 2), (2, 2), (2, 1)]
 
 
+def _timeqa_page(*sentences: str, answer: str, chunk: int = 9) -> tuple[str, str]:
+    """(raw row, page) of a page whose published paragraphs are chunks of so many words."""
+    words = " ".join(["Title", *sentences]).split()
+    chunks = [" ".join(words[at : at + chunk]) for at in range(1, len(words), chunk)]
+    row = timeqa_row("/wiki/X#P1#0", "Who led X?", chunks, answer)
+    return json.dumps(row) + "\n", row["context"]
+
+
+def _timeqa_train(raw: Path, content: str, *settings: str) -> SplitRows:
+    (raw / "timeqa/train.hard.json.gzip").write_text(content)
+    return read(raw, "timeqa", ("train", "test"), *settings)["train"]
+
+
+def test_timeqa_excerpts_begin_and_end_with_sentences(raw: Path) -> None:
+    sentences = [f"In 19{number} the old town of X chose Leader{number} ." for number in range(10, 90)]
+    content, page = _timeqa_page(*sentences, answer="Leader50")
+    (sample,) = _timeqa_train(raw, content, "max_words=47").samples
+    assert sample.context == " ".join(sentences[39:43])  # four sentences of ten words, the next one first
+    assert sample.context in page
+
+
+def test_timeqa_excerpts_hold_no_byte_order_mark(raw: Path) -> None:
+    content, _ = _timeqa_page("X chose \ufeffLeader1 .", "He left .", answer="\ufeffLeader1")
+    (sample,) = _timeqa_train(raw, content).samples
+    assert (sample.context, sample.answers) == ("Title X chose Leader1 . He left .", ["Leader1"])
+
+
+def test_timeqa_falls_back_on_chunks_where_a_list_holds_the_answer(raw: Path) -> None:
+    content, _ = _timeqa_page(" ".join(f"- Leader{number}" for number in range(10, 90)), answer="Leader50")
+    (sample,) = _timeqa_train(raw, content, "max_words=20").samples
+    assert "Leader50" in sample.context
+    assert len(sample.context.split()) == 18  # two chunks
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"from": [', '"from": [1', r"from\.0, end\.0: got \(1\d+, \d+\); expected positions in the context of"),
+        ('"from": [', '"from": [3, ', r"from: got \[3, \d+\]; expected a list of as many positions as there are"),
+        ("Leader20", "Leader99", r"from\.0, end\.0: got .* expected the place of 'Leader20', but 'Leader99' stands"),
+        ('"paragraphs": [', '"paragraphs": [], "more": [', r"paragraphs: got \[\]; expected the page's paragraphs"),
+        ('"paragraphs": [', '"more": [', r"paragraphs: missing; expected the page's paragraphs"),
+    ],
+)
+def test_timeqa_refuses_offsets_that_miss_the_answer(raw: Path, old: str, new: str, message: str) -> None:
+    content, _ = _timeqa_page(*(f"In 19{n} X chose Leader{n} ." for n in range(10, 30)), answer="Leader20")
+    assert old in content
+    with pytest.raises(UserError, match=rf"line 1: {message}"):
+        _timeqa_train(raw, content.replace(old, new, 1), "max_words=30")
+
+
 def test_timeqa_can_show_whole_pages(raw: Path) -> None:
     train = read(raw, "timeqa", ("train", "test"), "context=page", "max_words=2000")["train"]
     assert [sample.context.count("far") for sample in train.samples] == [400, 0]
@@ -111,7 +165,7 @@ def test_timeqa_names_file_line_and_field_of_a_bad_row(raw: Path, old: str, new:
 
 def test_an_excerpt_is_a_piece_of_the_page_with_its_headings() -> None:
     page = "Title  a b c . Youth . d e f . g h i ."
-    spans = paragraph_spans(page, ["a b c .", "d e f .", "g h i ."])
+    spans = chunk_spans(page, ["a b c .", "d e f .", "g h i ."])
     assert [page[start:end].strip() for start, end in spans] == ["Title  a b c .", "Youth . d e f .", "g h i ."]
     at = page.index("e f")
     assert excerpt(page, spans, (at, at + 1), 5) is None
@@ -177,6 +231,12 @@ def test_ifqa_joins_the_passages_and_keeps_every_answer_once(raw: Path) -> None:
     assert (sample.context, sample.answers) == ("First . Second .", ["Rome", "the Romans"])
 
 
+def test_ifqa_says_a_passage_once(raw: Path) -> None:
+    passages = json.dumps(["Rome fell .  Rome fell .", "Second .", "Second ."])
+    replace(raw / "ifqa/full_split/test.json", '["First .", "Second ."]', passages)
+    assert read(raw, "ifqa")["test"].samples[0].context == "Rome fell . Second ."
+
+
 def test_ifqa_asks_in_train_what_is_asked_nowhere_else(raw: Path) -> None:
     rows = read(raw, "ifqa", ("train", "dev", "test"))
     assert [sample.question for sample in rows["train"].samples] == ["If C, who?", "If D, who?"]
@@ -227,7 +287,7 @@ def test_cqa_reads_the_converted_training_file(raw: Path) -> None:
         ("[[0, 12]]", "[[0]]", r"labelData.0.reason: got \[0\]; expected \[start, end\]"),
         ("[[0, 12]]", "7", "labelData.0.reason: got 7; expected a list"),
         ('"type": "cause"', '"type": "causes"', "labelData.0.type: got 'causes'; expected one of"),
-        ('"labelData"', '"labels"', "labelData: got None; expected a list of objects"),
+        ('"labelData"', '"labels"', "labelData: missing; expected a list of objects"),
     ],
 )
 def test_cqa_names_file_item_and_field_of_a_bad_row(raw: Path, old: str, new: str, message: str) -> None:

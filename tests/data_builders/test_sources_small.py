@@ -65,6 +65,20 @@ def test_tracie_names_file_line_field_and_value_of_a_bad_row(raw: Path, old: str
         _build(raw, "tracie")
 
 
+@pytest.mark.parametrize("end", ["", "\r"])
+def test_tracie_rows_that_run_into_each_other_are_bad(raw: Path, end: str) -> None:
+    _replace(raw / "tracie/iid/tracie_test.txt", "answer: positive\n", f"answer: positive{end}")
+    with pytest.raises(UserError, match=r"tracie_test\.txt, line 1: "):
+        _build(raw, "tracie")
+    assert _build(raw, "tracie", skip_bad=True)[0].bad_rows == 1
+
+
+def test_tracie_rows_that_ran_into_each_other_without_their_tab_are_bad(raw: Path) -> None:
+    _replace(raw / "tracie/iid/tracie_test.txt", "\tanswer: positive\n", " answer: positive")
+    with pytest.raises(UserError, match=r"line 1: event: got .* expected one row a line"):
+        _build(raw, "tracie")
+
+
 def test_ecare_drops_repeats_and_test_premises_from_train(raw: Path) -> None:
     result, samples = _build(raw, "ecare")
     assert [s.context for s in samples if s.split == "train"] == ["The road was wet."]
@@ -119,13 +133,21 @@ def test_mctaco_offers_a_repeated_candidate_once(raw: Path) -> None:
         ("it was built", "", "line 1: answer: got ''; expected text that is not empty"),
         ("\tEvent Ordering", "", "line 1: got 4 tab-separated columns; expected 5"),
         ("Event Ordering", "Event Order", "line 1: category: got 'Event Order'"),
-        ("\tyes\t", "\tno\t", "line 2: label: got 'yes' for candidate 'it was built'; expected the label that line 1"),
+        ("\tyes\t", "\tno\t", "line 1: label: got 'no' on line 1, 'yes' on line 2 for the candidate 'it was built'"),
     ],
 )
 def test_mctaco_names_file_line_field_and_value_of_a_bad_row(raw: Path, old: str, new: str, message: str) -> None:
     _replace(raw / "mctaco/dev_3783.tsv", old, new)
     with pytest.raises(UserError, match=rf"dev_3783\.tsv, {message}"):
         _build(raw, "mctaco")
+
+
+def test_mctaco_drops_every_candidate_whose_labels_contradict_each_other(raw: Path) -> None:
+    _replace(raw / "mctaco/test_9442.tsv", "she left\tno", "she spoke\tno")
+    result, samples = _build(raw, "mctaco", skip_bad=True)
+    (test,) = [s for s in samples if s.split == "test"]
+    assert test.options == ['she said "stop"']
+    assert result.bad_rows == 2
 
 
 def test_cider_puts_each_turn_on_its_line() -> None:

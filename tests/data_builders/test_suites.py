@@ -94,7 +94,8 @@ def test_a_damaged_file_costs_its_own_dataset_only(
     samples = read_samples(tmp_path / "out" / "test.parquet")
     assert {"tracie", "cosmosqa", "ifqa"} <= {sample.dataset for sample in samples}
     failures = _manifest(tmp_path / "out")["failures"]
-    assert failures == {"wiqa": "wiqa/test.jsonl: holds a web page (HTML), not data"}
+    assert list(failures) == ["wiqa"]
+    assert failures["wiqa"].startswith("wiqa/test.jsonl: holds a web page (HTML), not data")
 
 
 def test_the_same_holds_for_datasets_named_one_by_one(
