@@ -228,7 +228,7 @@ def _templates(rows: Iterable[_Row]) -> set[tuple[str, ...]]:
 
 def _words(*texts: str) -> Words:
     # Interned: a set of samples has a hundred times more words than different ones.
-    return tuple(sys.intern(word) for text in texts for word in _WORD.findall(text.casefold()))
+    return tuple(map(sys.intern, _WORD.findall(" ".join(texts).casefold())))
 
 
 _CellKey = tuple[str, str, Key]  # training dataset, benchmark dataset, key

@@ -12,11 +12,11 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import chain
 from math import ceil, log, log1p
 from typing import Any
 
 import numpy as np
-from datasketch import MinHash, MinHashLSH
 
 SHORT_TEXT = 40  # words
 SHORT_GRAM, LONG_GRAM = 3, 5
@@ -70,12 +70,12 @@ def _within(texts: Sequence[Words], least: int, most: int | None) -> list[int]:
 def _similar(
     left: Sequence[Words], ours: list[int], right: Sequence[Words], theirs: list[int], gram: int, threshold: float
 ) -> list[tuple[int, int, float]]:
-    our_hashes, their_hashes = (
-        {i: _hashes(texts[i], gram) for i in places} for texts, places in ((left, ours), (right, theirs))
-    )
+    our_hashes, their_hashes = _hashes(left, ours, gram), _hashes(right, theirs, gram)
     ours, theirs = _sharing(our_hashes, their_hashes, threshold), _sharing(their_hashes, our_hashes, threshold)
     if not ours or not theirs:
         return []
+    from datasketch import MinHashLSH  # brings scipy, for which `--help` need not wait
+
     bands, rows = _bands(threshold)
     index = MinHashLSH(num_perm=bands * rows, params=(bands, rows))
     for j, sketch in zip(theirs, _sketches([their_hashes[j] for j in theirs], bands * rows), strict=True):
@@ -123,6 +123,8 @@ def _bands(threshold: float) -> tuple[int, int]:
 
 
 def _sketches(texts: Sequence[_Hashes], permutations: int) -> Any:
+    from datasketch import MinHash
+
     return MinHash.generator((hashes.tolist() for hashes in texts), num_perm=permutations, hashfunc=int)
 
 
@@ -131,10 +133,27 @@ def _checksum(word: str) -> int:
     return zlib.crc32(word.encode())
 
 
-def _hashes(words: Words, gram: int) -> _Hashes:
-    """A 32-bit hash of each n-gram: the words' checksums mixed as a polynomial, its upper bits kept."""
-    checks = np.fromiter(map(_checksum, words), dtype=np.uint64, count=len(words))
-    mixed = np.zeros(len(words) - gram + 1, dtype=np.uint64)
+def _hashes(texts: Sequence[Words], places: Sequence[int], gram: int) -> dict[int, _Hashes]:
+    """For each of the texts the different 32-bit hashes of its n-grams, in order.
+
+    All texts are hashed at once: their words' checksums are laid end to end and mixed as a polynomial, and n-grams
+    that run over the end of a text are dropped.
+    """
+    if not places:
+        return {}
+    lengths = np.fromiter((len(texts[i]) for i in places), dtype=np.int64, count=len(places))
+    words = chain.from_iterable(texts[i] for i in places)
+    checks = np.fromiter(map(_checksum, words), dtype=np.uint64, count=lengths.sum())
+    count = len(checks) - gram + 1
+    mixed = np.zeros(count, dtype=np.uint64)
     for shift in range(gram):
-        mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + checks[shift : shift + len(mixed)]
-    return np.unique((mixed * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(32))
+        mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + checks[shift : shift + count]
+    ends = lengths.cumsum()
+    owners = np.repeat(np.arange(len(places)), lengths)[:count]
+    whole = np.arange(count) + gram <= ends[owners]
+    # Owner above, hash below: one sort finds the different hashes of every text.
+    low = np.uint64(32)
+    keys = np.unique((owners.astype(np.uint64) << low | (mixed * np.uint64(0xD6E8FEB86659FD93)) >> low)[whole])
+    bounds = np.searchsorted(keys >> low, np.arange(len(places) + 1, dtype=np.uint64))
+    hashes = keys & np.uint64(0xFFFFFFFF)
+    return {place: hashes[bounds[i] : bounds[i + 1]] for i, place in enumerate(places)}

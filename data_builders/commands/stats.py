@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from d2e_sft.loading import BUILTIN
+from d2e_sft.recipe import ModelSection
 from data_builders.commands.text_table import print_table
 from data_builders.sample_sets import read_set
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--tokenizer",
     metavar="NAME",
-    default=BUILTIN,
+    default=ModelSection.model_fields["name"].default,
     show_default=True,
     help="Model whose tokens are counted; `words` counts words and needs no model.",
 )
