@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _WORD = re.compile(r"[^\W_]+")
 _STOP_WORDS_TEXT = """
@@ -23,6 +24,7 @@ def stems(text: str) -> set[str]:
     return {one for one in found if one not in _STOP_WORDS}
 
 
+@lru_cache(maxsize=100_000)
 def stem(word: str) -> str:
     """A lower-case word without its commonest English endings: `stopped` and `stops` give `stop`."""
     for ending in ("ing", "ed", "es", "s", "ly"):
