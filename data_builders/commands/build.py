@@ -34,7 +34,8 @@ from data_builders.suites import PIPER_10K, SUITES, Suite, pick_suite
 @click.option(
     "--raw",
     type=click.Path(path_type=Path),
-    help="Folder with the raw files as DATASET/FILE; without it the official files are downloaded.",
+    help="Folder with the raw files as DATASET/FILE (socialiqa, alphanli, storycloze: ood/DATASET/FILE); "
+    "without it the official files are downloaded.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of every draw.")
 @click.option("--skip-bad", is_flag=True, help=f"Put bad raw rows aside in {BAD_ROWS_FILE} and count them.")
