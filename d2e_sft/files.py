@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,12 @@ def write_whole(path: Path, text: str) -> None:
     partial.write_text(text, encoding="utf-8")
     sync(partial)
     os.replace(partial, path)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file for people and programs: indented, letters as they are; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -13,7 +13,7 @@ from data_builders.reading import Reading, read_datasets
 from data_builders.sample_sets import read_set
 from data_builders.settings import parse_settings
 from data_builders.sources import SOURCES
-from data_builders.suites import SUITES, Suite
+from data_builders.suites import SUITES
 
 
 @dataclass
@@ -62,8 +62,10 @@ def read_benchmark(options: Options) -> Benchmark:
         UserError: a file that the user names, or a raw test file that is there, cannot be read.
     """
     benchmark = Benchmark()
-    for name in options.suite.disjoint_from if options.suite else ():
-        benchmark.sets[name] = _test_rows(options, SUITES[name], benchmark)
+    suites = [SUITES[name] for name in options.suite.disjoint_from] if options.suite else []
+    tests = _test_rows(options, list(dict.fromkeys(name for suite in suites for name in suite.datasets)), benchmark)
+    for suite in suites:
+        benchmark.sets[suite.name] = [row for name in suite.datasets for row in tests.get(name, [])]
     for path in options.against:
         benchmark.sets[path.name] = read_set(path, ["test"]).samples
     return benchmark
@@ -87,8 +89,9 @@ def leave_out(reading: Reading, benchmark: Benchmark) -> None:
         )
 
 
-def _test_rows(options: Options, suite: Suite, benchmark: Benchmark) -> list[EventSample]:
-    sources = [SOURCES[name] for name in suite.datasets]
+def _test_rows(options: Options, names: list[str], benchmark: Benchmark) -> dict[str, list[EventSample]]:
+    """Dataset → its test rows, each read once however many suites hold it; notes what could not be read."""
+    sources = [SOURCES[name] for name in names]
     try:
         reading = read_datasets(
             sources,
@@ -99,12 +102,12 @@ def _test_rows(options: Options, suite: Suite, benchmark: Benchmark) -> list[Eve
             skip_bad=options.skip_bad,
         )
     except MissingRawFileError as error:  # none of them is there
-        benchmark.unread |= dict.fromkeys(suite.datasets, error.message)
-        return []
+        benchmark.unread = dict.fromkeys(names, error.message)
+        return {}
     if reading.damaged:
         raise next(iter(reading.damaged.values()))
-    benchmark.unread |= {name: reading.why(name) for name in reading.missing}
+    benchmark.unread = {name: reading.why(name) for name in reading.missing}
     counts = {name: reading.bad.count(name, "test") for name in reading.datasets}
-    benchmark.bad_rows |= {name: count for name, count in counts.items() if count}
-    benchmark.changed += [line for line in reading.warnings() if line not in benchmark.changed]
-    return [row for dataset in reading.datasets.values() for row in dataset.splits["test"].samples]
+    benchmark.bad_rows = {name: count for name, count in counts.items() if count}
+    benchmark.changed = reading.warnings()
+    return {name: dataset.splits["test"].samples for name, dataset in reading.datasets.items()}

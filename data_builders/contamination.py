@@ -21,7 +21,6 @@ above a threshold (`near_duplicates.py`). They are reported and are for a person
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +30,7 @@ from typing import Any, Literal, get_args
 from d2e_sft.sample import EventSample
 from data_builders.near_duplicates import Words, near_pairs
 from data_builders.sample_sets import SampleSet
+from data_builders.stems import words
 
 Key = Literal["id", "context", "question"]
 KEYS: tuple[Key, ...] = get_args(Key)
@@ -38,7 +38,6 @@ NEAR_KEYS: tuple[Key, ...] = ("context", "question")
 THRESHOLD = 0.8
 LEAST_WORDS = 5
 TEMPLATE_CONTEXTS = 3
-_WORD = re.compile(r"[^\W_]+")
 # Ids that publishers gave their rows, in `meta`; they hold whatever file a row was read from.
 _NATIVE_IDS = ("idx", "story_id")
 
@@ -228,7 +227,7 @@ def _templates(rows: Iterable[_Row]) -> set[tuple[str, ...]]:
 
 def _words(*texts: str) -> Words:
     # Interned: a set of samples has a hundred times more words than different ones.
-    return tuple(map(sys.intern, _WORD.findall(" ".join(texts).casefold())))
+    return tuple(map(sys.intern, words(" ".join(texts))))
 
 
 _CellKey = tuple[str, str, Key]  # training dataset, benchmark dataset, key

@@ -18,9 +18,14 @@ _QUESTION_WORDS_TEXT = "start end begin happen cause effect event context desire
 _STOP_WORDS = frozenset(f"{_STOP_WORDS_TEXT} {_QUESTION_WORDS_TEXT}".split())
 
 
+def words(text: str) -> list[str]:
+    """The words of a text in lower case, without punctuation."""
+    return _WORD.findall(text.casefold())
+
+
 def stems(text: str) -> set[str]:
     """The stems of a text's content words."""
-    found = {stem(word) for word in _WORD.findall(text.casefold()) if word not in _STOP_WORDS}
+    found = {stem(word) for word in words(text) if word not in _STOP_WORDS}
     return {one for one in found if one not in _STOP_WORDS}
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from d2e_sft.errors import UserError, did_you_mean
 from d2e_sft.sample import EventSample, Format, Relation, Split
 from data_builders.curation import ContextBounds
 
@@ -154,14 +153,3 @@ OOD = Suite(
 )
 
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (PIPER, PIPER_10K, OOD)}
-
-
-def pick_suite(name: str) -> Suite:
-    """The suite of that name.
-
-    Raises:
-        UserError: there is none.
-    """
-    if name not in SUITES:
-        raise UserError(f"unknown suite {name!r}; expected one of {', '.join(SUITES)}.{did_you_mean(name, SUITES)}")
-    return SUITES[name]

@@ -19,7 +19,7 @@ from data_builders.curation import ContextBounds
 from data_builders.judge_estimate import estimate_judge
 from data_builders.options import JUDGE_JOBS, JudgeJob, Options
 from data_builders.sources import SOURCES
-from data_builders.suites import PIPER_10K, SUITES, Suite, pick_suite
+from data_builders.suites import PIPER_10K, SUITES, Suite
 
 
 @click.command()
@@ -157,7 +157,7 @@ def _pick(datasets: str | None, suite: str | None) -> tuple[Suite | None, list[s
             remedy=f"name datasets ({', '.join(SOURCES)}) or a suite ({', '.join(SUITES)})",
         )
     if suite is not None:
-        chosen = pick_suite(suite)
+        chosen = SUITES[suite]
         return chosen, list(chosen.datasets)
     return None, [name.strip() for name in (datasets or "").split(",") if name.strip()]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from d2e_sft.errors import UserError
+from d2e_sft.files import write_json
 from data_builders.commands.text_table import print_table
 from data_builders.contamination import KEYS, THRESHOLD, Match, Overlap, find_overlap
 from data_builders.sample_sets import SampleSet, read_set
@@ -48,8 +48,7 @@ def check(
     samples = read_set(train, ["train"]).samples
     overlap = find_overlap(samples, _benchmarks(train, against), threshold)
     if json_file:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps(overlap.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(json_file, overlap.to_json())
     _print_overlap(overlap)
     _fail(overlap, fail_on_near)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import click
 
 from d2e_sft import __version__
 from d2e_sft.errors import UserError
+from d2e_sft.files import write_json
 from data_builders.build import pick_sources
 from data_builders.commands.text_table import print_table
 from data_builders.reading import read_datasets
@@ -63,8 +63,7 @@ def compare_refiners(*, raw: Path | None, scorers: str, samples: int, seed: int,
             "command": f"d2e data compare-refiners --scorers {scorers} --samples {samples} --seed {seed}",
             "rows": [item.to_json() for item in measured],
         }
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        write_json(target, described)
         click.echo(f"wrote {target}")
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from d2e_sft.files import write_json
 from d2e_sft.recipe import ModelSection
 from data_builders.commands.text_table import print_table
 from data_builders.sample_sets import read_set
@@ -49,8 +49,7 @@ def stats(
     found = compute_stats([read_set(path) for path in data], tokenizer=tokenizer, prompt_set=prompt_set, seed=seed)
     _print(found)
     if json_file:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps(found.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(json_file, found.to_json())
         click.echo(f"wrote {json_file}")
     if html:
         from data_builders.stats_page import write_page

@@ -6,7 +6,6 @@ in words of our own). Without a model only a free-text answer can be checked, an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import cache
@@ -17,9 +16,8 @@ from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.templates import JobTemplates, load_templates, render_answers, render_options
 from d2e_sft.sample import EventSample
-from data_builders.stems import stem
+from data_builders.stems import stem, words
 
-_WORD = re.compile(r"[^\W_]+")
 # Words that an answer has for its grammar's sake. No negations: "not sold" is not "sold".
 _FUNCTION_WORDS_TEXT = """
 a an and are as at be been being but by did do does for from had has have he her his i in is it its of on or our she
@@ -87,18 +85,14 @@ def _templates() -> JobTemplates:
 def _by_rule(sample: EventSample) -> Verdict:
     if sample.format != "qa":
         return Verdict.NOT_JUDGED
-    context = {stem(word) for word in _words(sample.context)}
+    context = {stem(word) for word in words(sample.context)}
     held = any(_content_stems(answer) <= context for answer in sample.answers)
     return Verdict.SUPPORTED if held else Verdict.UNSUPPORTED
 
 
 def _content_stems(answer: str) -> set[str]:
-    words = _words(answer)
+    found = words(answer)
     # An answer that is all grammar ("to her") is taken whole: an empty set would be in every context.
-    content = [word for word in words if word not in _FUNCTION_WORDS] or words
+    content = [word for word in found if word not in _FUNCTION_WORDS] or found
     # One without any word (a sign) can only be looked for as it stands, and never is a stem.
     return {stem(word) for word in content} or {answer}
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text.casefold())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
+from d2e_sft.files import write_json
 from eval.compare import compare_runs
 from eval.runs import load_runs
 from eval.tables import comparison_tables
@@ -34,5 +34,4 @@ def compare(runs: tuple[Path, ...], bench: str | None, json_file: Path | None) -
     comparison = compare_runs(load_runs(runs, bench))
     click.echo(comparison_tables(comparison))
     if json_file is not None:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps(comparison.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(json_file, comparison.to_json())
