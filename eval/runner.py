@@ -29,10 +29,9 @@ from d2e_sft.prompts import PromptSet, load_prompt_set
 from d2e_sft.recipe import RECIPE_FILE, EvalSection, ModelSection, Recipe, View, load_recipe
 from d2e_sft.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples, write_bad_rows
 from d2e_sft.views import ViewEncoder, pad_id
-from eval.extract import extract_answer
-from eval.metrics import score_answer
-from eval.predictions import Prediction, write_predictions
+from eval.predictions import write_predictions
 from eval.scores import score_predictions
+from eval.scoring import score_output
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,10 @@ def evaluate_model(model: str, bench: str | Path, *, run: Path, options: EvalOpt
     started = time.perf_counter()
     outputs = decode_samples(loaded, chosen, prompt_set, options)
     seconds = time.perf_counter() - started
-    predictions = [score_output(sample, text, prompt_set) for sample, text in zip(chosen, outputs, strict=True)]
+    predictions = [
+        score_output(sample, text, prompt_set.marker(sample.format))
+        for sample, text in zip(chosen, outputs, strict=True)
+    ]
     scores = {
         "model": model,
         "alpha": options.alpha,
@@ -183,29 +185,6 @@ def decode_samples(
             pad_id=pad_id(tokenizer),
         )
     return [tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]
-
-
-def score_output(sample: EventSample, output: str, prompt_set: PromptSet) -> Prediction:
-    """One generated text as a scored prediction."""
-    extraction = extract_answer(
-        output, fmt=sample.format, options=sample.options, marker=prompt_set.marker(sample.format)
-    )
-    exact, f1 = score_answer(sample.format, extraction, sample.answers)
-    return Prediction(
-        id=sample.id,
-        dataset=sample.dataset,
-        relation=sample.relation,
-        format=sample.format,
-        context=sample.context,
-        question=sample.question,
-        options=sample.options,
-        gold=sample.answers,
-        output=output,
-        answer=list(extraction.answers),
-        parsed=extraction.parsed,
-        exact_match=exact,
-        f1=f1,
-    )
 
 
 def _check_lengths(model: Any, samples: Sequence[EventSample], prompts: list[list[int]], new_tokens: int) -> None:
