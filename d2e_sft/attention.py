@@ -1,7 +1,8 @@
 """Attention over packed rows, registered with transformers under names of its own.
 
 A model whose attention implementation is one of `IMPLEMENTATIONS` attends as usual until its forward is given
-`packed=PackedAttention(...)`; then each layer follows that plan. `d2e_by_branch` computes only the (ancestor, branch)
+`packed=PackedAttention(...)`; then each layer follows that plan. Given `row_cache=RowCache(...)` instead, each layer
+attends one new token a row (decoding). `d2e_by_branch` computes only the (ancestor, branch)
 pairs that exist; `d2e_flex` gives the same pattern to torch's compiled flex_attention (CUDA).
 """
 
@@ -75,8 +76,18 @@ def dense_mask(
 
 
 def _by_branch(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Any,
+    *,
+    row_cache: Any = None,
+    **options: Any,
 ) -> tuple[Tensor, None]:
+    if row_cache is not None:
+        scaling, window = _supported(module, query, options)
+        return row_cache.attend(_layer(module), query, key, value, scaling, window).transpose(1, 2), None
     return attend(branch_attention, module, query, key, value, attention_mask, **options)
 
 
@@ -112,10 +123,7 @@ def attend(
             scaling=scaling, dropout=dropout, **options,
         )  # fmt: skip
         return output, None
-    for name in ("softcap", "s_aux", "position_bias"):
-        if options.get(name) is not None:
-            raise NotImplementedError(f"{type(module).__name__} needs {name!r}, which packed attention lacks")
-    window = _window(module, options)
+    scaling, window = _supported(module, query, {"scaling": scaling, **options})
     if torch.is_autocast_enabled(query.device.type):  # which casts for torch's own attention, and not for these
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
@@ -124,13 +132,20 @@ def attend(
         key, value = torch.cat([earlier_key, key], dim=2), torch.cat([earlier_value, value], dim=2)
     if packed.remember is not None:
         packed.remember[_layer(module)] = (key.detach(), value.detach())
-    if scaling is None:
-        scaling = query.shape[-1] ** -0.5
     plan = packed.plan
     if window is not None and plan.longest_distance() < window:
         window = None
     output = attention(query, key, value, plan, scaling, dropout, window)
     return output.transpose(1, 2), None
+
+
+def _supported(module: Any, query: Tensor, options: dict[str, Any]) -> tuple[float, int | None]:
+    """A layer's scaling and sliding window; refuses what it asks for beyond them."""
+    for name in ("softcap", "s_aux", "position_bias"):
+        if options.get(name) is not None:
+            raise NotImplementedError(f"{type(module).__name__} needs {name!r}, which packed attention lacks")
+    scaling = options.get("scaling")
+    return query.shape[-1] ** -0.5 if scaling is None else scaling, _window(module, options)
 
 
 def _window(module: Any, options: dict[str, Any]) -> int | None:

@@ -152,7 +152,11 @@ class PackedRow:
 
 
 def pack(
-    groups: Sequence[Sequence[Sequence[int]]], *, leading: int | None = None, min_shared: int = MIN_SHARED
+    groups: Sequence[Sequence[Sequence[int]]],
+    *,
+    leading: int | None = None,
+    min_shared: int = MIN_SHARED,
+    prefix: int = 0,
 ) -> PackedRow:
     """Pack sequences into one row; prefixes are shared inside a group only.
 
@@ -161,17 +165,23 @@ def pack(
         leading: the first `leading` sequences of each group are placed, with all they share, before all others
             (they carry gradient and the others do not); None for all.
         min_shared: shorter shared runs are not shared.
+        prefix: tokens that all sequences are known to begin with, and to be longer than: a segment by themselves, the
+            row's first.
 
     Returns:
         the row; `indices` in the order of the groups' sequences.
     """
     nodes: list[_Node] = []
     paths: list[list[int]] = []
+    root = -1
+    if prefix:
+        nodes.append(_Node(groups[0][0][:prefix], 0, -1, leads=True))
+        root = 0
     for group in groups:
         first = len(paths)
-        paths += [[] for _ in group]
+        paths += [[0] if prefix else [] for _ in group]
         members = list(range(len(group)))
-        _grow(group, members, 0, 0, -1, min_shared, nodes, paths[first:])
+        _grow(group, members, prefix, prefix, root, min_shared, nodes, paths[first:])
         for i, path in enumerate(paths[first:]):
             if leading is None or i < leading:
                 for step in path:
@@ -215,7 +225,7 @@ def _grow(
         sequence = group[members[0]]
         _add(sequence[start:], start, parent, members, nodes, paths)
         return
-    split = _common_length([group[i] for i in members], known)
+    split = common_length([group[i] for i in members], known)
     if split - start >= min_shared:
         parent = _add(group[members[0]][start:split], start, parent, members, nodes, paths)
         start = split
@@ -237,7 +247,7 @@ def _add(
     return len(nodes) - 1
 
 
-def _common_length(sequences: Sequence[Sequence[int]], known: int) -> int:
+def common_length(sequences: Sequence[Sequence[int]], known: int = 0) -> int:
     """Tokens that all sequences begin with, each one's last token left out."""
     limit = min(len(sequence) for sequence in sequences) - 1
     first = sequences[0]

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows, token_floor
+from d2e_sft.bench.markdown import markdown_table
 from d2e_sft.bench.peak_memory import PeakMemory
 from d2e_sft.collation import Row, ViewGradients
 from d2e_sft.errors import UserError
@@ -179,11 +180,4 @@ def as_table(measured: Sequence[Measured]) -> str:
         ]
         for row in measured
     ]  # fmt: skip
-    widths = [max(len(line[i]) for line in [list(columns), *lines]) for i in range(len(columns))]
-    rule = ["-" * width for width in widths]
-
-    def padded(line: Sequence[str]) -> str:
-        cells = zip(columns, line, widths, strict=True)
-        return " | ".join(c.ljust(w) if name in ("engine", "view gradients") else c.rjust(w) for name, c, w in cells)
-
-    return "\n".join(f"| {padded(line)} |" for line in [columns, rule, *lines])
+    return markdown_table(columns, lines, left=("engine", "view gradients"))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from d2e_sft.files import write_json
 
 if TYPE_CHECKING:
     from d2e_sft.recipe import Precision
@@ -80,7 +81,59 @@ def train(
         progress=lambda line: click.echo(line, err=True),
     )
     click.echo(as_table(measured))
-    if json_file is not None:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps(as_json(measured), indent=1) + "\n", encoding="utf-8")
-        click.echo(f"wrote {json_file}")
+    _write(json_file, as_json(measured))
+
+
+@bench.command("decode")
+@click.option("--model", default="builtin:smollm2-135m-instruct", show_default=True, help="As model.name of a recipe.")
+@click.option("--prompts", type=_Lengths(), default="200,600", show_default=True, help="Tokens of a prompt.")
+@click.option("--batches", type=_Lengths(), default="1,8", show_default=True, help="Prompts decoded together.")
+@click.option("--new-tokens", type=_Lengths(), default="10,64", show_default=True, help="Tokens of an answer.")
+@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Timed runs of each engine.")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32", show_default=True)
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the rows here too.")
+def decode(
+    model: str,
+    prompts: list[int],
+    batches: list[int],
+    new_tokens: list[int],
+    repeats: int,
+    dtype: str,
+    json_file: Path | None,
+) -> None:
+    """Compare debiased with plain decoding and with transformers' guidance.
+
+    \b
+    plain               this engine, α = 0
+    debiased            this engine, α = 0.5
+    guidance            transformers' generate(guidance_scale=2, negative_prompt_ids=…): the same tokens
+    transformers plain  transformers' generate
+
+    Prompts are random tokens: a prefix of 130 that all begin with, a context, a question of 30; the imagined prompt
+    lacks the context. Engines take turns; times are medians of a whole batch, prompts included.
+
+    Example: d2e bench decode --prompts 600 --batches 8 --repeats 5 --json bench.json
+    """
+    from d2e_sft.bench.decode import as_json, as_table, bench_decoding
+
+    measured = bench_decoding(
+        model,
+        prompts=prompts,
+        batches=batches,
+        new_tokens=new_tokens,
+        repeats=repeats,
+        dtype=dtype,
+        progress=lambda row: click.echo(
+            f"prompt {row.prompt}, batch {row.batch}, {row.new_tokens} new: "
+            f"{row.debiased_to_plain} × plain, {row.debiased_to_guidance} × guidance",
+            err=True,
+        ),
+    )
+    click.echo(as_table(measured))
+    _write(json_file, as_json(measured))
+
+
+def _write(file: Path | None, content: dict[str, Any]) -> None:
+    if file is not None:
+        write_json(file, content)
+        click.echo(f"wrote {file}")

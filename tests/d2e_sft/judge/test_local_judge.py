@@ -73,7 +73,7 @@ def test_the_estimate_counts_with_the_models_own_tokenizer(model: Path) -> None:
 
 
 def test_replies_before_the_end_of_a_run_are_kept(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from d2e_sft import decoding
+    from d2e_sft.decoding import batches as decoding
 
     whole, batches = decoding.generate_debiased, []
 

@@ -1,0 +1,180 @@
+"""`d2e bench decode`: what debiased decoding costs beside plain decoding and beside transformers' guidance.
+
+All decode the same random prompts greedily, with no stop token, so that all run the same number of steps. They take
+turns, and the figures are medians.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from d2e_sft.bench.engines import PREFIX, QUESTION, synthetic_rows
+from d2e_sft.bench.markdown import markdown_table
+from d2e_sft.decoding import generate_debiased
+from d2e_sft.errors import UserError
+from d2e_sft.loading import load_model
+from d2e_sft.micro_batch import finish
+
+ALPHA = 0.5  # guidance_scale 2
+Engine = Callable[[Any, list[list[int]], list[list[int]], int], list[list[int]]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Milliseconds of a whole batch, and their ratios.
+
+    `plain_ms` is this engine with α = 0, the same sharing of prefixes included: the harder one to come near.
+    `same_tokens` is the share of the debiased answers that are guidance's, token for token.
+    """
+
+    prompt: int
+    batch: int
+    new_tokens: int
+    plain_ms: float
+    debiased_ms: float
+    guidance_ms: float
+    debiased_to_plain: float
+    debiased_to_guidance: float
+    transformers_plain_ms: float
+    same_tokens: float
+
+
+def bench_decoding(
+    model_name: str,
+    *,
+    prompts: Sequence[int],
+    batches: Sequence[int],
+    new_tokens: Sequence[int],
+    repeats: int,
+    dtype: str,
+    progress: Callable[[Measured], object] = lambda row: None,
+) -> list[Measured]:
+    """Measure every combination of prompt length, batch size and number of new tokens.
+
+    Args:
+        prompts: tokens of an original prompt: a prefix of 130 that all share, a context and a question of 30.
+        repeats: timed runs of each engine, after one that is not timed.
+        dtype: torch dtype of the weights.
+
+    Raises:
+        UserError: a prompt is too short to hold a context.
+    """
+    for length in prompts:
+        if length <= PREFIX + QUESTION:
+            raise UserError(
+                f"--prompts {length}: too short; expected more than {PREFIX + QUESTION} tokens, of which {PREFIX} are "
+                f"a shared prefix and {QUESTION} a question"
+            )
+    model = load_model(model_name, dtype=dtype).model.eval()
+    model = model.to("cuda" if torch.cuda.is_available() else "cpu")
+    measured = []
+    for length in prompts:
+        for batch in batches:
+            for new in new_tokens:
+                measured.append(_measure(model, length, batch, new, repeats))
+                progress(measured[-1])
+    return measured
+
+
+def _measure(model: Any, length: int, batch: int, new_tokens: int, repeats: int) -> Measured:
+    rows = synthetic_rows(batch, length - PREFIX - QUESTION, model.config.get_text_config().vocab_size)
+    originals, imagined = [row["original"] for row in rows], [row["imagined"] for row in rows]
+    seconds: dict[str, list[float]] = {name: [] for name in _ENGINES}
+    answers: dict[str, list[list[int]]] = {}
+    for repeat in range(repeats + 1):
+        for name, engine in _ENGINES.items():
+            gc.collect()
+            finish(model.device)
+            start = time.perf_counter()
+            answers[name] = engine(model, originals, imagined, new_tokens)
+            finish(model.device)
+            if repeat:
+                seconds[name].append(time.perf_counter() - start)
+    medians = {name: 1000 * statistics.median(runs) for name, runs in seconds.items()}
+    equal = [one == other for one, other in zip(answers["debiased"], answers["guidance"], strict=True)]
+    return Measured(
+        prompt=length,
+        batch=batch,
+        new_tokens=new_tokens,
+        plain_ms=round(medians["plain"], 1),
+        debiased_ms=round(medians["debiased"], 1),
+        guidance_ms=round(medians["guidance"], 1),
+        debiased_to_plain=round(medians["debiased"] / medians["plain"], 3),
+        debiased_to_guidance=round(medians["debiased"] / medians["guidance"], 3),
+        transformers_plain_ms=round(medians["transformers_plain"], 1),
+        same_tokens=sum(equal) / batch,
+    )
+
+
+def _plain(model: Any, originals: list[list[int]], imagined: list[list[int]], new_tokens: int) -> list[list[int]]:
+    return generate_debiased(model, originals, alpha=0, max_new_tokens=new_tokens, stop_ids=())
+
+
+def _debiased(model: Any, originals: list[list[int]], imagined: list[list[int]], new_tokens: int) -> list[list[int]]:
+    return generate_debiased(model, originals, imagined, alpha=ALPHA, max_new_tokens=new_tokens, stop_ids=())
+
+
+def _transformers_plain(
+    model: Any, originals: list[list[int]], imagined: list[list[int]], new_tokens: int
+) -> list[list[int]]:
+    return _generate(model, originals, new_tokens)
+
+
+def _guidance(model: Any, originals: list[list[int]], imagined: list[list[int]], new_tokens: int) -> list[list[int]]:
+    ids = torch.tensor(imagined, device=model.device)
+    options = {"negative_prompt_ids": ids, "negative_prompt_attention_mask": torch.ones_like(ids)}
+    return _generate(model, originals, new_tokens, guidance_scale=1 / (1 - ALPHA), **options)
+
+
+def _generate(model: Any, prompts: list[list[int]], new_tokens: int, **options: Any) -> list[list[int]]:
+    ids = torch.tensor(prompts, device=model.device)
+    output = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=new_tokens,
+        min_new_tokens=None,
+        eos_token_id=None,
+        pad_token_id=0,
+        **options,
+    )
+    answers: list[list[int]] = output[:, ids.shape[1] :].tolist()
+    return answers
+
+
+_ENGINES: dict[str, Engine] = {
+    "plain": _plain,
+    "debiased": _debiased,
+    "guidance": _guidance,
+    "transformers_plain": _transformers_plain,
+}
+
+
+def as_json(measured: Sequence[Measured]) -> dict[str, Any]:
+    """`{"rows": [...]}`."""
+    return {"rows": [asdict(row) for row in measured]}
+
+
+def as_table(measured: Sequence[Measured]) -> str:
+    """The rows as a Markdown table."""
+    columns = (
+        "prompt", "batch", "new", "plain ms", "debiased ms", "guidance ms", "debiased / plain",
+        "debiased / guidance", "transformers' plain ms", "same tokens as guidance",
+    )  # fmt: skip
+    return markdown_table(columns, list(_lines(measured)))
+
+
+def _lines(measured: Sequence[Measured]) -> Iterator[list[str]]:
+    for row in measured:
+        yield [
+            str(row.prompt), str(row.batch), str(row.new_tokens), f"{row.plain_ms:,.0f}", f"{row.debiased_ms:,.0f}",
+            f"{row.guidance_ms:,.0f}", f"{row.debiased_to_plain:.2f}", f"{row.debiased_to_guidance:.2f}",
+            f"{row.transformers_plain_ms:,.0f}", f"{100 * row.same_tokens:.0f} %",
+        ]  # fmt: skip

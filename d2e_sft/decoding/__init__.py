@@ -1,0 +1,7 @@
+"""Debiased generation in process: two streams of tokens, one choice a step (PIPER paper, section 3.3)."""
+
+from d2e_sft.decoding.batches import decode_prompts
+from d2e_sft.decoding.generate import generate_debiased, stop_token_ids
+from d2e_sft.decoding.options import DecodingOptions
+
+__all__ = ["DecodingOptions", "decode_prompts", "generate_debiased", "stop_token_ids"]

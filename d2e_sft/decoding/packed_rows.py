@@ -1,0 +1,169 @@
+"""Prompts of a causal model in one packed row, without padding; then one token a row and step.
+
+What several prompts begin with is computed once: a format's system prompt, the demonstrations of a few-shot prompt, an
+imagined prompt that several samples have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from d2e_sft.attention import BY_BRANCH, KeysAndValues, placeholder_mask
+from d2e_sft.decoding.choice import Head, RowStates
+from d2e_sft.decoding.row_cache import RowBlock, RowCache, filled_holes
+from d2e_sft.forward import bare_model
+from d2e_sft.layout import choose_layout
+from d2e_sft.objective import head_of, hidden_states, packed_inputs
+from d2e_sft.packing import PackedRow, pack
+from d2e_sft.recipe import D2ESection
+
+# Tokens of a prompt's packed row that go through the model at once: beyond it more at once is no faster.
+PREFILL_TOKENS = 8192
+
+_IS_EXACT: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+
+
+@dataclass
+class Prefix:
+    """Tokens that all prompts of several batches begin with; their keys and values once they are computed."""
+
+    tokens: Sequence[int]
+    packed: KeysAndValues = field(default_factory=dict)
+
+
+def takes_packed_rows(model: Any) -> bool:
+    """Whether packed rows are exact for the model; asked of it once (see `d2e_sft.layout`)."""
+    causal = bare_model(model)
+    if causal.config.is_encoder_decoder or _is_sharded(model):
+        return False
+    if causal not in _IS_EXACT:
+        given = causal.config._attn_implementation
+        layout = choose_layout(causal, D2ESection(), attention=BY_BRANCH)
+        causal.set_attn_implementation(given)
+        _IS_EXACT[causal] = layout.packing == "shared_batch" and not layout.through_logits
+    return _IS_EXACT[causal]
+
+
+class PackedRows:
+    """The rows of a batch: B originals, then I imagined; `partner` (I,) is each imagined row's original.
+
+    The model's attention implementation must be `d2e_by_branch` while they are used.
+
+    Args:
+        originals, imagined: prompts; all begin with `prefix` and are longer.
+        room: new tokens at most.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        originals: Sequence[Sequence[int]],
+        imagined: Sequence[Sequence[int]],
+        partner: Sequence[int],
+        room: int,
+        prefix: Prefix,
+    ) -> None:
+        self.model = bare_model(model)
+        project, linear = head_of(self.model)
+        self.head = Head(project, linear)
+        self.partner = list(partner)
+        count = len(originals)
+        row = pack([[*originals, *imagined]], prefix=len(prefix.tokens))
+        packed, states = prefill(self.model, row, prefix)
+        shared = row.forest.segments[0].end if _all_share_the_first(row) else 0
+        own = [index[shared:] for index in row.indices]
+        self.cache = RowCache([RowBlock(packed, shared, rows, room) for rows in (own[:count], own[count:]) if rows])
+        self.states: Tensor | None = states
+        self.pairs = count
+        self.tokens = torch.empty(0)
+
+    def next_states(self) -> RowStates:
+        """Hidden states of the rows' last tokens; to be called once a token."""
+        states = self._step() if self.states is None else self.states
+        self.states = None
+        partner = torch.tensor(self.partner, dtype=torch.long, device=states.device)
+        return RowStates(states[: self.pairs], states[self.pairs :], partner)
+
+    def keep(self, running: Sequence[bool]) -> list[int]:
+        """Go on with the pairs (B,) that are running; returns their old places in their new order."""
+        order = filled_holes(running)
+        place = {old: new for new, old in enumerate(order)}
+        if self.partner:
+            rows = filled_holes([running[pair] for pair in self.partner])
+            self.partner = [place[self.partner[row]] for row in rows]
+            if rows:
+                self.cache.blocks[1].keep(rows)
+            else:
+                del self.cache.blocks[1]
+        self.cache.blocks[0].keep(order)
+        self.pairs = len(order)
+        return order
+
+    def append(self, tokens: Tensor) -> None:
+        """A token (B,) for each pair, the same for both of its rows."""
+        self.tokens = torch.cat([tokens, tokens[self.partner]]) if self.partner else tokens
+
+    def _step(self) -> Tensor:
+        states = hidden_states(
+            self.model,
+            input_ids=self.tokens[:, None],
+            position_ids=self.cache.positions(),
+            attention_mask=placeholder_mask(self.tokens.device),
+            row_cache=self.cache,
+        )[:, -1]
+        self.cache.grow()
+        return states
+
+
+def prefill(model: Any, row: PackedRow, prefix: Prefix) -> tuple[KeysAndValues, Tensor]:
+    """Keys and values of a packed row by layer, (1, K, T, D) each, and the states (sequences, H) of the last tokens.
+
+    A prefix that has been computed before is not computed again; one that has not is, and keeps the result.
+    """
+    forest = row.forest
+    tokens = torch.tensor([row.tokens], device=model.device)
+    packed = dict(prefix.packed)
+    start = len(prefix.tokens) if packed else 0
+    last = torch.tensor([index[-1] for index in row.indices], device=model.device)
+    states: list[Tensor] = []
+    owners: list[Tensor] = []
+    for end in _ends(row, start, len(prefix.tokens)):
+        inputs = packed_inputs(model, forest, tokens, start, end, remember=packed, recall=packed if start else None)
+        part = hidden_states(model, **inputs)[0]
+        here = ((last >= start) & (last < end)).nonzero().squeeze(1)
+        states.append(part[last[here] - start])
+        owners.append(here)
+        if end == len(prefix.tokens):
+            prefix.packed = dict(packed)
+        start = end
+    return packed, torch.cat(states)[torch.cat(owners).argsort()]
+
+
+def _ends(row: PackedRow, start: int, prefix: int) -> list[int]:
+    """Where the parts of a prefill end: after whole segments, after the prefix, and after about PREFILL_TOKENS."""
+    ends = []
+    for segment in row.forest.segments:
+        if segment.end <= start:
+            continue
+        if segment.end == prefix or segment.end - start >= PREFILL_TOKENS:
+            ends.append(segment.end)
+            start = segment.end
+    return ends if ends and ends[-1] == row.forest.length else [*ends, row.forest.length]
+
+
+def _all_share_the_first(row: PackedRow) -> bool:
+    return all(segment.parent >= 0 for segment in row.forest.segments[1:])
+
+
+def _is_sharded(model: Any) -> bool:
+    """Whether its weights are gathered by the wrapper's forward (FSDP, ZeRO-3), which must then be called itself."""
+    from accelerate.utils import extract_model_from_parallel
+    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
+
+    return extract_model_from_parallel(model) is not model or bool(is_deepspeed_zero3_enabled())

@@ -1,0 +1,105 @@
+"""Which token is taken: sampling, the plausibility cut-off, and options that are refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from d2e_sft.decoding import DecodingOptions, decode_prompts, generate_debiased
+from d2e_sft.decoding.choice import Head, RowStates, TokenChoice
+from d2e_sft.errors import UserError
+from tests.d2e_sft.decoding.pairs import random_prompts
+from tests.tiny import tiny_model
+
+LOGITS = Head(project=lambda logits: logits, linear=False)
+
+
+def _states(original: list[float], imagined: list[float]) -> RowStates:
+    return RowStates(torch.tensor([original]), torch.tensor([imagined]), torch.tensor([0]))
+
+
+def _drawn(states: RowStates, alpha: float, count: int = 4000, **options: Any) -> Counter[int]:
+    choose = TokenChoice(DecodingOptions(**options), [0])
+    ratio = torch.tensor([alpha])
+    return Counter(int(choose(states, LOGITS, ratio, [0])) for _ in range(count))
+
+
+def test_draws_follow_the_softmax_of_the_debiased_logits() -> None:
+    states = _states([2.0, 1.0, 0.0, -1.0], [2.0, 0.0, 0.0, 0.0])
+    debiased = torch.tensor([2.0 - 0.5 * 2.0, 1.0, 0.0, -1.0])
+    expected = (debiased / 0.7).softmax(0)
+    drawn = _drawn(states, 0.5, temperature=0.7)
+    for token, probability in enumerate(expected.tolist()):
+        assert drawn[token] / 4000 == pytest.approx(probability, abs=0.03)  # 4 standard errors
+
+
+def test_top_k_and_top_p_leave_only_the_likeliest() -> None:
+    states = _states([3.0, 2.5, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0])
+    assert set(_drawn(states, 0.5, count=500, temperature=1.0, top_k=2)) == {0, 1}
+    # probabilities .55 .33 .07 .03: the first two reach 0.8
+    assert set(_drawn(states, 0.5, count=500, temperature=1.0, top_p=0.8)) == {0, 1}
+    assert set(_drawn(states, 0.5, count=500, temperature=1.0, top_p=0.3)) == {0}
+
+
+def test_the_plausibility_cut_off_keeps_tokens_that_the_original_finds_likely() -> None:
+    # Debiased, token 2 wins: the imagined view finds the others likely. The original gives it e⁻³ of the best.
+    states = _states([4.0, 3.5, 1.0], [4.0, 4.0, -3.0])
+    assert set(_drawn(states, 1.0, count=1)) == {2}
+    assert set(_drawn(states, 1.0, count=1, plausibility=0.04)) == {2}
+    assert set(_drawn(states, 1.0, count=1, plausibility=0.06)) == {0}
+    assert set(_drawn(states, 1.0, count=1, plausibility=1.0)) == {0}
+
+
+def test_subtracted_states_and_subtracted_logits_lead_to_the_same_choice() -> None:
+    torch.manual_seed(0)
+    head = nn.Linear(16, 300, bias=False)
+    original, imagined, partner = torch.randn(6, 16), torch.randn(3, 16), torch.tensor([1, 3, 4])
+    ratio = torch.tensor([0.5, 1.5, 0.2])
+    requests = list(range(6))
+    for options in (DecodingOptions(), DecodingOptions(plausibility=0.2), DecodingOptions(temperature=1.0)):
+        by_state = TokenChoice(options, requests)(
+            RowStates(original, imagined, partner), Head(head, linear=True), ratio, requests
+        )
+        by_logit = TokenChoice(options, requests)(
+            RowStates(head(original), head(imagined), partner), LOGITS, ratio, requests
+        )
+        assert by_state.tolist() == by_logit.tolist()
+
+
+def test_a_prompts_draws_do_not_depend_on_its_batch() -> None:
+    model = tiny_model(seed=1)
+    originals, imagined = random_prompts(7, 5, 40, seed=3), random_prompts(7, 3, 9, seed=4)
+    options: dict[str, Any] = {"alpha": 0.5, "temperature": 1.5, "top_p": 0.95, "max_new_tokens": 10, "stop_ids": []}
+    by_one = decode_prompts(model, originals, imagined, batch_size=1, seed=3, **options)
+    assert decode_prompts(model, originals, imagined, batch_size=4, seed=3, **options) == by_one
+    assert decode_prompts(model, originals, imagined, batch_size=4, seed=4, **options) != by_one
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"num_beams": 4}, "num_beams=4: debiased decoding has no beam search"),
+        ({"temperature": -0.1}, "temperature=-0.1: out of range; expected 0 or more"),
+        ({"temperature": float("nan")}, "temperature=nan"),
+        ({"top_p": 0.0}, "top_p=0.0: out of range; expected above 0"),
+        ({"top_k": -1}, "top_k=-1"),
+        ({"plausibility": 1.1}, "plausibility=1.1: out of range; expected 0 to 1"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0"),
+        ({"alpha": -0.5}, "alpha=-0.5: not a debias ratio"),
+        ({"alpha": [float("inf")]}, "alpha=inf"),
+        ({"stop_strings": ["\n"]}, "stop_strings without a tokenizer"),
+        ({"stop_strings": "end", "tokenizer": object()}, "stop_strings='end': expected a list"),
+    ],
+)
+def test_options_out_of_range_are_refused_by_name(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said.replace("[", r"\[")):
+        generate_debiased(tiny_model(), [[5, 6, 7]], [[5, 7]], **options)
+
+
+def test_a_misspelt_option_is_refused() -> None:
+    with pytest.raises(TypeError, match="temprature"):
+        generate_debiased(tiny_model(), [[5, 6, 7]], [[5, 7]], temprature=1.0)
