@@ -101,6 +101,7 @@ class _Answers:
         streamer: Any,
     ) -> None:
         self.tokens: list[list[int]] = [[] for _ in range(count)]
+        self.ended: set[int] = set()
         self.stop_ids = set(stop_token_ids(model) if options.stop_ids is None else options.stop_ids)
         self.stop_strings = tuple(options.stop_strings)
         self.tokenizer = options.tokenizer
@@ -108,9 +109,15 @@ class _Answers:
         self.streamer = streamer
 
     def add(self, index: int, token: int) -> bool:
-        """Take a token; whether the answer goes on."""
-        if token in self.stop_ids:
+        """Take a token; whether the answer goes on. Of one that has ended, further tokens are ignored."""
+        if index in self.ended:
             return False
+        if token in self.stop_ids or self._stops_after(index, token):
+            self.ended.add(index)
+            return False
+        return True
+
+    def _stops_after(self, index: int, token: int) -> bool:
         answer = self.tokens[index]
         answer.append(token)
         if self.on_token is not None:
@@ -118,9 +125,9 @@ class _Answers:
         if self.streamer is not None:
             self.streamer.put(torch.tensor([token]))
         if not self.stop_strings:
-            return True
+            return False
         text = self.tokenizer.decode(answer)
-        return not any(stop in text for stop in self.stop_strings)
+        return any(stop in text for stop in self.stop_strings)
 
     def end(self) -> None:
         if self.streamer is not None:
@@ -144,7 +151,9 @@ def _rows(
     given = causal.config._attn_implementation
     causal.set_attn_implementation(BY_BRANCH)
     try:
-        yield PackedRows(causal, originals, imagined, partner, options.max_new_tokens, prefix)
+        yield PackedRows(
+            causal, originals, imagined, partner, options.max_new_tokens, prefix, compiled=options.compiled
+        )
     finally:
         causal.set_attn_implementation(given)
 

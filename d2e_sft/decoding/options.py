@@ -25,6 +25,7 @@ class DecodingOptions:
         seed: of the draws. Each prompt has draws of its own, so that its batch does not matter.
         num_beams: beam search is not supported; anything but 1 is an error.
         pad_id: fills masked places where there are any.
+        compiled: compile the step (torch.compile) and keep all shapes; pays on a GPU, from some hundred prompts on.
     """
 
     max_new_tokens: int = 64
@@ -38,6 +39,7 @@ class DecodingOptions:
     seed: int = 0
     num_beams: int = 1
     pad_id: int = 0
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         if self.num_beams != 1:

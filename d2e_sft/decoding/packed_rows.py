@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from d2e_sft.attention import BY_BRANCH, KeysAndValues, placeholder_mask
 from d2e_sft.decoding.choice import Head, RowStates
 from d2e_sft.decoding.row_cache import RowBlock, RowCache, filled_holes
+from d2e_sft.decoding.static_rows import StaticBlock, compiled_step, step
 from d2e_sft.forward import bare_model
 from d2e_sft.layout import choose_layout
 from d2e_sft.objective import head_of, hidden_states, packed_inputs
@@ -58,6 +59,7 @@ class PackedRows:
     Args:
         originals, imagined: prompts; all begin with `prefix` and are longer.
         room: new tokens at most.
+        compiled: keep shapes from step to step and compile the step; see `static_rows`.
     """
 
     def __init__(
@@ -68,6 +70,8 @@ class PackedRows:
         partner: Sequence[int],
         room: int,
         prefix: Prefix,
+        *,
+        compiled: bool = False,
     ) -> None:
         self.model = bare_model(model)
         project, linear = head_of(self.model)
@@ -76,9 +80,15 @@ class PackedRows:
         count = len(originals)
         row = pack([[*originals, *imagined]], prefix=len(prefix.tokens))
         packed, states = prefill(self.model, row, prefix)
-        shared = row.forest.segments[0].end if _all_share_the_first(row) else 0
-        own = [index[shared:] for index in row.indices]
-        self.cache = RowCache([RowBlock(packed, shared, rows, room) for rows in (own[:count], own[count:]) if rows])
+        self.step = compiled_step if compiled else step
+        self.compiled = compiled
+        of_views = [rows for rows in (row.indices[:count], row.indices[count:]) if rows]
+        if compiled:
+            self.cache = RowCache([StaticBlock(packed, rows, room) for rows in of_views])
+        else:
+            shared = row.forest.segments[0].end if _all_share_the_first(row) else 0
+            own = [[index[shared:] for index in rows] for rows in of_views]
+            self.cache = RowCache([RowBlock(packed, shared, rows, room) for rows in own])
         self.states: Tensor | None = states
         self.pairs = count
         self.tokens = torch.empty(0)
@@ -91,7 +101,9 @@ class PackedRows:
         return RowStates(states[: self.pairs], states[self.pairs :], partner)
 
     def keep(self, running: Sequence[bool]) -> list[int]:
-        """Go on with the pairs (B,) that are running; returns their old places in their new order."""
+        """Go on with the pairs (B,) that are running; returns the old places of those that stay, in their new order."""
+        if self.compiled:
+            return list(range(self.pairs))
         order = filled_holes(running)
         place = {old: new for new, old in enumerate(order)}
         if self.partner:
@@ -110,13 +122,13 @@ class PackedRows:
         self.tokens = torch.cat([tokens, tokens[self.partner]]) if self.partner else tokens
 
     def _step(self) -> Tensor:
-        states = hidden_states(
-            self.model,
-            input_ids=self.tokens[:, None],
-            position_ids=self.cache.positions(),
-            attention_mask=placeholder_mask(self.tokens.device),
-            row_cache=self.cache,
-        )[:, -1]
+        inputs = {
+            "input_ids": self.tokens[:, None],
+            "position_ids": self.cache.positions(),
+            "attention_mask": placeholder_mask(self.tokens.device),
+            "row_cache": self.cache,
+        }
+        states = self.step(self.model, inputs)
         self.cache.grow()
         return states
 

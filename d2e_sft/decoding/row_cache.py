@@ -10,6 +10,7 @@ Legend: R rows, K key heads, G query heads a key head, D head width, C capacity 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -36,25 +37,20 @@ class RowBlock:
         self.lengths = [len(row) for row in indices]
         self.used = max(self.lengths)
         device = next(iter(packed.values()))[0].device
-        # Left-padded, so that all rows grow at the same place.
-        places = [[0] * (self.used - len(row)) + list(row) for row in indices]
-        flat = torch.tensor(places, dtype=torch.long, device=device).flatten()
         padding = torch.tensor([self.used - length for length in self.lengths], device=device)
         slot = torch.arange(self.used + room, device=device)
         self.positions = prefix + slot[None, :] - padding[:, None]  # (R, C); below the prefix where padded
         self.is_padded = bool(padding.any())
         self.prefixes = {layer: (key[:, :, :prefix], value[:, :, :prefix]) for layer, (key, value) in packed.items()}
         self.buffers = {
-            layer: (self._buffer(key, flat, room), self._buffer(value, flat, room))
+            layer: (left_padded(key, indices, self.used + room), left_padded(value, indices, self.used + room))
             for layer, (key, value) in packed.items()
         }
         self.masks: dict[tuple[torch.dtype, int | None], Tensor] = {}
 
-    def _buffer(self, packed: Tensor, flat: Tensor, room: int) -> Tensor:
-        rows = packed[0].index_select(1, flat).unflatten(1, (self.rows, self.used)).transpose(0, 1)  # (R, K, L, D)
-        buffer = packed.new_zeros(self.rows, packed.shape[1], self.used + room, packed.shape[3])
-        buffer[:, :, : self.used] = rows
-        return buffer
+    def newest_positions(self) -> Tensor:
+        """(R,): of each row's next token."""
+        return self.positions[:, self.used]
 
     def grow(self) -> None:
         """The token that every layer has attended from now belongs to its row."""
@@ -151,10 +147,20 @@ def _as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
 
 
+def left_padded(packed: Tensor, indices: Sequence[Sequence[int]], capacity: int) -> Tensor:
+    """A buffer (R, K, C, D) with each row's tokens of a packed (1, K, T, D); rows end, and grow, at the same place."""
+    longest = max(len(row) for row in indices)
+    places = [[0] * (longest - len(row)) + list(row) for row in indices]
+    flat = torch.tensor(places, dtype=torch.long, device=packed.device).flatten()
+    buffer = packed.new_zeros(len(indices), packed.shape[1], capacity, packed.shape[3])
+    buffer[:, :, :longest] = packed[0].index_select(1, flat).unflatten(1, (len(indices), longest)).transpose(0, 1)
+    return buffer
+
+
 class RowCache:
     """The originals' rows and the imagined ones, in this order in every forward; what attention is given."""
 
-    def __init__(self, blocks: Sequence[RowBlock]) -> None:
+    def __init__(self, blocks: Sequence[Any]) -> None:
         self.blocks = [block for block in blocks if block.rows]
 
     def attend(
@@ -167,7 +173,7 @@ class RowCache:
 
     def positions(self) -> Tensor:
         """(R, 1): of each row's next token."""
-        return torch.cat([block.positions[: block.rows, block.used] for block in self.blocks])[:, None]
+        return torch.cat([block.newest_positions() for block in self.blocks])[:, None]
 
     def grow(self) -> None:
         """After a forward: see `RowBlock.grow`."""

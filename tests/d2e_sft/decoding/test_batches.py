@@ -137,3 +137,16 @@ def test_bfloat16_weights_decode_without_leaving_bfloat16() -> None:
     answers = generate_debiased(model, originals, imagined, max_new_tokens=4, stop_ids=[])
     assert kinds == {torch.bfloat16}
     assert [len(answer) for answer in answers] == [4] * 8
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_a_compiled_step_over_static_rows_gives_the_same_answers(kind: str) -> None:
+    """Compiled for the CPU here; on a GPU it has not been run."""
+    model, originals, imagined, stops = _case(kind)
+    options: dict[str, Any] = {"max_new_tokens": NEW_TOKENS, "stop_ids": stops}
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = generate_debiased(model, originals, imagined, compiled=True, **options)
+    assert compiled == generate_debiased(model, originals, imagined, **options)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert not torch._dynamo.utils.counters["graph_break"]
