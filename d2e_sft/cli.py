@@ -25,6 +25,7 @@ _VERBS: dict[str, tuple[str, str, str]] = {
     "eval": ("eval.commands.evaluate", "evaluate", "Decode a benchmark with a model and score it."),
     "compare": ("eval.commands.compare", "compare", "Print the scores of several runs side by side."),
     "errors": ("eval.commands.errors", "errors", "Sort a run's wrong answers by error pattern."),
+    "lm-eval": ("eval.commands.lm_eval", "lm_eval", "Run lm-evaluation-harness with the debiased model."),
     "report": ("eval.commands.report", "report", "Write an HTML report of one or more runs."),
 }
 

@@ -101,7 +101,7 @@ class PackedRows:
         return RowStates(states[: self.pairs], states[self.pairs :], partner)
 
     def keep(self, running: Sequence[bool]) -> list[int]:
-        """Go on with the pairs (B,) that are running; returns the old places of those that stay, in their new order."""
+        """Go on with the pairs (B,) that are running; returns their old places in their new order."""
         if self.compiled:
             return list(range(self.pairs))
         order = filled_holes(running)

@@ -41,7 +41,10 @@ class RowBlock:
         slot = torch.arange(self.used + room, device=device)
         self.positions = prefix + slot[None, :] - padding[:, None]  # (R, C); below the prefix where padded
         self.is_padded = bool(padding.any())
-        self.prefixes = {layer: (key[:, :, :prefix], value[:, :, :prefix]) for layer, (key, value) in packed.items()}
+        # Clones, as a slice would keep the whole packed row alive.
+        self.prefixes = {
+            layer: (key[:, :, :prefix].clone(), value[:, :, :prefix].clone()) for layer, (key, value) in packed.items()
+        }
         self.buffers = {
             layer: (left_padded(key, indices, self.used + room), left_padded(value, indices, self.used + room))
             for layer, (key, value) in packed.items()

@@ -1,0 +1,48 @@
+"""`d2e lm-eval`: lm-evaluation-harness with this project's model and tasks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from d2e_sft.errors import UserError
+
+TASKS = Path(__file__).resolve().parent.parent / "lm_eval" / "tasks"
+
+
+@click.command(
+    "lm-eval",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[HARNESS ARGUMENTS]...")
+def lm_eval(arguments: tuple[str, ...]) -> None:
+    """Run lm-evaluation-harness, which then knows --model d2e and --tasks piper.
+
+    The harness finds models by name only among its own, so `lm_eval` itself cannot be told of this one. All arguments
+    are the harness's.
+
+    Example: d2e lm-eval --model d2e --model_args pretrained=runs/d2e,alpha=0.5 --tasks piper --apply_chat_template
+    """
+    if not arguments or arguments[0] in ("-h", "--help"):
+        click.echo(click.get_current_context().get_help())
+        click.echo("\nThe tasks, for `lm_eval --include_path` with another model: " + str(TASKS))
+        return
+    try:
+        from lm_eval.__main__ import cli_evaluate
+    except ImportError as error:
+        raise UserError("lm-evaluation-harness is not installed", "pip install 'd2e-sft[lm-eval]'") from error
+    import eval.lm_eval.model  # noqa: F401  # registers the model
+
+    sys.argv = ["lm_eval", *_with_tasks(list(arguments))]
+    cli_evaluate()
+
+
+def _with_tasks(arguments: list[str]) -> list[str]:
+    """The arguments with this project's tasks on the path, beside the user's own."""
+    if "--include_path" in arguments:
+        at = arguments.index("--include_path") + 1
+        return [*arguments[:at], f"{TASKS}:{arguments[at]}", *arguments[at + 1 :]]
+    at = 1 if arguments[0] in ("run", "ls", "validate") else 0
+    return [*arguments[:at], *(["run"] if not at else []), *arguments[at:], "--include_path", str(TASKS)]

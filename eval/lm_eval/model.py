@@ -1,0 +1,180 @@
+"""`d2e`, a model of lm-evaluation-harness that decodes debiased.
+
+A task's document says what its prompt is without context: its fields `prompt` and `prompt_without_context`. The
+imagined prompt is then the harness's own with the first replaced by the second, so demonstrations and chat templates
+stay. A document without these fields is decoded plainly.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
+from tqdm import tqdm
+
+from d2e_sft.decoding import decode_prompts, stop_token_ids
+from d2e_sft.errors import UserError
+from d2e_sft.loading import load_model
+from d2e_sft.views import end_of_turn_id, pad_id
+
+_LOG = logging.getLogger(__name__)
+_KNOWN = {"until", "do_sample", "temperature", "top_p", "top_k", "max_gen_toks", "max_tokens", "max_new_tokens"}
+
+
+@register_model("d2e")
+class D2ELM(LM):
+    """Debiased greedy or sampled decoding of `generate_until` tasks.
+
+    Args:
+        pretrained: as `d2e eval` takes it: a run folder, a checkpoint, an adapter, a Hub name or `builtin:…`.
+        alpha: the debias ratio.
+        dtype: torch dtype of the weights.
+        batch_size: prompts decoded together.
+        max_gen_toks: new tokens at most, where a task does not say.
+        device: `cuda:1`, `cpu`, …; without CUDA it is always the CPU.
+        seed: of sampled answers.
+
+    Raises:
+        UserError: no such model, a wrong option, or an encoder-decoder model.
+    """
+
+    def __init__(
+        self,
+        pretrained: str,
+        alpha: float = 0.5,
+        dtype: str = "float32",
+        batch_size: int | str = 16,
+        max_gen_toks: int = 64,
+        device: str | None = None,
+        seed: int = 0,
+        **others: Any,
+    ) -> None:
+        super().__init__()
+        others.pop("max_batch_size", None)  # the harness always passes it
+        if others:
+            known = "pretrained, alpha, dtype, batch_size, max_gen_toks, device, seed"
+            raise UserError(f"--model_args {', '.join(sorted(others))}: unknown to model 'd2e'; expected {known}")
+        if not str(batch_size).isdigit():
+            raise UserError(f"--batch_size {batch_size}: expected a number, which model 'd2e' does not find by itself")
+        loaded = load_model(pretrained, dtype=dtype)
+        if loaded.model.config.is_encoder_decoder:
+            raise UserError(
+                f"pretrained={pretrained}: an encoder-decoder model; expected a causal one", "use `d2e eval`"
+            )
+        # The harness asks for cuda:0 unless told otherwise, whatever the machine has.
+        self._device = torch.device((device or "cuda") if torch.cuda.is_available() else "cpu")
+        self.model = loaded.model.to(self._device).eval()
+        self.tokenizer = loaded.tokenizer
+        self.name = pretrained
+        self.alpha = float(alpha)
+        self.batch_size = int(batch_size)
+        self.max_gen_toks = int(max_gen_toks)
+        self.seed = int(seed)
+
+    @property
+    def tokenizer_name(self) -> str:
+        """For the harness's cache of requests."""
+        return self.name.replace("/", "__")
+
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        """The template itself, which the harness keeps with its results."""
+        return self.tokenizer.chat_template if chat_template else ""
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """The conversation as text, by the tokenizer's chat template."""
+        text: str = self.tokenizer.apply_chat_template(
+            chat_history,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+            enable_thinking=False,
+        )
+        return text
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """The answer to each request's prompt, cut at its first stop text."""
+        answers = [""] * len(requests)
+        by_options: dict[str, list[int]] = {}
+        for i, request in enumerate(requests):
+            by_options.setdefault(repr(sorted(request.args[1].items(), key=lambda item: item[0])), []).append(i)
+        plain = sum(self._imagined(request) == request.args[0] for request in requests)
+        if self.alpha > 0 and plain:
+            _LOG.warning("%s of %s prompts have no context to remove and are decoded plainly", plain, len(requests))
+        with tqdm(total=len(requests), desc=f"decoding (α={self.alpha:g})", disable=disable_tqdm) as bar:
+            for members in by_options.values():
+                self._decode([requests[i] for i in members], members, answers, bar)
+        return answers
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """Refused: PIPER's tasks generate."""
+        raise NotImplementedError(
+            "model 'd2e' generates answers; use --model hf for tasks that ask for log-likelihoods"
+        )
+
+    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+        """Refused: PIPER's tasks generate."""
+        raise NotImplementedError(
+            "model 'd2e' generates answers; use --model hf for tasks that ask for log-likelihoods"
+        )
+
+    def _decode(self, requests: list[Instance], places: list[int], answers: list[str], bar: Any) -> None:
+        options = dict(requests[0].args[1])
+        unknown = sorted(set(options) - _KNOWN)
+        if unknown:
+            raise UserError(
+                f"generation_kwargs {', '.join(unknown)}: unknown to model 'd2e'; expected {sorted(_KNOWN)}"
+            )
+        until = options.get("until") or []
+        stop_strings = [until] if isinstance(until, str) else list(until)
+        lengths = (options.get(name) for name in ("max_gen_toks", "max_new_tokens", "max_tokens"))
+        sampled = options.get("do_sample", float(options.get("temperature", 0)) > 0)
+
+        def keep(indices: list[int], tokens: list[list[int]]) -> None:
+            for i, answer in zip(indices, tokens, strict=True):
+                text = self.tokenizer.decode(answer, skip_special_tokens=True)
+                answers[places[i]] = min((text.split(stop)[0] for stop in stop_strings), key=len, default=text)
+                self.cache_hook.add_partial("generate_until", requests[i].args, answers[places[i]])
+            bar.update(len(indices))
+
+        decode_prompts(
+            self.model,
+            self._tokens([request.args[0] for request in requests]),
+            self._tokens([self._imagined(request) for request in requests]),
+            alpha=self.alpha,
+            batch_size=self.batch_size,
+            groups=[request.task_name for request in requests],
+            on_batch=keep,
+            max_new_tokens=next((int(length) for length in lengths if length is not None), self.max_gen_toks),
+            stop_ids=self._stop_ids(),
+            stop_strings=stop_strings,
+            tokenizer=self.tokenizer,
+            temperature=float(options.get("temperature") or 1.0) if sampled else 0.0,
+            top_p=float(options.get("top_p", 1.0)),
+            top_k=int(options.get("top_k", 0)),
+            seed=self.seed,
+            pad_id=pad_id(self.tokenizer),
+        )
+
+    def _imagined(self, request: Instance) -> str:
+        """The request's prompt without its document's context; the same where the document does not say."""
+        prompt: str = request.args[0]
+        own, without = request.doc.get("prompt"), request.doc.get("prompt_without_context")
+        # The harness strips the messages of a conversation.
+        before, found, after = prompt.rpartition(own.strip()) if own and without is not None else ("", "", "")
+        return f"{before}{without.strip()}{after}" if found else prompt
+
+    def _tokens(self, texts: list[str]) -> list[list[int]]:
+        # A chat template writes the BOS token itself.
+        bos = self.tokenizer.bos_token
+        ids: list[list[int]] = self.tokenizer(texts, add_special_tokens=not (bos and texts[0].startswith(bos)))[
+            "input_ids"
+        ]
+        return ids
+
+    def _stop_ids(self) -> list[int]:
+        has_template = bool(getattr(self.tokenizer, "chat_template", None))
+        return stop_token_ids(self.model, end_of_turn_id(self.tokenizer) if has_template else None)

@@ -1,0 +1,70 @@
+"""The functions that the task files name: a row's samples as documents, and their scores."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+
+from d2e_sft.errors import UserError
+from d2e_sft.prompts import PromptSet, load_prompt_set
+from d2e_sft.sample import EventSample, read_samples
+from eval.scoring import score_output
+
+DATA_VARIABLE = "D2E_PIPER"
+_FIELDS = tuple(EventSample.model_fields)
+
+
+def load(
+    *, dataset: str, relation: str, data: str | None = None, prompt_set: str = "default", **_: Any
+) -> dict[str, Dataset]:
+    """The documents of one row of the benchmark, by split.
+
+    Args:
+        data: a folder that `d2e data build --suite piper` wrote (`--metadata data=…`, or the variable D2E_PIPER; else
+            data/piper). Training rows, for demonstrations, are taken from it where it has any.
+        prompt_set: the wording.
+
+    Raises:
+        UserError: the folder does not hold the benchmark, or has no such row.
+    """
+    folder = Path(data or os.environ.get(DATA_VARIABLE) or "data/piper")
+    wording = load_prompt_set(prompt_set)
+    splits = {}
+    for split in ("train", "test"):
+        file = folder / f"{split}.parquet"
+        samples = read_samples(file) if file.is_file() else []
+        chosen = [sample for sample in samples if (sample.dataset, sample.relation) == (dataset, relation)]
+        splits[split] = Dataset.from_list([document(sample, wording) for sample in chosen])
+    if not len(splits["test"]):
+        raise UserError(
+            f"{folder}: holds no test rows of {dataset} ({relation})",
+            "build the benchmark with `d2e data build --suite piper --out data/piper`, and name its folder with "
+            f"--metadata data=FOLDER or {DATA_VARIABLE}=FOLDER",
+        )
+    return splits
+
+
+def document(sample: EventSample, wording: PromptSet) -> dict[str, Any]:
+    """A sample with the texts of its prompt; `prompt_without_context` is the imagined view's `prompt`."""
+    system, user = wording.messages(sample, "original")
+    imagined = wording.messages(sample, "imagined")[1]
+    response = wording.response(sample)
+    return {
+        **{name: value for name, value in sample.model_dump(mode="json").items() if name != "meta"},
+        "system": system["content"],
+        "prompt": user["content"],
+        "prompt_without_context": imagined["content"],
+        "response": response,
+        "marker": wording.marker(sample.format),
+    }
+
+
+def score(doc: dict[str, Any], results: list[str]) -> dict[str, float]:
+    """Exact match, token-level F1 and their mean of one output, as `d2e eval` scores it."""
+    sample = EventSample.model_validate({name: doc[name] for name in _FIELDS if name in doc})
+    prediction = score_output(sample, results[0], doc["marker"])
+    mean = (prediction.exact_match + prediction.f1) / 2
+    return {"exact_match": prediction.exact_match, "f1": prediction.f1, "em_f1_mean": mean}
