@@ -128,7 +128,9 @@ def test_an_answer_ends_before_its_stop_text(model: D2ELM) -> None:
     assert cut == free[: free.index(stop)]
 
 
-def test_the_command_runs_the_harness_with_this_model_and_these_tasks(capfd: pytest.CaptureFixture[str], data: Path, tmp_path: Path) -> None:
+def test_the_command_runs_the_harness_with_this_model_and_these_tasks(
+    capfd: pytest.CaptureFixture[str], data: Path, tmp_path: Path
+) -> None:
     """The whole command, as a user types it."""
     folder = save_tiny_model(tmp_path / "model", seed=1)
     arguments = f"pretrained={folder},alpha=0.5,max_gen_toks=4"
