@@ -29,8 +29,18 @@ def last_logits(model: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any
 
 def bare_model(model: nn.Module) -> Any:
     """The transformers model inside its distributed wrapper and its adapter."""
+    bare = unwrapped(model)
+    get_base_model = getattr(bare, "get_base_model", None)  # peft
+    return get_base_model() if callable(get_base_model) else bare
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside its distributed wrapper (DDP, FSDP, DeepSpeed); itself if it has none."""
+    from transformers import PreTrainedModel
+
+    if isinstance(model, PreTrainedModel):  # accelerate would import DeepSpeed to find that out
+        return model
     from accelerate.utils import extract_model_from_parallel
 
     bare: nn.Module = extract_model_from_parallel(model)
-    get_base_model = getattr(bare, "get_base_model", None)  # peft
-    return get_base_model() if callable(get_base_model) else bare
+    return bare

@@ -18,7 +18,7 @@ from d2e_sft.attention import BY_BRANCH, KeysAndValues, placeholder_mask
 from d2e_sft.decoding.choice import Head, RowStates
 from d2e_sft.decoding.row_cache import RowBlock, RowCache, filled_holes
 from d2e_sft.decoding.static_rows import StaticBlock, compiled_step, step
-from d2e_sft.forward import bare_model
+from d2e_sft.forward import bare_model, unwrapped
 from d2e_sft.layout import choose_layout
 from d2e_sft.objective import head_of, hidden_states, packed_inputs
 from d2e_sft.packing import PackedRow, pack
@@ -175,7 +175,6 @@ def _all_share_the_first(row: PackedRow) -> bool:
 
 def _is_sharded(model: Any) -> bool:
     """Whether its weights are gathered by the wrapper's forward (FSDP, ZeRO-3), which must then be called itself."""
-    from accelerate.utils import extract_model_from_parallel
     from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
-    return extract_model_from_parallel(model) is not model or bool(is_deepspeed_zero3_enabled())
+    return unwrapped(model) is not model or bool(is_deepspeed_zero3_enabled())
