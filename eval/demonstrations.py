@@ -152,8 +152,8 @@ def _choose(
             return name, chosen
     labels = " of both labels" if fmt == "nli" else ""
     raise UserError(
-        f"{file}: has {len(of_format)} training rows of format {fmt} that are not in the test; expected {SHOTS}{labels} "
-        f"to show for {dataset}, {relation}",
+        f"{file}: has {len(of_format)} training rows of format {fmt} that are not in the test; expected "
+        f"{SHOTS}{labels} to show for {dataset}, {relation}",
         "name a file or folder with more: --demonstrations PATH",
     )
 

@@ -7,7 +7,7 @@ override. Anything else (a Hub name, a plain checkpoint, an endpoint) is decoded
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 

@@ -83,7 +83,8 @@ def _find_key(url: str, variable: str, caller: Caller) -> str:
         if url != OPENAI_URL and variable == DEFAULT_KEY_ENV:
             return _NO_KEY
         raise UserError(
-            f"{caller.name} at {url}: the environment variable {variable} is not set; expected the key for this address",
+            f"{caller.name} at {url}: the environment variable {variable} is not set; expected the key for this "
+            "address",
             remedy=f"export {variable}=…, or name the variable that holds the key: {caller.key_env} NAME",
         )
     if not (key.isascii() and key.isprintable()):

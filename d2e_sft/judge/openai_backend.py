@@ -139,8 +139,8 @@ class OpenAIBackend:
             raise UserError(
                 f"{self._named()}: {_MOST_UNUSABLE} answers in a row were no chat completion; "
                 f"the last: {self._shown(body)!r}",
-                remedy=f"check {self._caller.url}, which usually ends in /v1, and that no proxy answers in the server's "
-                "place",
+                remedy=f"check {self._caller.url}, which usually ends in /v1, and that no proxy answers in the "
+                "server's place",
             )
         return reply
 

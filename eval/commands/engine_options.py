@@ -1,4 +1,4 @@
-"""The options of `d2e eval` that are for one engine alone; given for another, they are a mistake about what happens."""
+"""The options of `d2e eval` that are for some engines only; given for another, they are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol of an engine: it is told the samples once, says how long they are, and decodes those it is asked for."""
+"""The protocol of an engine: it is told all samples once, and decodes those that it is asked for."""
 
 from __future__ import annotations
 

@@ -73,8 +73,8 @@ def _too_long(task: Task, prompts: Sequence[list[int]], which: Sequence[int], bu
     elif task.wording.setting == "few_shot":
         remedy = f"give shorter --demonstrations, {remedy}"
     return UserError(
-        f"{len(which)} of {len(task.samples)} samples exceed the model's context{how}: prompts may have {budget} tokens "
-        f"beside {task.max_new_tokens} new ones, and the longest, {task.samples[longest].id!r} of "
+        f"{len(which)} of {len(task.samples)} samples exceed the model's context{how}: prompts may have {budget} "
+        f"tokens beside {task.max_new_tokens} new ones, and the longest, {task.samples[longest].id!r} of "
         f"{task.samples[longest].dataset!r}, has {len(prompts[longest])}",
         remedy,
     )

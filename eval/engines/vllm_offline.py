@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,12 +85,11 @@ class VllmEngine:
 
     def environment(self) -> dict[str, Any]:
         import torch
-        import vllm
 
         return {
             "d2e_sft": d2e_sft.__version__,
             "torch": torch.__version__,
-            "vllm": vllm.__version__,
+            "vllm": importlib.import_module("vllm").__version__,
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
             **self._options,
         }
@@ -97,15 +97,12 @@ class VllmEngine:
 
 def _import_offline() -> Any:
     try:
-        import vllm  # noqa: F401
-
-        from d2e_sft.vllm import offline
+        return importlib.import_module("d2e_sft.vllm.offline")
     except ImportError as error:
         raise UserError(
             f"--engine vllm: vLLM cannot be imported ({error})",
-            remedy="install it in an environment of its own (pip install 'd2e-sft[vllm]'), or use --engine transformers",
+            remedy="install it in an environment of its own (pip install 'd2e-sft[vllm]'), or use another --engine",
         ) from None
-    return offline
 
 
 def _positions(source: str) -> int | None:
