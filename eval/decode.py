@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tqdm import tqdm
@@ -17,13 +17,21 @@ from eval.results import Found, PassFiles
 
 
 @dataclass(frozen=True)
+class Spent:
+    """What decoding took: seconds, and the engine's own counts; nothing where nothing was left to decode."""
+
+    seconds: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Decoded:
     """A complete pass.
 
     Attributes:
         outputs: of all samples, in their order.
-        record: what they were decoded with: fingerprint, engine, environment, seconds (of the last session), and how
-            many were `resumed` (decoded by earlier sessions) and `truncated`.
+        record: what they were decoded with: fingerprint, engine, environment, its counts and seconds (of the last
+            session), and how many were `resumed` (decoded by earlier sessions) and `truncated`.
     """
 
     outputs: list[str]
@@ -32,8 +40,8 @@ class Decoded:
 
 def decode_rest(
     engine: Engine, task: Task, fingerprint: Fingerprint, files: PassFiles, found: Found, processes: Processes
-) -> float:
-    """Decode this process's share of what is left; the seconds it took.
+) -> Spent:
+    """Decode this process's share of what is left.
 
     Raises:
         UserError: the engine cannot go on; says how many answers are kept.
@@ -66,10 +74,10 @@ def decode_rest(
                 "goes on from there",
                 error.remedy,
             ) from error
-    return time.perf_counter() - started
+    return Spent(time.perf_counter() - started, engine.counts())
 
 
-def gather(files: PassFiles, found: Found, fingerprint: Fingerprint, count: int, seconds: float) -> Decoded:
+def gather(files: PassFiles, found: Found, fingerprint: Fingerprint, count: int, spent: Spent) -> Decoded:
     """The answers of all processes and sessions, once all have come.
 
     Args:
@@ -90,7 +98,8 @@ def gather(files: PassFiles, found: Found, fingerprint: Fingerprint, count: int,
         "fingerprint": fingerprint,
         "engine": ", ".join(engines),
         "environment": kept.sessions[-1].environment,
-        "seconds": round(seconds, 2),
+        "engine_counts": spent.counts,
+        "seconds": round(spent.seconds, 2),
         "resumed": len(found.kept.answers),
         "truncated": sum(kept.answers[i].truncated for i in range(count)),
     }

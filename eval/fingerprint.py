@@ -18,7 +18,7 @@ from eval.progress import Fingerprint
 # The pass without context goes with the predictions beside it, whatever ratio and length rule these were decoded by.
 _OF_ONE_PASS = frozenset({"alpha", "view", "overlong"})
 _NAMES = {
-    "model": "the model's files",
+    "model": "the model",
     "alpha": "--alpha",
     "max_new_tokens": "--max-new-tokens",
     "setting": "--setting",

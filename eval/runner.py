@@ -18,7 +18,7 @@ from d2e_sft.files import write_whole
 from d2e_sft.prompts import SettingPrompts, load_prompt_set
 from d2e_sft.sample import BAD_ROWS_FILE, write_bad_rows
 from eval.bench import Bench, BenchRows, locate_bench, read_bench
-from eval.decode import Decoded, clear_parts, decode_rest, gather, make_room, say_what_was_found
+from eval.decode import Decoded, Spent, clear_parts, decode_rest, gather, make_room, say_what_was_found
 from eval.demonstrations import Demonstrations, load_demonstrations
 from eval.engines.choose import identity_of, make_engine
 from eval.engines.engine import Task
@@ -84,9 +84,9 @@ def evaluate_model(model: str, bench: str | Path | Bench, *, run: Path, options:
     now, found = processes.decided_by_main(lambda: _look(evaluation, options))
     if processes.is_main:
         say_what_was_found(found, evaluation.files, len(evaluation.rows.chosen))
-    seconds = _decode(evaluation, options, now, found, processes)
+    spent = _decode(evaluation, options, now, found, processes)
     processes.wait()
-    return processes.decided_by_main(lambda: _finish(evaluation, now, found, seconds))
+    return processes.decided_by_main(lambda: _finish(evaluation, now, found, spent))
 
 
 def _prepare(model: str, bench: str | Path | Bench, run: Path, options: EvalOptions) -> Evaluation:
@@ -121,20 +121,19 @@ def _look(evaluation: Evaluation, options: EvalOptions) -> tuple[Fingerprint, Fo
 
 def _decode(
     evaluation: Evaluation, options: EvalOptions, now: Fingerprint, found: Found, processes: Processes
-) -> float:
-    """Seconds of decoding, on this process; none where nothing is left."""
+) -> Spent:
     if processes.is_main:
         _warn(evaluation)
     samples, bad = evaluation.rows.chosen, evaluation.rows.bad
-    seconds = 0.0
+    spent = Spent()
     if len(found.kept.answers) < len(samples):
         engine = make_engine(evaluation.model, evaluation.task, evaluation.decoding, options, processes)
-        seconds = decode_rest(engine, evaluation.task, now, evaluation.files, found, processes)
+        spent = decode_rest(engine, evaluation.task, now, evaluation.files, found, processes)
     else:
         processes.decided_by_main(lambda: make_room(evaluation.files, found))
     if processes.is_main:
         write_bad_rows(bad, evaluation.files.folder / BAD_ROWS_FILE)
-    return seconds
+    return spent
 
 
 def _warn(evaluation: Evaluation) -> None:
@@ -148,9 +147,9 @@ def _warn(evaluation: Evaluation) -> None:
         )
 
 
-def _finish(evaluation: Evaluation, now: Fingerprint, found: Found, seconds: float) -> dict[str, Any]:
+def _finish(evaluation: Evaluation, now: Fingerprint, found: Found, spent: Spent) -> dict[str, Any]:
     files, rows, wording = evaluation.files, evaluation.rows, evaluation.wording
-    decoded = gather(files, found, now, len(rows.chosen), seconds)
+    decoded = gather(files, found, now, len(rows.chosen), spent)
     predictions = [
         score_output(sample, output, wording.marker(sample.format))
         for sample, output in zip(rows.chosen, decoded.outputs, strict=True)
@@ -179,6 +178,7 @@ def _describe(evaluation: Evaluation, decoded: Decoded) -> dict[str, Any]:
         "alpha": decoding.alpha,
         "setting": decoding.setting,
         "engine": decoded.record["engine"],
+        "engine_counts": decoded.record["engine_counts"],
         "prompt_set": evaluation.wording.prompt_set.name,
         "max_new_tokens": decoding.max_new_tokens,
         "bench": {"name": evaluation.name, "file": str(bench.file), "sha256": rows.sha256, "suite": bench.suite},

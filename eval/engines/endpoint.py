@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +54,7 @@ class EndpointEngine:
     def __init__(self, task: Task, options: EndpointOptions) -> None:
         options = options.model_copy(update={"max_tokens": task.max_new_tokens})
         self._backend = OpenAIBackend(options, CALLER)
+        self._retried = 0
         view: View = "imagined" if task.without_context else "original"
         self._questions = [
             Question(task.wording.messages(sample, view), f"sample {sample.id!r} of {sample.dataset!r}")
@@ -67,6 +69,7 @@ class EndpointEngine:
         for _ in range(_ROUNDS):  # a reply that was none (a proxy's page, say) is asked for once more
             listener = _Listener(left, on_answers)
             self._backend.answer([self._questions[i] for i in left], listener)
+            self._retried += listener.retries
             left = [i for i in left if i not in listener.answered]
             if not left:
                 return
@@ -78,6 +81,9 @@ class EndpointEngine:
 
     def environment(self) -> dict[str, Any]:
         return {"d2e_sft": d2e_sft.__version__, "endpoint": self._backend.identity["base_url"]}
+
+    def counts(self) -> dict[str, int]:
+        return {"retried": self._retried}
 
 
 def endpoint_identity(options: EndpointOptions) -> str:
@@ -94,6 +100,8 @@ class _Listener:
 
     def __init__(self, indices: Sequence[int], on_answers: OnAnswers) -> None:
         self.answered: set[int] = set()
+        self.retries = 0
+        self._lock = threading.Lock()
         self._indices, self._on_answers = indices, on_answers
 
     def received(self, index: int, reply: Reply | None) -> None:
@@ -104,4 +112,5 @@ class _Listener:
         self.answered.add(place)
 
     def retried(self) -> None:
-        """Nothing to keep count of: a request that fails for good says so."""
+        with self._lock:
+            self.retries += 1

@@ -56,3 +56,6 @@ class Engine(Protocol):
 
     def environment(self) -> dict[str, Any]:
         """Versions and device, for the record."""
+
+    def counts(self) -> dict[str, int]:
+        """What this engine alone has to count, so far."""

@@ -80,6 +80,9 @@ class InProcessEngine:
             "dtype": str(self._model.dtype).removeprefix("torch."),
         }
 
+    def counts(self) -> dict[str, int]:
+        return {}
+
     def _answer(self, index: int, tokens: list[int]) -> Answer:
         text = self._tokenizer.decode(tokens, skip_special_tokens=True)
         return Answer(index, text, index in self._prompts.truncated)

@@ -26,9 +26,6 @@ class VllmEngine:
         model: as for `d2e_sft.loading.load_model`.
         options: of `d2e_sft.vllm.offline.load_llm`, by name.
 
-    Attributes:
-        resubmissions: how often pairs came apart and were submitted again.
-
     Raises:
         UserError: vLLM is not installed or cannot load the model, or samples exceed its context.
     """
@@ -51,7 +48,7 @@ class VllmEngine:
         self._llm = self._offline.load_llm(model, dtype=dtype or "auto", **options)
         self._stop_ids = self._offline.stop_ids_of(self._llm, self._prompts.end_of_turn)
         self._options = options
-        self.resubmissions = 0
+        self._resubmissions = 0
 
     def lengths(self) -> Sequence[int]:
         return [len(prompt) for prompt in self._prompts.originals]
@@ -81,7 +78,7 @@ class VllmEngine:
         finally:
             if waiting:
                 on_answers(waiting)
-        self.resubmissions += decoded.resubmissions
+        self._resubmissions += decoded.resubmissions
 
     def environment(self) -> dict[str, Any]:
         import torch
@@ -93,6 +90,9 @@ class VllmEngine:
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
             **self._options,
         }
+
+    def counts(self) -> dict[str, int]:
+        return {"resubmissions": self._resubmissions}
 
 
 def _import_offline() -> Any:
