@@ -54,7 +54,7 @@ def process_state(*, patience: timedelta | None = None) -> PartialState:
     if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
         raise UserError(
             "MASTER_ADDR is set and WORLD_SIZE is not: several processes were to be launched, and this one is alone",
-            remedy="launch with `d2e train RECIPE --launch ddp --processes N`; for a single process unset MASTER_ADDR",
+            remedy="launch with `--launch ddp --processes N`; for a single process unset MASTER_ADDR",
         )
     launched = os.environ.get("WORLD_SIZE", "1")
     if str(state.num_processes) != launched:

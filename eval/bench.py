@@ -26,14 +26,12 @@ class Bench:
     Attributes:
         name: of the folder that takes the results.
         file: its test rows.
-        root: the folder beside which other data are looked for.
         suite: the suite that it is, where it was asked for as one.
         lacking: datasets of the suite that its build could not read.
     """
 
     name: str
     file: Path
-    root: Path = DATA_ROOT
     suite: str | None = None
     lacking: tuple[str, ...] = ()
 
@@ -105,7 +103,7 @@ def locate_suite(suite: str, data: Path | None = None) -> Bench:
     if file is None:
         raise UserError(f"suite {suite!r}: {folder} holds no test.parquet", f"build it again: {build}")
     lacking = tuple(manifest.get("failures") or ())
-    return Bench(suite, file, root.parent if own else root, suite, lacking)
+    return Bench(folder.resolve().name, file, suite, lacking)
 
 
 def rows_file(folder: Path, split: str) -> Path | None:

@@ -17,7 +17,7 @@ from typing import Any
 from d2e_sft.errors import UserError
 from d2e_sft.files import sha256_of
 from d2e_sft.sample import NLI_LABELS, EventSample, read_samples
-from eval.bench import INSTRUCTION_SET, Bench, rows_file
+from eval.bench import DATA_ROOT, INSTRUCTION_SET, Bench, rows_file
 from eval.normalise import normalise
 
 SHOTS = 3
@@ -84,7 +84,7 @@ def load_demonstrations(
         asked: the samples to decode.
         tests: every row of the benchmark; none of them, nor one with the same context and question, is shown.
         given: a file or folder of training rows; None takes the benchmark's own training split, else the
-            instruction set beside it.
+            instruction set beside it or in `data`.
 
     Raises:
         UserError: no training rows where they were looked for, or too few that fit a group.
@@ -113,11 +113,12 @@ def _locate(bench: Bench, given: Path | None) -> Path:
                 f"--demonstrations {given}: {what}", "give a folder written by `d2e data build`, or a file"
             )
         return file
-    own, default = rows_file(bench.file.parent, "train"), bench.root / INSTRUCTION_SET
-    file = own or rows_file(default, "train")
+    default = DATA_ROOT / INSTRUCTION_SET
+    folders = list(dict.fromkeys([bench.file.parent, bench.file.parent.parent / INSTRUCTION_SET, default]))
+    file = next((found for folder in folders if (found := rows_file(folder, "train"))), None)
     if file is None:
         raise UserError(
-            f"setting few_shot: neither {bench.file.parent} nor {default} holds training rows to show",
+            f"setting few_shot: no training rows to show in {', '.join(map(str, folders))}",
             f"build the instruction set (d2e data build --suite {INSTRUCTION_SET} --allow-shortfall --out {default}), "
             "or name a file or folder of training rows: --demonstrations PATH",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,8 @@ def test_data_names_the_folder_of_suites_or_the_suites_own(tmp_path: Path, data:
     save_suite(folder, "ood", bench_rows())
     bench = locate_suite("ood", tmp_path / data)
     assert bench.file == folder / "test.parquet"
-    assert bench.name == "ood", "results lie under the suite's name, whatever the folder is called"
-    assert bench.root == tmp_path / "elsewhere"
+    assert bench.suite == "ood"
+    assert bench == replace(locate_bench(folder), suite="ood"), "results lie in one place, however it is asked for"
 
 
 def test_a_suite_that_is_not_built_names_the_command(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from d2e_sft.errors import UserError
 from d2e_sft.sample import EventSample, write_samples
-from eval.bench import Bench, locate_bench
+from eval.bench import locate_bench
 from eval.demonstrations import MODERATE_WORDS, Demonstrations, load_demonstrations
 from tests.eval.benches import bench_rows, save_bench, train_rows
 from tests.tiny import make_sample
@@ -116,24 +116,26 @@ def test_moderate_contexts_and_different_passages_are_preferred(tmp_path: Path) 
         assert len({row.context for row in rows}) == 3
 
 
-def test_training_rows_are_looked_for_beside_the_bench_then_in_the_instruction_set(tmp_path: Path) -> None:
+def test_training_rows_are_looked_for_in_the_bench_then_beside_it_then_in_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     tests = bench_rows()
-    bench = Bench("bench", save_bench(tmp_path / "bench", tests) / "test.parquet", root=tmp_path / "data")
+    bench = locate_bench(save_bench(tmp_path / "mine" / "bench", tests))
+
+    def file(given: Path | None = None) -> Path:
+        return load_demonstrations(bench, tests, tests, given=given, seed=0).file
+
     with pytest.raises(UserError) as refused:
-        load_demonstrations(bench, tests, tests, given=None, seed=0)
-    assert f"d2e data build --suite piper-10k --allow-shortfall --out {tmp_path / 'data' / 'piper-10k'}" in str(
-        refused.value
-    )
-    default = tmp_path / "data" / "piper-10k" / "train.jsonl"
-    write_samples(train_rows(), default)
-    assert load_demonstrations(bench, tests, tests, given=None, seed=0).file == default
-    write_samples(train_rows(), tmp_path / "bench" / "train.parquet")
-    own = load_demonstrations(bench, tests, tests, given=None, seed=0)
-    assert own.file == tmp_path / "bench" / "train.parquet"
-    for given in (default, default.parent):
-        assert load_demonstrations(bench, tests, tests, given=given, seed=0).file == default
+        file()
+    assert "d2e data build --suite piper-10k --allow-shortfall --out data/piper-10k" in str(refused.value)
+    places = [Path("data/piper-10k"), tmp_path / "mine" / "piper-10k", tmp_path / "mine" / "bench"]
+    for place in places:
+        write_samples(train_rows(), place / "train.jsonl")
+        assert file() == place / "train.jsonl"
+    assert file(places[0]) == file(places[0] / "train.jsonl") == places[0] / "train.jsonl"
     with pytest.raises(UserError, match="no such file or folder"):
-        load_demonstrations(bench, tests, tests, given=tmp_path / "nowhere", seed=0)
+        file(tmp_path / "nowhere")
 
 
 def test_the_record_says_what_was_shown_and_from_where(tmp_path: Path) -> None:
