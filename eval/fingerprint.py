@@ -16,7 +16,7 @@ from eval.options import Decoding
 from eval.progress import Fingerprint
 
 # The pass without context goes with the predictions beside it, whatever ratio and length rule these were decoded by.
-_OF_ONE_PASS = frozenset({"alpha", "view", "overlong"})
+_OF_ONE_PASS = frozenset({"alpha", "view", "cut_to"})
 _NAMES = {
     "model": "the model",
     "alpha": "--alpha",
@@ -27,6 +27,7 @@ _NAMES = {
     "bench": "the benchmark's file",
     "subset": "the subset",
     "dtype": "--dtype",
+    "cut_to": "the length that contexts were cut to",
     "temperature": "--temperature",
 }
 
@@ -39,12 +40,14 @@ def fingerprint(
     demonstrations: Demonstrations | None,
     *,
     temperature: float | None = 0,
+    max_model_len: int | None = None,
 ) -> Fingerprint:
     """All that a pass's outputs depend on, as flat JSON.
 
     Args:
         identity: see `eval.model_identity`; of an endpoint its address and model.
         temperature: of an endpoint; None is its own.
+        max_model_len: what was given in place of the model's own length, to which long contexts may be cut.
     """
     subset = None
     if len(rows.chosen) < len(rows.all):
@@ -61,6 +64,7 @@ def fingerprint(
         "subset": subset,
         "dtype": decoding.dtype,
         "temperature": temperature,
+        "cut_to": max_model_len if decoding.overlong == "truncate_context" else None,
     }
 
 

@@ -7,6 +7,7 @@ kill cut off is the last line at most, and that sample is decoded again.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
@@ -95,12 +96,16 @@ class Writer:
     """Appends a session's answers to a process's file; safe for several threads.
 
     Every append is on the disk before it returns.
+
+    Raises:
+        UserError: another evaluation is writing to the file.
     """
 
     def __init__(self, path: Path, session: Session) -> None:
         self.path = path
         self._lock = threading.Lock()
         self._file: BinaryIO = path.open("ab")
+        self._refuse_company()
         self._drop_cut_off_line()
         self._append([vars(session)])
 
@@ -124,6 +129,17 @@ class Writer:
             self._file.write(text.encode("utf-8", errors="backslashreplace"))
             self._file.flush()
             os.fsync(self._file.fileno())
+
+    def _refuse_company(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however that ends
+        except BlockingIOError:
+            self._file.close()
+            raise UserError(
+                f"{self.path}: another evaluation is writing to it", "wait for its end, or choose another --out"
+            ) from None
+        except OSError:
+            return  # a file system without locks
 
     def _drop_cut_off_line(self) -> None:
         content = self.path.read_bytes()

@@ -114,6 +114,7 @@ def _look(evaluation: Evaluation, options: EvalOptions) -> tuple[Fingerprint, Fo
         evaluation.wording.prompt_set,
         evaluation.demonstrations,
         temperature=options.endpoint.temperature if decoding.engine == "openai" else 0,
+        max_model_len=options.vllm.get("max_model_len"),
     )
     found = find_earlier(evaluation.files, now, evaluation.rows.chosen, overwrite=options.overwrite)
     return now, found

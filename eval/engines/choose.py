@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from d2e_sft.errors import UserError
 from eval.engines.engine import Engine, Task
 from eval.options import Decoding, EvalOptions
 from eval.processes import Processes
@@ -24,8 +23,7 @@ def make_engine(model: str, task: Task, decoding: Decoding, options: EvalOptions
         return VllmEngine(model, task, dtype=decoding.dtype, options=options.vllm)
     from eval.engines.in_process import InProcessEngine
 
-    if processes.state is None:
-        raise UserError("the engine 'transformers' needs processes that were joined")
+    assert processes.state is not None
     return InProcessEngine(model, task, section=decoding.section, dtype=decoding.dtype, device=processes.state.device)
 
 

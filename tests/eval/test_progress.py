@@ -65,3 +65,13 @@ def test_a_damaged_line_that_no_kill_left_is_named(tmp_path: Path, line: bytes) 
     path.write_bytes(path.read_bytes() + line + b"\n")
     with pytest.raises(UserError, match=r"predictions.partial.jsonl, line 3: neither a session nor an answer"):
         read_kept(tmp_path, "predictions")
+
+
+def test_two_evaluations_do_not_write_to_one_file(tmp_path: Path) -> None:
+    path = part_file(tmp_path, "predictions")
+    with Writer(path, SESSION) as writer:
+        with pytest.raises(UserError, match="another evaluation is writing to it"):
+            Writer(path, SESSION)
+        writer.write(ANSWERS)
+    assert read_kept(tmp_path, "predictions").answers.keys() == {0, 3, 7}
+    Writer(path, SESSION).close()
