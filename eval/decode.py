@@ -18,9 +18,15 @@ from eval.results import Found, PassFiles
 
 @dataclass(frozen=True)
 class Spent:
-    """What decoding took: seconds, and the engine's own counts; nothing where nothing was left to decode."""
+    """What this session's decoding took, over all processes.
+
+    Attributes:
+        environment: None where nothing was left to decode.
+        counts: the engine's own, of this process.
+    """
 
     seconds: float = 0.0
+    environment: dict[str, Any] | None = None
     counts: dict[str, int] = field(default_factory=dict)
 
 
@@ -74,7 +80,8 @@ def decode_rest(
                 "goes on from there",
                 error.remedy,
             ) from error
-    return Spent(time.perf_counter() - started, engine.counts())
+    processes.wait()
+    return Spent(time.perf_counter() - started, environment, engine.counts())
 
 
 def gather(files: PassFiles, found: Found, fingerprint: Fingerprint, count: int, spent: Spent) -> Decoded:
@@ -97,7 +104,7 @@ def gather(files: PassFiles, found: Found, fingerprint: Fingerprint, count: int,
     record = {
         "fingerprint": fingerprint,
         "engine": ", ".join(engines),
-        "environment": kept.sessions[-1].environment,
+        "environment": spent.environment or kept.sessions[-1].environment,
         "engine_counts": spent.counts,
         "seconds": round(spent.seconds, 2),
         "resumed": len(found.kept.answers),

@@ -85,7 +85,6 @@ def evaluate_model(model: str, bench: str | Path | Bench, *, run: Path, options:
     if processes.is_main:
         say_what_was_found(found, evaluation.files, len(evaluation.rows.chosen))
     spent = _decode(evaluation, options, now, found, processes)
-    processes.wait()
     return processes.decided_by_main(lambda: _finish(evaluation, now, found, spent))
 
 

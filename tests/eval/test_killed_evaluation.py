@@ -201,3 +201,4 @@ def test_what_two_killed_processes_decoded_is_taken_over_by_one(world: Path, tmp
     one, other = (folder_of(folder) / "predictions.jsonl" for folder in (tmp_path / "one", run))
     assert other.read_bytes() == one.read_bytes()
     assert scores_of(run)["resumed"] == kept
+    assert scores_of(run)["environment"]["processes"] == 1, "of the last session"
