@@ -46,7 +46,7 @@ class DataSource(BaseModel):
             train_sha256=sha256_of(path),
             rows=_count_rows(path),
             prompt_set=recipe.data.prompt_set,
-            prompt_set_sha256=hashlib.sha256(prompts.model_dump_json().encode()).hexdigest(),
+            prompt_set_sha256=prompts.digest(),
         )
 
     def changes(self, now: DataSource) -> list[str]:

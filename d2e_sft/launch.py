@@ -1,6 +1,6 @@
-"""`d2e train --launch NAME`: the same recipe on several processes, through `accelerate launch`.
+"""`d2e train --launch NAME`, `d2e eval --launch ddp`: the same work on several processes, by `accelerate launch`.
 
-What is composed here is only the command line; the processes it starts find each other in `d2e_sft.train`.
+What is composed here is only the command line; the processes it starts find each other in `d2e_sft.processes`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,19 @@ def launchers() -> list[str]:
 
 
 def launch_command(
-    name: str, arguments: Sequence[str], *, processes: int | None = None, machines: Machines | None = None
+    name: str,
+    arguments: Sequence[str],
+    *,
+    module: str = "d2e_sft.train",
+    processes: int | None = None,
+    machines: Machines | None = None,
 ) -> list[str]:
-    """The `accelerate launch` command that runs `d2e train` with `arguments` on several processes.
+    """The `accelerate launch` command that runs a module with `arguments` on several processes.
 
     Args:
         name: one of `launchers()`.
-        arguments: what follows `d2e train`: recipe, overrides, options.
+        arguments: for `d2e_sft.train` what follows `d2e train`: recipe, overrides, options.
+        module: what each process runs; `d2e_sft.cli` takes a whole command line.
         processes: processes on this machine; None means one an accelerator.
         machines: None means this one alone.
 
@@ -64,7 +70,7 @@ def launch_command(
         "--config_file", str(_configurations() / f"{name}.yaml"),
         "--num_processes", str(here * machines.count),
         *_meeting_point(machines),
-        "-m", "d2e_sft.train", *arguments,
+        "-m", module, *arguments,
     ]  # fmt: skip
 
 

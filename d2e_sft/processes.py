@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
-from typing import Literal, TypeVar
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
 
 import torch
 from accelerate import PartialState
@@ -16,8 +17,11 @@ from d2e_sft.errors import UserError
 T = TypeVar("T")
 
 
-def process_state() -> PartialState:
+def process_state(*, patience: timedelta | None = None) -> PartialState:
     """The launcher's processes, joined into one group; on a machine without an accelerator over gloo.
+
+    Args:
+        patience: how long a process waits for the others before it takes them for dead; None is torch's default.
 
     Raises:
         UserError: the launcher started several processes and they did not become one group: each would train
@@ -36,7 +40,8 @@ def process_state() -> PartialState:
         state = PartialState(backend="gloo")
     else:
         # Without an accelerator accelerate joins nothing unless told that the CPU is meant.
-        state = PartialState(cpu=on_cpu)
+        options: dict[str, Any] = {} if patience is None else {"timeout": patience}
+        state = PartialState(cpu=on_cpu, **options)
     # torch renamed two collectives, and would say so at every one that DeepSpeed calls.
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed.c10d_logger")
     if asked_for("DEEPSPEED") and state.distributed_type != DistributedType.DEEPSPEED:
@@ -49,7 +54,7 @@ def process_state() -> PartialState:
     if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
         raise UserError(
             "MASTER_ADDR is set and WORLD_SIZE is not: several processes were to be launched, and this one is alone",
-            remedy="launch with `d2e train RECIPE --launch ddp --processes N`; for a single process unset MASTER_ADDR",
+            remedy="launch with `--launch ddp --processes N`; for a single process unset MASTER_ADDR",
         )
     launched = os.environ.get("WORLD_SIZE", "1")
     if str(state.num_processes) != launched:

@@ -1,16 +1,20 @@
-"""Which text each view of a sample gets: the only place that decides it.
+"""Which text each view of a sample gets, in each setting: the only place that decides it.
 
 The three views (PIPER paper, section 3) differ in the context line alone: the original has the context, the
-imagined has none, the refined has the refined context. Wording is data (`prompt_sets/*.yaml`), so that a user
-can bring another.
+imagined has none, the refined has the refined context. The three settings (its appendix B) are zero-shot, in which
+models are also trained; few-shot, with solved samples as earlier turns of the conversation; and chain of thought.
+Wording is data (`prompt_sets/*.yaml`), so that a user can bring another.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
@@ -20,6 +24,8 @@ from d2e_sft.files import load_yaml
 from d2e_sft.recipe import View
 from d2e_sft.sample import EventSample, Format, describe_validation_error
 
+Setting = Literal["zero_shot", "few_shot", "cot"]
+SETTINGS: tuple[Setting, ...] = get_args(Setting)
 _BUNDLED = Path(__file__).resolve().parent / "prompt_sets"
 MCQ_SEPARATOR = "; "
 
@@ -47,26 +53,47 @@ class FormatPrompt(BaseModel):
         return self.response.removesuffix("{answer}").strip()
 
 
+class Wording(Protocol):
+    """What a prompt is made from; `PromptSet` is one in the zero-shot setting, `SettingPrompts` in any."""
+
+    def messages(self, sample: EventSample, view: View, *, context: str | None = None) -> list[dict[str, str]]:
+        """The conversation up to the answer."""
+
+    def response(self, sample: EventSample) -> str:
+        """The target text."""
+
+
 class PromptSet(BaseModel):
-    """A named wording for all formats."""
+    """A named wording for all formats.
+
+    Attributes:
+        zero_shot: of training, too.
+        few_shot: None takes the zero-shot wording, as the demonstrations are what differs.
+        cot: asks for the reasoning before the response form; None where the set has no such wording.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     zero_shot: dict[Format, FormatPrompt]
+    few_shot: dict[Format, FormatPrompt] | None = None
+    cot: dict[Format, FormatPrompt] | None = None
 
-    def messages(self, sample: EventSample, view: View, *, context: str | None = None) -> list[dict[str, str]]:
-        """The system and user messages of one view.
+    def messages(
+        self, sample: EventSample, view: View, *, context: str | None = None, setting: Setting = "zero_shot"
+    ) -> list[dict[str, str]]:
+        """The system and user messages of one view, without demonstrations.
 
         Args:
             context: replaces the view's own context (used to shorten one that is too long).
 
         Raises:
-            UserError: the refined view of a sample that has no refined context.
+            UserError: the refined view of a sample that has no refined context, or a format or setting without
+                wording.
         """
-        prompt = self._prompt(sample.format)
+        prompt = self._prompt(sample.format, setting)
         text = view_context(sample, view) if context is None else context
-        block = _fill(prompt.context, {"context": text}) if text else ""
+        block = _fill(prompt.context, {"context": text}) if text.strip() else ""
         fields = {
             "context_block": block,
             "question": sample.question,
@@ -77,23 +104,77 @@ class PromptSet(BaseModel):
             {"role": "user", "content": _fill(prompt.user, fields)},
         ]
 
-    def response(self, sample: EventSample) -> str:
+    def response(self, sample: EventSample, setting: Setting = "zero_shot") -> str:
         """The target text: the response form with the sample's answer in it."""
         if sample.options:
             chosen = [i for i, option in enumerate(sample.options) if option in sample.answers]
             answer = MCQ_SEPARATOR.join(render_option(i, sample.options[i]) for i in chosen)
         else:
             answer = sample.answers[0]
-        return _fill(self._prompt(sample.format).response, {"answer": answer})
+        return _fill(self._prompt(sample.format, setting).response, {"answer": answer})
+
+    def marker(self, fmt: Format, setting: Setting = "zero_shot") -> str:
+        """The text that precedes the answer in the response form of a format."""
+        return self._prompt(fmt, setting).marker
+
+    def digest(self, setting: Setting = "zero_shot") -> str:
+        """SHA-256 of the wording of one setting: what other settings say has no part in it."""
+        if setting != "zero_shot":
+            prompts = {fmt: self._prompt(fmt, setting).model_dump() for fmt in sorted(self._prompts(setting))}
+            return hashlib.sha256(repr((self.name, prompts)).encode()).hexdigest()
+        return hashlib.sha256(self.model_dump_json(include={"name", "zero_shot"}).encode()).hexdigest()
+
+    def _prompts(self, setting: Setting) -> dict[Format, FormatPrompt]:
+        if setting == "cot":
+            if self.cot is None:
+                raise UserError(
+                    f"prompt set {self.name!r}: has no wording for the setting 'cot'",
+                    remedy="add a section `cot` to it, with the keys of `zero_shot`, or use --prompt-set default",
+                )
+            return self.cot
+        return self.few_shot or self.zero_shot if setting == "few_shot" else self.zero_shot
+
+    def _prompt(self, fmt: Format, setting: Setting) -> FormatPrompt:
+        prompts = self._prompts(setting)
+        if fmt not in prompts:
+            raise UserError(f"prompt set {self.name!r}: has no {setting} prompt for format {fmt!r}")
+        return prompts[fmt]
+
+
+def _no_demonstrations(sample: EventSample) -> Sequence[EventSample]:
+    return ()
+
+
+@dataclass(frozen=True)
+class SettingPrompts:
+    """A prompt set in one setting.
+
+    Attributes:
+        demonstrations: the solved samples that come before a sample, as turns of the conversation; with their
+            contexts in every view, since the imagined view is about the asked sample's context alone.
+    """
+
+    prompt_set: PromptSet
+    setting: Setting = "zero_shot"
+    demonstrations: Callable[[EventSample], Sequence[EventSample]] = _no_demonstrations
+
+    def messages(self, sample: EventSample, view: View, *, context: str | None = None) -> list[dict[str, str]]:
+        """The conversation up to the answer; arguments as for `PromptSet.messages`."""
+        system, user = self.prompt_set.messages(sample, view, context=context, setting=self.setting)
+        turns = [turn for shown in self.demonstrations(sample) for turn in self._solved(shown)]
+        return [system, *turns, user]
+
+    def response(self, sample: EventSample) -> str:
+        """The response form with the sample's answer in it."""
+        return self.prompt_set.response(sample, self.setting)
 
     def marker(self, fmt: Format) -> str:
         """The text that precedes the answer in the response form of a format."""
-        return self._prompt(fmt).marker
+        return self.prompt_set.marker(fmt, self.setting)
 
-    def _prompt(self, fmt: Format) -> FormatPrompt:
-        if fmt not in self.zero_shot:
-            raise UserError(f"prompt set {self.name!r}: has no zero_shot prompt for format {fmt!r}")
-        return self.zero_shot[fmt]
+    def _solved(self, sample: EventSample) -> list[dict[str, str]]:
+        _, user = self.prompt_set.messages(sample, "original", setting=self.setting)
+        return [user, {"role": "assistant", "content": self.response(sample)}]
 
 
 def view_context(sample: EventSample, view: View) -> str:

@@ -144,11 +144,15 @@ class TrainSection(_Section):
 
 
 class EvalSection(_Section):
-    """Defaults of `d2e eval` for the trained run. `max_samples` counts per dataset × relation × format."""
+    """Defaults of `d2e eval` for the trained run. `max_samples` counts per dataset × relation × format.
+
+    `cot_max_new_tokens` takes the place of `max_new_tokens` in the chain-of-thought setting.
+    """
 
     alpha: float | None = Field(default=None, ge=0)
     batch_size: int = Field(default=16, ge=1)
     max_new_tokens: int = Field(default=64, ge=1)
+    cot_max_new_tokens: int = Field(default=512, ge=1)
     max_samples: int | None = Field(default=None, ge=1)
 
 

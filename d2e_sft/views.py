@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from d2e_sft.errors import UserError
-from d2e_sft.prompts import PromptSet, view_context
+from d2e_sft.prompts import Wording, view_context
 from d2e_sft.recipe import Overlong, View
 from d2e_sft.sample import EventSample
 
@@ -44,7 +44,7 @@ class ViewEncoder:
     """
 
     def __init__(
-        self, tokenizer: Any, prompt_set: PromptSet, views: Sequence[View], *, encoder_decoder: bool = False
+        self, tokenizer: Any, prompt_set: Wording, views: Sequence[View], *, encoder_decoder: bool = False
     ) -> None:
         self.plain = encoder_decoder and not getattr(tokenizer, "chat_template", None)
         if not encoder_decoder and not getattr(tokenizer, "chat_template", None):
@@ -86,9 +86,13 @@ class ViewEncoder:
         return self._render(sample, view, context[:keep].rstrip())
 
     def prompt_lengths(self, samples: Sequence[EventSample], view: View) -> list[int]:
-        """The number of tokens of each sample's `prompt_ids`; the tokenizer gets all texts at once, which is quick."""
+        """The number of tokens of each sample's `prompt_ids`."""
+        return [len(ids) for ids in self.all_prompt_ids(samples, view)]
+
+    def all_prompt_ids(self, samples: Sequence[EventSample], view: View) -> list[list[int]]:
+        """Each sample's `prompt_ids` without a budget; the tokenizer gets all texts at once, which is quick."""
         texts = [self._text(sample, view, None) for sample in samples]
-        return [len(ids) for ids in self._tokenise(texts)] if texts else []
+        return list(self._tokenise(texts)) if texts else []
 
     def _render(self, sample: EventSample, view: View, context: str | None) -> list[int]:
         ids: list[int] = self._tokenise(self._text(sample, view, context))
@@ -186,8 +190,8 @@ def chat_text(tokenizer: Any, messages: list[dict[str, str]]) -> str:
     try:
         return _render_chat(tokenizer, messages, add_generation_prompt=True)
     except TemplateError:
-        # Some templates (Gemma's first ones) refuse a system message: it then opens the user's.
-        merged = [{"role": "user", "content": _plain_text(messages)}]
+        # Some templates (Gemma's first ones) refuse a system message: it then opens the first user's.
+        merged = [{"role": "user", "content": _plain_text(messages[:2])}, *messages[2:]]
         return _apply_template(tokenizer, merged, add_generation_prompt=True)
 
 

@@ -1,214 +1,198 @@
 """Decode a benchmark with a model, score it, and keep both the predictions and the scores.
 
-A run folder says itself how it wants to be decoded: its recipe gives α and the prompt set, which an option can
-override. Anything else (a Hub name, a plain checkpoint) is decoded with α = 0 unless told otherwise.
+options.py        what the call asks for, and the recipe's defaults
+bench.py          where the rows are      demonstrations.py   what few-shot prompts show
+fingerprint.py    what outputs depend on  results.py          what earlier evaluations left, and what of it fits
+engines/          who decodes             decode.py           the pass itself, appended to disk by progress.py
 """
 
 from __future__ import annotations
 
 import json
-import platform
-import random
-import time
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-import transformers
-from tqdm import tqdm
-
-import d2e_sft
-from d2e_sft.decoding import decode_prompts, stop_token_ids
-from d2e_sft.errors import UserError
-from d2e_sft.files import sha256_of
-from d2e_sft.loading import LoadedModel, load_model
-from d2e_sft.prompts import PromptSet, load_prompt_set
-from d2e_sft.recipe import RECIPE_FILE, EvalSection, ModelSection, Recipe, View, load_recipe
-from d2e_sft.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples, write_bad_rows
-from d2e_sft.views import ViewEncoder, pad_id
+from d2e_sft.files import write_whole
+from d2e_sft.prompts import SettingPrompts, load_prompt_set
+from d2e_sft.sample import BAD_ROWS_FILE, write_bad_rows
+from eval.bench import Bench, BenchRows, locate_bench, read_bench
+from eval.decode import Decoded, Spent, clear_parts, decode_rest, gather, make_room, say_what_was_found
+from eval.demonstrations import Demonstrations, load_demonstrations
+from eval.engines.choose import identity_of, make_engine
+from eval.engines.engine import Task
+from eval.fingerprint import fingerprint
+from eval.options import Decoding, EvalOptions, resolve_options
 from eval.predictions import write_predictions
+from eval.processes import Processes, join_processes
+from eval.progress import Fingerprint
+from eval.results import SCORES_FILE, WITH_CONTEXT, WITHOUT_CONTEXT, Found, PassFiles, find_earlier, write_record
 from eval.scores import score_predictions
 from eval.scoring import score_output
 
 
 @dataclass(frozen=True)
-class EvalOptions:
-    """How to decode and score; None means: as the run's recipe says, else the default of `EvalSection`.
+class Evaluation:
+    """One pass over a benchmark, with all that is decided before a model is loaded."""
 
-    Attributes:
-        max_samples: at most so many samples of each dataset × relation × format, drawn with `seed`.
-    """
+    model: str
+    bench: Bench
+    name: str  # of the folder that takes the results
+    rows: BenchRows
+    decoding: Decoding
+    wording: SettingPrompts
+    demonstrations: Demonstrations | None
+    files: PassFiles
 
-    alpha: float | None = None
-    prompt_set: str | None = None
-    batch_size: int | None = None
-    max_new_tokens: int | None = None
-    max_samples: int | None = None
-    seed: int = 0
-    skip_bad: bool = False
-
-    def with_defaults_of(self, recipe: Recipe | None) -> EvalOptions:
-        """The options with every None replaced, `max_samples` aside, which may stay None: all samples."""
-        own = EvalSection() if recipe is None else recipe.eval
-        trained = own.alpha if own.alpha is not None else recipe.d2e.effective_alpha if recipe is not None else 0.0
-        return replace(
-            self,
-            alpha=trained if self.alpha is None else self.alpha,
-            prompt_set=self.prompt_set or (recipe.data.prompt_set if recipe is not None else "default"),
-            batch_size=self.batch_size or own.batch_size,
-            max_new_tokens=self.max_new_tokens or own.max_new_tokens,
-            max_samples=self.max_samples or own.max_samples,
+    @property
+    def task(self) -> Task:
+        """What an engine is told."""
+        return Task(
+            samples=self.rows.chosen,
+            wording=self.wording,
+            alpha=self.decoding.alpha,
+            without_context=self.decoding.without_context,
+            max_new_tokens=self.decoding.max_new_tokens,
+            batch_size=self.decoding.batch_size,
+            overlong=self.decoding.overlong,
         )
 
 
-def evaluate_model(model: str, bench: str | Path, *, run: Path, options: EvalOptions) -> dict[str, Any]:
+def evaluate_model(model: str, bench: str | Path | Bench, *, run: Path, options: EvalOptions) -> dict[str, Any]:
     """Decode and score a benchmark; writes `run/eval/<bench>/{predictions.jsonl,scores.json}`.
 
+    In other settings than zero-shot the folder is called `<bench>-<setting>`. A pass without context writes
+    `without_context.jsonl` there, and no scores. On several processes each decodes its share, and the main one merges.
+
     Args:
-        model: a run folder, one of its checkpoints, another checkpoint folder, a Hub name or `builtin:…`.
-        bench: a folder that `d2e data build` wrote (its test rows are used), or one file of EventSample rows.
+        model: a run folder, one of its checkpoints, another checkpoint folder, a Hub name or `builtin:…`; for an
+            endpoint its name of the model.
+        bench: a folder that `d2e data build` wrote (its test rows are used), one file of EventSample rows, or what
+            `locate_suite` found.
         run: the run folder that keeps the results.
 
     Returns:
-        the content of `scores.json`.
+        the content of `scores.json`; in a pass without context what it would be.
 
     Raises:
-        UserError: no such model or benchmark, bad rows, or a prompt that exceeds the model's context.
+        UserError: no such model or benchmark, bad rows, a prompt that exceeds the model's context, an engine that
+            cannot go on, or results of another model or other options in the folder.
     """
-    recipe = recipe_of(model)
-    options = options.with_defaults_of(recipe)
-    name, file = locate_bench(bench)
-    bad_rows: list[BadRow] = []
-    samples = read_samples(file, bad_rows=bad_rows if options.skip_bad else None)
-    chosen = choose_per_group(samples, options.max_samples, options.seed)
-    assert options.prompt_set is not None
-    prompt_set = load_prompt_set(options.prompt_set)
-    section = recipe.model if recipe is not None else ModelSection()
-    loaded = load_model(model, dtype=section.dtype, attention=section.attention)
-    target = run / "eval" / name
-    target.mkdir(parents=True, exist_ok=True)  # before the work, so that a folder that cannot be made costs none
-    write_bad_rows(bad_rows, target / BAD_ROWS_FILE)
-    started = time.perf_counter()
-    outputs = decode_samples(loaded, chosen, prompt_set, options)
-    seconds = time.perf_counter() - started
+    evaluation = _prepare(model, bench, run, options)
+    processes = join_processes(evaluation.decoding.engine)
+    now, found = processes.decided_by_main(lambda: _look(evaluation, options))
+    if processes.is_main:
+        say_what_was_found(found, evaluation.files, len(evaluation.rows.chosen))
+    spent = _decode(evaluation, options, now, found, processes)
+    return processes.decided_by_main(lambda: _finish(evaluation, now, found, spent))
+
+
+def _prepare(model: str, bench: str | Path | Bench, run: Path, options: EvalOptions) -> Evaluation:
+    decoding = resolve_options(model, options)
+    bench = bench if isinstance(bench, Bench) else locate_bench(bench)
+    rows = read_bench(bench, max_samples=decoding.max_samples, seed=decoding.seed, skip_bad=options.skip_bad)
+    prompt_set = load_prompt_set(decoding.prompt_set)
+    prompt_set.digest(decoding.setting)  # a set without this setting is refused before anything else is read
+    shown = None
+    wording = SettingPrompts(prompt_set, decoding.setting)
+    if decoding.setting == "few_shot":
+        shown = load_demonstrations(bench, rows.chosen, rows.all, given=options.demonstrations, seed=decoding.seed)
+        wording = SettingPrompts(prompt_set, decoding.setting, shown.of)
+    name = bench.name if decoding.setting == "zero_shot" else f"{bench.name}-{decoding.setting}"
+    files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if decoding.without_context else WITH_CONTEXT)
+    return Evaluation(model, bench, name, rows, decoding, wording, shown, files)
+
+
+def _look(evaluation: Evaluation, options: EvalOptions) -> tuple[Fingerprint, Found]:
+    decoding = evaluation.decoding
+    now = fingerprint(
+        identity_of(evaluation.model, decoding, options),
+        decoding,
+        evaluation.rows,
+        evaluation.wording.prompt_set,
+        evaluation.demonstrations,
+        temperature=options.endpoint.temperature if decoding.engine == "openai" else 0,
+        max_model_len=options.vllm.get("max_model_len"),
+    )
+    found = find_earlier(evaluation.files, now, evaluation.rows.chosen, overwrite=options.overwrite)
+    return now, found
+
+
+def _decode(
+    evaluation: Evaluation, options: EvalOptions, now: Fingerprint, found: Found, processes: Processes
+) -> Spent:
+    if processes.is_main:
+        _warn(evaluation)
+    samples, bad = evaluation.rows.chosen, evaluation.rows.bad
+    spent = Spent()
+    if len(found.kept.answers) < len(samples):
+        engine = make_engine(evaluation.model, evaluation.task, evaluation.decoding, options, processes)
+        spent = decode_rest(engine, evaluation.task, now, evaluation.files, found, processes)
+    else:
+        processes.decided_by_main(lambda: make_room(evaluation.files, found))
+    if processes.is_main:
+        write_bad_rows(bad, evaluation.files.folder / BAD_ROWS_FILE)
+    return spent
+
+
+def _warn(evaluation: Evaluation) -> None:
+    bench, empty = evaluation.bench, _empty_contexts(evaluation)
+    if bench.lacking:
+        print(f"warning: {bench.file.parent} is incomplete, it lacks {', '.join(bench.lacking)}", file=sys.stderr)
+    if empty and evaluation.decoding.alpha > 0:
+        print(
+            f"warning: {empty} of {len(evaluation.rows.chosen)} samples have no context and are decoded plainly",
+            file=sys.stderr,
+        )
+
+
+def _finish(evaluation: Evaluation, now: Fingerprint, found: Found, spent: Spent) -> dict[str, Any]:
+    files, rows, wording = evaluation.files, evaluation.rows, evaluation.wording
+    decoded = gather(files, found, now, len(rows.chosen), spent)
     predictions = [
-        score_output(sample, text, prompt_set.marker(sample.format))
-        for sample, text in zip(chosen, outputs, strict=True)
+        score_output(sample, output, wording.marker(sample.format))
+        for sample, output in zip(rows.chosen, decoded.outputs, strict=True)
     ]
     scores = {
-        "model": model,
-        "alpha": options.alpha,
-        "prompt_set": prompt_set.name,
-        "max_new_tokens": options.max_new_tokens,
-        "bench": {"name": name, "file": str(file), "sha256": sha256_of(file)},
-        "subset": None
-        if len(chosen) == len(samples)
-        else {"per_group": options.max_samples, "seed": options.seed, "of": len(samples)},
-        "bad_rows": len(bad_rows),
-        "seconds": round(seconds, 2),
-        "environment": _environment(loaded),
-        **score_predictions(predictions, seed=options.seed),
+        **_describe(evaluation, decoded),
+        **score_predictions(predictions, seed=evaluation.decoding.seed),
     }
-    write_predictions(predictions, target / "predictions.jsonl")
-    (target / "scores.json").write_text(json.dumps(scores, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_predictions(predictions, files.predictions)
+    write_record(files, decoded.record)
+    if files.stem == WITH_CONTEXT:
+        write_whole(files.folder / SCORES_FILE, json.dumps(scores, indent=2, ensure_ascii=False) + "\n")
+    clear_parts(files)
     return scores
 
 
-def recipe_of(model: str) -> Recipe | None:
-    """The recipe that a run folder, or one of its `checkpoint-N` folders, was trained with; None for other models."""
-    folder = Path(model)
-    holders = [folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder]
-    files = [holder / RECIPE_FILE for holder in holders]
-    return next((load_recipe(file) for file in files if file.is_file()), None)
-
-
-def locate_bench(bench: str | Path) -> tuple[str, Path]:
-    """The name and the file of a benchmark given as a folder or a file.
-
-    Raises:
-        UserError: there is no such file, or no `test.parquet` in the folder.
-    """
-    path = Path(bench)
-    if path.is_dir():
-        for ending in ("parquet", "jsonl"):
-            if (path / f"test.{ending}").is_file():
-                return path.resolve().name, path / f"test.{ending}"
-        raise UserError(
-            f"{path}: holds neither test.parquet nor test.jsonl",
-            "build it with `d2e data build … --out " + str(path) + "`",
-        )
-    if not path.is_file():
-        raise UserError(
-            f"benchmark {str(bench)!r}: no such file or folder", "give a folder written by `d2e data build`"
-        )
-    return f"{path.resolve().parent.name}-{path.stem}", path
-
-
-def choose_per_group(samples: Sequence[EventSample], limit: int | None, seed: int) -> list[EventSample]:
-    """At most `limit` samples of each dataset × relation × format, drawn with a seed, in file order."""
-    if limit is None:
-        return list(samples)
-    groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    for i, sample in enumerate(samples):
-        groups[sample.dataset, sample.relation, sample.format].append(i)
-    generator = random.Random(seed)
-    chosen = [i for indices in groups.values() for i in generator.sample(indices, min(limit, len(indices)))]
-    return [samples[i] for i in sorted(chosen)]
-
-
-def decode_samples(
-    loaded: LoadedModel, samples: Sequence[EventSample], prompt_set: PromptSet, options: EvalOptions
-) -> list[str]:
-    """The text that the model generates for each sample, with a progress bar."""
-    model, tokenizer = loaded.model, loaded.tokenizer
-    alpha = options.alpha or 0.0
-    views: tuple[View, ...] = ("original", "imagined") if alpha > 0 else ("original",)
-    encoder = ViewEncoder(tokenizer, prompt_set, views, encoder_decoder=model.config.is_encoder_decoder)
-    prompts = {view: [encoder.prompt_ids(sample, view) for sample in samples] for view in views}
-    assert options.max_new_tokens is not None
-    assert options.batch_size is not None
-    _check_lengths(model, samples, prompts["original"], options.max_new_tokens)
-    model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
-    with tqdm(total=len(samples), desc=f"decoding (α={alpha:g})", unit="sample") as bar:
-        answers = decode_prompts(
-            model,
-            prompts["original"],
-            prompts.get("imagined"),
-            batch_size=options.batch_size,
-            on_batch=lambda indices, _: bar.update(len(indices)),
-            alpha=alpha,
-            max_new_tokens=options.max_new_tokens,
-            stop_ids=stop_token_ids(model, encoder.end_of_turn),
-            pad_id=pad_id(tokenizer),
-        )
-    return [tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]
-
-
-def _check_lengths(model: Any, samples: Sequence[EventSample], prompts: list[list[int]], new_tokens: int) -> None:
-    limit = getattr(model.config, "max_position_embeddings", None)
-    if limit is None:
-        return
-    longest = max(range(len(prompts)), key=lambda i: len(prompts[i]))
-    if len(prompts[longest]) + new_tokens > limit:
-        count = sum(len(prompt) + new_tokens > limit for prompt in prompts)
-        raise UserError(
-            f"{count} of {len(samples)} samples exceed the model's {limit} positions (the longest, "
-            f"{samples[longest].id!r}, has {len(prompts[longest])} prompt tokens, plus {new_tokens} new ones)",
-            "lower --max-new-tokens, shorten the contexts, or use a model with a longer context",
-        )
-
-
-def _environment(loaded: LoadedModel) -> dict[str, Any]:
-    device = next(loaded.model.parameters()).device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+def _describe(evaluation: Evaluation, decoded: Decoded) -> dict[str, Any]:
+    """What was decoded and how: the part of `scores.json` above the scores."""
+    decoding, rows, bench = evaluation.decoding, evaluation.rows, evaluation.bench
+    subset = None
+    if len(rows.chosen) < len(rows.all):
+        subset = {"per_group": decoding.max_samples, "seed": decoding.seed, "of": len(rows.all)}
+    shown = evaluation.demonstrations
     return {
-        "d2e_sft": d2e_sft.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "device": f"{device.type} ({name})",
-        "threads": torch.get_num_threads(),
-        "dtype": str(loaded.model.dtype).removeprefix("torch."),
+        "model": evaluation.model,
+        "alpha": decoding.alpha,
+        "setting": decoding.setting,
+        "engine": decoded.record["engine"],
+        "engine_counts": decoded.record["engine_counts"],
+        "prompt_set": evaluation.wording.prompt_set.name,
+        "max_new_tokens": decoding.max_new_tokens,
+        "bench": {"name": evaluation.name, "file": str(bench.file), "sha256": rows.sha256, "suite": bench.suite},
+        "lacking": list(bench.lacking),
+        "subset": subset,
+        "demonstrations": None if shown is None else {**shown.describe(), "seed": decoding.seed},
+        "bad_rows": len(rows.bad),
+        "empty_contexts": _empty_contexts(evaluation),
+        "truncated": decoded.record["truncated"],
+        "resumed": decoded.record["resumed"],
+        "seconds": decoded.record["seconds"],
+        "environment": decoded.record["environment"],
     }
+
+
+def _empty_contexts(evaluation: Evaluation) -> int:
+    return sum(not sample.context.strip() for sample in evaluation.rows.chosen)

@@ -1,7 +1,7 @@
-"""Trainings in processes of their own that can be made to kill themselves at a chosen moment.
+"""Commands in processes of their own that can be made to kill themselves at a chosen moment.
 
 The processes are forked from a server that has imported torch and transformers and computed nothing, so each starts
-in a fraction of a second; it is `d2e train` that runs in them, and SIGKILL that ends them.
+in a fraction of a second; it is `d2e train` or `d2e eval` that runs in them, and SIGKILL that ends them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def after_step(step: int) -> Kill:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a training process ended: its exit status (minus the signal that killed it) and what it printed."""
+    """How a process ended: its exit status (minus the signal that killed it) and what it printed."""
 
     status: int | None
     printed: str
@@ -51,19 +51,29 @@ def train(
     return finish(start(folder, arguments, kill, environment))
 
 
+def evaluate(folder: Path, arguments: Sequence[str | Path], kill: Kill | None = None) -> Ended:
+    """`d2e eval` in the same way."""
+    return finish(start(folder, arguments, kill, verb="eval"))
+
+
 def start(
-    folder: Path, arguments: Sequence[str | Path], kill: Kill | None, environment: dict[str, str] | None = None
+    folder: Path,
+    arguments: Sequence[str | Path],
+    kill: Kill | None,
+    environment: dict[str, str] | None = None,
+    verb: str = "train",
 ) -> tuple[Any, Path]:
     """As `train`, without waiting for the end."""
     output = folder / f"printed-{len(list(folder.glob('printed-*')))}.txt"
     output.touch()
-    process = _FORKS.Process(target=_run, args=([str(a) for a in arguments], kill, environment or {}, output))
+    line = [verb, *(str(argument) for argument in arguments)]
+    process = _FORKS.Process(target=_run, args=(line, kill, environment or {}, output))
     process.start()
     return process, output
 
 
 def finish(started: tuple[Any, Path], timeout: float = 60) -> Ended:
-    """Wait for a started training; one that does not end is killed, and has no status."""
+    """Wait for a started command; one that does not end is killed, and has no status."""
     process, output = started
     process.join(timeout)
     status = process.exitcode
@@ -85,7 +95,7 @@ def _run(arguments: list[str], kill: Kill | None, environment: dict[str, str], o
     from d2e_sft import cli
 
     torch.set_num_threads(1)  # a sum over several threads may be rounded otherwise from run to run
-    cli.main(["train", *arguments])
+    cli.main(arguments)
 
 
 def _arm(kill: Kill) -> None:

@@ -36,7 +36,7 @@ def steps(folder: Path) -> list[list[str]]:
     return [
         ["data", "build", "--datasets", "boxes", "--out", bench, *_WORLD, *_DRAW],
         *train,
-        ["eval", BUILTIN, "--bench", bench, "--out", runs[0], "--max-new-tokens", "16"],
+        ["eval", BUILTIN, "--bench", bench, "--out", runs[0], "--max-new-tokens", "16", "--overwrite"],
         *(["eval", run, "--bench", bench] for run in runs[1:]),
         ["compare", *runs],
         ["report", *runs, "--out", str(folder / "report.html"), "--title", "D²E-SFT quickstart: tracking boxes"],

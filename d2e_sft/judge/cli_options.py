@@ -29,7 +29,9 @@ class _Prices(click.ParamType):
         return price_in, price_out
 
 
-class _Temperature(click.ParamType):
+class Temperature(click.ParamType):
+    """A number, or `default` for the server's own, which is None."""
+
     name = "NUMBER|default"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
@@ -112,7 +114,7 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
         ("openai",),
         click.option(
             "--judge-temperature",
-            type=_Temperature(),
+            type=Temperature(),
             default=_DEFAULTS.temperature,
             show_default=True,
             help="Of sampling; `default` for models that accept none but their own.",

@@ -9,6 +9,18 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 
+class Conversation(Protocol):
+    """What an endpoint is sent."""
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The turns so far, in the form that chat models take."""
+
+    @property
+    def label(self) -> str:
+        """Names the sample in messages to the user."""
+
+
 @dataclass(frozen=True)
 class Prompt:
     """A question to a judge.

@@ -18,9 +18,9 @@ from tqdm import tqdm
 
 from d2e_sft.errors import UserError
 from d2e_sft.judge.completion import read_completion, server_message
-from d2e_sft.judge.endpoint import find_endpoint
-from d2e_sft.judge.messages import Listener, Prompt, Reply, guess_tokens
-from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.judge.endpoint import JUDGE, Caller, find_endpoint
+from d2e_sft.judge.messages import Conversation, Listener, Prompt, Reply, guess_tokens
+from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.judge.retry import Backoff, Gate, StoppedError, asked_wait, is_transient
 
 # So many replies in a row that are none: this is no chat endpoint, and the rest need not be tried.
@@ -32,18 +32,22 @@ _LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 class OpenAIBackend:
     """Sends prompts to `/chat/completions`.
 
+    Args:
+        caller: who asks, for messages to the user.
+
     Raises:
         UserError: the address or the key is missing or malformed, or the `openai` package is not installed.
     """
 
     counts_tokens = False
 
-    def __init__(self, options: JudgeOptions) -> None:
+    def __init__(self, options: EndpointOptions, caller: Caller = JUDGE) -> None:
         assert options.model is not None
         self.model = options.model
         self._options = options
-        self._endpoint = find_endpoint(options)
-        self._openai = _import_openai()
+        self._caller = caller
+        self._endpoint = find_endpoint(options, caller)
+        self._openai = _import_openai(caller)
         self._backoff = Backoff(options.first_wait, options.longest_wait)
         self._unusable = _Streak()
         self._limit = _LIMIT
@@ -61,7 +65,7 @@ class OpenAIBackend:
     def prompt_tokens(self, prompt: Prompt) -> int:
         return guess_tokens(prompt.system) + guess_tokens(prompt.user)
 
-    def answer(self, prompts: Sequence[Prompt], listener: Listener) -> None:
+    def answer(self, prompts: Sequence[Conversation], listener: Listener) -> None:
         gate = Gate()
         pool = ThreadPoolExecutor(self._options.concurrency, thread_name_prefix="judge")
         with self._client() as client:
@@ -90,7 +94,7 @@ class OpenAIBackend:
             max_retries=0,
         )
 
-    def _ask(self, client: Any, index: int, prompt: Prompt, listener: Listener, gate: Gate) -> None:
+    def _ask(self, client: Any, index: int, prompt: Conversation, listener: Listener, gate: Gate) -> None:
         try:
             reply = self._send_until_answered(client, prompt, listener, gate)
             listener.received(index, reply)
@@ -100,7 +104,7 @@ class OpenAIBackend:
             gate.stop()  # at once: until the main thread learns of it, others would go on to their next prompt
             raise
 
-    def _send_until_answered(self, client: Any, prompt: Prompt, listener: Listener, gate: Gate) -> Reply | None:
+    def _send_until_answered(self, client: Any, prompt: Conversation, listener: Listener, gate: Gate) -> Reply | None:
         pause = 0.0
         for attempt in range(1, self._options.attempts + 1):
             gate.wait(pause)
@@ -121,24 +125,26 @@ class OpenAIBackend:
             pause = self._backoff.seconds(attempt)
             if asked is not None:
                 self._obey(asked, gate)
+        flags = self._caller
         raise UserError(
             f"{self._named()}: {problem}, at the last of {self._options.attempts} attempts",
-            remedy="check that the server is up and --judge-url is right; for a slow or throttled one lower "
-            "--judge-concurrency or raise --judge-timeout or --judge-attempts; then run again",
+            remedy=f"check that the server is up and {flags.url} is right; for a slow or throttled one lower "
+            f"{flags.concurrency} or raise {flags.timeout} or {flags.attempts}; then run again",
         )
 
-    def _send(self, client: Any, prompt: Prompt) -> Reply | None:
+    def _send(self, client: Any, prompt: Conversation) -> Reply | None:
         body = self._post(client, prompt)
         reply = read_completion(body)
         if self._unusable.count(reply is None) >= _MOST_UNUSABLE:
             raise UserError(
                 f"{self._named()}: {_MOST_UNUSABLE} answers in a row were no chat completion; "
                 f"the last: {self._shown(body)!r}",
-                remedy="check --judge-url, which usually ends in /v1, and that no proxy answers in the server's place",
+                remedy=f"check {self._caller.url}, which usually ends in /v1, and that no proxy answers in the "
+                "server's place",
             )
         return reply
 
-    def _post(self, client: Any, prompt: Prompt) -> bytes:
+    def _post(self, client: Any, prompt: Conversation) -> bytes:
         limit, sampling = self._limit, self._options.temperature
         fields = {limit: self._options.max_tokens, **({} if sampling is None else {"temperature": sampling})}
         try:
@@ -164,12 +170,14 @@ class OpenAIBackend:
             )
         gate.close_for(seconds)
 
-    def _refused(self, status: int, body: bytes, prompt: Prompt) -> UserError:
+    def _refused(self, status: int, body: bytes, prompt: Conversation) -> UserError:
         about = f" to {prompt.label}" if prompt.label and status not in (401, 403, 404) else ""
-        return UserError(f"{self._named()}: answered {status}{about}: {self._shown(body)}", remedy=_remedy(status))
+        return UserError(
+            f"{self._named()}: answered {status}{about}: {self._shown(body)}", remedy=_remedy(status, self._caller)
+        )
 
     def _named(self) -> str:
-        return f"judge {self.model!r} at {self._endpoint.url}"
+        return f"{self._caller.name} {self.model!r} at {self._endpoint.url}"
 
     def _shown(self, body: bytes) -> str:
         return self._endpoint.redact(server_message(body))[:_SHOWN]
@@ -188,12 +196,12 @@ class _Streak:
             return self._length
 
 
-def _import_openai() -> ModuleType:
+def _import_openai(caller: Caller) -> ModuleType:
     try:
         import openai
     except ImportError:
         raise UserError(
-            "the judge 'openai' needs the package `openai`, which is not installed",
+            f"the {caller.name} 'openai' needs the package `openai`, which is not installed",
             remedy="pip install 'd2e-sft[judge]'",
         ) from None
     return openai
@@ -209,16 +217,16 @@ def _reason(error: BaseException) -> str:
     return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
 
 
-def _remedy(status: int) -> str:
+def _remedy(status: int, flags: Caller) -> str:
     remedies = {
-        401: "check the key: it is read from OPENAI_API_KEY, or from the variable that --judge-key-env names",
+        401: f"check the key: it is read from OPENAI_API_KEY, or from the variable that {flags.key_env} names",
         402: "the account has no credit; add some, then run again",
-        403: "the key may not use this model; check --judge-model and --judge-key-env",
-        404: "check --judge-model, and --judge-url, which usually ends in /v1",
+        403: f"the key may not use this model; check {flags.model} and {flags.key_env}",
+        404: f"check {flags.model}, and {flags.url}, which usually ends in /v1",
         429: "the account has no credit; add some, then run again",
     }
     return remedies.get(
         status,
-        "check --judge-model, --judge-max-tokens and --judge-temperature against what the server accepts, and "
+        f"check {flags.model}, {flags.max_tokens} and {flags.temperature} against what the server accepts, and "
         "whether the sample's context is too long for the model",
     )

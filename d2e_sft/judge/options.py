@@ -1,4 +1,4 @@
-"""What a judge is and how it may be asked: typed, checked, and free of secrets so that it can go into a manifest."""
+"""How an endpoint is asked, and what a judge is: typed, checked, and free of secrets, so fit for a manifest."""
 
 from __future__ import annotations
 
@@ -13,34 +13,28 @@ BackendName = Literal["rules", "openai", "local"]
 DEFAULT_KEY_ENV = "OPENAI_API_KEY"
 
 
-class JudgeOptions(BaseModel):
-    """Options of the judge; on the command line `--judge…`.
+class EndpointOptions(BaseModel):
+    """How an OpenAI-compatible endpoint is asked.
 
     Attributes:
-        backend: `rules` asks no model, `openai` any OpenAI-compatible endpoint, `local` a transformers model.
-        model: the endpoint's name of the model; for `local` a name as `d2e_sft.loading` takes it.
+        model: the endpoint's name of the model.
         base_url: the endpoint, usually ending in `/v1`; None means `$OPENAI_BASE_URL`, else OpenAI's own.
         key_env: the environment variable that holds the key. The key itself is never an option, so that it lands
             neither on a command line nor in a file.
-        concurrency: requests under way at once; for `local` the prompts decoded together.
+        concurrency: requests under way at once.
         timeout: seconds without a sign of life from the server after which a request counts as failed.
         attempts: how often one prompt is sent at most, when the server throttles, fails or stalls.
         first_wait: seconds before the second attempt; each further wait is twice as long.
         longest_wait: no wait is longer, and a server that asks for a longer one ends the run.
         max_tokens: of one reply.
-        temperature: 0 is greedy; None leaves it to the server, as some models accept no other than their own. A local
-            model is always greedy.
-        price_in, price_out: USD per million prompt and reply tokens; None reports tokens alone.
-        dtype: of a local model's weights.
-        cache: folder of the replies; None means `judge` in the cache folder.
+        temperature: 0 is greedy; None leaves it to the server, as some models accept no other than their own.
 
     Raises:
-        pydantic.ValidationError: an unknown option, a value out of range, or options that contradict each other.
+        pydantic.ValidationError: an unknown option, or a value out of range.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    backend: BackendName = "rules"
     model: str | None = Field(default=None, min_length=1)
     base_url: str | None = None
     key_env: str = Field(default=DEFAULT_KEY_ENV, min_length=1)
@@ -51,6 +45,25 @@ class JudgeOptions(BaseModel):
     longest_wait: float = Field(default=120, ge=0)
     max_tokens: int = Field(default=512, ge=1)
     temperature: float | None = Field(default=0, ge=0)
+
+
+class JudgeOptions(EndpointOptions):
+    """Options of the judge; on the command line `--judge…`.
+
+    Attributes:
+        backend: `rules` asks no model, `openai` any OpenAI-compatible endpoint, `local` a transformers model.
+        model: for `local` a name as `d2e_sft.loading` takes it.
+        concurrency: for `local` the prompts decoded together.
+        temperature: a local model is always greedy.
+        price_in, price_out: USD per million prompt and reply tokens; None reports tokens alone.
+        dtype: of a local model's weights.
+        cache: folder of the replies; None means `judge` in the cache folder.
+
+    Raises:
+        pydantic.ValidationError: also for options that contradict each other.
+    """
+
+    backend: BackendName = "rules"
     price_in: float | None = Field(default=None, ge=0)
     price_out: float | None = Field(default=None, ge=0)
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"

@@ -2,49 +2,177 @@
 
 from __future__ import annotations
 
-import math
+import os
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from d2e_sft.errors import UserError
+from d2e_sft.prompts import SETTINGS
 from d2e_sft.sample import BAD_ROWS_FILE
+from eval.bench import SUITES, Bench, locate_bench, locate_suite
+from eval.commands.engine_options import engine_options
+from eval.options import ENGINES, OVERLONG_RULES, EvalOptions
 
 
 @click.command("eval")
 @click.argument("model")
-@click.option("--bench", required=True, help="A folder of `d2e data build`, or a file of EventSample rows.")
+@click.option("--bench", metavar="PATH", help="A folder of `d2e data build`, or a file of EventSample rows.")
+@click.option("--suite", type=click.Choice(SUITES), help="A suite that `d2e data build --suite` made, instead.")
+@click.option(
+    "--data", type=click.Path(path_type=Path), metavar="DIR", help="Where suites are. [default: data, as data/SUITE]"
+)
+@click.option("--setting", type=click.Choice(SETTINGS), default="zero_shot", show_default=True, help="Of the prompts.")
+@click.option(
+    "--demonstrations",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Training rows that few-shot prompts show; default: the benchmark's own train split, else data/piper-10k.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder for the results; default: MODEL's own.")
 @click.option("--alpha", type=click.FloatRange(min=0, max=1e6), help="Debias ratio; default: as trained, else 0.")
 @click.option("--prompt-set", help="Wording; default: as trained, else `default`.")
-@click.option("--batch-size", type=click.IntRange(min=1), help="Samples decoded together.")
-@click.option("--max-new-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens.")
+@click.option("--max-new-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens. [default: 64; cot 512]")
 @click.option("--max-samples", type=click.IntRange(min=1), help="At most so many per dataset × relation × format.")
 @click.option(
     "--seed",
     type=click.IntRange(min=0, max=2**32 - 1),
     default=0,
     show_default=True,
-    help="Of the subset and the bootstrap.",
+    help="Of the subset, the demonstrations and the bootstrap.",
 )
+@click.option(
+    "--overlong",
+    type=click.Choice(OVERLONG_RULES),
+    default="error",
+    show_default=True,
+    help="What to do about contexts beyond the model's length.",
+)
+@click.option("--without-context", is_flag=True, help="Decode the prompts without context, for `d2e errors`.")
 @click.option("--skip-bad", is_flag=True, help="Keep bad rows in a side file instead of stopping.")
-def evaluate(model: str, bench: str, out: Path | None, skip_bad: bool, **options: object) -> None:
+@click.option("--overwrite", is_flag=True, help="Decode anew, and remove results of other models and options.")
+@click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="Who decodes.")
+@engine_options
+@click.option("--launch", "launcher", metavar="ddp", help="Decode on several processes, each with its share of rows.")
+@click.option("--processes", type=int, metavar="N", help="Processes on this machine; default: one an accelerator.")
+def evaluate(
+    model: str,
+    *,
+    bench: str | None,
+    suite: str | None,
+    data: Path | None,
+    out: Path | None,
+    launcher: str | None,
+    processes: int | None,
+    **options: Any,
+) -> None:
     """Decode a benchmark with MODEL and score it.
 
-    MODEL is a run folder, a checkpoint, a Hub name or builtin:smollm2-135m-instruct. Predictions and scores are
-    written to RUN/eval/BENCH/.
+    MODEL is a run folder, a checkpoint, an adapter, a Hub name, builtin:smollm2-135m-instruct, or with --engine openai
+    an endpoint's name of its model. Predictions and scores are written to RUN/eval/BENCH/, in other settings than
+    zero_shot to RUN/eval/BENCH-SETTING/. What was decoded is kept as it comes: after a kill the same command goes on.
 
-    Example: d2e eval runs/d2e-mini --bench data/mini --max-samples 100
+    \b
+    Examples:
+      d2e eval runs/d2e-mini --bench data/mini --max-samples 100
+      d2e eval runs/d2e --suite piper --setting few_shot --launch ddp --processes 8
+      d2e eval gpt-4o --suite piper --engine openai --concurrency 16
     """
-    from eval.runner import EvalOptions, evaluate_model
+    _refuse_half_a_call(bench, suite, data, options, launcher, processes)
+    if launcher is not None:
+        _launch(launcher, processes, options["engine"])
+    located = _locate(bench, suite, data)
+    from eval.runner import evaluate_model
+
+    run = out or (Path(model) if Path(model).is_dir() else Path("runs") / re.sub(r"[^\w.-]+", "-", model))
+    scores = evaluate_model(model, located, run=run, options=EvalOptions(**options))
+    if os.environ.get("RANK", "0") == "0":
+        _show(scores, run, without_context=options["without_context"])
+
+
+def _show(scores: dict[str, Any], run: Path, *, without_context: bool) -> None:
     from eval.tables import score_table
 
-    alpha = options["alpha"]
-    if isinstance(alpha, float) and not math.isfinite(alpha):
-        raise click.BadParameter(f"{alpha} is not a finite number", param_hint="--alpha")
-    run = out or (Path(model) if Path(model).is_dir() else Path("runs") / re.sub(r"[^\w.-]+", "-", model))
-    scores = evaluate_model(model, bench, run=run, options=EvalOptions(skip_bad=skip_bad, **options))  # type: ignore[arg-type]
     click.echo(score_table(scores))
-    if scores["bad_rows"]:
-        click.echo(f"bad rows skipped: {scores['bad_rows']}, kept in {BAD_ROWS_FILE} beside the scores")
-    click.echo(f"scores and predictions: {run / 'eval' / scores['bench']['name']}")
+    folder = run / "eval" / scores["bench"]["name"]
+    counts = {
+        f"bad rows skipped, kept in {BAD_ROWS_FILE} beside the scores": scores["bad_rows"],
+        "contexts cut to fit the model": scores["truncated"],
+        "samples without a context": scores["empty_contexts"],
+    }
+    for what, count in counts.items():
+        if count:
+            click.echo(f"{what}: {count}")
+    if without_context:
+        click.echo(f"predictions without context, for `d2e errors {run}`: {folder / 'without_context.jsonl'}")
+    else:
+        click.echo(f"scores and predictions: {folder}")
+
+
+def _locate(bench: str | None, suite: str | None, data: Path | None) -> Bench:
+    if suite is not None:
+        return locate_suite(suite, data)
+    assert bench is not None
+    return locate_bench(bench)
+
+
+def _refuse_half_a_call(
+    bench: str | None,
+    suite: str | None,
+    data: Path | None,
+    options: dict[str, Any],
+    launcher: str | None,
+    processes: int | None,
+) -> None:
+    if (bench is None) == (suite is None):
+        got = "both" if bench is not None else "neither"
+        raise UserError(
+            f"expected either --bench or --suite, got {got}",
+            remedy=f"name a folder (--bench data/mini) or a suite (--suite {' or '.join(SUITES)})",
+        )
+    if data is not None and suite is None:
+        raise UserError(f"--data {data}: says where suites are, and none is asked for", "use --bench PATH alone")
+    if options["demonstrations"] is not None and options["setting"] != "few_shot":
+        raise UserError(
+            f"--demonstrations with --setting {options['setting']}, whose prompts show none; expected few_shot",
+            remedy="drop it, or add --setting few_shot",
+        )
+    if processes is not None and launcher is None:
+        raise UserError(f"--processes {processes}: says how to launch, but not what", "add --launch ddp")
+
+
+def _launch(launcher: str, processes: int | None, engine: str) -> None:
+    """Start this command line again on several processes, and end as they end."""
+    from d2e_sft.launch import launch, launch_command
+
+    if launcher != "ddp":
+        raise UserError(
+            f"--launch {launcher}: rows are shared out to whole models; expected ddp",
+            remedy="use --launch ddp; for a model that needs several devices use --engine vllm --tensor-parallel N",
+        )
+    if engine in ("vllm", "openai"):
+        raise UserError(
+            f"--launch {launcher} with --engine {engine}: it spreads its work itself",
+            remedy="use --tensor-parallel N" if engine == "vllm" else "use --concurrency N",
+        )
+    arguments = ["eval", *_arguments_without(click.get_current_context(), ("launcher", "processes"))]
+    sys.exit(launch(launch_command(launcher, arguments, module="d2e_sft.cli", processes=processes)))
+
+
+def _arguments_without(context: click.Context, left_out: tuple[str, ...]) -> list[str]:
+    """The command line that was given, without some of its options."""
+    arguments: list[str] = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name in left_out or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[name]
+        if isinstance(parameter, click.Option):
+            arguments += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], str(value)]
+        else:
+            arguments.append(str(value))
+    return arguments

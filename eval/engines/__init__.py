@@ -1,0 +1,1 @@
+"""Who decodes: this process, vLLM, or an endpoint; one small protocol, chosen by name."""

@@ -1,0 +1,42 @@
+"""An engine by name."""
+
+from __future__ import annotations
+
+from eval.engines.engine import Engine, Task
+from eval.options import Decoding, EvalOptions
+from eval.processes import Processes
+
+
+def make_engine(model: str, task: Task, decoding: Decoding, options: EvalOptions, processes: Processes) -> Engine:
+    """Load the model into the engine that was asked for, or find the endpoint.
+
+    Raises:
+        UserError: the engine is not installed, cannot have the model, or the samples do not fit the model.
+    """
+    if decoding.engine == "openai":
+        from eval.engines.endpoint import EndpointEngine
+
+        return EndpointEngine(task, options.endpoint.model_copy(update={"model": model}))
+    if decoding.engine == "vllm":
+        from eval.engines.vllm_offline import VllmEngine
+
+        return VllmEngine(model, task, dtype=decoding.dtype, options=options.vllm)
+    from eval.engines.in_process import InProcessEngine
+
+    assert processes.state is not None
+    return InProcessEngine(model, task, section=decoding.section, dtype=decoding.dtype, device=processes.state.device)
+
+
+def identity_of(model: str, decoding: Decoding, options: EvalOptions) -> str:
+    """Which model decodes, by content.
+
+    Raises:
+        UserError: there is no such model or endpoint.
+    """
+    if decoding.engine == "openai":
+        from eval.engines.endpoint import endpoint_identity
+
+        return endpoint_identity(options.endpoint.model_copy(update={"model": model}))
+    from eval.model_identity import model_identity
+
+    return model_identity(model)

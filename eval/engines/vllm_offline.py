@@ -1,0 +1,121 @@
+"""The model inside vLLM, with its paged cache, continuous batching and tensor parallelism."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import d2e_sft
+from d2e_sft.errors import UserError
+from d2e_sft.loading import load_tokenizer, resolve_name
+from eval.engines.engine import OnAnswers, Task
+from eval.engines.token_prompts import token_prompts
+from eval.progress import Answer
+
+# Answers are appended to the disk in batches of so many, as one at a time would wait for the disk.
+_APPENDED_TOGETHER = 16
+
+
+class VllmEngine:
+    """Loads a model into vLLM and decodes pairs of requests with it.
+
+    Args:
+        model: as for `d2e_sft.loading.load_model`.
+        options: of `d2e_sft.vllm.offline.load_llm`, by name.
+
+    Raises:
+        UserError: vLLM is not installed or cannot load the model, or samples exceed its context.
+    """
+
+    name = "vllm"
+
+    def __init__(self, model: str, task: Task, *, dtype: str | None, options: dict[str, Any]) -> None:
+        tokenizer, encoder_decoder = load_tokenizer(model)
+        source = resolve_name(model)
+        if encoder_decoder:
+            raise UserError(
+                f"model {model!r} with --engine vllm: is an encoder-decoder; expected a causal model",
+                remedy="use --engine transformers",
+            )
+        self._tokenizer, self._task = tokenizer, task
+        self._prompts = token_prompts(
+            tokenizer, task, encoder_decoder=False, limit=options.get("max_model_len") or _positions(source)
+        )
+        self._offline = _import_offline()
+        self._llm = self._offline.load_llm(model, dtype=dtype or "auto", **options)
+        self._stop_ids = self._offline.stop_ids_of(self._llm, self._prompts.end_of_turn)
+        self._options = options
+        self._resubmissions = 0
+
+    def lengths(self) -> Sequence[int]:
+        return [len(prompt) for prompt in self._prompts.originals]
+
+    def decode(self, indices: Sequence[int], on_answers: OnAnswers) -> None:
+        imagined = self._prompts.imagined
+        waiting: list[Answer] = []
+
+        def on_finished(place: int, tokens: Sequence[int]) -> None:
+            index = indices[place]
+            text = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+            waiting.append(Answer(index, text, index in self._prompts.truncated))
+            if len(waiting) >= _APPENDED_TOGETHER:
+                on_answers(waiting.copy())
+                waiting.clear()
+
+        try:
+            decoded = self._offline.decode_pairs(
+                self._llm,
+                [self._prompts.originals[i] for i in indices],
+                None if imagined is None else [imagined[i] for i in indices],
+                alpha=self._task.alpha,
+                max_new_tokens=self._task.max_new_tokens,
+                stop_ids=self._stop_ids,
+                on_finished=on_finished,
+            )
+        finally:
+            if waiting:
+                on_answers(waiting)
+        self._resubmissions += decoded.resubmissions
+
+    def environment(self) -> dict[str, Any]:
+        import torch
+
+        return {
+            "d2e_sft": d2e_sft.__version__,
+            "torch": torch.__version__,
+            "vllm": importlib.import_module("vllm").__version__,
+            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+            **self._options,
+        }
+
+    def counts(self) -> dict[str, int]:
+        return {"resubmissions": self._resubmissions}
+
+
+def _import_offline() -> Any:
+    try:
+        return importlib.import_module("d2e_sft.vllm.offline")
+    except ImportError as error:
+        raise UserError(
+            f"--engine vllm: vLLM cannot be imported ({error})",
+            remedy="install it in an environment of its own (pip install 'd2e-sft[vllm]'), or use another --engine",
+        ) from None
+
+
+def _positions(source: str) -> int | None:
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(_base(source)).get_text_config()
+    limit: int | None = getattr(config, "max_position_embeddings", None)
+    return limit
+
+
+def _base(source: str) -> str:
+    """The model under an adapter, else the model itself."""
+    adapter = Path(source) / "adapter_config.json"
+    if not adapter.is_file():
+        return source
+    return _base(resolve_name(json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"]))

@@ -1,0 +1,149 @@
+"""How an evaluation decodes: what the call says, with defaults from the run's recipe.
+
+A run folder says itself how it wants to be decoded: its recipe gives α and the prompt set, which an option can
+override. Anything else (a Hub name, a plain checkpoint, an endpoint) is decoded with α = 0 unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from d2e_sft.errors import UserError
+from d2e_sft.judge.options import EndpointOptions
+from d2e_sft.prompts import Setting
+from d2e_sft.recipe import RECIPE_FILE, EvalSection, ModelSection, Recipe, load_recipe
+
+EngineName = Literal["auto", "transformers", "vllm", "openai"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+OverlongRule = Literal["error", "truncate_context"]
+OVERLONG_RULES: tuple[OverlongRule, ...] = get_args(OverlongRule)
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """How to decode and score; None means: as the run's recipe says, else the default of `EvalSection`.
+
+    Attributes:
+        engine: `auto` is `openai` where the endpoint has an address, else `transformers`.
+        without_context: decode the imagined prompts alone, plainly: what the model says when it has not read.
+        max_samples: at most so many samples of each dataset × relation × format, drawn with `seed`.
+        seed: of the subset, the demonstrations and the bootstrap.
+        demonstrations: a file or folder of training rows for the few-shot setting; None looks beside the benchmark.
+        overlong: what to do about prompts that exceed the model's context.
+        dtype: of the weights; None is the recipe's in process, and vLLM's own choice in vLLM.
+        vllm: options of the vLLM engine alone, by `load_llm`'s names.
+        endpoint: options of the openai engine alone.
+        overwrite: remove results that came from another model or other options, instead of refusing to mix.
+    """
+
+    engine: EngineName = "auto"
+    setting: Setting = "zero_shot"
+    without_context: bool = False
+    alpha: float | None = None
+    prompt_set: str | None = None
+    batch_size: int | None = None
+    max_new_tokens: int | None = None
+    max_samples: int | None = None
+    seed: int = 0
+    demonstrations: Path | None = None
+    overlong: OverlongRule = "error"
+    dtype: str | None = None
+    vllm: dict[str, Any] = field(default_factory=dict)
+    endpoint: EndpointOptions = field(default_factory=EndpointOptions)
+    skip_bad: bool = False
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """The options with every default filled in.
+
+    Attributes:
+        alpha: 0 where the context is left out, since the two views are then the same.
+        max_samples: None takes all.
+        section: how the model was trained: dtype and attention.
+    """
+
+    engine: Literal["transformers", "vllm", "openai"]
+    setting: Setting
+    without_context: bool
+    alpha: float
+    prompt_set: str
+    batch_size: int
+    max_new_tokens: int
+    max_samples: int | None
+    seed: int
+    overlong: OverlongRule
+    dtype: str | None
+    section: ModelSection
+
+
+def resolve_options(model: str, options: EvalOptions) -> Decoding:
+    """Fill in the defaults for a model.
+
+    Raises:
+        UserError: options that contradict each other, or an α that is not a number from 0 on.
+    """
+    engine = _engine(options)
+    recipe = None if engine == "openai" else recipe_of(model)
+    own = EvalSection() if recipe is None else recipe.eval
+    alpha = _alpha(options, recipe, own)
+    if engine == "openai":
+        _refuse_what_endpoints_cannot(model, options, alpha)
+    limit = own.cot_max_new_tokens if options.setting == "cot" else own.max_new_tokens
+    return Decoding(
+        engine=engine,
+        setting=options.setting,
+        without_context=options.without_context,
+        alpha=0.0 if options.without_context else alpha,
+        prompt_set=options.prompt_set or (recipe.data.prompt_set if recipe is not None else "default"),
+        batch_size=options.batch_size or own.batch_size,
+        max_new_tokens=options.max_new_tokens or limit,
+        max_samples=options.max_samples or own.max_samples,
+        seed=options.seed,
+        overlong=options.overlong,
+        dtype=options.dtype,
+        section=recipe.model if recipe is not None else ModelSection(),
+    )
+
+
+def recipe_of(model: str) -> Recipe | None:
+    """The recipe that a run folder, or one of its `checkpoint-N` folders, was trained with; None for other models."""
+    folder = Path(model)
+    holders = [folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder]
+    files = [holder / RECIPE_FILE for holder in holders]
+    return next((load_recipe(file) for file in files if file.is_file()), None)
+
+
+def _engine(options: EvalOptions) -> Literal["transformers", "vllm", "openai"]:
+    if options.engine != "auto":
+        return options.engine
+    return "openai" if options.endpoint.base_url is not None else "transformers"
+
+
+def _alpha(options: EvalOptions, recipe: Recipe | None, own: EvalSection) -> float:
+    if options.alpha is not None:
+        if not (math.isfinite(options.alpha) and options.alpha >= 0):
+            raise UserError(f"--alpha {options.alpha}: expected a finite number from 0 on")
+        return options.alpha
+    if own.alpha is not None:
+        return own.alpha
+    return recipe.d2e.effective_alpha if recipe is not None else 0.0
+
+
+def _refuse_what_endpoints_cannot(model: str, options: EvalOptions, alpha: float) -> None:
+    if alpha > 0:
+        raise UserError(
+            f"--alpha {alpha:g} with --engine openai: an endpoint decodes plainly, as it gives out no logits to "
+            "subtract; expected α = 0",
+            remedy="drop --alpha, or decode the model here: --engine transformers or vllm",
+        )
+    if options.overlong != "error":
+        raise UserError(
+            f"--overlong {options.overlong} with --engine openai: {model!r} cannot be asked for its tokens, so no "
+            "context can be cut to fit; expected error",
+            remedy="drop --overlong; the server refuses what is too long for it, and the sample is named",
+        )

@@ -1,0 +1,382 @@
+"""`d2e eval` on a tiny model in this process: settings, bad input, and what is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from d2e_sft.decoding import generate_debiased, stop_token_ids
+from d2e_sft.loading import load_model
+from d2e_sft.prompts import load_prompt_set
+from d2e_sft.views import ViewEncoder
+from eval.engines import in_process
+from tests.eval.benches import (
+    bench_row,
+    bench_rows,
+    d2e,
+    save_bench,
+    save_suite,
+    scores_of,
+    train_rows,
+    without_the_clock,
+)
+from tests.tiny import save_tiny_model, tiny_tokenizer
+
+QUICK = ("--max-new-tokens", 6, "--batch-size", 3)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model and a benchmark with training rows."""
+    folder = tmp_path_factory.mktemp("world")
+    save_tiny_model(folder / "model", seed=3)
+    save_bench(folder / "bench", bench_rows(), train_rows())
+    return folder
+
+
+def evaluate(world: Path, run: Path, *arguments: str | Path | int) -> int:
+    """`d2e eval` of the world's model on its benchmark."""
+    return d2e("eval", world / "model", "--bench", world / "bench", "--out", run, *QUICK, *arguments)
+
+
+def predictions(run: Path, bench: str = "bench", stem: str = "predictions") -> list[dict[str, Any]]:
+    text = (run / "eval" / bench / f"{stem}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+class Counting:
+    """Counts the prompts that are decoded."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.prompts = 0
+        original = in_process.decode_prompts
+
+        def counting(model: Any, originals: Any, *rest: Any, **options: Any) -> Any:
+            self.prompts += len(originals)
+            return original(model, originals, *rest, **options)
+
+        monkeypatch.setattr(in_process, "decode_prompts", counting)
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    return Counting(monkeypatch)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_predictions_are_what_the_decoder_says_in_file_order(world: Path, tmp_path: Path, alpha: float) -> None:
+    assert evaluate(world, tmp_path, "--alpha", alpha) == 0
+    loaded, samples = load_model(str(world / "model")), bench_rows()
+    encoder = ViewEncoder(loaded.tokenizer, load_prompt_set("default"), ("original", "imagined"))
+    answers = generate_debiased(
+        loaded.model.eval(),
+        [encoder.prompt_ids(sample, "original") for sample in samples],
+        [encoder.prompt_ids(sample, "imagined") for sample in samples],
+        alpha=alpha,
+        max_new_tokens=6,
+        stop_ids=stop_token_ids(loaded.model, encoder.end_of_turn),
+    )
+    expected = [loaded.tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]
+    rows = predictions(tmp_path)
+    assert [row["id"] for row in rows] == [sample.id for sample in samples]
+    assert [row["output"] for row in rows] == expected
+    assert len(set(expected)) > 1
+    assert not list((tmp_path / "eval" / "bench").glob("*.partial*")), "what is merged is removed"
+
+
+def test_each_setting_has_results_of_its_own(world: Path, tmp_path: Path) -> None:
+    for setting, folder in (("zero_shot", "bench"), ("few_shot", "bench-few_shot"), ("cot", "bench-cot")):
+        assert evaluate(world, tmp_path, "--setting", setting) == 0
+        scores = scores_of(tmp_path, folder)
+        assert scores["setting"] == setting
+        assert scores["bench"]["name"] == folder, "compare and report find it by this name"
+        assert scores["engine"] == "transformers"
+    assert d2e("compare", tmp_path, "--bench", "bench-few_shot") == 0
+    shown = scores_of(tmp_path, "bench-few_shot")["demonstrations"]
+    assert shown["file"] == str(world / "bench" / "train.parquet")
+    assert [len(group["rows"]) for group in shown["groups"]] == [3, 3]
+    assert scores_of(tmp_path)["demonstrations"] is None
+
+
+def test_chain_of_thought_may_take_longer_by_default(world: Path, tmp_path: Path) -> None:
+    common = ("eval", world / "model", "--bench", world / "bench", "--max-samples", 1)
+    for setting in ("zero_shot", "cot"):
+        assert d2e(*common, "--out", tmp_path / setting, "--setting", setting, "--overlong", "truncate_context") == 0
+    assert scores_of(tmp_path / "zero_shot")["max_new_tokens"] == 64
+    assert scores_of(tmp_path / "cot", "bench-cot")["max_new_tokens"] == 512
+
+
+def test_a_suite_is_evaluated_by_its_name(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_suite(tmp_path / "data" / "ood", "ood", bench_rows(4), failures={"storycloze": "no file"})
+    arguments = ("--suite", "ood", "--data", tmp_path / "data", "--out", tmp_path / "run")
+    assert d2e("eval", world / "model", *arguments, *QUICK) == 0
+    assert scores_of(tmp_path / "run", "ood")["bench"]["suite"] == "ood"
+    assert scores_of(tmp_path / "run", "ood")["lacking"] == ["storycloze"]
+    assert "is incomplete, it lacks storycloze" in capsys.readouterr().err
+
+
+def test_a_finished_evaluation_is_scored_again_without_decoding(
+    world: Path, tmp_path: Path, decoded: Counting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path) == 0
+    folder = tmp_path / "eval" / "bench"
+    before, scores = (folder / "predictions.jsonl").read_bytes(), scores_of(tmp_path)
+    (folder / "scores.json").unlink()
+    capsys.readouterr()
+    assert evaluate(world, tmp_path) == 0
+    assert decoded.prompts == 8
+    assert "decoded before, and only scored again" in capsys.readouterr().err
+    assert (folder / "predictions.jsonl").read_bytes() == before
+    assert scores_of(tmp_path) == scores
+
+
+def test_overwrite_decodes_anew(world: Path, tmp_path: Path, decoded: Counting) -> None:
+    assert evaluate(world, tmp_path) == 0
+    assert evaluate(world, tmp_path, "--overwrite") == 0
+    assert decoded.prompts == 16
+
+
+def other_model(world: Path, folder: Path) -> Path:
+    """A model of the same name and architecture with other weights."""
+    return save_tiny_model(folder / "model", seed=4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--alpha", 0.5), "--alpha: 0.0 → 0.5"),
+        (("--max-new-tokens", 7), "--max-new-tokens: 6 → 7"),
+        (("--max-samples", 2), "the subset: none → 2 a group, seed 0"),
+        (("--dtype", "bfloat16"), "--dtype: none → bfloat16"),
+        (("--prompt-set", "other.yaml"), "the prompt set: default, sha256"),
+    ],
+)
+def test_results_of_other_options_are_refused_and_named(
+    world: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str | int, ...],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wording = load_prompt_set("default").model_dump(exclude_none=True)
+    wording["zero_shot"]["qa"]["system"] = "Answer."
+    Path("other.yaml").write_text(json.dumps(wording))
+    assert evaluate(world, tmp_path) == 0
+    before = predictions(tmp_path)
+    assert evaluate(world, tmp_path, *arguments) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert "--overwrite" in error
+    assert predictions(tmp_path) == before
+    assert evaluate(world, tmp_path, *arguments, "--overwrite") == 0
+    assert predictions(tmp_path) != before
+
+
+def test_results_of_another_checkpoint_are_refused_whatever_its_name(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = save_tiny_model(tmp_path / "run", seed=3)
+    common = ("eval", run, "--bench", world / "bench", *QUICK)
+    assert d2e(*common) == 0
+    assert d2e(*common) == 0, "its own results are no part of a model"
+    save_tiny_model(run, seed=4)
+    capsys.readouterr()
+    assert d2e(*common) == 1
+    assert "the model: sha256:" in capsys.readouterr().err
+    assert d2e(*common, "--overwrite") == 0
+
+
+def test_results_on_another_file_of_the_same_name_are_refused(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path / "run") == 0
+    save_bench(tmp_path / "bench", bench_rows(6))
+    arguments = ("--bench", tmp_path / "bench", "--out", tmp_path / "run", *QUICK)
+    assert d2e("eval", world / "model", *arguments) == 1
+    assert "the benchmark's file: sha256" in capsys.readouterr().err
+
+
+def test_predictions_of_unknown_origin_are_refused(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path) == 0
+    (tmp_path / "eval" / "bench" / "predictions.decoding.json").unlink()
+    assert evaluate(world, tmp_path) == 1
+    assert "cannot be told which model and options they came from" in capsys.readouterr().err
+    assert evaluate(world, tmp_path, "--overwrite") == 0
+
+
+def test_damaged_predictions_are_named(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate(world, tmp_path) == 0
+    file = tmp_path / "eval" / "bench" / "predictions.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    for content, said in (
+        (lines[:-1], "holds 7 predictions; expected 8"),
+        ([lines[1], lines[0], *lines[2:]], "line 1: is about 's1' of 'made-up'; expected 's0'"),
+        (["{\n", *lines[1:]], "line 1: is no prediction"),
+    ):
+        file.write_text("".join(content))
+        assert evaluate(world, tmp_path) == 1
+        assert said in capsys.readouterr().err
+
+
+def test_a_pass_without_context_is_kept_beside_the_predictions(
+    world: Path, tmp_path: Path, decoded: Counting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path, "--alpha", 0.5) == 0
+    before = scores_of(tmp_path)
+    assert evaluate(world, tmp_path, "--without-context") == 0
+    assert "without_context.jsonl" in capsys.readouterr().out
+    assert scores_of(tmp_path) == before, "the scores stay those with context"
+    blind = predictions(tmp_path, stem="without_context")
+    assert [row["id"] for row in blind] == [row["id"] for row in predictions(tmp_path)]
+    assert blind[0].keys() == predictions(tmp_path)[0].keys()
+    # The same as a benchmark from which the contexts were taken, decoded plainly.
+    empty = [row.model_copy(update={"context": ""}) for row in bench_rows()]
+    save_bench(tmp_path / "empty", empty)
+    assert d2e("eval", world / "model", "--bench", tmp_path / "empty", "--out", tmp_path / "plain", *QUICK) == 0
+    assert [r["output"] for r in blind] == [r["output"] for r in predictions(tmp_path / "plain", "empty")]
+    assert decoded.prompts == 24
+    assert evaluate(world, tmp_path, "--without-context") == 0
+    assert decoded.prompts == 24, "it is scored again, too, without decoding"
+
+
+def test_a_pass_without_context_goes_with_its_predictions(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path) == 0
+    assert evaluate(world, tmp_path, "--without-context", "--max-new-tokens", 5) == 1
+    assert "predictions.jsonl: was decoded by another model or with other options" in capsys.readouterr().err
+    assert evaluate(world, tmp_path, "--without-context") == 0
+    assert evaluate(world, tmp_path, "--max-new-tokens", 5) == 1
+    capsys.readouterr()
+    assert evaluate(world, tmp_path, "--max-new-tokens", 5, "--overwrite") == 0
+    assert not (tmp_path / "eval" / "bench" / "without_context.jsonl").exists()
+
+
+def test_empty_contexts_are_decoded_plainly_counted_and_said(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [bench_row(i, context=["", " \n"][i % 2] if i < 3 else f"It rained {i} days.") for i in range(6)]
+    save_bench(tmp_path / "bench", rows)
+    common = ("eval", world / "model", "--bench", tmp_path / "bench", *QUICK)
+    assert d2e(*common, "--out", tmp_path / "debiased", "--alpha", 3) == 0
+    printed = capsys.readouterr()
+    assert "warning: 3 of 6 samples have no context and are decoded plainly" in printed.err
+    assert "samples without a context: 3" in printed.out
+    assert scores_of(tmp_path / "debiased")["empty_contexts"] == 3
+    assert d2e(*common, "--out", tmp_path / "plain", "--alpha", 0) == 0
+    assert "decoded plainly" not in capsys.readouterr().err
+    debiased, plain = ([row["output"] for row in predictions(tmp_path / name)] for name in ("debiased", "plain"))
+    assert debiased[:3] == plain[:3]
+    assert debiased[3:] != plain[3:]
+
+
+LONG = "The road was closed. " * 60
+
+
+def test_contexts_beyond_the_model_are_an_error_or_cut(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [bench_row(i, context=LONG if i in (1, 4) else "It rained.") for i in range(6)]
+    save_bench(tmp_path / "bench", rows)
+    common = ("eval", world / "model", "--bench", tmp_path / "bench", "--out", tmp_path / "run", *QUICK)
+    assert d2e(*common) == 1
+    error = capsys.readouterr().err
+    assert "2 of 6 samples exceed the model's context" in error
+    assert "'s1' of 'made-up', has" in error, "the longest is named: nli has the longer wording"
+    assert "--overlong truncate_context" in error
+    assert not (tmp_path / "run").exists(), "a refused command leaves no folder behind"
+    assert d2e(*common, "--overlong", "truncate_context") == 0
+    assert scores_of(tmp_path / "run")["truncated"] == 2
+    assert "contexts cut to fit the model: 2" in capsys.readouterr().out
+    assert d2e(*common, "--overlong", "truncate_context") == 0
+    assert scores_of(tmp_path / "run")["truncated"] == 2, "also when they are only scored again"
+
+
+def test_a_prompt_that_is_too_long_without_its_context_cannot_be_cut(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_bench(tmp_path / "bench", [bench_row(0, question=LONG)])
+    arguments = ("--bench", tmp_path / "bench", "--out", tmp_path / "run", "--overlong", "truncate_context")
+    assert d2e("eval", world / "model", *arguments) == 1
+    assert "exceed the model's context even without their contexts" in capsys.readouterr().err
+
+
+def test_a_model_without_a_chat_template_is_refused(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_tiny_model(tmp_path / "model")
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = None
+    (tmp_path / "model" / "chat_template.jinja").unlink(missing_ok=True)
+    tokenizer.save_pretrained(tmp_path / "model")
+    assert d2e("eval", tmp_path / "model", "--bench", world / "bench") == 1
+    error = capsys.readouterr().err
+    assert "has no chat template" in error
+    assert "-Instruct" in error
+
+
+def test_an_encoder_decoder_is_evaluated_in_every_setting(world: Path, tmp_path: Path) -> None:
+    save_tiny_model(tmp_path / "t5", "t5")
+    for setting in ("zero_shot", "few_shot", "cot"):
+        arguments = ("--bench", world / "bench", "--setting", setting, "--alpha", 0.5)
+        assert d2e("eval", tmp_path / "t5", *arguments, *QUICK) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "expected either --bench or --suite, got neither"),
+        (("--bench", "b", "--suite", "ood"), "expected either --bench or --suite, got both"),
+        (("--bench", "{bench}", "--data", "d"), "--data d: says where suites are"),
+        (("--bench", "{bench}", "--demonstrations", "d"), "whose prompts show none; expected few_shot"),
+        (("--bench", "{bench}", "--tensor-parallel", "2"), "--tensor-parallel: has no meaning with --engine transf"),
+        (("--bench", "{bench}", "--concurrency", "2"), "--concurrency: has no meaning with --engine transformers"),
+        (("--bench", "{bench}", "--engine", "vllm", "--batch-size", "2"), "--batch-size: has no meaning with --engin"),
+        (("--bench", "{bench}", "--engine", "vllm", "--base-url", "x"), "--base-url: has no meaning with --engine vl"),
+        (("--bench", "{bench}", "--engine", "openai", "--dtype", "float32"), "--dtype: has no meaning with --engine "),
+        (("--bench", "{bench}", "--base-url", "http://h/v1", "--alpha", "0.5"), "an endpoint decodes plainly"),
+        (("--bench", "{bench}", "--base-url", "http://h/v1", "--overlong", "truncate_context"), "no context can be c"),
+        (("--bench", "{bench}", "--base-url", "nowhere"), "expected http:// or https://"),
+        (("--bench", "{bench}", "--processes", "2"), "--processes 2: says how to launch, but not what"),
+        (("--bench", "{bench}", "--launch", "zero3", "--processes", "2"), "rows are shared out to whole models"),
+        (("--bench", "{bench}", "--launch", "ddp"), "say how many: --processes N"),
+        (("--bench", "{bench}", "--launch", "ddp", "--engine", "vllm"), "use --tensor-parallel N"),
+        (("--bench", "{bench}", "--setting", "few_shot", "--demonstrations", "nowhere"), "no such file or folder"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_calls_that_make_no_sense_are_refused_before_anything_is_loaded(
+    world: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.setattr("d2e_sft.launch._accelerators", lambda: 0)
+    filled = [argument.format(bench=world / "bench") for argument in arguments]
+    assert d2e("eval", world / "model", "--out", tmp_path / "run", *filled) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("error:") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_same_options_give_the_same_scores(world: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        assert evaluate(world, tmp_path / name, "--setting", "few_shot", "--alpha", 0.5) == 0
+    one, two = (scores_of(tmp_path / name, "bench-few_shot") for name in ("one", "two"))
+    assert without_the_clock(one) == without_the_clock(two)
+
+
+def test_the_dtype_can_be_chosen(world: Path, tmp_path: Path) -> None:
+    assert evaluate(world, tmp_path, "--dtype", "bfloat16") == 0
+    assert scores_of(tmp_path)["environment"]["dtype"] == str(torch.bfloat16).removeprefix("torch.")
