@@ -58,6 +58,7 @@ def decode_rest(
     todo = share(
         lengths,
         found.kept.answers.keys(),
+        groups=task.groups,
         batch_size=task.batch_size,
         process=processes.index,
         processes=processes.count,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import timedelta
@@ -79,19 +79,30 @@ def join_processes(engine: str) -> Processes:
 
 
 def share(
-    lengths: Sequence[int], done: AbstractSet[int], *, batch_size: int, process: int, processes: int
+    lengths: Sequence[int],
+    done: AbstractSet[int],
+    *,
+    groups: Sequence[Hashable],
+    batch_size: int,
+    process: int,
+    processes: int,
 ) -> list[int]:
     """The places of the samples that a process decodes.
 
-    Samples are put in the order in which one process would decode them, longest first, and cut into its batches;
-    whole batches are then dealt out. So every process gets its part of long and of short ones, and a batch holds the
-    same samples, and rounds in the same way, whatever the number of processes.
+    Samples are put in the order in which one process would decode them, group by group and longest first, and cut into
+    its batches; whole batches are then dealt out. So every process gets its part of long and of short ones, and a
+    batch holds the same samples, and rounds in the same way, whatever the number of processes.
 
     Args:
         lengths: of all samples.
         done: places that need no decoding.
+        groups: of all samples; those of a group are decoded together, as their prompts begin alike.
     """
-    order = sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)
-    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    members: dict[Hashable, list[int]] = {}
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True):
+        members.setdefault(groups[i], []).append(i)
+    batches = [
+        order[start : start + batch_size] for order in members.values() for start in range(0, len(order), batch_size)
+    ]
     left = [[i for i in batch if i not in done] for batch in batches]
     return [i for batch in [batch for batch in left if batch][process::processes] for i in batch]

@@ -34,6 +34,11 @@ class Task:
     batch_size: int
     overlong: str
 
+    @property
+    def groups(self) -> list[tuple[str, str, str]]:
+        """Of each sample: those of a dataset, a relation and a format have prompts that begin alike."""
+        return [(sample.format, sample.dataset, sample.relation) for sample in self.samples]
+
 
 class Engine(Protocol):
     """Decodes one task."""

@@ -52,6 +52,7 @@ class InProcessEngine:
 
     def decode(self, indices: Sequence[int], on_answers: OnAnswers) -> None:
         prompts, task = self._prompts, self._task
+        groups = task.groups
 
         def on_batch(places: list[int], answers: list[list[int]]) -> None:
             on_answers([self._answer(indices[place], tokens) for place, tokens in zip(places, answers, strict=True)])
@@ -61,6 +62,7 @@ class InProcessEngine:
             [prompts.originals[i] for i in indices],
             None if prompts.imagined is None else [prompts.imagined[i] for i in indices],
             batch_size=task.batch_size,
+            groups=[groups[i] for i in indices],
             on_batch=on_batch,
             alpha=task.alpha,
             max_new_tokens=task.max_new_tokens,
