@@ -25,7 +25,7 @@ def prediction(number: int, right: bool, **changes: Any) -> Prediction:
         "gold": ["positive"],
         "output": f"The answer is: {answer}",
         "answer": [answer],
-        "parsed": True,
+        "extraction": "strict",
         "exact_match": float(right),
         "f1": float(right),
     }
