@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from d2e_sft.errors import UserError, did_you_mean
 from d2e_sft.sample import describe_validation_error
+from eval.extract import Mode, Setting
 from eval.intervals import Interval
 from eval.predictions import Prediction, read_predictions
 from eval.scores import GroupKey, group_of
@@ -29,10 +30,13 @@ class GroupScores(BaseModel):
     relation: str
     format: str
     n: int
+    mean: Interval
     exact_match: Interval
     f1: Interval
-    parsed: float
+    set_accuracy: Interval | None = None
+    extraction: dict[Mode, float]
     label_shares: dict[str, float] | None = None
+    gold_shares: dict[str, float] | None = None
 
     @property
     def key(self) -> GroupKey:
@@ -59,6 +63,7 @@ class RunScores(BaseModel):
     alpha: float | None
     bench: Bench
     prompt_set: str
+    setting: Setting = "zero_shot"
     subset: dict[str, Any] | None = None
     seconds: float | None = None
     environment: dict[str, Any] = Field(default_factory=dict)
@@ -157,7 +162,7 @@ def _shortest_distinct_tail(own: tuple[str, ...], among: Sequence[tuple[str, ...
 
 def _load_run(path: Path, label: str, bench: str) -> ScoredRun:
     folder = path / "eval" / bench
-    scores = _read_scores(folder / "scores.json")
+    scores = read_scores(folder / "scores.json")
     rows = read_predictions(folder / "predictions.jsonl")
     predictions = {(row.dataset, row.id): row for row in rows}
     again = f"d2e eval {path} --bench {bench}"
@@ -176,10 +181,21 @@ def _load_run(path: Path, label: str, bench: str) -> ScoredRun:
     return ScoredRun(path, label, scores, predictions)
 
 
-def _read_scores(path: Path) -> RunScores:
+def read_scores(path: Path) -> RunScores:
+    """The content of a `scores.json`.
+
+    Raises:
+        UserError: the file is damaged, or an earlier version's.
+    """
     try:
         return RunScores.model_validate_json(path.read_bytes())
     except ValidationError as error:
+        missing = {item["loc"][-1] for item in error.errors() if item["type"] == "missing"}
+        if missing == {"mean", "extraction"}:
+            raise UserError(
+                f"{path}: written by an earlier version, without the mean of EM and F1",
+                remedy="score the run again with d2e eval",
+            ) from None
         raise UserError(
             f"{path}: not the scores of a run ({describe_validation_error(error)})",
             remedy="the file is damaged or was edited; score the run again with d2e eval",

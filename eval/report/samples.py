@@ -39,8 +39,8 @@ class ShownSample:
 
 
 def is_right(prediction: Prediction) -> bool:
-    """Whether an answer counts as right on the page: an exact match."""
-    return prediction.exact_match == 1.0
+    """Whether an answer counts as right on the page: an exact match, of several options the right set."""
+    return prediction.right
 
 
 def choose_samples(runs: Sequence[ScoredRun], count: int) -> list[ShownSample]:
