@@ -110,9 +110,8 @@ def _cell(run: ScoredRun, key: GroupKey, groups: Sequence[Sequence[Prediction]],
     if key[0] != AVERAGE:
         scores = run.scores.overall if key == ALL else next(group for group in run.scores.groups if group.key == key)
         return Cell(*(getattr(scores, field) for field in Cell.__dataclass_fields__))
-    means = [bootstrap_average(_values(groups, metric), seed=seed) for metric in METRICS]
-    extraction = {mode: _mean_share(groups, mode) for mode in MODES}
-    return Cell(*means, set_accuracy=None, extraction=extraction, label_shares=None)
+    mean, exact, f1 = (bootstrap_average(_values(groups, metric), seed=seed) for metric in METRICS)
+    return Cell(mean, exact, f1, None, {mode: _mean_share(groups, mode) for mode in MODES}, None)
 
 
 def _mean_share(groups: Sequence[Sequence[Prediction]], mode: Mode) -> float:
@@ -120,11 +119,11 @@ def _mean_share(groups: Sequence[Sequence[Prediction]], mode: Mode) -> float:
 
 
 def _gain(before: Sequence[Sequence[Prediction]], after: Sequence[Sequence[Prediction]], seed: int) -> Gain:
-    differences = [paired_average(_values(before, m), _values(after, m), seed=seed) for m in METRICS]
+    mean, exact, f1 = (paired_average(_values(before, m), _values(after, m), seed=seed) for m in METRICS)
     sets = None
     if len(before) == 1 and all(prediction.format == "mcq" for prediction in before[0]):
         sets = paired_average(_values(before, "set_accuracy"), _values(after, "set_accuracy"), seed=seed)
-    return Gain(*differences, set_accuracy=sets)
+    return Gain(mean, exact, f1, sets)
 
 
 def _values(groups: Sequence[Sequence[Prediction]], metric: str) -> list[list[float]]:

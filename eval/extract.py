@@ -115,7 +115,9 @@ class _Places:
 
 
 def _leniently(places: _Places, form: str, *, whole_text: bool) -> tuple[str, ...]:
-    return next((answers for texts in _lenient_places(places, form, whole_text) if (answers := places.read(texts))), ())
+    return next(
+        (answers for texts in _lenient_places(places, form, whole_text) if (answers := places.read(texts))), ()
+    )
 
 
 def _lenient_places(places: _Places, form: str, whole_text: bool) -> Iterator[list[str]]:

@@ -104,9 +104,7 @@ def paired_difference(
     Raises:
         ValueError: the two differ in length, or are empty.
     """
-    return paired_average(
-        [first], [second], seed=seed, resamples=resamples, permutations=permutations, level=level
-    )
+    return paired_average([first], [second], seed=seed, resamples=resamples, permutations=permutations, level=level)
 
 
 def paired_average(
@@ -163,7 +161,7 @@ def _sign_flip_p(changes: Sequence[_Floats], *, seed: int, permutations: int) ->
     for start in range(0, permutations, _AT_ONCE):
         count = min(_AT_ONCE, permutations - start)
         flipped = np.abs(np.mean([_flipped_means(change, rng, count) for change in changes], axis=0))  # (R,)
-        as_extreme += np.count_nonzero(flipped >= observed - 1e-12)
+        as_extreme += int(np.count_nonzero(flipped >= observed - 1e-12))
     return float((1 + as_extreme) / (1 + permutations))
 
 

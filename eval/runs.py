@@ -95,7 +95,7 @@ def load_runs(paths: Sequence[Path], bench: str | None = None) -> list[ScoredRun
         UserError: a run is missing, given twice, not scored or damaged; the benchmark is unknown or not
             settled; or the runs were scored on different benchmark files or different samples.
     """
-    labels = _distinct_labels(paths)
+    labels = distinct_labels(paths)
     name = _shared_bench(paths, bench)
     runs = [_load_run(path, label, name) for path, label in zip(paths, labels, strict=True)]
     for run in runs[1:]:
@@ -103,11 +103,11 @@ def load_runs(paths: Sequence[Path], bench: str | None = None) -> list[ScoredRun
     return runs
 
 
-def scored_benches(path: Path) -> list[str]:
-    """Names of the benchmarks that a run folder holds complete results of.
+def scored_benches(path: Path, bench: str | None = None) -> list[str]:
+    """Names of the benchmarks that a run folder holds complete results of; only `bench` where it is given.
 
     Raises:
-        UserError: there is no such folder, or it holds no result.
+        UserError: there is no such folder, or it holds no result, or none of `bench`.
     """
     if not path.is_dir():
         raise UserError(
@@ -119,19 +119,16 @@ def scored_benches(path: Path) -> list[str]:
     )
     if not found:
         raise UserError(f"{path}: the run has no scores", remedy=f"d2e eval {path} --bench BENCH")
-    return found
+    if bench is not None and bench not in found:
+        raise UserError(
+            f"{path}: not scored on {bench!r}, only on {', '.join(found)}.{did_you_mean(bench, found)}",
+            remedy=f"d2e eval {path} --bench {bench}",
+        )
+    return found if bench is None else [bench]
 
 
 def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
-    benches = {path: scored_benches(path) for path in paths}
-    if bench is not None:
-        for path, names in benches.items():
-            if bench not in names:
-                raise UserError(
-                    f"{path}: not scored on {bench!r}, only on {', '.join(names)}.{did_you_mean(bench, names)}",
-                    remedy=f"d2e eval {path} --bench {bench}",
-                )
-        return bench
+    benches = {path: scored_benches(path, bench) for path in paths}
     shared = sorted(set.intersection(*(set(names) for names in benches.values())))
     if len(shared) == 1:
         return shared[0]
@@ -145,7 +142,12 @@ def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
     )
 
 
-def _distinct_labels(paths: Sequence[Path]) -> list[str]:
+def distinct_labels(paths: Sequence[Path]) -> list[str]:
+    """The runs' names, with as much of their paths as tells them apart.
+
+    Raises:
+        UserError: a folder is given twice.
+    """
     parts = [path.resolve().parts for path in paths]
     for path, own in zip(paths, parts, strict=True):
         if parts.count(own) > 1:

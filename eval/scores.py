@@ -47,7 +47,7 @@ def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> di
 
     `mean` is the mean of exact match and F1 of each sample, the number that the paper reports; `extraction` holds the
     shares of strict, of lenient and of no extraction. A group of format mcq also holds `set_accuracy`; one of format
-    nli `label_shares`, how often each label was predicted, with `other` for outputs without a label, and `gold_shares`.
+    nli `label_shares`, how often each label was predicted (`other`: an output without a label), and `gold_shares`.
     An entry of `relations` is the plain mean over its groups, as the paper averages.
 
     Raises:

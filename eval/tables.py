@@ -91,9 +91,9 @@ def comparison_tables(comparison: Comparison) -> str:
         parts.extend(collapses(comparison))
     if len(labels) > 1:
         parts.append(
-            f"Paired difference to {labels[0]}: percentage points with 95 % intervals; p of a paired sign-flip test on "
-            "the mean, in brackets corrected for the number of rows (Holm); * where a metric's corrected p is below "
-            "0.05"
+            f"Paired difference to {labels[0]}: percentage points with 95 % intervals; p of a paired sign-flip test "
+            "on the mean, in brackets corrected for the number of rows (Holm); * where a metric's corrected p is "
+            "below 0.05"
         )
         parts.append(_rendered(_gain_table(comparison)))
     return "\n\n".join(parts)
@@ -140,7 +140,9 @@ def _score_table(comparison: Comparison) -> Table:
 
 def _gain_table(comparison: Comparison) -> Table:
     sets = ["Δset accuracy"] if comparison.has_sets else []
-    table = _table(f"{label} {name}" for label in comparison.labels[1:] for name in ("Δmean", "p", "ΔEM", "ΔF1", *sets))
+    table = _table(
+        f"{label} {name}" for label in comparison.labels[1:] for name in ("Δmean", "p", "ΔEM", "ΔF1", *sets)
+    )
     for row in comparison.rows:
         _add(table, row, [value for gain in row.gains for value in _gain_cells(gain, bool(sets))])
     return table

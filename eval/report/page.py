@@ -77,7 +77,10 @@ def _bars(comparison: Comparison) -> list[Markup]:
     charts = {"mean": "Mean of EM and F1", "exact_match": "Exact match", "f1": "Token-level F1"}
     return [
         bar_chart(
-            title, groups, comparison.labels, [[getattr(cell, metric) for cell in row.cells] for row in comparison.rows]
+            title,
+            groups,
+            comparison.labels,
+            [[getattr(cell, metric) for cell in row.cells] for row in comparison.rows],
         )
         for metric, title in charts.items()
     ]

@@ -224,7 +224,11 @@ def test_every_training_target_reads_back_as_its_answers(several: int) -> None:
 
 def test_an_option_is_placed_where_it_stands_and_not_where_a_longer_one_holds_it() -> None:
     options = ["left", "left home", "stayed"]
-    assert mcq("The correct options are: they left home, stayed, then left", options) == ("left home", "stayed", "left")
+    assert mcq("The correct options are: they left home, stayed, then left", options) == (
+        "left home",
+        "stayed",
+        "left",
+    )
 
 
 @pytest.mark.parametrize(

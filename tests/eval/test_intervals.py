@@ -115,5 +115,5 @@ def test_holm_multiplies_by_the_number_of_hypotheses_left_and_keeps_the_order() 
 def test_groups_that_do_not_pair_are_refused() -> None:
     with pytest.raises(ValueError, match="no group"):
         bootstrap_average([])
-    with pytest.raises(ValueError, match="shorter|longer"):
+    with pytest.raises(ValueError, match="longer"):
         paired_average([[1.0]], [[1.0], [0.0]])

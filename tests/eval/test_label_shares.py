@@ -54,7 +54,9 @@ def test_one_label_for_nearly_all_is_a_warning_unless_it_is_the_gold_one() -> No
     collapsed = {"positive": 0.02, "negative": 0.96, "other": 0.02}
     warning = collapse_warning("tracie (temporal)", collapsed, GOLD, 1_000)
     assert warning is not None
-    assert warning.startswith("WARNING tracie (temporal): collapsed to one label: 96.0 % of 1,000 answers are 'negative'")
+    assert warning.startswith(
+        "WARNING tracie (temporal): collapsed to one label: 96.0 % of 1,000 answers are 'negative'"
+    )
     assert "50.0 %" in warning
     assert collapse_warning("tracie", collapsed, {"positive": 0.04, "negative": 0.96}, 1_000) is None
     assert collapse_warning("tracie", {"positive": 0.06, "negative": 0.94, "other": 0.0}, GOLD, 1_000) is None
