@@ -75,11 +75,13 @@ class ScoredRun:
 
     Attributes:
         label: the folder's name, with as much of its path as makes it distinct among the runs read with it.
+        folder: what holds its results on the benchmark.
         predictions: by (dataset, id), in the order of the file.
     """
 
     path: Path
     label: str
+    folder: Path
     scores: RunScores
     predictions: dict[SampleKey, Prediction]
 
@@ -180,7 +182,7 @@ def _load_run(path: Path, label: str, bench: str) -> ScoredRun:
             f"predictions.jsonl ({len(rows)} samples)",
             remedy=again,
         )
-    return ScoredRun(path, label, scores, predictions)
+    return ScoredRun(path, label, folder, scores, predictions)
 
 
 def read_scores(path: Path) -> RunScores:

@@ -18,6 +18,7 @@ from eval.compare import AVERAGE, Comparison, Row, compare_runs
 from eval.label_shares import shares_in_percent
 from eval.report.plots import Curve, bar_chart, line_chart, share_chart
 from eval.report.samples import choose_samples, is_right
+from eval.report.shown import shown
 from eval.report.training import CURVES, Training, read_training
 from eval.runs import ScoredRun
 from eval.tables import collapses, p_value, percent, points
@@ -67,7 +68,7 @@ def render_page(runs: Sequence[ScoredRun], *, samples: int = 6, title: str | Non
 def _environment() -> Environment:
     environment = page_environment(Path(__file__).parent)
     environment.filters.update(percent=percent, points=points, p_value=p_value, shares=shares_in_percent)
-    environment.filters.update(share=_share, letter=_letter, shown=_shown)
+    environment.filters.update(share=_share, letter=_letter, shown=shown)
     environment.tests["right"] = is_right
     return environment
 
@@ -132,11 +133,3 @@ def _share(fraction: float) -> str:
 
 def _letter(index: int) -> str:
     return chr(ord("A") + index)
-
-
-def _shown(text: str, limit: int = 1_500) -> str:
-    """A model's output for the page, cut where it runs on: small models repeat themselves without end."""
-    text = text.strip()
-    if len(text) <= limit:
-        return text or "(empty output)"
-    return f"{text[:limit]} … ({len(text) - limit:,} more characters)"
