@@ -36,10 +36,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Value:
-    """A score in percent, None where nothing was scored; `partial` where it averages fewer rows than it should."""
+    """A score in percent, None where nothing was scored.
+
+    Attributes:
+        partial: whether it averages fewer sources than the column should.
+        sources: those that it averages.
+    """
 
     percent: float | None
     partial: bool = False
+    sources: tuple[Source, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,9 +80,7 @@ class PaperTable:
         start = 0
         for block in self.blocks():
             for column in range(len(self.columns)):
-                shown = {start + i: row.values[column] for i, row in enumerate(block)}
-                # An average over other rows does not compete, and what prints alike ties.
-                values = {i: rounded(v.percent) for i, v in shown.items() if v.percent is not None and not v.partial}
+                values = _rivals({start + i: row.values[column] for i, row in enumerate(block)})
                 if len(values) > 1:
                     found |= {(i, column) for i, value in values.items() if value == max(values.values())}
             start += len(block)
@@ -107,11 +111,20 @@ def source_scores(scores: RunScores) -> dict[Source, float]:
     return {source: total / n for source, (total, n) in sums.items()}
 
 
+def _rivals(shown: Mapping[int, Value]) -> dict[int, float]:
+    """The values that can be compared, rounded, since what prints alike ties: averages over the same sources alone."""
+    values = {i: value for i, value in shown.items() if value.percent is not None}
+    if len({value.sources for value in values.values()}) > 1:
+        values = {i: value for i, value in values.items() if not value.partial}
+    return {i: rounded(value.percent or 0.0) for i, value in values.items()}
+
+
 def _value(column: Column, scores: Mapping[Source, float]) -> Value:
-    found = [value for source in column.sources if (value := _one(source, scores)) is not None]
+    found = {source: value for source in column.sources if (value := _one(source, scores)) is not None}
     if not found:
         return Value(None)
-    return Value(sum(found) / len(found), partial=len(found) < len(column.sources))
+    partial = len(found) < len(column.sources)
+    return Value(sum(found.values()) / len(found), partial=partial, sources=tuple(found))
 
 
 def _one(source: Source, scores: Mapping[Source, float]) -> float | None:

@@ -98,6 +98,15 @@ def test_what_was_not_scored_is_a_gap_and_its_average_is_marked(tmp_path: Path) 
     assert full[6] == "70.3", "an average over other datasets is no rival, so there is no best"
 
 
+def test_averages_over_the_same_part_of_the_datasets_are_compared(tmp_path: Path) -> None:
+    def part(scores: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+        return {key: value for key, value in scores.items() if key[0] != "tempreason"}
+
+    *_, sft, d2e = cells(printed(run(tmp_path / "sft", part(SFT)), run(tmp_path / "d2e", part(PAPER))))
+    assert sft[6] == "59.6†"  # (68.54 + 50.0 + 69.2 + 50.7) / 4
+    assert d2e[6] == "**71.5**†"  # (68.5 + 76.0 + 69.2 + 72.1) / 4 = 71.45
+
+
 def test_rows_are_runs_and_settings(tmp_path: Path) -> None:
     folder = run(tmp_path / "base", setting="zero_shot")
     run(tmp_path / "base", bench="piper-few", setting="few_shot")
