@@ -145,10 +145,14 @@ def _sensitivity(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
         ratio = f"α={_trained(result):g}"
         if decoded is not None and decoded != _trained(result):
             ratio += f", decoded with {decoded:g}"
-        return Entry(f"{result.model} ({ratio})", result.scores, block=result.model), result
+        return Entry(f"{model(result)} ({ratio})", result.scores, block=model(result)), result
 
-    models = list(dict.fromkeys(result.model for result in results))
-    return [named(r) for r in sorted(results, key=lambda r: (models.index(r.model), _trained(r)))]
+    def model(result: Result) -> str:
+        whole = result.recipe is None or "refined" in result.recipe.d2e.views
+        return result.model if whole else f"{result.model}, w/o DIE"
+
+    models = list(dict.fromkeys(model(result) for result in results))
+    return [named(r) for r in sorted(results, key=lambda r: (models.index(model(r)), _trained(r)))]
 
 
 def _trained(result: Result) -> float:

@@ -18,7 +18,7 @@ from eval.sweep_plan import Sweep
 from eval.sweep_results import RESULTS, PointResult
 from eval.tables import percent
 
-_WIDE = 50  # values that span more than this factor are drawn on a logarithmic axis
+_WIDE = 20  # values that span more than this factor are drawn on a logarithmic axis
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]
             sweep=sweep,
             short=short_keys(sweep.axes),
             axes=varying(sweep.axes),
+            drawn=drawn_axis(sweep.axes).key,
             results=results,
             relations=relations if len(relations) > 1 else [],
             chart=chart,
@@ -87,6 +88,8 @@ def sweep_chart(axes: Sequence[Axis], results: Sequence[PointResult]) -> Figure:
         panel.margins(x=0.15)
     elif min(numbers) > 0 and max(numbers) / min(numbers) > _WIDE:
         panel.set_xscale("log")
+        panel.set_xticks(numbers, axis.values)
+        panel.minorticks_off()
     panel.set_xlabel(axis.key)
     panel.set_ylabel("mean of EM and F1, percent")
     panel.grid(color="#dddddd", linewidth=0.6)

@@ -156,10 +156,11 @@ def test_runs_of_one_variant_keep_their_names(tmp_path: Path) -> None:
 def test_sensitivity_shows_relation_averages_by_alpha(tmp_path: Path) -> None:
     runs = [trained(tmp_path / str(a), f"{{alpha: {a}}}", scores, alpha=a) for a, scores in ((1.0, SFT), (0.5, PAPER))]
     runs.append(trained(tmp_path / "other", "{alpha: 2.0}", alpha=0.3))
+    runs.append(trained(tmp_path / "plain", "{alpha: 0.5, distill: false}", alpha=0.5))
     header, _, *body = cells(printed(*runs, "--layout", "sensitivity"))
     assert header == ["Methods", "T", "Ca", "Co", "S&C"]
     assert [row[0].split(" <")[0] for row in body] == [
-        "Qwen1.5-7b (α=0.5)", "Qwen1.5-7b (α=1)", "Qwen1.5-7b (α=2, decoded with 0.3)"
+        "Qwen1.5-7b (α=0.5)", "Qwen1.5-7b (α=1)", "Qwen1.5-7b (α=2, decoded with 0.3)", "Qwen1.5-7b, w/o DIE (α=0.5)"
     ]  # fmt: skip
     assert numbers(body[0]) == [f"{average:.1f}" for average in AVERAGES.values()]
     assert body[0][1].startswith("**")
