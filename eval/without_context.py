@@ -59,6 +59,11 @@ def command_without_context(run: ScoredRun) -> str:
             "--seed",
             str(scores.subset.get("seed", 0)),
         ]
+    more = scores.model_extra or {}
+    if "max_new_tokens" in more:
+        arguments += ["--max-new-tokens", str(more["max_new_tokens"])]
+    if more.get("engine", "transformers") != "transformers":
+        arguments += ["--engine", str(more["engine"])]
     if str(run.path) != scores.model:
         arguments += ["--out", str(run.path)]
     return shlex.join([*arguments, "--without-context"])

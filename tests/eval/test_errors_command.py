@@ -81,11 +81,13 @@ def test_without_them_the_message_is_the_command_that_makes_them(
 ) -> None:
     rows = [prediction(1, False), choice(1, True)]
     subset = {"per_group": 1, "seed": 3, "of": 9}
-    run = make_run(tmp_path / "run", rows, model="some/model", setting="cot", subset=subset)
+    told = {"setting": "cot", "subset": subset, "max_new_tokens": 512, "engine": "vllm"}
+    run = make_run(tmp_path / "run", rows, model="some/model", **told)
     with pytest.raises(SystemExit):
         main(["errors", str(run)])
-    command = f"d2e eval some/model --bench data/mini --setting cot --max-samples 1 --seed 3 --out {run}"
-    assert f"remedy: {command} --without-context" in capsys.readouterr().err
+    command = "d2e eval some/model --bench data/mini --setting cot --max-samples 1 --seed 3"
+    rest = f"--max-new-tokens 512 --engine vllm --out {run} --without-context"
+    assert f"remedy: {command} {rest}" in capsys.readouterr().err
 
 
 def test_answers_of_other_samples_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

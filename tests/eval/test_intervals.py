@@ -27,6 +27,18 @@ def test_counting_distinct_values_equals_resampling_one_by_one() -> None:
     assert interval.high == pytest.approx(np.quantile(naive, 0.975), abs=0.002)
 
 
+def test_scores_that_repeat_are_resampled_as_those_that_do_not() -> None:
+    # Nearly equal values: the first are drawn by their counts, the second one by one.
+    values = np.repeat(np.random.default_rng(1).beta(2, 1, size=10), 30)
+    apart = values + np.linspace(0, 1e-9, values.size)
+    ours, theirs = (bootstrap_mean(scores, resamples=20_000) for scores in (values, apart))
+    assert ours.low == pytest.approx(theirs.low, abs=0.002)
+    assert ours.high == pytest.approx(theirs.high, abs=0.002)
+    gains = [paired_difference(np.zeros(300), scores - values.mean() + 0.02) for scores in (values, apart)]
+    assert 0.02 < gains[0].p_value < 0.98
+    assert gains[0].p_value == pytest.approx(gains[1].p_value, abs=0.03)
+
+
 def test_two_samples_can_only_resample_to_three_means() -> None:
     interval = bootstrap_mean([0.0, 1.0])  # means 0, ½, 1 with probability ¼, ½, ¼
     assert (interval.mean, interval.low, interval.high) == (0.5, 0.0, 1.0)
