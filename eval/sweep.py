@@ -22,11 +22,10 @@ from d2e_sft.files import write_whole
 from d2e_sft.recipe import RECIPE_FILE
 from eval.runs import RunScores, read_scores
 from eval.sweep_grid import Point, describe_point
-from eval.sweep_plan import Sweep, locked, refuse_other_sweep, save_plan
+from eval.sweep_plan import DONE_FILE, Sweep, locked, refuse_other_sweep, save_plan
 
 Step = Literal["train", "eval"]
 Say = Callable[[str], None]
-_DONE_FILE = "scored.txt"  # holds the name of the benchmark's folder
 _LOGS = "logs"
 _TAIL = 12  # lines of a failed step's log that are shown
 
@@ -83,7 +82,7 @@ def run_folder(sweep: Sweep, point: Point) -> Path:
 def point_scores(sweep: Sweep, point: Point) -> RunScores | None:
     """What a point (or the one that is decoded the same) scored; None before that."""
     folder = sweep.out / point.scored_in
-    done = folder / _DONE_FILE
+    done = folder / DONE_FILE
     if not done.is_file():
         return None
     scores = folder / "eval" / done.read_text(encoding="utf-8").strip() / "scores.json"
@@ -92,7 +91,7 @@ def point_scores(sweep: Sweep, point: Point) -> RunScores | None:
 
 def bench_folder(sweep: Sweep, point: Point) -> str:
     """The name of the folder under eval/ that holds a scored point's results."""
-    return (sweep.out / point.scored_in / _DONE_FILE).read_text(encoding="utf-8").strip()
+    return (sweep.out / point.scored_in / DONE_FILE).read_text(encoding="utf-8").strip()
 
 
 def is_trained(run: Path) -> bool:
@@ -122,7 +121,7 @@ def _work_on(sweep: Sweep, point: Point, say: Say, lock: int) -> Failure | None:
         name = _written(before, _score_files(target), sweep.bench)
         if name is None:
             return Failure(point, "eval", 1, _log(sweep, point, "eval"))
-        write_whole(target / _DONE_FILE, name + "\n")
+        write_whole(target / DONE_FILE, name + "\n")
     return failure
 
 

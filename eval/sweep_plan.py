@@ -16,9 +16,11 @@ from d2e_sft.files import sha256_of, write_whole
 from eval.sweep_grid import Axis, Point, flat
 
 PLAN_FILE = "sweep.json"
+DONE_FILE = "scored.txt"  # in the folder of a scored point; holds the name of the benchmark's folder
 _LOCK_FILE = ".lock"
 # What changes neither a model nor its scores may differ when a sweep goes on.
 _FREE_TO_CHANGE = ("train.output_dir", "train.save_", "train.logging_steps", "train.report_to")
+_OF_SCORING = ("benchmark", "--eval-args", "recipe: eval.")
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ def check_inputs(sweep: Sweep) -> None:
 def refuse_other_sweep(sweep: Sweep) -> None:
     """Compare with what the folder's sweep was begun with; a new or empty folder fits any.
 
+    How is scored, and on what, may change while nothing is scored: a mistake there must not cost the trained models.
+
     Raises:
         UserError: it was another sweep (with what changed), or the folder holds something else.
     """
@@ -93,10 +97,11 @@ def refuse_other_sweep(sweep: Sweep) -> None:
         was, now = dict(_flat_plan(before)), dict(_flat_plan(_content(sweep)))
     except (ValueError, AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{file}: not readable ({error!r})", remedy="sweep into another folder with --out") from None
+    scored = any((sweep.out / name / DONE_FILE).is_file() for name in before["points"])
     changed = [
         f"{key}: {was.get(key, 'absent')!r} → {now.get(key, 'absent')!r}"
         for key in sorted(was.keys() | now.keys())
-        if was.get(key) != now.get(key)
+        if was.get(key) != now.get(key) and (scored or not key.startswith(_OF_SCORING))
     ]
     if changed:
         shown = changed[:10] + ([f"… and {len(changed) - 10} more"] if len(changed) > 10 else [])

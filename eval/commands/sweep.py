@@ -97,10 +97,35 @@ def _plan(
     # As a path, so that a bundled recipe's file and its name are the same recipe to a later call.
     name = str(find_recipe(recipe) or recipe)
     points = grid(name, parsed, folder)
-    planned = Sweep(name, parsed, points, folder, place, shlex.split(eval_args), shlex.split(train_args))
+    more = [_words(option, text) for option, text in (("--eval-args", eval_args), ("--train-args", train_args))]
+    planned = Sweep(name, parsed, points, folder, place, *more)
     check_inputs(planned)
+    _check_passed_on(planned)
     refuse_other_sweep(planned)
     return planned
+
+
+def _words(option: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{option} {text!r}: {error}; expected arguments as a shell reads them") from None
+
+
+def _check_passed_on(planned: Sweep) -> None:
+    """Let the two commands read what is passed on to them, without running them: a typing error answers at once."""
+    from d2e_sft.commands.train import train
+    from eval.commands.evaluate import evaluate
+
+    calls: list[tuple[str, click.Command, list[str]]] = [
+        ("--train-args", train, [planned.recipe, *planned.train_arguments]),
+        ("--eval-args", evaluate, ["MODEL", *planned.bench, *planned.eval_arguments]),
+    ]
+    for option, command, arguments in calls:
+        try:
+            command.make_context(f"d2e {command.name}", arguments)
+        except click.UsageError as error:
+            raise UserError(f"{option}: {error.format_message()}", remedy=f"see d2e {command.name} --help") from None
 
 
 def _equal_points(planned: Sweep) -> list[str]:

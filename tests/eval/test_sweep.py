@@ -206,6 +206,9 @@ def test_a_dry_run_lists_the_points_and_leaves_nothing(
     [
         (["d2e.aplha=1,2"], "unknown key 'd2e.aplha'"),
         (["d2e.alpha=1,2", "--suite", "piper"], "either --bench or --suite"),
+        (["d2e.alpha=1,2", "--eval-args", "--max-sample 5"], "--eval-args: No such option"),
+        (["d2e.alpha=1,2", "--eval-args", "--out 'a"], "No closing quotation"),
+        (["d2e.alpha=1,2", "--train-args", "--processes many"], "--train-args: Invalid value for '--processes'"),
         (["d2e.alpha=1,2", "data.train=nowhere.jsonl"], "data.train='nowhere.jsonl': no such file"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from d2e_sft.errors import UserError
 from eval.sweep_grid import Axis, Point, grid, parse_axes
-from eval.sweep_plan import Sweep, locked, refuse_other_sweep, save_plan
+from eval.sweep_plan import DONE_FILE, Sweep, locked, refuse_other_sweep, save_plan
 
 RECIPE = """
 model: {{name: some/model}}
@@ -116,6 +116,9 @@ def test_the_same_sweep_goes_on_and_another_is_refused_by_what_differs(recipe: s
     out = tmp_path / "out"
     save_plan(sweep(recipe, out))
     refuse_other_sweep(sweep(recipe, out))
+    refuse_other_sweep(sweep(recipe, out, bench="other", eval_arguments=("--setting", "cot")))  # nothing is scored yet
+    (out / "alpha=0.1").mkdir()
+    (out / "alpha=0.1" / DONE_FILE).write_text("bench\n")
     with pytest.raises(UserError, match=r"d2e\.alpha: '0\.1,0\.5' → '0\.1,0\.7'"):
         refuse_other_sweep(sweep(recipe, out, "d2e.alpha=0.1,0.7"))
     with pytest.raises(UserError, match=r"train\.seed: 'absent' → '0,1'"):
