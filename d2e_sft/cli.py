@@ -24,6 +24,8 @@ _VERBS: dict[str, tuple[str, str, str]] = {
     "bench": ("d2e_sft.commands.bench", "bench", "Measure speed and memory on this machine."),
     "eval": ("eval.commands.evaluate", "evaluate", "Decode a benchmark with a model and score it."),
     "compare": ("eval.commands.compare", "compare", "Print the scores of several runs side by side."),
+    "sweep": ("eval.commands.sweep", "sweep", "Train and score a grid of recipes."),
+    "table": ("eval.commands.table", "table", "Lay scores out as in the paper's tables, also for LaTeX."),
     "errors": ("eval.commands.errors", "errors", "Sort a run's wrong answers by error pattern."),
     "lm-eval": ("eval.commands.lm_eval", "lm_eval", "Run lm-evaluation-harness with the debiased model."),
     "report": ("eval.commands.report", "report", "Write an HTML report of one or more runs."),

@@ -1,7 +1,7 @@
 """Why a prediction is wrong: context neglected, looked at the wrong place, or something else.
 
-The three patterns are the paper's (section 2.2 and appendix C), where a model finds them out from the whole output.
-Without a model there is one thing that can be measured: whether the answer stays the same when the context is taken
+The three patterns are the paper's (section 2.2 and appendix C), where a judge finds them out from the whole output.
+Without a judge there is one thing that can be measured: whether the answer stays the same when the context is taken
 away. Then the context had no part in it, or the model would have guessed the same (with two labels it often would,
 so the share of neglect by this rule is an upper bound).
 """
@@ -55,7 +55,7 @@ def find_error_patterns(
     """The error pattern of each wrong prediction, in order.
 
     Args:
-        wrong: predictions whose exact match is below 1.
+        wrong: predictions that are not right.
         judge: None for rules only: an error is neglect if the answer is the same without the context, other if no
             answer was recognised, and undecided besides.
         without_context: needed by the rules alone; a prediction that it lacks is undecided.
@@ -64,7 +64,7 @@ def find_error_patterns(
         ValueError: a prediction is right.
         UserError: the judge cannot be asked, or not any more.
     """
-    right = next((prediction for prediction in wrong if prediction.exact_match == 1), None)
+    right = next((prediction for prediction in wrong if prediction.right), None)
     if right is not None:
         raise ValueError(f"prediction {right.id!r} of {right.dataset!r}: is right; expected wrong ones alone")
     if judge is None:

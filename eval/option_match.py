@@ -21,7 +21,7 @@ _ENTRY_END = r"(?=[\s*.]*(?:$|[;,\n]|\([A-Za-z]\)))"
 
 
 def find_options(text: str, options: Sequence[str], *, several: bool) -> tuple[str, ...]:
-    """The options that `text` names, in the options' order; empty where it names none.
+    """The options that `text` names, in the order in which it names them; empty where it names none.
 
     Args:
         text: a model's statement, or its whole output.
@@ -38,7 +38,7 @@ def find_options(text: str, options: Sequence[str], *, several: bool) -> tuple[s
         chosen = labelled or _contained(text, options)
     if not several and len(chosen) > 1:
         return ()
-    return tuple(option for index, option in enumerate(options) if index in chosen)
+    return tuple(options[index] for index in chosen)
 
 
 def starts_with_label(line: str) -> bool:
@@ -55,32 +55,32 @@ def _index(letter: str) -> int:
     return ord(letter.upper()) - ord("A")
 
 
-def _whole(text: str, options: Sequence[str]) -> set[int]:
+def _whole(text: str, options: Sequence[str]) -> list[int]:
     """The one option that the text consists of, with or without its letter."""
     plain = text.strip().removesuffix(".").casefold()
     # Normalising would take the letter of "(A) …" for an article; the labelled form is read elsewhere.
     key = None if starts_with_label(text) else option_key(text)
-    exact, near = set(), set()
+    exact, near = [], []
     for index, option in enumerate(options):
         words = option.strip().removesuffix(".").casefold()
         if plain in (words, f"({_letter(index)}) {words}".casefold()):
-            exact.add(index)
+            exact.append(index)
         if key in (option_key(option), option_key(f"{_letter(index)} {option}")):
-            near.add(index)
-    return exact if len(exact) == 1 else near if len(near) == 1 else set()
+            near.append(index)
+    return exact if len(exact) == 1 else near if len(near) == 1 else []
 
 
-def _letters(text: str, options: Sequence[str]) -> set[int]:
+def _letters(text: str, options: Sequence[str]) -> list[int]:
     """The options of a text that holds nothing but letters: `B`, `A, C`, `A and C`."""
     if not (_ONLY_LETTERS.fullmatch(text) or _ONE_LETTER.fullmatch(text)):
-        return set()
+        return []
     letters = re.findall(r"\b[A-Za-z]\b", text)
-    return {_index(letter) for letter in letters if _index(letter) < len(options)}
+    return list(dict.fromkeys(_index(letter) for letter in letters if _index(letter) < len(options)))
 
 
-def _labelled(text: str, options: Sequence[str]) -> set[int] | None:
+def _labelled(text: str, options: Sequence[str]) -> list[int] | None:
     """The options whose letters stand in the text; None where a letter and the words beside it disagree."""
-    chosen: set[int] = set()
+    chosen: list[int] = []
     position = 0
     while match := _LABEL.search(text, position):
         position = match.end()
@@ -92,7 +92,8 @@ def _labelled(text: str, options: Sequence[str]) -> set[int] | None:
             entry = re.compile(_text_pattern(option).pattern + _ENTRY_END, re.IGNORECASE).match(text, position)
             if other != index and entry and (own is None or entry.end() > own.end()):
                 return None
-        chosen.add(index)
+        if index not in chosen:
+            chosen.append(index)
         position = own.end() if own else position
     return chosen
 
@@ -102,16 +103,18 @@ def _text_pattern(option: str) -> re.Pattern[str]:
     return re.compile(rf"[\s*_:.]*{words}(?!\w)", re.IGNORECASE)
 
 
-def _contained(text: str, options: Sequence[str]) -> set[int]:
+def _contained(text: str, options: Sequence[str]) -> list[int]:
     """The options whose normalised words stand in the text outside those of a longer option."""
-    by_key: dict[str, set[int]] = {}
+    by_key: dict[str, list[int]] = {}
     for index, option in enumerate(options):
         if normalise(option):
-            by_key.setdefault(option_key(option), set()).add(index)
-    chosen: set[int] = set()
+            by_key.setdefault(option_key(option), []).append(index)
+    places: dict[int, int] = {}  # option → where it stands first
     haystack = f" {option_key(text)} "
     for key in sorted(by_key, key=len, reverse=True):
-        if f" {key} " in haystack:
-            chosen |= by_key[key]
-            haystack = haystack.replace(f" {key} ", " | ")
-    return chosen
+        place = haystack.find(f" {key} ")
+        if place >= 0:
+            places.update(dict.fromkeys(by_key[key], place))
+            # As long as what it replaces, so that places stay comparable.
+            haystack = haystack.replace(f" {key} ", f" {'|' * len(key)} ")
+    return sorted(places, key=lambda index: places[index])

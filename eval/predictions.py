@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from d2e_sft.errors import UserError
 from d2e_sft.sample import Format, Relation, describe_validation_error
+from eval.extract import Mode
 
 
 class Prediction(BaseModel):
@@ -21,9 +22,11 @@ class Prediction(BaseModel):
         id, dataset, relation, format, context, question, options: the sample's own.
         gold: the accepted answers (mcq: all the correct options).
         output: the generated text, unchanged.
-        answer: the extracted answer or answers.
-        parsed: whether an answer was recognised in the output.
+        answer: the extracted answer or answers, in the order in which the model named them.
+        extraction: how the answer was found: `strict` behind the response form, `lenient` elsewhere in the output,
+            `none` where no answer was recognised.
         exact_match, f1: scores in [0, 1].
+        set_accuracy: mcq only: 1 where exactly the correct options were named, in whatever order.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -38,9 +41,25 @@ class Prediction(BaseModel):
     gold: list[str]
     output: str
     answer: list[str]
-    parsed: bool
+    extraction: Mode
     exact_match: float = Field(ge=0, le=1)
     f1: float = Field(ge=0, le=1)
+    set_accuracy: float | None = Field(default=None, ge=0, le=1)
+
+    @property
+    def parsed(self) -> bool:
+        """Whether an answer was recognised in the output."""
+        return self.extraction != "none"
+
+    @property
+    def mean(self) -> float:
+        """The mean of exact match and F1, which the paper reports (PIPER, section 2.2)."""
+        return (self.exact_match + self.f1) / 2
+
+    @property
+    def right(self) -> bool:
+        """Whether the answer is the gold one: an exact match, for mcq of the sets."""
+        return (self.exact_match if self.set_accuracy is None else self.set_accuracy) == 1
 
 
 def write_predictions(predictions: Iterable[Prediction], path: str | Path) -> None:
@@ -71,10 +90,20 @@ def read_predictions(path: str | Path) -> list[Prediction]:
             try:
                 predictions.append(Prediction.model_validate_json(raw))
             except ValidationError as error:
-                raise UserError(
-                    f"{path}, line {line}: not a prediction ({describe_validation_error(error)})",
-                    remedy="the file is damaged or was edited; score the run again with d2e eval",
-                ) from None
+                raise _not_a_prediction(path, line, error) from None
     if not predictions:
         raise UserError(f"{path}: holds no prediction", remedy="score the run again with d2e eval")
     return predictions
+
+
+def _not_a_prediction(path: Path, line: int, error: ValidationError) -> UserError:
+    found = {(item["type"], item["loc"]) for item in error.errors()}
+    if found == {("extra_forbidden", ("parsed",)), ("missing", ("extraction",))}:
+        return UserError(
+            f"{path}, line {line}: written by an earlier version, which kept `parsed`; expected `extraction`",
+            remedy="score the run again with d2e eval",
+        )
+    return UserError(
+        f"{path}, line {line}: not a prediction ({describe_validation_error(error)})",
+        remedy="the file is damaged or was edited; score the run again with d2e eval",
+    )

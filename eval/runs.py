@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from d2e_sft.errors import UserError, did_you_mean
 from d2e_sft.sample import describe_validation_error
+from eval.extract import Mode, Setting
 from eval.intervals import Interval
 from eval.predictions import Prediction, read_predictions
 from eval.scores import GroupKey, group_of
@@ -29,10 +30,13 @@ class GroupScores(BaseModel):
     relation: str
     format: str
     n: int
+    mean: Interval
     exact_match: Interval
     f1: Interval
-    parsed: float
+    set_accuracy: Interval | None = None
+    extraction: dict[Mode, float]
     label_shares: dict[str, float] | None = None
+    gold_shares: dict[str, float] | None = None
 
     @property
     def key(self) -> GroupKey:
@@ -59,6 +63,7 @@ class RunScores(BaseModel):
     alpha: float | None
     bench: Bench
     prompt_set: str
+    setting: Setting = "zero_shot"
     subset: dict[str, Any] | None = None
     seconds: float | None = None
     environment: dict[str, Any] = Field(default_factory=dict)
@@ -70,11 +75,13 @@ class ScoredRun:
 
     Attributes:
         label: the folder's name, with as much of its path as makes it distinct among the runs read with it.
+        folder: what holds its results on the benchmark.
         predictions: by (dataset, id), in the order of the file.
     """
 
     path: Path
     label: str
+    folder: Path
     scores: RunScores
     predictions: dict[SampleKey, Prediction]
 
@@ -90,7 +97,7 @@ def load_runs(paths: Sequence[Path], bench: str | None = None) -> list[ScoredRun
         UserError: a run is missing, given twice, not scored or damaged; the benchmark is unknown or not
             settled; or the runs were scored on different benchmark files or different samples.
     """
-    labels = _distinct_labels(paths)
+    labels = distinct_labels(paths)
     name = _shared_bench(paths, bench)
     runs = [_load_run(path, label, name) for path, label in zip(paths, labels, strict=True)]
     for run in runs[1:]:
@@ -98,11 +105,11 @@ def load_runs(paths: Sequence[Path], bench: str | None = None) -> list[ScoredRun
     return runs
 
 
-def scored_benches(path: Path) -> list[str]:
-    """Names of the benchmarks that a run folder holds complete results of.
+def scored_benches(path: Path, bench: str | None = None) -> list[str]:
+    """Names of the benchmarks that a run folder holds complete results of; only `bench` where it is given.
 
     Raises:
-        UserError: there is no such folder, or it holds no result.
+        UserError: there is no such folder, or it holds no result, or none of `bench`.
     """
     if not path.is_dir():
         raise UserError(
@@ -114,19 +121,16 @@ def scored_benches(path: Path) -> list[str]:
     )
     if not found:
         raise UserError(f"{path}: the run has no scores", remedy=f"d2e eval {path} --bench BENCH")
-    return found
+    if bench is not None and bench not in found:
+        raise UserError(
+            f"{path}: not scored on {bench!r}, only on {', '.join(found)}.{did_you_mean(bench, found)}",
+            remedy=f"d2e eval {path} --bench {bench}",
+        )
+    return found if bench is None else [bench]
 
 
 def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
-    benches = {path: scored_benches(path) for path in paths}
-    if bench is not None:
-        for path, names in benches.items():
-            if bench not in names:
-                raise UserError(
-                    f"{path}: not scored on {bench!r}, only on {', '.join(names)}.{did_you_mean(bench, names)}",
-                    remedy=f"d2e eval {path} --bench {bench}",
-                )
-        return bench
+    benches = {path: scored_benches(path, bench) for path in paths}
     shared = sorted(set.intersection(*(set(names) for names in benches.values())))
     if len(shared) == 1:
         return shared[0]
@@ -140,7 +144,12 @@ def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
     )
 
 
-def _distinct_labels(paths: Sequence[Path]) -> list[str]:
+def distinct_labels(paths: Sequence[Path]) -> list[str]:
+    """The runs' names, with as much of their paths as tells them apart.
+
+    Raises:
+        UserError: a folder is given twice.
+    """
     parts = [path.resolve().parts for path in paths]
     for path, own in zip(paths, parts, strict=True):
         if parts.count(own) > 1:
@@ -157,7 +166,7 @@ def _shortest_distinct_tail(own: tuple[str, ...], among: Sequence[tuple[str, ...
 
 def _load_run(path: Path, label: str, bench: str) -> ScoredRun:
     folder = path / "eval" / bench
-    scores = _read_scores(folder / "scores.json")
+    scores = read_scores(folder / "scores.json")
     rows = read_predictions(folder / "predictions.jsonl")
     predictions = {(row.dataset, row.id): row for row in rows}
     again = f"d2e eval {path} --bench {bench}"
@@ -173,13 +182,24 @@ def _load_run(path: Path, label: str, bench: str) -> ScoredRun:
             f"predictions.jsonl ({len(rows)} samples)",
             remedy=again,
         )
-    return ScoredRun(path, label, scores, predictions)
+    return ScoredRun(path, label, folder, scores, predictions)
 
 
-def _read_scores(path: Path) -> RunScores:
+def read_scores(path: Path) -> RunScores:
+    """The content of a `scores.json`.
+
+    Raises:
+        UserError: the file is damaged, or an earlier version's.
+    """
     try:
         return RunScores.model_validate_json(path.read_bytes())
     except ValidationError as error:
+        missing = {item["loc"][-1] for item in error.errors() if item["type"] == "missing"}
+        if missing == {"mean", "extraction"}:
+            raise UserError(
+                f"{path}: written by an earlier version, without the mean of EM and F1",
+                remedy="score the run again with d2e eval",
+            ) from None
         raise UserError(
             f"{path}: not the scores of a run ({describe_validation_error(error)})",
             remedy="the file is damaged or was edited; score the run again with d2e eval",

@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 from d2e_sft.errors import UserError
 from d2e_sft.sample import NLI_LABELS
+from eval.extract import Mode
 from eval.intervals import bootstrap_mean
 from eval.predictions import Prediction
 
 GroupKey = tuple[str, str, str]  # dataset, relation, format
 ALL: GroupKey = ("all", "all", "all")
+METRICS = ("mean", "exact_match", "f1")
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 def group_of(prediction: Prediction) -> GroupKey:
@@ -31,43 +34,61 @@ def group_predictions(predictions: Sequence[Prediction]) -> dict[GroupKey, list[
     return groups
 
 
-def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> dict[str, Any]:
-    """JSON-ready scores: `overall`, `macro` and `groups`, as fractions with 95 % bootstrap intervals.
+def by_relation(groups: Iterable[GroupKey]) -> dict[str, list[GroupKey]]:
+    """Groups by relation, in order of appearance."""
+    relations: dict[str, list[GroupKey]] = {}
+    for key in groups:
+        relations.setdefault(key[1], []).append(key)
+    return relations
 
-    A group of format nli also holds `label_shares`: how often each label was predicted, and `other` for
-    outputs without a label.
+
+def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> dict[str, Any]:
+    """JSON-ready scores: `overall`, `macro`, `relations` and `groups`, as fractions with 95 % bootstrap intervals.
+
+    `mean` is the mean of exact match and F1 of each sample, the number that the paper reports; `extraction` holds the
+    shares of strict, of lenient and of no extraction. A group of format mcq also holds `set_accuracy`; one of format
+    nli `label_shares`, how often each label was predicted (`other`: an output without a label), and `gold_shares`.
+    An entry of `relations` is the plain mean over its groups, as the paper averages.
 
     Raises:
         UserError: there is no prediction to score.
     """
     if not predictions:
         raise UserError("no prediction to score; expected at least one")
-    groups = [_score(key, members, seed) for key, members in group_predictions(predictions).items()]
+    groups = {key: _score(key, members, seed) for key, members in group_predictions(predictions).items()}
     return {
         "overall": _score(ALL, predictions, seed),
-        "macro": {
-            "groups": len(groups),
-            "exact_match": sum(group["exact_match"]["mean"] for group in groups) / len(groups),
-            "f1": sum(group["f1"]["mean"] for group in groups) / len(groups),
-        },
-        "groups": groups,
+        "macro": _average(list(groups.values())),
+        "relations": [
+            {"relation": relation, **_average([groups[key] for key in keys])}
+            for relation, keys in by_relation(groups).items()
+        ],
+        "groups": list(groups.values()),
     }
 
 
 def _score(key: GroupKey, predictions: Sequence[Prediction], seed: int) -> dict[str, Any]:
     dataset, relation, fmt = key
-    scores: dict[str, Any] = {
-        "dataset": dataset,
-        "relation": relation,
-        "format": fmt,
-        "n": len(predictions),
-        "exact_match": asdict(bootstrap_mean([p.exact_match for p in predictions], seed=seed)),
-        "f1": asdict(bootstrap_mean([p.f1 for p in predictions], seed=seed)),
-        "parsed": sum(p.parsed for p in predictions) / len(predictions),
-    }
+    scores: dict[str, Any] = {"dataset": dataset, "relation": relation, "format": fmt, "n": len(predictions)}
+    for metric in METRICS:
+        scores[metric] = asdict(bootstrap_mean([getattr(p, metric) for p in predictions], seed=seed))
+    if fmt == "mcq":
+        scores["set_accuracy"] = asdict(bootstrap_mean([p.set_accuracy or 0.0 for p in predictions], seed=seed))
+    scores["extraction"] = {mode: sum(p.extraction == mode for p in predictions) / len(predictions) for mode in MODES}
     if fmt == "nli":
         scores["label_shares"] = _label_shares(predictions)
+        scores["gold_shares"] = gold_shares(predictions)
     return scores
+
+
+def gold_shares(predictions: Sequence[Prediction]) -> dict[str, float]:
+    """The share of each nli label among the gold answers."""
+    return {label: sum(p.gold == [label] for p in predictions) / len(predictions) for label in NLI_LABELS}
+
+
+def _average(groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    means = {metric: sum(group[metric]["mean"] for group in groups) / len(groups) for metric in METRICS}
+    return {"groups": len(groups), **means}
 
 
 def _label_shares(predictions: Sequence[Prediction]) -> dict[str, float]:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from d2e_sft.sample import EventSample
-from eval.extract import extract_answer
+from eval.extract import Setting, extract_answer
 from eval.metrics import score_answer
 from eval.predictions import Prediction
 
 
-def score_output(sample: EventSample, output: str, marker: str) -> Prediction:
+def score_output(sample: EventSample, output: str, marker: str, setting: Setting = "zero_shot") -> Prediction:
     """One generated text as a scored prediction.
 
     Args:
         output: what the model generated, without the prompt.
         marker: the response form before the answer, as the prompt asked for it.
+        setting: how the model was asked; a chain of thought gives its answer last.
     """
-    extraction = extract_answer(output, fmt=sample.format, options=sample.options, marker=marker)
-    exact, f1 = score_answer(sample.format, extraction, sample.answers)
+    extraction = extract_answer(output, fmt=sample.format, options=sample.options, marker=marker, setting=setting)
+    scores = score_answer(sample.format, extraction, sample.answers, sample.options)
     return Prediction(
         id=sample.id,
         dataset=sample.dataset,
@@ -28,7 +29,6 @@ def score_output(sample: EventSample, output: str, marker: str) -> Prediction:
         gold=sample.answers,
         output=output,
         answer=list(extraction.answers),
-        parsed=extraction.parsed,
-        exact_match=exact,
-        f1=f1,
+        extraction=extraction.mode,
+        **scores._asdict(),
     )

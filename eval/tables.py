@@ -11,37 +11,55 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eval.compare import Comparison, Row
+from eval.compare import Comparison, Gain, Row
 from eval.error_patterns import ErrorPattern
 from eval.intervals import Difference, Interval
+from eval.label_shares import collapse_warning, share_bar, shares_in_percent
 from eval.predictions import Prediction
 from eval.runs import GroupScores
 
 # Wider than any table, since a narrower console would wrap the cells.
 _WIDTH = 100_000
 _GROUP = ("dataset", "relation", "format", "n")
+_SHARES = "percent positive / negative / no label"
 
 
-def percent(interval: Interval) -> str:
+def percent(interval: Interval | None) -> str:
     """A fraction with its interval in percent: `61.3 [58.2, 64.4]`."""
+    if interval is None:
+        return "–"
     return f"{100 * interval.mean:.1f} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
 
 
-def points(difference: Difference) -> str:
-    """A difference of fractions in percentage points, starred where the interval excludes 0."""
+def points(difference: Difference | None) -> str:
+    """A difference of fractions in percentage points, starred where it is significant."""
+    if difference is None:
+        return "–"
     low, high = 100 * difference.low, 100 * difference.high
     star = " *" if difference.significant else ""
     return f"{100 * difference.mean:+z.1f} [{low:+z.1f}, {high:+z.1f}]{star}"
 
 
+def p_value(difference: Difference) -> str:
+    """A p-value and, behind it in brackets, the one that is corrected for the other rows."""
+    corrected = "" if difference.adjusted_p is None else f" ({_p(difference.adjusted_p)})"
+    return _p(difference.p_value) + corrected
+
+
 def score_table(scores: Mapping[str, Any]) -> str:
-    """One run's scores, as `eval.scores.score_predictions` returns them, as a Markdown table."""
-    table = _table(["EM", "F1", "recognised"])
-    groups = scores["groups"]
-    for entry in groups if len(groups) == 1 else [*groups, scores["overall"]]:
-        group = GroupScores.model_validate(entry)
-        _add(table, group, [percent(group.exact_match), percent(group.f1), f"{100 * group.parsed:.1f}"])
-    return _rendered(table)
+    """One run's scores, as `eval.scores.score_predictions` returns them, as Markdown.
+
+    For nli a second table shows the predicted labels, with a warning where one label has taken over.
+    """
+    groups = [GroupScores.model_validate(entry) for entry in scores["groups"]]
+    rows = groups if len(groups) == 1 else [*groups, GroupScores.model_validate(scores["overall"])]
+    sets = any(group.set_accuracy is not None for group in groups)
+    table = _table(["mean", "EM", "F1", *(["set accuracy"] if sets else []), "lenient", "unparsed"])
+    for group in rows:
+        values = [group.mean, group.exact_match, group.f1, *([group.set_accuracy] if sets else [])]
+        shares = (f"{100 * group.extraction.get(mode, 0.0):.1f}" for mode in ("lenient", "none"))
+        _add(table, group, [*map(percent, values), *shares])
+    return "\n\n".join([_rendered(table), *_predicted_labels(groups)])
 
 
 def error_pattern_table(wrong: Sequence[Prediction], patterns: Sequence[ErrorPattern], total: int) -> str:
@@ -62,42 +80,90 @@ def error_pattern_table(wrong: Sequence[Prediction], patterns: Sequence[ErrorPat
 def comparison_tables(comparison: Comparison) -> str:
     """The scores, then nli label shares and paired differences to the first run where there are any."""
     labels = comparison.labels
-    parts = [f"{comparison.bench}: percent with 95 % bootstrap intervals", _rendered(_score_table(comparison))]
+    parts = [
+        f"{comparison.bench}: percent with 95 % bootstrap intervals; mean is that of EM and F1, and an average that "
+        "of its relation's rows",
+        _rendered(_score_table(comparison)),
+    ]
     if any(row.gold_shares for row in comparison.rows):
-        parts.append("Predicted labels of nli: percent positive / negative / other")
+        parts.append(f"Predicted labels of nli: {_SHARES}")
         parts.append(_rendered(_share_table(comparison)))
+        parts.extend(collapses(comparison))
     if len(labels) > 1:
-        parts.append(f"Paired difference to {labels[0]}: percentage points, * where the 95 % interval excludes 0")
+        parts.append(
+            f"Paired difference to {labels[0]}: percentage points with 95 % intervals; p of a paired sign-flip test "
+            "on the mean, in brackets corrected for the number of rows (Holm); * where a metric's corrected p is "
+            "below 0.05"
+        )
         parts.append(_rendered(_gain_table(comparison)))
     return "\n\n".join(parts)
 
 
+def _predicted_labels(groups: Sequence[GroupScores]) -> list[str]:
+    table = _table(["predicted", "gold", "█ positive ░ negative"])
+    warnings = []
+    for group in groups:
+        if group.label_shares and group.gold_shares:
+            shares = shares_in_percent(group.label_shares), shares_in_percent(group.gold_shares)
+            _add(table, group, [*shares, share_bar(group.label_shares)])
+            name = f"{group.dataset} ({group.relation})"
+            warnings.append(collapse_warning(name, group.label_shares, group.gold_shares, group.n))
+    if not table.row_count:
+        return []
+    return [f"Predicted labels of nli: {_SHARES}", _rendered(table), *filter(None, warnings)]
+
+
+def collapses(comparison: Comparison) -> list[str]:
+    """A warning for each run and nli group in which one label has taken over."""
+    warnings = [
+        collapse_warning(f"{label}, {row.dataset} ({row.relation})", cell.label_shares, row.gold_shares, row.n)
+        for row in comparison.rows
+        for label, cell in zip(comparison.labels, row.cells, strict=True)
+        if cell.label_shares and row.gold_shares
+    ]
+    return list(filter(None, warnings))
+
+
 def _score_table(comparison: Comparison) -> Table:
-    table = _table(f"{label} {metric}" for label in comparison.labels for metric in ("EM", "F1"))
+    sets = ["set accuracy"] if comparison.has_sets else []
+    table = _table(
+        f"{label} {metric}" for label in comparison.labels for metric in ("mean", "EM", "F1", *sets, "unparsed")
+    )
     for row in comparison.rows:
-        _add(table, row, [percent(score) for cell in row.cells for score in (cell.exact_match, cell.f1)])
+        values = []
+        for cell in row.cells:
+            scores = [cell.mean, cell.exact_match, cell.f1, *([cell.set_accuracy] if sets else [])]
+            values += [*map(percent, scores), f"{100 * cell.extraction.get('none', 0.0):.1f}"]
+        _add(table, row, values)
     return table
 
 
 def _gain_table(comparison: Comparison) -> Table:
-    table = _table(f"{label} {metric}" for label in comparison.labels[1:] for metric in ("ΔEM", "ΔF1"))
+    sets = ["Δset accuracy"] if comparison.has_sets else []
+    table = _table(
+        f"{label} {name}" for label in comparison.labels[1:] for name in ("Δmean", "p", "ΔEM", "ΔF1", *sets)
+    )
     for row in comparison.rows:
-        _add(table, row, [points(gain) for pair in row.gains for gain in (pair.exact_match, pair.f1)])
+        _add(table, row, [value for gain in row.gains for value in _gain_cells(gain, bool(sets))])
     return table
+
+
+def _gain_cells(gain: Gain, sets: bool) -> list[str]:
+    rest = [gain.exact_match, gain.f1, *([gain.set_accuracy] if sets else [])]
+    return [points(gain.mean), p_value(gain.mean), *map(points, rest)]
 
 
 def _share_table(comparison: Comparison) -> Table:
     table = _table(["gold", *comparison.labels])
     for row in comparison.rows:
         if row.gold_shares:
-            _add(table, row, [_shares(shares) for shares in (row.gold_shares, *(c.label_shares for c in row.cells))])
+            cells = ("–" if cell.label_shares is None else shares_in_percent(cell.label_shares) for cell in row.cells)
+            _add(table, row, [shares_in_percent(row.gold_shares), *cells])
     return table
 
 
-def _shares(shares: dict[str, float] | None) -> str:
-    if shares is None:
-        return "–"
-    return " / ".join(f"{100 * shares.get(label, 0.0):.1f}" for label in ("positive", "negative", "other"))
+def _p(value: float) -> str:
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _table(columns: Iterable[str]) -> Table:

@@ -350,10 +350,10 @@ def test_skipped_bad_rows_are_kept_and_counted(
 DATA_VERBS = ("build", "check", "stats", "push", "convert", "compare-refiners")
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [[], ["quickstart"], ["train"], ["eval"], ["compare"], ["errors"], ["data"], *(["data", v] for v in DATA_VERBS)],
-)
+VERBS = ("quickstart", "train", "eval", "compare", "errors", "report", "table", "sweep", "data")
+
+
+@pytest.mark.parametrize("verb", [[], *([verb] for verb in VERBS), *(["data", verb] for verb in DATA_VERBS)])
 def test_every_verb_explains_itself_with_an_example(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert d2e(*verb, "--help") == 0
     assert re.search(r"Examples?:\s+d2e ", capsys.readouterr().out)

@@ -12,12 +12,23 @@ from d2e_sft.files import write_whole
 from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
-from eval.error_patterns import ErrorPattern, JudgedError, error_prompts, find_error_patterns
-from eval.predictions import Prediction, read_predictions
-from eval.runs import load_runs
+from eval.error_patterns import (
+    AnswersWithoutContext,
+    ErrorPattern,
+    JudgedError,
+    error_prompts,
+    find_error_patterns,
+)
+from eval.predictions import Prediction
+from eval.runs import ScoredRun, load_runs
 from eval.tables import error_pattern_table
+from eval.without_context import answers_without_context
 
 _FILE = "error_patterns.json"
+_BY_RULE = (
+    "Estimated by rule: an answer that stays the same without the context neglects it, one that is not recognised is "
+    "other, and the rest is undecided. Neglect is an upper bound, since the same answer may also be guessed."
+)
 
 
 @click.command()
@@ -27,20 +38,27 @@ _FILE = "error_patterns.json"
     "--without-context",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="predictions.jsonl of the same model on the same samples with empty contexts; the rules need it.",
+    help="The same model's predictions without the contexts, for the rule. [default: what `d2e eval RUN "
+    "--without-context` left beside the predictions]",
+)
+@click.option(
+    "--samples", type=click.IntRange(min=0), default=40, show_default=True, help="Wrong answers to show on the page."
 )
 @judge_options
 @click.option("--estimate", is_flag=True, help="Say what the judge would be asked and would cost; ask nothing.")
-def errors(*, run: Path, bench: str | None, without_context: Path | None, judge: JudgeOptions, estimate: bool) -> None:
+def errors(
+    *, run: Path, bench: str | None, without_context: Path | None, samples: int, judge: JudgeOptions, estimate: bool
+) -> None:
     """Sort a run's wrong answers into neglected context, inaccurate position and other (PIPER paper, section 2.2).
 
-    A judge reads context, question, output and answer. Rules alone can only say that an answer which stays the same
-    without the context neglects it; all else is undecided. The patterns go to error_patterns.json beside the scores.
+    A judge reads context, question, output and answer. Without a judge there is an estimate by rule: an answer that
+    stays the same without the context neglects it. Patterns and reasons go to error_patterns.json beside the scores,
+    with a chart (error_patterns.png) and a page (error_patterns.html).
 
     Example: d2e errors runs/d2e --judge openai --judge-model gpt-4o --estimate
     """
     [scored] = load_runs([run], bench)
-    wrong = [prediction for prediction in scored.predictions.values() if prediction.exact_match < 1]
+    wrong = [prediction for prediction in scored.predictions.values() if not prediction.right]
     asked = make_judge(judge)
     if estimate:
         if asked is None:
@@ -49,23 +67,45 @@ def errors(*, run: Path, bench: str | None, without_context: Path | None, judge:
         return
     if asked is not None and without_context is not None:
         raise UserError("--without-context is for the rules; expected it without --judge", "drop one of the two")
-    answers = None
-    if without_context is not None:
-        answers = {(p.dataset, p.id): p.answer for p in read_predictions(without_context)}
+    answers = None if asked is not None or not wrong else answers_without_context(scored, wrong, without_context)
     judged = find_error_patterns(wrong, asked, without_context=answers)
     click.echo(error_pattern_table(wrong, [error.pattern for error in judged], len(scored.predictions)))
-    if asked is not None:
-        click.echo(asked.describe_usage())
-    else:
-        click.echo("by rules: neglect is an upper bound, since the same answer may also be guessed")
-    target = scored.path / "eval" / scored.scores.bench.name / _FILE
-    write_whole(target, json.dumps(_described(wrong, judged, judge), indent=2, ensure_ascii=False) + "\n")
-    click.echo(f"wrote {target}")
+    click.echo(_BY_RULE if asked is None else asked.describe_usage())
+    for file in _write(scored, wrong, judged, answers, judge=judge, samples=samples):
+        click.echo(f"wrote {file}")
+
+
+def _write(
+    run: ScoredRun,
+    wrong: list[Prediction],
+    judged: list[JudgedError],
+    answers: AnswersWithoutContext | None,
+    *,
+    judge: JudgeOptions,
+    samples: int,
+) -> list[Path]:
+    from eval.report.errors_page import ErrorReport, count_patterns, write_error_report, wrong_answers
+
+    found = wrong_answers(wrong, judged, answers)
+    content = {**_described(wrong, judged, judge), "relations": count_patterns(found)}
+    target = run.folder / _FILE
+    write_whole(target, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    by_rule = judge.backend == "rules"
+    report = ErrorReport(
+        title=f"Error patterns of {run.label} on {run.scores.bench.name}",
+        total=len(run.predictions),
+        answers=found,
+        method=_BY_RULE if by_rule else f"Sorted by the judge {judge.model}.",
+        by_rule=by_rule,
+        file=_FILE,
+    )
+    return [target, *write_error_report(report, run.folder, samples=samples)]
 
 
 def _described(wrong: list[Prediction], judged: list[JudgedError], judge: JudgeOptions) -> dict[str, object]:
     return {
         "judge": judge.model_dump(include={"backend", "model"}),
+        "estimated_by_rule": judge.backend == "rules",
         "counts": {pattern.value: sum(error.pattern is pattern for error in judged) for pattern in ErrorPattern},
         "errors": [
             {"dataset": p.dataset, "id": p.id, "pattern": error.pattern.value, "reason": error.reason}

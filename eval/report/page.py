@@ -14,12 +14,14 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from d2e_sft.html.pages import page_environment
-from eval.compare import Comparison, compare_runs
-from eval.report.plots import Curve, bar_chart, line_chart
+from eval.compare import AVERAGE, Comparison, Row, compare_runs
+from eval.label_shares import shares_in_percent
+from eval.report.plots import Curve, bar_chart, line_chart, share_chart
 from eval.report.samples import choose_samples, is_right
+from eval.report.shown import shown
 from eval.report.training import CURVES, Training, read_training
 from eval.runs import ScoredRun
-from eval.tables import percent, points
+from eval.tables import collapses, p_value, percent, points
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ def render_page(runs: Sequence[ScoredRun], *, samples: int = 6, title: str | Non
         "comparison": comparison,
         "details": details,
         "bars": _bars(comparison),
+        "shares": _shares(comparison),
+        "collapses": collapses(comparison),
         "curves": _curves(details),
         "samples": choose_samples(runs, samples),
     }
@@ -63,21 +67,46 @@ def render_page(runs: Sequence[ScoredRun], *, samples: int = 6, title: str | Non
 
 def _environment() -> Environment:
     environment = page_environment(Path(__file__).parent)
-    environment.filters.update(percent=percent, points=points, share=_share, letter=_letter, shown=_shown)
+    environment.filters.update(percent=percent, points=points, p_value=p_value, shares=shares_in_percent)
+    environment.filters.update(share=_share, letter=_letter, shown=shown)
     environment.tests["right"] = is_right
     return environment
 
 
 def _bars(comparison: Comparison) -> list[Markup]:
-    groups = [
-        "all" if row.dataset == "all" else f"{row.dataset}\n{row.relation} · {row.format}" for row in comparison.rows
-    ]
-    exact = [[cell.exact_match for cell in row.cells] for row in comparison.rows]
-    f1 = [[cell.f1 for cell in row.cells] for row in comparison.rows]
+    groups = [_group_name(row) for row in comparison.rows]
+    charts = {"mean": "Mean of EM and F1", "exact_match": "Exact match", "f1": "Token-level F1"}
     return [
-        bar_chart("Exact match", groups, comparison.labels, exact),
-        bar_chart("Token-level F1", groups, comparison.labels, f1),
+        bar_chart(
+            title,
+            groups,
+            comparison.labels,
+            [[getattr(cell, metric) for cell in row.cells] for row in comparison.rows],
+        )
+        for metric, title in charts.items()
     ]
+
+
+def _group_name(row: Row) -> str:
+    if row.dataset == "all":
+        return "all"
+    return f"{row.dataset}\n{row.relation}" + ("" if row.dataset == AVERAGE else f" · {row.format}")
+
+
+def _shares(comparison: Comparison) -> Markup | None:
+    rows = {
+        f"{row.dataset} · {row.relation}": {
+            "gold": row.gold_shares,
+            **{
+                label: cell.label_shares
+                for label, cell in zip(comparison.labels, row.cells, strict=True)
+                if cell.label_shares
+            },
+        }
+        for row in comparison.rows
+        if row.gold_shares
+    }
+    return share_chart(rows) if rows else None
 
 
 def _curves(details: Sequence[_RunDetails]) -> list[Markup]:
@@ -104,11 +133,3 @@ def _share(fraction: float) -> str:
 
 def _letter(index: int) -> str:
     return chr(ord("A") + index)
-
-
-def _shown(text: str, limit: int = 1_500) -> str:
-    """A model's output for the page, cut where it runs on: small models repeat themselves without end."""
-    text = text.strip()
-    if len(text) <= limit:
-        return text or "(empty output)"
-    return f"{text[:limit]} … ({len(text) - limit:,} more characters)"

@@ -39,8 +39,8 @@ class ShownSample:
 
 
 def is_right(prediction: Prediction) -> bool:
-    """Whether an answer counts as right on the page: an exact match."""
-    return prediction.exact_match == 1.0
+    """Whether an answer counts as right on the page: an exact match, of several options the right set."""
+    return prediction.right
 
 
 def choose_samples(runs: Sequence[ScoredRun], count: int) -> list[ShownSample]:
@@ -51,12 +51,13 @@ def choose_samples(runs: Sequence[ScoredRun], count: int) -> list[ShownSample]:
         last = runs[-1].predictions[key]
         groups = by_outcome[outcomes[is_right(first), is_right(last)]]
         groups.setdefault(group_of(first), []).append(key)
-    turns = [[(name, key) for key in _in_turns(list(groups.values()))] for name, groups in by_outcome.items()]
+    turns = [[(name, key) for key in in_turns(list(groups.values()))] for name, groups in by_outcome.items()]
     return [
-        ShownSample(name, tuple(run.predictions[key] for run in runs)) for name, key in list(_in_turns(turns))[:count]
+        ShownSample(name, tuple(run.predictions[key] for run in runs)) for name, key in list(in_turns(turns))[:count]
     ]
 
 
-def _in_turns(lists: Sequence[Sequence[_T]]) -> Iterator[_T]:
+def in_turns(lists: Sequence[Sequence[_T]]) -> Iterator[_T]:
+    """The first of each list, then the second of each, and so on."""
     for turn in range(max(map(len, lists), default=0)):
         yield from (items[turn] for items in lists if turn < len(items))

@@ -25,7 +25,7 @@ def prediction(number: int, right: bool, **changes: Any) -> Prediction:
         "gold": ["positive"],
         "output": f"The answer is: {answer}",
         "answer": [answer],
-        "parsed": True,
+        "extraction": "strict",
         "exact_match": float(right),
         "f1": float(right),
     }
@@ -55,8 +55,9 @@ def make_run(
     sha256: str = "ab" * 32,
     recipe: str | None = None,
     history: list[dict[str, Any]] | None = None,
+    **changes: Any,
 ) -> Path:
-    """Write a run folder and return it."""
+    """Write a run folder and return it; `changes` replace fields of its scores.json."""
     results = folder / "eval" / bench
     write_predictions(predictions, results / "predictions.jsonl")
     scores = {
@@ -68,6 +69,7 @@ def make_run(
         "subset": None,
         "seconds": 12.5,
         "environment": {"torch": "2.9.0", "device": "cpu"},
+        **changes,
     }
     (results / "scores.json").write_text(json.dumps(scores), encoding="utf-8")
     if recipe is not None:

@@ -13,10 +13,13 @@ from click.testing import CliRunner
 from d2e_sft.errors import UserError
 from eval.commands.compare import compare
 from eval.compare import compare_runs
+from eval.predictions import Prediction
 from eval.runs import load_runs
 from eval.scores import score_predictions
 from eval.tables import score_table
 from tests.eval.fake_runs import choice, make_run, prediction
+
+RELATIONS = ("temporal", "causal", "counterfactual", "subevent_conditional")
 
 
 def two_runs(folder: Path) -> list[Path]:
@@ -43,16 +46,59 @@ def cells(output: str, start: str) -> list[list[str]]:
 def test_rows_are_groups_and_all_with_a_score_and_interval_for_each_run(tmp_path: Path) -> None:
     scores, shares, gains = cells(output_of(*two_runs(tmp_path)), "stories")
     assert scores[:4] == ["stories", "temporal", "nli", "40"]
-    assert [cell.split()[0] for cell in scores[4:]] == ["50.0", "50.0", "75.0", "75.0"]
-    assert shares[4:] == ["100.0 / 0.0 / 0.0", "50.0 / 50.0 / 0.0", "75.0 / 25.0 / 0.0"]
+    assert [cell.split()[0] for cell in scores[4:]] == ["50.0"] * 3 + ["0.0"] + ["75.0"] * 3 + ["0.0"]
+    assert shares[4:] == ["100.0 / 0.0", "50.0 / 50.0 / 0.0", "75.0 / 25.0 / 0.0"]
     assert gains[4].startswith("+25.0 [+1")
     assert gains[4].endswith("*")
+    assert [cell.split()[0] for cell in gains[5:]] == ["0.002", "+25.0", "+25.0"]
 
 
 def test_an_unchanged_group_has_no_star_and_all_weighs_samples(tmp_path: Path) -> None:
     output = output_of(*two_runs(tmp_path))
     assert cells(output, "kitchen")[1][4] == "+0.0 [+0.0, +0.0]"
     assert [row[4].split()[0] for row in cells(output, "all")] == ["50.0", "+20.0"]
+
+
+def test_the_average_of_a_relation_weighs_its_datasets_alike(tmp_path: Path) -> None:
+    others = [choice(n, n < 8, dataset="pantry") for n in range(10)]
+    before = make_run(tmp_path / "before", [*(choice(n, n < 20) for n in range(40)), *others])
+    after = make_run(tmp_path / "after", [*(choice(n, n < 30) for n in range(40)), *others])
+    scores, gains = cells(output_of(before, after), "average")
+    assert scores[:4] == ["average", "causal", "–", "50"]
+    assert [scores[i].split()[0] for i in (4, 8)] == ["65.0", "77.5"]  # (50 + 80)/2, (75 + 80)/2
+    assert gains[4].startswith("+12.5")
+
+
+def test_a_p_value_is_starred_only_where_it_survives_the_correction(tmp_path: Path) -> None:
+    # Seven of seven mended: p = 2/2⁷ = 0.016 for one row, but above 0.05 for each of five (four rows and `all`).
+    def rows(right: int) -> list[Prediction]:
+        return [
+            choice(n, n < right or d > 0, dataset=f"d{d}", relation=r)
+            for d, r in enumerate(RELATIONS)
+            for n in range(7)
+        ]
+
+    first, second = make_run(tmp_path / "first", rows(0)), make_run(tmp_path / "second", rows(7))
+    comparison = compare_runs(load_runs([first, second]))
+    gain = comparison.rows[0].gains[0].mean
+    assert len(comparison.rows) == 5
+    assert gain.p_value == pytest.approx(2 / 2**7, abs=0.004)
+    assert gain.adjusted_p == pytest.approx(5 * gain.p_value)  # `all` is as improbable, and comes after it
+    assert not gain.significant
+    alone = compare_runs(load_runs([make_run(tmp_path / n, rows(r)[:7]) for n, r in (("a", 0), ("b", 7))]))
+    assert alone.rows[0].gains[0].mean.significant
+
+
+def test_set_accuracy_stands_beside_exact_match_for_mcq_alone(tmp_path: Path) -> None:
+    def rows(right: bool) -> list[Prediction]:
+        sets = [choice(n, False, format="mcq", f1=1.0, set_accuracy=float(right)) for n in range(20)]
+        return [*sets, prediction(1, True)]
+
+    output = output_of(make_run(tmp_path / "first", rows(False)), make_run(tmp_path / "second", rows(True)))
+    scores, gains = cells(output, "kitchen")
+    assert [scores[i].split()[0] for i in (5, 7, 10, 12)] == ["0.0", "0.0", "0.0", "100.0"]  # EM, set; EM, set
+    assert gains[8] == "+100.0 [+100.0, +100.0] *"
+    assert cells(output, "stories")[0][7] == "–"
 
 
 def test_tables_are_markdown_and_never_wrap(tmp_path: Path) -> None:
@@ -168,7 +214,13 @@ def test_repeated_ids_are_refused(tmp_path: Path) -> None:
 
 def test_one_run_s_scores_have_a_table_of_their_own() -> None:
     table = score_table(score_predictions([prediction(1, True), choice(2, False)]))
-    assert cells(table, "all")[0][3:] == ["2", "50.0 [0.0, 100.0]", "50.0 [0.0, 100.0]", "100.0"]
+    assert cells(table, "all")[0][3:] == ["2", *["50.0 [0.0, 100.0]"] * 3, "0.0", "0.0"]
+
+
+def test_the_shares_of_lenient_and_unparsed_outputs_are_shown() -> None:
+    modes = ["strict"] * 5 + ["lenient"] * 3 + ["none"] * 2
+    table = score_table(score_predictions([choice(n, True, extraction=mode) for n, mode in enumerate(modes)]))
+    assert cells(table, "kitchen")[0][-2:] == ["30.0", "20.0"]
 
 
 def test_help_ends_with_an_example() -> None:

@@ -24,7 +24,7 @@ def wrong(number: int = 0, **changes: Any) -> Prediction:
         "gold": ["rain", "rainfall"],
         "output": f"Snow melts in spring, {number}.\nThe answer is: the snow",
         "answer": ["the snow"],
-        "parsed": True,
+        "extraction": "strict",
         "exact_match": 0.0,
         "f1": 0.0,
     }
@@ -74,7 +74,7 @@ def test_a_prompt_shows_all_that_the_model_saw_and_wrote(changes: dict[str, Any]
         (wrong(), ["snow."], ErrorPattern.NEGLECT_CONTEXT),
         (wrong(), ["rain"], ErrorPattern.UNDECIDED),
         (wrong(), None, ErrorPattern.UNDECIDED),
-        (wrong(parsed=False), ["the snow"], ErrorPattern.OTHER),
+        (wrong(extraction="none"), ["the snow"], ErrorPattern.OTHER),
         (wrong(context=" "), ["the snow"], ErrorPattern.UNDECIDED),
         (
             wrong(format="mcq", options=["a", "b", "c"], gold=["a"], answer=["b", "c"]),

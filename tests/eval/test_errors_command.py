@@ -55,13 +55,72 @@ def test_rules_compare_with_the_answers_without_the_context(tmp_path: Path) -> N
     write_predictions(blind, tmp_path / "blind.jsonl")
     result = _errors(run, "--without-context", tmp_path / "blind.jsonl")
     assert result.exit_code == 0, result.output
-    assert "by rules: neglect is an upper bound" in result.stdout
+    assert "Estimated by rule" in result.stdout
     assert _written(run)["counts"] == {
         "neglect_context": 1,
         "inaccurate_position": 0,
         "other": 0,
         "undecided": 2,
     }
+
+
+def test_what_d2e_eval_left_beside_the_predictions_is_found(tmp_path: Path) -> None:
+    run = _run_folder(tmp_path)
+    blind = [prediction(1, False), prediction(2, False), choice(1, True)]
+    write_predictions(blind, run / "eval" / "mini" / "without_context.jsonl")
+    result = _errors(run)
+    assert result.exit_code == 0, result.output
+    written = _written(run)
+    assert written["estimated_by_rule"] is True
+    assert written["counts"]["neglect_context"] == 2  # type: ignore[index]
+    assert written["relations"]["causal"]["undecided"] == 1  # type: ignore[index]
+
+
+def test_without_them_the_message_is_the_command_that_makes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [prediction(1, False), choice(1, True)]
+    subset = {"per_group": 1, "seed": 3, "of": 9}
+    told = {"setting": "cot", "subset": subset, "max_new_tokens": 512, "engine": "vllm"}
+    run = make_run(tmp_path / "run", rows, model="some/model", **told)
+    with pytest.raises(SystemExit):
+        main(["errors", str(run)])
+    command = "d2e eval some/model --bench data/mini --setting cot --max-samples 1 --seed 3"
+    rest = f"--max-new-tokens 512 --engine vllm --out {run} --without-context"
+    assert f"remedy: {command} {rest}" in capsys.readouterr().err
+
+
+def test_answers_of_other_samples_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = _run_folder(tmp_path)
+    write_predictions([prediction(1, False)], run / "eval" / "mini" / "without_context.jsonl")
+    with pytest.raises(SystemExit):
+        main(["errors", str(run)])
+    assert "holds no answer for 2 of 3 wrong predictions, such as 's2' of 'stories'" in capsys.readouterr().err
+
+
+def test_the_page_shows_the_chart_and_single_answers_with_reasons_and_says_that_it_is_an_estimate(
+    tmp_path: Path,
+) -> None:
+    run = make_run(
+        tmp_path / "run",
+        [prediction(1, False, output="<b>bold</b>"), choice(1, False), *(choice(n, False) for n in range(2, 9))],
+    )
+    write_predictions([prediction(1, False), *(choice(n, True) for n in range(1, 9))], run / "blind.jsonl")
+    assert _errors(run, "--without-context", run / "blind.jsonl", "--samples", 3).exit_code == 0
+    page = (run / "eval" / "mini" / "error_patterns.html").read_text(encoding="utf-8")
+    assert "Patterns by relation (estimated by rule)" in page
+    assert "temporal (n = 1)</text>" in page
+    assert page.count("<article>") == 3
+    assert "the answer is the same without the context" in page, "each pattern and relation has its turn"
+    assert "<b>bold" not in page
+    assert "http" not in page
+    assert (run / "eval" / "mini" / "error_patterns.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_right_options_in_another_order_are_no_error(tmp_path: Path) -> None:
+    reordered = choice(1, False, format="mcq", f1=1.0, set_accuracy=1.0)
+    result = _errors(make_run(tmp_path / "run", [reordered]))
+    assert "0 of 1 predictions are wrong" in result.stdout
 
 
 def test_an_estimate_asks_and_writes_nothing(tmp_path: Path, server: JudgeServer) -> None:

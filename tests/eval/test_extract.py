@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eval.extract import Extraction, extract_answer
+from eval.extract import Extraction, Setting, extract_answer
 
 ANSWER = "The answer is:"
 OPTION = "The correct option is:"
@@ -45,17 +45,18 @@ def qa(output: str) -> Extraction:
     ],
 )
 def test_qa_reads_the_line_behind_the_response_form(output: str) -> None:
-    assert qa(output) == Extraction(("the old mill",), parsed=True)
+    mode = "strict" if ":" in output else "lenient"
+    assert qa(output) == Extraction(("the old mill",), mode)
 
 
 def test_qa_with_nothing_behind_the_response_form_is_not_parsed() -> None:
-    assert qa("The answer is: ") == Extraction(("The answer is:",), parsed=False)
+    assert qa("The answer is: ") == Extraction(("The answer is:",), "none")
 
 
 @pytest.mark.parametrize("output", ["", "  \n"])
 @pytest.mark.parametrize("fmt", ["nli", "scq", "mcq", "qa"])
 def test_an_empty_output_gives_no_answer(output: str, fmt: str) -> None:
-    assert extract_answer(output, fmt=fmt, options=MEALS, marker=ANSWER) == Extraction((), parsed=False)
+    assert extract_answer(output, fmt=fmt, options=MEALS, marker=ANSWER) == Extraction((), "none")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_nli_never_guesses(output: str) -> None:
 
 def test_an_answer_that_was_not_recognised_is_kept_as_it_is() -> None:
     found = extract_answer(" maybe \n", fmt="nli", options=[], marker=ANSWER)
-    assert found == Extraction(("maybe",), parsed=False)
+    assert found == Extraction(("maybe",), "none")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,6 @@ def test_scq_reads_an_option_text_that_holds_letters_and_separators() -> None:
     "output",
     [
         "The correct options are: (A) ate breakfast; (C) went to work",
-        "The correct options are: (C) went to work; (A) ate breakfast.",
         "The correct options are: (A), (C)",
         "The correct options are: A and C",
         "The correct options are: A, C",
@@ -179,8 +179,22 @@ def test_scq_reads_an_option_text_that_holds_letters_and_separators() -> None:
         "(A) and (C) are both right",
     ],
 )
-def test_mcq_reads_all_options_in_the_order_of_the_prompt(output: str) -> None:
+def test_mcq_reads_all_options(output: str) -> None:
     assert mcq(output) == ("ate breakfast", "went to work")
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        "(C) went to work; (A) ate breakfast.",
+        "C, A",
+        "(C), (A), (C)",
+        "went to work; ate breakfast; went to work",
+        "\n(C) went to work\n(A) ate breakfast",
+    ],
+)
+def test_mcq_keeps_the_order_in_which_the_model_named_the_options(stated: str) -> None:
+    assert mcq(f"The correct options are: {stated}") == ("went to work", "ate breakfast")
 
 
 def test_mcq_reads_one_option() -> None:
@@ -206,6 +220,77 @@ def test_every_training_target_reads_back_as_its_answers(several: int) -> None:
     target = "; ".join(f"({'ABCD'[options.index(option)]}) {option}" for option in chosen)
     assert mcq(f"The correct options are: {target}", options) == tuple(chosen)
     assert scq(f"The correct option is: {target}", options) == (tuple(chosen) if several == 1 else None)
+
+
+def test_an_option_is_placed_where_it_stands_and_not_where_a_longer_one_holds_it() -> None:
+    options = ["left", "left home", "stayed"]
+    assert mcq("The correct options are: they left home, stayed, then left", options) == (
+        "left home",
+        "stayed",
+        "left",
+    )
+
+
+@pytest.mark.parametrize(
+    ("output", "found"),
+    [
+        ("The answer is: positive", Extraction(("positive",), "strict")),
+        ("The answer is positive", Extraction(("positive",), "lenient")),
+        ("Answer: positive", Extraction(("positive",), "lenient")),
+        ("Final answer - it is **positive**", Extraction(("positive",), "lenient")),
+        ("positive", Extraction(("positive",), "lenient")),
+        ("Who knows?", Extraction(("Who knows?",), "none")),
+        ("It is positive. The answer is: unknown", Extraction(("It is positive. The answer is: unknown",), "none")),
+    ],
+)
+def test_an_answer_behind_the_response_form_is_strict_and_any_other_lenient(output: str, found: Extraction) -> None:
+    assert extract_answer(output, fmt="nli", options=[], marker=ANSWER) == found
+
+
+def test_another_way_to_state_the_answer_is_read_before_the_text_around_it() -> None:
+    assert qa("Rain fell.\nFinal answer: **the old mill**\nQuestion: and then?") == Extraction(
+        ("the old mill",), "lenient"
+    )
+    assert scq("Breakfast was eaten. The best option is (B).") == ("washed up",)
+    assert scq("Options:\n(A) ate breakfast\n(B) washed up") is None, "a repeated list is no answer"
+
+
+REASONED = "At first sight the answer is: negative.\nBut it rained.\nThe answer is: positive"
+
+
+def test_a_chain_of_thought_is_read_at_its_last_statement_and_a_direct_answer_at_its_first() -> None:
+    def label(output: str, setting: Setting) -> Extraction:
+        return extract_answer(output, fmt="nli", options=[], marker=ANSWER, setting=setting)
+
+    assert label(REASONED, "cot") == Extraction(("positive",), "strict")
+    assert label(REASONED, "zero_shot") == label(REASONED, "few_shot") == Extraction(("negative",), "strict")
+    cut = REASONED + ".\nSo the answer is:"  # the longest output ended here
+    assert label(cut, "cot") == Extraction(("positive",), "strict")
+    assert label("It may be negative.\nNo: positive", "cot") == Extraction(("positive",), "lenient")
+    assert label("It may be negative.\nNo: positive", "zero_shot").mode == "none"
+
+
+def test_a_chain_of_thought_in_free_text_ends_with_its_answer() -> None:
+    found = extract_answer("The mill is old.\n\nThe old mill.\n", fmt="qa", options=[], marker=ANSWER, setting="cot")
+    assert found == Extraction(("The old mill",), "lenient")
+    listed = "(B) is wrong.\nSo these are left:\n(C) went to work\n(A) ate breakfast"
+    found = extract_answer(listed, fmt="mcq", options=MEALS, marker=OPTIONS, setting="cot")
+    assert found == Extraction(("went to work", "ate breakfast"), "lenient")
+
+
+def test_what_a_reasoning_model_thinks_is_no_answer() -> None:
+    assert nli("<think>The answer is: negative?</think>The answer is: positive") == "positive"
+    assert nli("The answer is: negative, or</think>The answer is: positive") == "positive"  # the prompt opened it
+    assert nli("<think>The answer is: negative? Or") is None
+
+
+def test_where_no_response_form_is_asked_for_the_first_line_is_the_answer() -> None:
+    def read(output: str, setting: Setting) -> Extraction:
+        return extract_answer(output, fmt="nli", options=[], marker="", setting=setting)
+
+    assert read("positive\nHypothesis: another. negative", "few_shot") == Extraction(("positive",), "strict")
+    assert read("It could be negative.\npositive", "cot") == Extraction(("positive",), "strict")
+    assert read("Well.\nIt is positive", "zero_shot") == Extraction(("positive",), "lenient")
 
 
 @pytest.mark.timeout(5)

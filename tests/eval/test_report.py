@@ -51,7 +51,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_every_run_is_on_the_page_with_what_produced_it(page: str) -> None:
     for name in ("base", "sft_$x$", "_d2e"):
-        assert f"{name} EM</th>" in page
+        for column in ("mean", "EM", "F1", "unparsed"):
+            assert f"{name} {column}</th>" in page
         assert f"model of {name}" in page
     assert page.count("<summary>Recipe</summary>") == 2
     assert page.count("<td>2.9.0</td>") == 3
@@ -71,7 +72,7 @@ def test_the_page_loads_nothing_from_elsewhere(page: str) -> None:
 
 def test_plots_are_well_formed_and_described(page: str) -> None:
     plots = re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
-    assert len(plots) == 2 + 3  # EM and F1; loss, ce and kl, as no accuracy was logged
+    assert len(plots) == 3 + 1 + 3  # mean, EM and F1; labels; loss, ce and kl, as no accuracy was logged
     for plot in plots:
         ElementTree.fromstring(plot.replace("<svg", '<svg xmlns:xlink="x"', 1))
         assert re.search(r'aria-label="[^"]*_d2e', plot)
@@ -111,8 +112,25 @@ def test_one_run_without_curves_has_a_page_too(tmp_path: Path) -> None:
     assert "2. Wrong" in page
 
 
+def test_a_collapse_to_one_label_is_drawn_and_said(tmp_path: Path) -> None:
+    rows = [prediction(n, n % 2 == 0, gold=["positive" if n % 2 == 0 else "negative"]) for n in range(20)]
+    collapsed = [row.model_copy(update={"answer": ["positive"]}) for row in rows]
+    page = render_page(load_runs([make_run(tmp_path / name, r) for name, r in (("d2e", rows), ("sft", collapsed))]))
+    assert "shares of the predicted nli labels of gold, d2e, sft" in page
+    assert '<p class="wrong">WARNING sft, stories (temporal)' in page
+    assert page.count("WARNING") == 1
+
+
+def test_a_relation_of_several_datasets_has_its_average_and_mcq_its_set_accuracy(tmp_path: Path) -> None:
+    sets = [choice(n, False, format="mcq", f1=1.0, set_accuracy=1.0) for n in range(3)]
+    page = render_page(load_runs([make_run(tmp_path / "run", [*sets, choice(9, True, dataset="pantry")])]))
+    assert "run set accuracy</th>" in page
+    assert '<th scope="row">average<span class="under">causal</span></th>' in page
+    assert page.count("✗ wrong") == 0, "the right set in another order is right"
+
+
 def test_an_endless_output_is_cut(tmp_path: Path) -> None:
-    endless = choice(1, False, output="again " * 2_000, answer=["again " * 2_000], parsed=False)
+    endless = choice(1, False, output="again " * 2_000, answer=["again " * 2_000], extraction="none")
     page = render_page(load_runs([make_run(tmp_path / "base", [endless])]))
     assert page.count("again") < 300
     assert "more characters)" in page

@@ -1,0 +1,155 @@
+"""`d2e sweep`: train and score a grid of recipes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from d2e_sft.errors import UserError
+from d2e_sft.paths import find_recipe
+from eval.sweep_grid import describe_point, grid, parse_axes
+from eval.sweep_plan import Sweep, check_inputs, refuse_other_sweep
+
+
+@click.command()
+@click.argument("recipe")
+@click.argument("axes", nargs=-1, metavar="SECTION.KEY=VALUE,VALUE...")
+@click.option("--bench", metavar="PATH", help="What to score on, as for d2e eval.")
+@click.option("--suite", metavar="NAME", help="A suite to score on, as for d2e eval.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the sweep. [default: runs/sweep-RECIPE]")
+@click.option("--train-args", default="", metavar="TEXT", help='More for each d2e train, such as "--launch zero3".')
+@click.option("--eval-args", default="", metavar="TEXT", help='More for each d2e eval, such as "--setting few_shot".')
+@click.option("--dry-run", is_flag=True, help="List the points and what is left to do; train and write nothing.")
+def sweep(
+    *,
+    recipe: str,
+    axes: tuple[str, ...],
+    bench: str | None,
+    suite: str | None,
+    out: Path | None,
+    train_args: str,
+    eval_args: str,
+    dry_run: bool,
+) -> None:
+    """Train and score RECIPE with every combination of the given values.
+
+    Each point has a run folder in the sweep's folder, beside one table (results.md, results.json) and one plot
+    (results.png, results.html); on PIPER also the paper's tables 5 and 6. The same call goes on where a sweep was
+    killed (a training from its last checkpoint, which needs train.save_steps), and tries again what failed. Points
+    that the method makes equal, such as any alpha without debiasing, are trained once.
+
+    Example: d2e sweep recipes/smollm2-135m/d2e-mini.yaml d2e.alpha=0.1,0.5,1.0 d2e.debias=true,false --bench data/mini
+    """
+    planned = _plan(recipe, axes, bench, suite, out, train_args, eval_args)
+    click.echo(
+        f"{len(planned.points)} points: {len(planned.to_train)} trainings and {len(planned.to_score)} evaluations "
+        f"in {planned.out}"
+    )
+    if dry_run:
+        _list_points(planned)
+        return
+    for line in _equal_points(planned):
+        click.echo(line)
+    if any(point.recipe.train.save_steps is None for point in planned.to_train):
+        click.echo("train.save_steps is not set: a training that is killed begins again")
+    _run(planned)
+
+
+def _run(planned: Sweep) -> None:
+    from eval.sweep import run_sweep
+    from eval.sweep_results import collect, results_table, write_results
+
+    failures = run_sweep(planned, click.echo)
+    results = collect(planned, failures)
+    click.echo(f"\n{results_table(planned.axes, results)}\n")
+    from eval.report.sweep_page import write_sweep_page
+
+    for file in [*write_results(planned, results), *write_sweep_page(planned, results)]:
+        click.echo(f"wrote {file}")
+    if failures:
+        listed = "\n  ".join(failure.describe() for failure in failures)
+        raise UserError(
+            f"{len(failures)} of {len(planned.to_score)} points failed\n  {listed}",
+            remedy="mend the cause and give the same command again: it repeats only what failed",
+        )
+
+
+def _plan(
+    recipe: str,
+    axes: Sequence[str],
+    bench: str | None,
+    suite: str | None,
+    out: Path | None,
+    train_args: str,
+    eval_args: str,
+) -> Sweep:
+    if (bench is None) == (suite is None):
+        raise UserError(
+            "a sweep is scored on one benchmark; expected either --bench or --suite",
+            remedy="add --bench FOLDER or --suite piper",
+        )
+    parsed = parse_axes(axes)
+    folder = out or Path("runs") / f"sweep-{Path(recipe).stem}"
+    place = ("--bench", bench) if bench is not None else ("--suite", str(suite))
+    # As a path, so that a bundled recipe's file and its name are the same recipe to a later call.
+    name = str(find_recipe(recipe) or recipe)
+    points = grid(name, parsed, folder)
+    more = [_words(option, text) for option, text in (("--eval-args", eval_args), ("--train-args", train_args))]
+    planned = Sweep(name, parsed, points, folder, place, *more)
+    check_inputs(planned)
+    _check_passed_on(planned)
+    refuse_other_sweep(planned)
+    return planned
+
+
+def _words(option: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{option} {text!r}: {error}; expected arguments as a shell reads them") from None
+
+
+def _check_passed_on(planned: Sweep) -> None:
+    """Let the two commands read what is passed on to them, without running them: a typing error answers at once."""
+    from d2e_sft.commands.train import train
+    from eval.commands.evaluate import evaluate
+
+    calls: list[tuple[str, click.Command, list[str]]] = [
+        ("--train-args", train, [planned.recipe, *planned.train_arguments]),
+        ("--eval-args", evaluate, ["MODEL", *planned.bench, *planned.eval_arguments]),
+    ]
+    for option, command, arguments in calls:
+        try:
+            command.make_context(f"d2e {command.name}", arguments)
+        except click.UsageError as error:
+            raise UserError(f"{option}: {error.format_message()}", remedy=f"see d2e {command.name} --help") from None
+
+
+def _equal_points(planned: Sweep) -> list[str]:
+    lines = []
+    for point in planned.points:
+        if point.scored_in != point.name:
+            lines.append(f"{point.name}: the same as {point.scored_in}, trained and scored once")
+        elif point.trained_in != point.name:
+            lines.append(f"{point.name}: trains the same as {point.trained_in}, trained once")
+    return lines
+
+
+def _list_points(planned: Sweep) -> None:
+    from eval.sweep import is_trained, point_scores, run_folder
+
+    for point in planned.points:
+        if point.scored_in != point.name:
+            state = f"the same as {point.scored_in}"
+        elif point_scores(planned, point) is not None:
+            state = "scored"
+        elif is_trained(run_folder(planned, point)):
+            state = "trained, to be scored"
+        elif point.trained_in != point.name:
+            state = f"to be scored with the model of {point.trained_in}"
+        else:
+            state = "to be trained and scored"
+        click.echo(f"{describe_point(point, planned.axes)}: {state}")

@@ -1,0 +1,48 @@
+"""`d2e table`: scores of runs laid out as in the paper's tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from d2e_sft.files import write_whole
+from eval.paper_entries import entries, read_results
+from eval.paper_layouts import Layout
+from eval.paper_render import TableFormat, render
+from eval.paper_tables import paper_table
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--bench", metavar="NAME", help="Benchmark to show. [default: all of a RUN's that fit the layout]")
+@click.option(
+    "--layout",
+    type=click.Choice(get_args(Layout)),
+    default="piper",
+    show_default=True,
+    help="piper: Tables 2 and 4; ablation: 5; sensitivity: 6; ood: 10.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(get_args(TableFormat)), default="markdown", show_default=True, help="Output."
+)
+@click.option(
+    "--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write to FILE instead of printing."
+)
+def table(*, runs: tuple[Path, ...], bench: str | None, layout: Layout, form: TableFormat, out: Path | None) -> None:
+    """Lay the scores of runs out as in the paper's tables, a row for each run and setting.
+
+    Values are the mean of exact match and token-level F1 in percent; Avg. is the plain mean over a relation's
+    datasets; the best of a column is bold. Rows of `ablation` are named by what the recipe leaves out, rows of
+    `sensitivity` by its α. LaTeX needs booktabs and multirow.
+
+    Example: d2e table runs/base runs/sft runs/d2e --format latex --out tables/piper.tex
+    """
+    text = render(paper_table(entries(read_results(runs, layout, bench), layout), layout), form)
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(out, text)
+    click.echo(f"wrote {out}")

@@ -1,0 +1,69 @@
+"""What the same model answers when the context is taken away, which `d2e eval … --without-context` writes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from d2e_sft.errors import UserError
+from eval.error_patterns import AnswersWithoutContext
+from eval.predictions import Prediction, read_predictions
+from eval.runs import ScoredRun
+
+WITHOUT_CONTEXT_FILE = "without_context.jsonl"
+
+
+def answers_without_context(
+    run: ScoredRun, wrong: Sequence[Prediction], file: Path | None = None
+) -> AnswersWithoutContext:
+    """The answers to compare a run's wrong ones with.
+
+    Args:
+        file: in the format of predictions.jsonl; None takes `without_context.jsonl` beside the run's predictions.
+
+    Raises:
+        UserError: there is no such file, or it lacks a wrong prediction's sample; says which command writes it.
+    """
+    source = run.folder / WITHOUT_CONTEXT_FILE if file is None else file
+    if not source.is_file():
+        raise UserError(
+            f"{source}: no such file; the rule needs what the model answers without the context",
+            remedy=f"{command_without_context(run)}\n  or name a judge: --judge openai or local",
+        )
+    answers = {(p.dataset, p.id): p.answer for p in read_predictions(source)}
+    lacking = [p for p in wrong if p.context.strip() and (p.dataset, p.id) not in answers]
+    if lacking:
+        raise UserError(
+            f"{source}: holds no answer for {len(lacking)} of {len(wrong)} wrong predictions, such as "
+            f"{lacking[0].id!r} of {lacking[0].dataset!r}; expected the samples of {run.folder / 'predictions.jsonl'}",
+            remedy=command_without_context(run),
+        )
+    return answers
+
+
+def command_without_context(run: ScoredRun) -> str:
+    """The `d2e eval` call that asks the run's model again, on the same samples, without their contexts."""
+    scores = run.scores
+    file = Path(scores.bench.file)
+    bench = file.parent if file.stem == "test" else file
+    arguments = ["d2e", "eval", scores.model, "--bench", str(bench)]
+    if scores.setting != "zero_shot":
+        arguments += ["--setting", scores.setting]
+    if scores.prompt_set != "default":
+        arguments += ["--prompt-set", scores.prompt_set]
+    if scores.subset is not None:
+        arguments += [
+            "--max-samples",
+            str(scores.subset.get("per_group")),
+            "--seed",
+            str(scores.subset.get("seed", 0)),
+        ]
+    more = scores.model_extra or {}
+    if "max_new_tokens" in more:
+        arguments += ["--max-new-tokens", str(more["max_new_tokens"])]
+    if more.get("engine", "transformers") != "transformers":
+        arguments += ["--engine", str(more["engine"])]
+    if str(run.path) != scores.model:
+        arguments += ["--out", str(run.path)]
+    return shlex.join([*arguments, "--without-context"])
