@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from d2e_sft.prompts import Setting
 from d2e_sft.sample import NLI_LABELS
 from eval.option_match import find_options, starts_with_label
 
-Setting = Literal["zero_shot", "few_shot", "cot"]
 Mode = Literal["strict", "lenient", "none"]
 _Reader = Callable[[str], tuple[str, ...]]
 

@@ -151,7 +151,7 @@ def _finish(evaluation: Evaluation, now: Fingerprint, found: Found, spent: Spent
     files, rows, wording = evaluation.files, evaluation.rows, evaluation.wording
     decoded = gather(files, found, now, len(rows.chosen), spent)
     predictions = [
-        score_output(sample, output, wording.marker(sample.format))
+        score_output(sample, output, wording.marker(sample.format), evaluation.decoding.setting)
         for sample, output in zip(rows.chosen, decoded.outputs, strict=True)
     ]
     scores = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from d2e_sft.prompts import Setting
 from d2e_sft.sample import EventSample
-from eval.extract import Setting, extract_answer
+from eval.extract import extract_answer
 from eval.metrics import score_answer
 from eval.predictions import Prediction
 

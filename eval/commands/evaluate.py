@@ -111,6 +111,16 @@ def _show(scores: dict[str, Any], run: Path, *, without_context: bool) -> None:
         click.echo(f"predictions without context, for `d2e errors {run}`: {folder / 'without_context.jsonl'}")
     else:
         click.echo(f"scores and predictions: {folder}")
+        if scores["bench"]["suite"] in SUITES:
+            _show_paper_tables(run, folder.name)
+
+
+def _show_paper_tables(run: Path, bench: str) -> None:
+    from eval.paper_entries import write_paper_tables
+
+    for path in write_paper_tables(run, bench):
+        if path.suffix == ".md":
+            click.echo(f"in the layout of the paper, also as .tex and .json: {path}\n\n{path.read_text('utf-8')}")
 
 
 def _locate(bench: str | None, suite: str | None, data: Path | None) -> Bench:

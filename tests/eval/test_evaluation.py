@@ -175,7 +175,9 @@ def test_results_of_other_options_are_refused_and_named(
     assert "--overwrite" in error
     assert predictions(tmp_path) == before
     assert evaluate(world, tmp_path, *arguments, "--overwrite") == 0
-    assert predictions(tmp_path) != before
+    # Of the tiny model's answers bfloat16 need not change one; what was decoded with is another record all the same.
+    assert predictions(tmp_path) != before or "--dtype" in arguments
+    assert evaluate(world, tmp_path) == 1
 
 
 def test_results_of_another_checkpoint_are_refused_whatever_its_name(

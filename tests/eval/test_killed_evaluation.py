@@ -63,7 +63,7 @@ class Decoded:
         monkeypatch.setattr(in_process, "decode_prompts", counting)
 
 
-@pytest.mark.parametrize(("call", "after", "kept"), [(1, True, 0), (2, True, 3), (5, False, 9), (6, True, 14)])
+@pytest.mark.parametrize(("call", "after", "kept"), [(1, True, 0), (2, True, 3), (5, False, 7), (7, True, 14)])
 def test_a_killed_evaluation_goes_on_and_decodes_nothing_twice(
     world: Path,
     tmp_path: Path,
@@ -73,7 +73,7 @@ def test_a_killed_evaluation_goes_on_and_decodes_nothing_twice(
     after: bool,
     kept: int,
 ) -> None:
-    # Appends: the session's line, then five batches (3, 3, 3, 3 and 2 rows).
+    # Appends: the session's line, then six batches (3, 3 and 1 rows of either group).
     kill = Kill("eval.progress:Writer._append", call, after=after)
     assert evaluate(tmp_path, arguments(world, tmp_path / "run"), kill).status == SIGKILLED
     partial = folder_of(tmp_path / "run") / "predictions.partial.jsonl"
