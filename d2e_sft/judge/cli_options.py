@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from pydantic import ValidationError
 
 from d2e_sft.errors import UserError
+from d2e_sft.judge.endpoint_flags import endpoint_flags
 from d2e_sft.judge.options import BackendName, JudgeOptions
 from d2e_sft.sample import describe_validation_error
 
@@ -29,43 +30,17 @@ class _Prices(click.ParamType):
         return price_in, price_out
 
 
-class Temperature(click.ParamType):
-    """A number, or `default` for the server's own, which is None."""
-
-    name = "NUMBER|default"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
-        if value == _SERVERS_OWN:
-            return None
-        try:
-            return float(str(value))
-        except ValueError:
-            self.fail(f"got {value!r}; expected a number, or {_SERVERS_OWN!r} for the server's own", param, ctx)
-
-
-_SERVERS_OWN = "default"
 _DEFAULTS = JudgeOptions()
 _ASKED = ("openai", "local")
+_ENDPOINT = endpoint_flags(_DEFAULTS, "judge-")
 # field of JudgeOptions → (the back ends it is for, the option)
 _OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
     "model": (
         _ASKED,
         click.option("--judge-model", metavar="NAME", help="The endpoint's model, or a Hub name or folder for local."),
     ),
-    "base_url": (
-        ("openai",),
-        click.option("--judge-url", metavar="URL", help="Endpoint; default: $OPENAI_BASE_URL, else OpenAI's own."),
-    ),
-    "key_env": (
-        ("openai",),
-        click.option(
-            "--judge-key-env",
-            metavar="NAME",
-            default=_DEFAULTS.key_env,
-            show_default=True,
-            help="Environment variable that holds the endpoint's key.",
-        ),
-    ),
+    "base_url": (("openai",), _ENDPOINT["base_url"]),
+    "key_env": (("openai",), _ENDPOINT["key_env"]),
     "concurrency": (
         _ASKED,
         click.option(
@@ -80,26 +55,8 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
         ("openai",),
         click.option("--judge-price", type=_Prices(), help="USD per million prompt and reply tokens: 2.5,10."),
     ),
-    "timeout": (
-        ("openai",),
-        click.option(
-            "--judge-timeout",
-            type=click.FloatRange(min=0, min_open=True),
-            default=_DEFAULTS.timeout,
-            show_default=True,
-            help="Seconds to wait for a reply.",
-        ),
-    ),
-    "attempts": (
-        ("openai",),
-        click.option(
-            "--judge-attempts",
-            type=click.IntRange(min=1),
-            default=_DEFAULTS.attempts,
-            show_default=True,
-            help="How often a throttled, failed or stalled request is sent at most.",
-        ),
-    ),
+    "timeout": (("openai",), _ENDPOINT["timeout"]),
+    "attempts": (("openai",), _ENDPOINT["attempts"]),
     "max_tokens": (
         _ASKED,
         click.option(
@@ -110,16 +67,7 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
             help="Longest reply, in tokens.",
         ),
     ),
-    "temperature": (
-        ("openai",),
-        click.option(
-            "--judge-temperature",
-            type=Temperature(),
-            default=_DEFAULTS.temperature,
-            show_default=True,
-            help="Of sampling; `default` for models that accept none but their own.",
-        ),
-    ),
+    "temperature": (("openai",), _ENDPOINT["temperature"]),
     "dtype": (
         ("local",),
         click.option(

@@ -11,12 +11,12 @@ from click.core import ParameterSource
 from pydantic import ValidationError
 
 from d2e_sft.errors import UserError
-from d2e_sft.judge.cli_options import Temperature
+from d2e_sft.judge.endpoint_flags import endpoint_flags
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.sample import describe_validation_error
 
 _HERE = ("transformers", "vllm")
-_DEFAULTS = EndpointOptions()
+_ENDPOINT = endpoint_flags(EndpointOptions())
 # parameter → (the engines it is for, the option)
 _OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
     "batch_size": (
@@ -48,67 +48,13 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
             help="Of the device's memory, for weights and cache.",
         ),
     ),
-    "base_url": (
-        ("openai",),
-        click.option("--base-url", metavar="URL", help="Endpoint; default: $OPENAI_BASE_URL, else OpenAI's own."),
-    ),
-    "key_env": (
-        ("openai",),
-        click.option(
-            "--key-env",
-            metavar="NAME",
-            default=_DEFAULTS.key_env,
-            show_default=True,
-            help="Environment variable that holds the endpoint's key.",
-        ),
-    ),
-    "concurrency": (
-        ("openai",),
-        click.option(
-            "--concurrency",
-            type=click.IntRange(min=1),
-            default=_DEFAULTS.concurrency,
-            show_default=True,
-            help="Requests under way at once.",
-        ),
-    ),
-    "timeout": (
-        ("openai",),
-        click.option(
-            "--timeout",
-            type=click.FloatRange(min=0, min_open=True),
-            default=_DEFAULTS.timeout,
-            show_default=True,
-            help="Seconds to wait for a reply.",
-        ),
-    ),
-    "attempts": (
-        ("openai",),
-        click.option(
-            "--attempts",
-            type=click.IntRange(min=1),
-            default=_DEFAULTS.attempts,
-            show_default=True,
-            help="How often a throttled, failed or stalled request is sent at most.",
-        ),
-    ),
-    "temperature": (
-        ("openai",),
-        click.option(
-            "--temperature",
-            type=Temperature(),
-            default=_DEFAULTS.temperature,
-            show_default=True,
-            help="0 is greedy; `default` for models that accept none but their own.",
-        ),
-    ),
+    **{name: (("openai",), option) for name, option in _ENDPOINT.items()},
 }
 _VLLM_NAMES = {
     "tensor_parallel": "tensor_parallel_size",
     "max_model_len": "max_model_len",
     "gpu_memory_utilization": "gpu_memory_utilization",
 }
-_ENDPOINT_NAMES = ("base_url", "key_env", "concurrency", "timeout", "attempts", "temperature")
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,7 +85,7 @@ def _collect(engine: str, values: dict[str, Any], context: click.Context) -> dic
                 remedy=f"drop it, or add --engine {engines[0]}",
             )
     try:
-        endpoint = EndpointOptions(**{name: values[name] for name in _ENDPOINT_NAMES})
+        endpoint = EndpointOptions(**{name: values[name] for name in _ENDPOINT})
     except ValidationError as error:
         raise UserError(f"options of the endpoint: {describe_validation_error(error)}") from None
     vllm = {key: values[name] for name, key in _VLLM_NAMES.items() if values[name] is not None}
