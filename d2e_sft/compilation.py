@@ -17,8 +17,14 @@ from d2e_sft.errors import UserError
 from d2e_sft.forward import bare_model
 
 
-def check_compiler(device: torch.device) -> None:
+def check_compiler(
+    device: torch.device, asked_by: str = "train.compile=true", instead: str = "set train.compile=false"
+) -> None:
     """Compile a small function, so that a machine without a compiler is found out before anything is loaded.
+
+    Args:
+        asked_by: the option that wants it, for the message.
+        instead: what to do without.
 
     Raises:
         UserError: it cannot be compiled, and says what torch's compiler missed; or DeepSpeed gathers each module's
@@ -39,8 +45,8 @@ def check_compiler(device: torch.device) -> None:
     except Exception as error:
         missing = "a C++ compiler (g++)" if device.type == "cpu" else "triton and a C compiler (gcc)"
         raise UserError(
-            f"train.compile=true: torch.compile does not work on {device.type} here ({str(error).splitlines()[0]})",
-            remedy=f"install {missing}, or set train.compile=false",
+            f"{asked_by}: torch.compile does not work on {device.type} here ({str(error).splitlines()[0]})",
+            remedy=f"install {missing}, or {instead}",
         ) from error
 
 

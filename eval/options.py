@@ -34,6 +34,7 @@ class EvalOptions:
         demonstrations: a file or folder of training rows for the few-shot setting; None looks beside the benchmark.
         overlong: what to do about prompts that exceed the model's context.
         dtype: of the weights; None is the recipe's in process, and vLLM's own choice in vLLM.
+        compiled: compile the decoding step of the transformers engine.
         vllm: options of the vLLM engine alone, by `load_llm`'s names.
         endpoint: options of the openai engine alone.
         overwrite: remove results that came from another model or other options, instead of refusing to mix.
@@ -51,6 +52,7 @@ class EvalOptions:
     demonstrations: Path | None = None
     overlong: OverlongRule = "error"
     dtype: str | None = None
+    compiled: bool = False
     vllm: dict[str, Any] = field(default_factory=dict)
     endpoint: EndpointOptions = field(default_factory=EndpointOptions)
     skip_bad: bool = False

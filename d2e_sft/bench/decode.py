@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,6 +55,7 @@ def bench_decoding(
     new_tokens: Sequence[int],
     repeats: int,
     dtype: str,
+    compiled: bool = False,
     progress: Callable[[Measured], object] = lambda row: None,
 ) -> list[Measured]:
     """Measure every combination of prompt length, batch size and number of new tokens.
@@ -62,6 +64,7 @@ def bench_decoding(
         prompts: tokens of an original prompt: a prefix of 130 that all share, a context and a question of 30.
         repeats: timed runs of each engine, after one that is not timed.
         dtype: torch dtype of the weights.
+        compiled: compile the step of `plain` and `debiased`; the run that is not timed compiles.
 
     Raises:
         UserError: a prompt is too short to hold a context.
@@ -78,18 +81,19 @@ def bench_decoding(
     for length in prompts:
         for batch in batches:
             for new in new_tokens:
-                measured.append(_measure(model, length, batch, new, repeats))
+                measured.append(_measure(model, length, batch, new, repeats, compiled))
                 progress(measured[-1])
     return measured
 
 
-def _measure(model: Any, length: int, batch: int, new_tokens: int, repeats: int) -> Measured:
+def _measure(model: Any, length: int, batch: int, new_tokens: int, repeats: int, compiled: bool) -> Measured:
     rows = synthetic_rows(batch, length - PREFIX - QUESTION, model.config.get_text_config().vocab_size)
     originals, imagined = [row["original"] for row in rows], [row["imagined"] for row in rows]
-    seconds: dict[str, list[float]] = {name: [] for name in _ENGINES}
+    engines = _engines(compiled)
+    seconds: dict[str, list[float]] = {name: [] for name in engines}
     answers: dict[str, list[list[int]]] = {}
     for repeat in range(repeats + 1):
-        for name, engine in _ENGINES.items():
+        for name, engine in engines.items():
             gc.collect()
             finish(model.device)
             start = time.perf_counter()
@@ -111,14 +115,6 @@ def _measure(model: Any, length: int, batch: int, new_tokens: int, repeats: int)
         transformers_plain_ms=round(medians["transformers_plain"], 1),
         same_tokens=sum(equal) / batch,
     )
-
-
-def _plain(model: Any, originals: list[list[int]], imagined: list[list[int]], new_tokens: int) -> list[list[int]]:
-    return generate_debiased(model, originals, alpha=0, max_new_tokens=new_tokens, stop_ids=())
-
-
-def _debiased(model: Any, originals: list[list[int]], imagined: list[list[int]], new_tokens: int) -> list[list[int]]:
-    return generate_debiased(model, originals, imagined, alpha=ALPHA, max_new_tokens=new_tokens, stop_ids=())
 
 
 def _transformers_plain(
@@ -149,12 +145,18 @@ def _generate(model: Any, prompts: list[list[int]], new_tokens: int, **options: 
     return answers
 
 
-_ENGINES: dict[str, Engine] = {
-    "plain": _plain,
-    "debiased": _debiased,
-    "guidance": _guidance,
-    "transformers_plain": _transformers_plain,
-}
+def _engines(compiled: bool) -> dict[str, Engine]:
+    def ours(model: Any, originals: list[list[int]], imagined: Any, new_tokens: int, alpha: float) -> list[list[int]]:
+        return generate_debiased(
+            model, originals, imagined, alpha=alpha, max_new_tokens=new_tokens, stop_ids=(), compiled=compiled
+        )
+
+    return {
+        "plain": partial(ours, alpha=0.0),
+        "debiased": partial(ours, alpha=ALPHA),
+        "guidance": _guidance,
+        "transformers_plain": _transformers_plain,
+    }
 
 
 def as_json(measured: Sequence[Measured]) -> dict[str, Any]:

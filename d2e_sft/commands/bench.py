@@ -91,6 +91,7 @@ def train(
 @click.option("--new-tokens", type=_Lengths(), default="10,64", show_default=True, help="Tokens of an answer.")
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Timed runs of each engine.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32", show_default=True)
+@click.option("--compile", "compiled", is_flag=True, help="Compile the step of this engine; for GPUs.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the rows here too.")
 def decode(
     model: str,
@@ -99,6 +100,7 @@ def decode(
     new_tokens: list[int],
     repeats: int,
     dtype: str,
+    compiled: bool,
     json_file: Path | None,
 ) -> None:
     """Compare debiased with plain decoding and with transformers' guidance.
@@ -123,6 +125,7 @@ def decode(
         new_tokens=new_tokens,
         repeats=repeats,
         dtype=dtype,
+        compiled=compiled,
         progress=lambda row: click.echo(
             f"prompt {row.prompt}, batch {row.batch}, {row.new_tokens} new: "
             f"{row.debiased_to_plain} × plain, {row.debiased_to_guidance} × guidance",

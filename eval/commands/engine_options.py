@@ -31,6 +31,10 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
             help="Of the weights; default: as the recipe says, else float32; with vllm the checkpoint's.",
         ),
     ),
+    "compiled": (
+        ("transformers",),
+        click.option("--compile", "compiled", is_flag=True, help="Compile the decoding step; for GPUs."),
+    ),
     "tensor_parallel": (
         ("vllm",),
         click.option("--tensor-parallel", metavar="N", type=click.IntRange(min=1), help="Devices that share a model."),
@@ -58,7 +62,7 @@ _VLLM_NAMES = {
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a click command the engines' options; it gets `batch_size`, `dtype`, `vllm` and `endpoint`.
+    """Give a click command the engines' options; it gets `batch_size`, `dtype`, `compiled`, `vllm` and `endpoint`.
 
     The command needs an option `engine`. It raises UserError for an option of another engine before it does anything.
     """
@@ -80,8 +84,7 @@ def _collect(engine: str, values: dict[str, Any], context: click.Context) -> dic
     for name, (engines, _) in _OPTIONS.items():
         if engine not in engines and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise UserError(
-                f"--{name.replace('_', '-')}: has no meaning with --engine {engine}; expected --engine "
-                + " or ".join(engines),
+                f"{_flag(name)}: has no meaning with --engine {engine}; expected --engine " + " or ".join(engines),
                 remedy=f"drop it, or add --engine {engines[0]}",
             )
     try:
@@ -89,4 +92,9 @@ def _collect(engine: str, values: dict[str, Any], context: click.Context) -> dic
     except ValidationError as error:
         raise UserError(f"options of the endpoint: {describe_validation_error(error)}") from None
     vllm = {key: values[name] for name, key in _VLLM_NAMES.items() if values[name] is not None}
-    return {"batch_size": values["batch_size"], "dtype": values["dtype"], "vllm": vllm, "endpoint": endpoint}
+    own = {name: values[name] for name in ("batch_size", "dtype", "compiled")}
+    return {**own, "vllm": vllm, "endpoint": endpoint}
+
+
+def _flag(name: str) -> str:
+    return "--compile" if name == "compiled" else f"--{name.replace('_', '-')}"

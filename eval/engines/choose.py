@@ -24,7 +24,14 @@ def make_engine(model: str, task: Task, decoding: Decoding, options: EvalOptions
     from eval.engines.in_process import InProcessEngine
 
     assert processes.state is not None
-    return InProcessEngine(model, task, section=decoding.section, dtype=decoding.dtype, device=processes.state.device)
+    return InProcessEngine(
+        model,
+        task,
+        section=decoding.section,
+        dtype=decoding.dtype,
+        device=processes.state.device,
+        compiled=options.compiled,
+    )
 
 
 def identity_of(model: str, decoding: Decoding, options: EvalOptions) -> str:

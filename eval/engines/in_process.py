@@ -10,6 +10,7 @@ import torch
 import transformers
 
 import d2e_sft
+from d2e_sft.compilation import check_compiler
 from d2e_sft.decoding import decode_prompts, stop_token_ids
 from d2e_sft.loading import load_model
 from d2e_sft.recipe import ModelSection
@@ -26,6 +27,7 @@ class InProcessEngine:
         model: as for `d2e_sft.loading.load_model`.
         section: how it was trained: attention, and dtype unless `dtype` says otherwise.
         device: where it runs.
+        compiled: compile the decoding step.
 
     Raises:
         UserError: the model cannot be loaded, has no chat template, or samples exceed its context.
@@ -34,8 +36,17 @@ class InProcessEngine:
     name = "transformers"
 
     def __init__(
-        self, model: str, task: Task, *, section: ModelSection, dtype: str | None, device: torch.device
+        self,
+        model: str,
+        task: Task,
+        *,
+        section: ModelSection,
+        dtype: str | None,
+        device: torch.device,
+        compiled: bool = False,
     ) -> None:
+        if compiled:
+            check_compiler(device, asked_by="--compile", instead="drop it")
         loaded = load_model(model, dtype=dtype or section.dtype, attention=section.attention)
         config = loaded.model.config
         self._model, self._tokenizer, self._task = loaded.model, loaded.tokenizer, task
@@ -45,6 +56,7 @@ class InProcessEngine:
             encoder_decoder=config.is_encoder_decoder,
             limit=getattr(config.get_text_config(), "max_position_embeddings", None),
         )
+        self._compiled = compiled
         self._model.to(device).eval()
 
     def lengths(self) -> Sequence[int]:
@@ -68,6 +80,7 @@ class InProcessEngine:
             max_new_tokens=task.max_new_tokens,
             stop_ids=stop_token_ids(self._model, prompts.end_of_turn),
             pad_id=pad_id(self._tokenizer),
+            compiled=self._compiled,
         )
 
     def environment(self) -> dict[str, Any]:

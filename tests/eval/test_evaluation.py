@@ -382,3 +382,9 @@ def test_the_same_options_give_the_same_scores(world: Path, tmp_path: Path) -> N
 def test_the_dtype_can_be_chosen(world: Path, tmp_path: Path) -> None:
     assert evaluate(world, tmp_path, "--dtype", "bfloat16") == 0
     assert scores_of(tmp_path)["environment"]["dtype"] == str(torch.bfloat16).removeprefix("torch.")
+
+
+def test_a_compiled_step_gives_the_same_predictions(world: Path, tmp_path: Path) -> None:
+    for name, options in (("one", ()), ("two", ("--compile",))):
+        assert evaluate(world, tmp_path / name, "--alpha", 0.5, *options) == 0
+    assert predictions(tmp_path / "one") == predictions(tmp_path / "two")
