@@ -1,0 +1,343 @@
+"""Debiased decoding of many prompts on a `vllm.LLM`: pairs are submitted, and submitted again when they part."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from d2e_sft.errors import UserError
+from d2e_sft.sample import EventSample
+from d2e_sft.vllm.engine import check_engine, check_probe, model_folder, probe_row, require_vllm
+from d2e_sft.vllm.progress import PairProgress
+from d2e_sft.vllm.sentinel import choose_sentinel
+
+require_vllm()
+
+from vllm import LLM  # noqa: E402
+from vllm.inputs.engine import tokens_input  # noqa: E402
+
+from d2e_sft.vllm.requests import PairRequest, plain_parameters  # noqa: E402
+
+# Submissions in a row without a token after which a pair gets the engine to itself, and after which it is given up.
+_LONELY, _HOPELESS = 4, 12
+
+
+@dataclass(frozen=True)
+class PairedDecoding:
+    """What `decode_pairs` returns: new token ids a pair, without the stop token, and how often pairs were resubmitted.
+
+    Attributes:
+        answers: in the order of the prompts.
+        resubmissions: submissions of pairs beyond the first of each.
+    """
+
+    answers: list[list[int]]
+    resubmissions: int
+
+
+def load_llm(
+    model: str,
+    *,
+    dtype: str = "auto",
+    tensor_parallel_size: int = 1,
+    max_model_len: int | None = None,
+    gpu_memory_utilization: float | None = None,
+    **options: Any,
+) -> LLM:
+    """A vLLM engine that can decode pairs.
+
+    Args:
+        model: a run folder, another checkpoint, an adapter (merged into its base model in the cache), a Hub name or
+            `builtin:…`.
+        dtype: of the weights; `auto` is what the checkpoint holds.
+        tensor_parallel_size: devices that share the model.
+        max_model_len: longest prompt and answer, in tokens; None: the model's own.
+        gpu_memory_utilization: share of the device's memory; None: vLLM's default.
+        **options: vLLM's other engine options.
+
+    Raises:
+        UserError: no such model, or options that cannot decode pairs.
+    """
+    folder = model_folder(model)
+    given = {"gpu_memory_utilization": gpu_memory_utilization}
+    given = {name: value for name, value in given.items() if value is not None}
+    llm = LLM(
+        model=folder,
+        dtype=dtype,  # type: ignore[arg-type]
+        tensor_parallel_size=tensor_parallel_size,
+        max_model_len=max_model_len,
+        # Resubmitted pairs go first, while the cache still holds their prompts.
+        scheduling_policy=options.pop("scheduling_policy", "priority"),
+        **given,
+        **options,
+    )
+    check_engine(llm.llm_engine.vllm_config)
+    return llm
+
+
+def decode_pairs(
+    llm: LLM,
+    originals: Sequence[Sequence[int]],
+    imagined: Sequence[Sequence[int]] | None,
+    *,
+    alpha: float | Sequence[float],
+    max_new_tokens: int,
+    stop_ids: Sequence[int],
+    on_finished: Callable[[int, list[int]], object] = lambda index, tokens: None,
+    sentinel: int | None = None,
+    plausibility: float = 0.0,
+) -> PairedDecoding:
+    """Greedy debiased decoding of many pairs at once (PIPER paper, section 3.3).
+
+    Args:
+        llm: an engine; prefix caching should be on, since resubmitted pairs read their prompts from the cache.
+        originals: token ids of each original prompt.
+        imagined: token ids of each prompt without context; needed unless every `alpha` is 0. A pair whose prompts are
+            equal, or with α = 0, is one plain request.
+        alpha: the debias ratio, of all pairs or of each.
+        max_new_tokens: tokens at most, the stop token counted.
+        stop_ids: tokens that end an answer; they are not part of the result.
+        on_finished: called with index and new tokens as each answer is complete.
+        sentinel: the token that ends a row that is alone; None: one that no answer holds.
+        plausibility: see `PairedRow`.
+
+    Returns:
+        the new tokens of each prompt, in order, and the number of resubmissions.
+
+    Raises:
+        UserError: the engine cannot decode pairs, a prompt is too long for it, or it never computes some pair in one
+            step.
+        ValueError: a missing imagined prompt, or lists of different lengths.
+    """
+    ratios = _ratios(originals, imagined, alpha)
+    _check_lengths(llm, [*originals, *(imagined or [])], max_new_tokens)
+    if max_new_tokens < 1 or not originals:
+        return PairedDecoding([[] for _ in originals], 0)
+    paired = [i for i, ratio in enumerate(ratios) if ratio > 0]
+    chosen = -1
+    if paired:
+        check_engine(llm.llm_engine.vllm_config)
+        chosen = _sentinel(llm, stop_ids) if sentinel is None else sentinel
+        _probe(llm, chosen)
+    assert imagined is not None or not paired
+    requests = {
+        i: PairRequest(
+            original=originals[i],
+            imagined=imagined[i],  # type: ignore[index]
+            alpha=ratios[i],
+            max_new_tokens=max_new_tokens,
+            stops=tuple(stop_ids),
+            sentinel=chosen,
+            plausibility=plausibility,
+        )
+        for i in paired
+    }
+    return _Decoding(llm, originals, requests, max_new_tokens, tuple(stop_ids), on_finished).run()
+
+
+def generate_debiased(
+    llm: LLM,
+    samples: Sequence[EventSample],
+    alpha: float | Sequence[float] = 0.5,
+    *,
+    prompt_set: str = "default",
+    max_new_tokens: int = 64,
+    sentinel: int | None = None,
+) -> list[str]:
+    """The text that the model answers to each sample, debiased.
+
+    Args:
+        llm: from `load_llm`.
+        samples: event-reasoning samples; one without context is decoded plainly.
+        alpha: the debias ratio, of all samples or of each.
+        prompt_set: wording, by name or as a YAML file.
+        max_new_tokens: longest answer, in tokens.
+
+    Returns:
+        one text a sample, in order.
+
+    Raises:
+        UserError: as for `decode_pairs`; or the model has no chat template.
+    """
+    from d2e_sft.prompts import load_prompt_set
+    from d2e_sft.views import ViewEncoder
+
+    tokenizer: Any = llm.get_tokenizer()
+    encoder = ViewEncoder(tokenizer, load_prompt_set(prompt_set), ("original", "imagined"))
+    decoded = decode_pairs(
+        llm,
+        [encoder.prompt_ids(sample, "original") for sample in samples],
+        [encoder.prompt_ids(sample, "imagined") for sample in samples],
+        alpha=alpha,
+        max_new_tokens=max_new_tokens,
+        stop_ids=stop_ids_of(llm, encoder.end_of_turn),
+        sentinel=sentinel,
+    )
+    return [tokenizer.decode(answer, skip_special_tokens=True) for answer in decoded.answers]
+
+
+def stop_ids_of(llm: LLM, end_of_turn: int) -> list[int]:
+    """The end-of-turn token and whatever else the model's generation config stops at."""
+    config = llm.llm_engine.vllm_config.model_config
+    configured = config.try_get_generation_config().get("eos_token_id")
+    listed = configured if isinstance(configured, list) else [configured]
+    return sorted({end_of_turn, *(token for token in listed if token is not None)})
+
+
+@dataclass
+class _Decoding:
+    """One call of `decode_pairs`: which prompts wait, which are in the engine, what they have answered."""
+
+    llm: LLM
+    originals: Sequence[Sequence[int]]
+    requests: dict[int, PairRequest]
+    max_new_tokens: int
+    stops: tuple[int, ...]
+    on_finished: Callable[[int, list[int]], object]
+    progress: dict[int, PairProgress] = field(default_factory=dict)
+    inside: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    answers: dict[int, list[int]] = field(default_factory=dict)
+    parted: deque[int] = field(default_factory=deque)
+
+    def run(self) -> PairedDecoding:
+        waiting = deque(range(len(self.originals)))
+        self.progress = {i: request.progress() for i, request in self.requests.items()}
+        rows = self.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
+        if rows < 2 and self.requests:
+            raise UserError(f"max_num_seqs={rows}: a pair is two sequences", remedy="start the engine with at least 2")
+        try:
+            while len(self.answers) < len(self.originals):
+                self._submit(waiting, rows)
+                for output in self.llm.llm_engine.step():
+                    if output.finished:
+                        self._finished(output)
+        finally:
+            if self.inside:  # an error or an interrupt: nothing of this call stays in the engine
+                self.llm.llm_engine.abort_request(list(self.inside))
+        again = sum(progress.submissions - 1 for progress in self.progress.values())
+        return PairedDecoding([self.answers[i] for i in range(len(self.originals))], again)
+
+    def _submit(self, waiting: deque[int], rows: int) -> None:
+        """Fill the engine's rows, parted pairs first: a pair of which one row had to queue would part at once."""
+        lonely = any(progress.fruitless >= _LONELY for progress in self.progress.values() if not progress.complete)
+        while len(self.inside) + 2 <= rows or not self.inside:
+            if lonely and self.inside:
+                return
+            if self.parted:
+                self._submit_pair(self.parted.popleft())
+            elif waiting and not lonely:
+                index = waiting.popleft()
+                if index in self.requests:
+                    self._submit_pair(index)
+                else:
+                    self._add(index, None, self.originals[index], plain_parameters(self.max_new_tokens, self.stops))
+            else:
+                return
+
+    def _submit_pair(self, index: int) -> None:
+        progress = self.progress[index]
+        if progress.fruitless >= _HOPELESS:
+            request = self.requests[index]
+            raise UserError(
+                f"prompt {index} ({len(request.original)} tokens, {len(request.imagined)} without context): the "
+                f"engine computed the pair in different steps {progress.fruitless} times in a row",
+                remedy="enable prefix caching, or raise max_num_batched_tokens above the tokens of both prompts",
+            )
+        rows = self.requests[index].submission(progress, stream=False)
+        progress.submit()
+        for view, prompt, parameters in rows:
+            self._add(index, view, prompt["prompt_token_ids"], parameters)
+
+    def _add(self, index: int, view: Any, tokens: Sequence[int], parameters: Any) -> None:
+        name = f"d2e-{uuid.uuid4().hex}"
+        self.inside[name] = (index, view)
+        policy = self.llm.llm_engine.vllm_config.scheduler_config.policy
+        again = index in self.progress and self.progress[index].submissions > 1
+        self.llm.llm_engine.add_request(
+            name,
+            tokens_input(list(tokens)),
+            parameters,
+            priority=-1 if again and policy == "priority" else 0,
+        )
+
+    def _finished(self, output: Any) -> None:
+        known = self.inside.pop(output.request_id, None)
+        if known is None:
+            return
+        index, view = known
+        tokens = list(output.outputs[0].token_ids)
+        if view is None:
+            self._complete(index, [token for token in tokens if token not in self.stops])
+            return
+        progress = self.progress[index]
+        progress.report(view, tokens, ended=True)
+        if progress.complete:
+            self._complete(index, progress.answer)
+        elif progress.outcome == "decoupled":
+            self.parted.append(index)
+
+    def _complete(self, index: int, answer: list[int]) -> None:
+        if index not in self.answers:
+            self.answers[index] = answer
+            self.on_finished(index, answer)
+
+
+def _ratios(
+    originals: Sequence[Sequence[int]], imagined: Sequence[Sequence[int]] | None, alpha: float | Sequence[float]
+) -> list[float]:
+    """α of each pair, 0 where there is nothing to subtract."""
+    from d2e_sft.vllm.pairing import check_ratio
+
+    ratios = [float(alpha)] * len(originals) if isinstance(alpha, (int, float)) else [float(each) for each in alpha]
+    for ratio in ratios:
+        check_ratio("alpha", ratio)
+    if len(ratios) != len(originals):
+        raise ValueError(f"{len(ratios)} values of alpha for {len(originals)} prompts")
+    if imagined is None:
+        if any(ratios):
+            raise ValueError(f"alpha={alpha} needs one imagined prompt for each of the {len(originals)} originals")
+        return ratios
+    if len(imagined) != len(originals):
+        raise ValueError(f"{len(imagined)} imagined prompts for {len(originals)} originals")
+    pairs = zip(originals, imagined, ratios, strict=True)
+    return [0.0 if list(original) == list(other) else ratio for original, other, ratio in pairs]
+
+
+def _check_lengths(llm: LLM, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
+    limit = llm.llm_engine.vllm_config.model_config.max_model_len
+    lengths = [len(prompt) for prompt in prompts]
+    if lengths and min(lengths) == 0:
+        raise UserError("an empty prompt; expected at least one token")
+    over = [length for length in lengths if length + new_tokens > limit]
+    if over:
+        raise UserError(
+            f"{len(over)} of {len(lengths)} prompts exceed the engine's {limit} positions (the longest has "
+            f"{max(over)} tokens, plus {new_tokens} new ones)",
+            remedy="raise max_model_len where the model allows it, lower max_new_tokens, or shorten the contexts",
+        )
+
+
+def _sentinel(llm: LLM, stop_ids: Sequence[int]) -> int:
+    vocab = llm.llm_engine.vllm_config.model_config.get_vocab_size()
+    return choose_sentinel(llm.get_tokenizer(), vocab, set(stop_ids))
+
+
+def _probe(llm: LLM, sentinel: int) -> None:
+    """One token, once an engine: does it run the plug-in?"""
+    if getattr(llm, "_d2e_probed", False):
+        return
+    parameters = plain_parameters(1, [sentinel])
+    parameters.extra_args = probe_row(sentinel).as_extra_args()
+    name = f"d2e-probe-{uuid.uuid4().hex}"
+    llm.llm_engine.add_request(name, tokens_input([0]), parameters)
+    while True:
+        for output in llm.llm_engine.step():
+            if output.request_id == name and output.finished:
+                check_probe(list(output.outputs[0].token_ids), sentinel)
+                llm._d2e_probed = True  # type: ignore[attr-defined]
+                return
+            print(f"d2e: dropped an output of {output.request_id}", file=sys.stderr)
