@@ -2,8 +2,8 @@
 
 Both rows of a pair must draw the same token, also after they were submitted again. vLLM's own seeds cannot promise it
 (a seed starts anew with every submission, and a prompt read in chunks draws more often than one read at once). So the
-draw is made here, as noise on the logits that depends on the request's seed and the token's index alone (the Gumbel-max
-trick): vLLM then takes the largest, as it does for any greedy request.
+draw is made here, as noise on the logits that depends on the request's seed and the token's index alone (the
+Gumbel-max trick): vLLM then takes the largest, as it does for any greedy request.
 """
 
 from __future__ import annotations

@@ -15,26 +15,9 @@ from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import LogitsProcessor as V1LogitsProcessor
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2LogitsProcessor
 
+from d2e_sft.vllm.options import refuse_options
 from d2e_sft.vllm.pairing import PairedRow, debias_rows, match, read_row
 from d2e_sft.vllm.rows import BatchRows, SlotRows
-
-# What a paired request leaves alone: vLLM would apply it to each row by itself, or to what the pair no longer is.
-_NEUTRAL: dict[str, Any] = {
-    "temperature": 0.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "repetition_penalty": 1.0,
-    "min_tokens": 0,
-    "n": 1,
-    "logprobs": None,
-    "prompt_logprobs": None,
-    "structured_outputs": None,
-    "logit_bias": None,
-    "allowed_token_ids": None,
-    "bad_words": None,
-    "thinking_token_budget": None,
-    "trace_decode_token_ids": None,
-}
 
 
 class DebiasLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):
@@ -54,10 +37,7 @@ class DebiasLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):
         row = read_row(sampling_params.extra_args)
         if row is None:
             return
-        for name, neutral in _NEUTRAL.items():
-            value = getattr(sampling_params, name, neutral)
-            if value != neutral and not (neutral is None and not value and value != 0):
-                raise ValueError(f"{name}={value!r}: cannot be used with debiased decoding; leave it at {neutral!r}")
+        refuse_options(sampling_params, row=True)
         if row.sentinel not in (sampling_params.stop_token_ids or ()):
             raise ValueError(f"stop_token_ids: lacks the sentinel {row.sentinel} of extra_args['d2e']")
 

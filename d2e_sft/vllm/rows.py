@@ -71,7 +71,9 @@ class SlotRows:
         if logits_rows != len(slots):  # speculative decoding: several rows a request. None of them is to be trusted.
             expanded = ctx.expanded_idx_mapping.tolist()
             return [
-                InBatch(index, -index - 1, self._rows[slot]) for index, slot in enumerate(expanded) if slot in self._rows
+                InBatch(index, -index - 1, self._rows[slot])
+                for index, slot in enumerate(expanded)
+                if slot in self._rows
             ]
         found = []
         for index, (slot, tokens) in enumerate(zip(slots, ctx.seq_lens_upper_bound_np.tolist(), strict=True)):
