@@ -1,9 +1,9 @@
 """The front of `d2e serve`: a chat request that carries its context apart from the question.
 
-`POST /v1/chat/completions` takes three fields more than OpenAI's. `context` is put before the last user message, as the
-prompt set's context line, and so makes the original prompt; the messages as they came make the imagined one. `alpha` is
-the debias ratio, `plausibility` the cut-off. A request without `context` is vLLM's own, unchanged. Streaming, usage,
-stop strings and errors are vLLM's in either case.
+`POST /v1/chat/completions` takes more fields than OpenAI's. `context` is put before the last user message, as the
+prompt set's context line of `format`, and so makes the original prompt; the messages as they came make the imagined
+one. `alpha` is the debias ratio, `plausibility` the cut-off. A request without `context` is vLLM's own, unchanged.
+Streaming, usage, stop strings and errors are vLLM's in either case.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PATH = "/v1/chat/completions"
 _log = logging.getLogger(__name__)
 
 
-class DebiasedChatRequest(ChatCompletionRequest):  # type: ignore[misc]
+class DebiasedChatRequest(ChatCompletionRequest):
     """OpenAI's chat request, and the context apart from the question.
 
     Attributes:

@@ -1,7 +1,7 @@
 """How many rows the engine holds, and when a pair may enter.
 
 vLLM computes at most `max_num_seqs` rows a step. A pair that enters when one place is free leaves its second row in
-the queue, and the first one finds itself alone. So a pair waits here until two are free; plain requests go straight on.
+the queue, and the first one is alone. So a pair waits here until two are free; plain requests go straight on.
 """
 
 from __future__ import annotations

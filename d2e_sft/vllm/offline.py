@@ -67,7 +67,7 @@ def load_llm(
     given = {name: value for name, value in given.items() if value is not None}
     llm = LLM(
         model=folder,
-        dtype=dtype,  # type: ignore[arg-type]
+        dtype=dtype,
         tensor_parallel_size=tensor_parallel_size,
         max_model_len=max_model_len,
         # Resubmitted pairs go first, while the cache still holds their prompts.
@@ -338,6 +338,6 @@ def _probe(llm: LLM, sentinel: int) -> None:
         for output in llm.llm_engine.step():
             if output.request_id == name and output.finished:
                 check_probe(list(output.outputs[0].token_ids), sentinel)
-                llm._d2e_probed = True  # type: ignore[attr-defined]
+                llm._d2e_probed = True
                 return
             print(f"d2e: dropped an output of {output.request_id}", file=sys.stderr)

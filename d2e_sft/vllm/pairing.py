@@ -1,4 +1,4 @@
-"""Which rows of a step belong together, and what their logits become; torch only, so that no vLLM is needed to test it.
+"""Which rows of a step belong together, and what their logits become; torch only, so that it is tested without vLLM.
 
 A sample is two requests, `original` and `imagined`, that must take the same tokens. A row finds its partner by name
 and by length: both are in the step and both are about to take the token of the same index. Then both get

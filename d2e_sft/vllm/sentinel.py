@@ -37,11 +37,11 @@ def choose_sentinel(tokenizer: Any, vocab_size: int, stops: Collection[int]) -> 
         for text, token in sorted(special.items(), key=lambda item: -item[1])
         if token not in stops and token < vocab_size
     ]
-    # Best first: named as unused; neither written by the template nor of a kind the model is trained to write.
-    trained = set(tokenizer.special_tokens_map.values()) if hasattr(tokenizer, "special_tokens_map") else set()
+    # Best first: named as unused; neither in the template nor with a role of its own; not in the template; any.
+    roles = {tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token, tokenizer.unk_token}
     for accept in (
         lambda text: _UNUSED.search(text) is not None,
-        lambda text: text not in template and text not in trained,
+        lambda text: text not in template and text not in roles,
         lambda text: text not in template,
         lambda text: True,
     ):

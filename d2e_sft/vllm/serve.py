@@ -147,11 +147,10 @@ async def build_app(engine: Any, arguments: Namespace, options: ServeOptions) ->
     app = build_vllm_app(arguments, tasks, engine.model_config)
     await init_app_state(client, app.state, arguments, tasks)
     add_front(app, prompt_set=load_prompt_set(options.prompt_set), format=options.format, alpha=options.alpha)
-    # The last one added sees a request first: who may not ask does not get a body read.
-    app.add_middleware(BodyLimit, max_bytes=options.max_body_bytes)
-    app.add_middleware(RetryAfter)
-    if options.api_key:
-        app.add_middleware(AuthenticationMiddleware, tokens=[options.api_key])
+    # vLLM's app has built its middleware, so ours go around it. The outermost sees a request first: who may not ask
+    # does not get a body read.
+    around: Any = RetryAfter(BodyLimit(app.middleware_stack or app.build_middleware_stack(), options.max_body_bytes))
+    app.middleware_stack = AuthenticationMiddleware(around, [options.api_key]) if options.api_key else around
     return app
 
 

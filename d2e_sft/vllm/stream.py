@@ -48,7 +48,7 @@ class PairStream:
         )
         self._text = IncrementalDetokenizer.from_new_request(
             tokenizer if parameters.detokenize else None,
-            asked,  # type: ignore[arg-type]
+            asked,
         )
 
     def take(
