@@ -11,6 +11,7 @@ from typing import Any
 
 from d2e_sft.errors import UserError
 from d2e_sft.sample import EventSample
+from d2e_sft.vllm.draws import Draw
 from d2e_sft.vllm.engine import check_engine, check_probe, model_folder, probe_row, require_vllm
 from d2e_sft.vllm.progress import PairProgress
 from d2e_sft.vllm.sentinel import choose_sentinel
@@ -90,8 +91,9 @@ def decode_pairs(
     on_finished: Callable[[int, list[int]], object] = lambda index, tokens: None,
     sentinel: int | None = None,
     plausibility: float = 0.0,
+    draws: Sequence[Draw] | None = None,
 ) -> PairedDecoding:
-    """Greedy debiased decoding of many pairs at once (PIPER paper, section 3.3).
+    """Debiased decoding of many pairs at once (PIPER paper, section 3.3).
 
     Args:
         llm: an engine; prefix caching should be on, since resubmitted pairs read their prompts from the cache.
@@ -104,6 +106,7 @@ def decode_pairs(
         on_finished: called with index and new tokens as each answer is complete.
         sentinel: the token that ends a row that is alone; None: one that no answer holds.
         plausibility: see `PairedRow`.
+        draws: how to sample each pair; None: greedy. Plain requests stay greedy.
 
     Returns:
         the new tokens of each prompt, in order, and the number of resubmissions.
@@ -133,6 +136,7 @@ def decode_pairs(
             stops=tuple(stop_ids),
             sentinel=chosen,
             plausibility=plausibility,
+            draw=None if draws is None else draws[i],
         )
         for i in paired
     }
