@@ -16,7 +16,7 @@ STOPS = [2]  # SmolLM2's end of turn
 _WORDS = (
     "river rain road stone bridge dam field farmer storm boat crop wheat wind market mayor village north flood dry "
     "broke fixed moved sold rose fell before after because while then the a of into over"
-).split()
+)
 
 
 @dataclass
@@ -31,15 +31,15 @@ class Pairs:
 
 def mixed_pairs(tokenizer: Any, count: int, seed: int = 0) -> Pairs:
     """Original prompts of about 35 to 600 tokens, short ones more often; imagined ones of 20 to 60."""
-    generator = random.Random(seed)
+    generator, words = random.Random(seed), _WORDS.split()
     pairs = Pairs([], [], [])
     for _ in range(count):
-        context = " ".join(generator.choices(_WORDS, k=int(12 * 45 ** generator.random())))
-        question = "Question: what happened " + " ".join(generator.choices(_WORDS, k=generator.randint(1, 30))) + "?"
+        context = " ".join(generator.choices(words, k=int(12 * 45 ** generator.random())))
+        question = "Question: what happened " + " ".join(generator.choices(words, k=generator.randint(1, 30))) + "?"
         for prompts, text in ((pairs.originals, f"Context: {context}\n{question}"), (pairs.imagined, question)):
             messages = [{"role": "system", "content": "Answer shortly."}, {"role": "user", "content": text}]
-            text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-            prompts.append(tokenizer(text, add_special_tokens=False)["input_ids"])
+            rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            prompts.append(tokenizer(rendered, add_special_tokens=False)["input_ids"])
         pairs.alphas.append(generator.choice([0.0, 0.25, 0.5, 0.5, 0.9]))
     return pairs
 
