@@ -7,6 +7,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Collection
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from d2e_sft.paths import cache_dir
 from d2e_sft.vllm.pairing import PairedRow
 
 INSTALL = "pip install 'd2e-sft[vllm]'"
+PLUGIN = "d2e_sft.vllm.processor:DebiasLogitsProcessor"
 
 
 def require_vllm() -> None:
@@ -65,6 +67,15 @@ def model_folder(name: str) -> str:
         finally:
             shutil.rmtree(aside, ignore_errors=True)
     return str(target)
+
+
+def unregistered_plugin() -> list[str]:
+    """The plug-in's name where no entry point announces it (a clone on PYTHONPATH); empty where vLLM finds it itself.
+
+    Naming it in either case would run it twice.
+    """
+    found = entry_points(group="vllm.logits_processors")
+    return [] if any(entry.value == PLUGIN for entry in found) else [PLUGIN]
 
 
 def check_engine(config: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from d2e_sft.errors import UserError
 from d2e_sft.sample import EventSample
 from d2e_sft.vllm.draws import Draw
-from d2e_sft.vllm.engine import check_engine, check_probe, model_folder, probe_row, require_vllm
+from d2e_sft.vllm.engine import check_engine, check_probe, model_folder, probe_row, require_vllm, unregistered_plugin
 from d2e_sft.vllm.progress import PairProgress
 from d2e_sft.vllm.sentinel import choose_sentinel
 
@@ -64,7 +64,8 @@ def load_llm(
         UserError: no such model, or options that cannot decode pairs.
     """
     folder = model_folder(model)
-    given = {"gpu_memory_utilization": gpu_memory_utilization}
+    given: dict[str, Any] = {"gpu_memory_utilization": gpu_memory_utilization}
+    given |= {"logits_processors": [*(options.pop("logits_processors", None) or []), *unregistered_plugin()] or None}
     given = {name: value for name, value in given.items() if value is not None}
     llm = LLM(
         model=folder,

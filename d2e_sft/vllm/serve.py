@@ -17,7 +17,7 @@ from typing import Any
 from d2e_sft.errors import UserError
 from d2e_sft.prompts import load_prompt_set
 from d2e_sft.sample import Format
-from d2e_sft.vllm.engine import model_folder, require_vllm
+from d2e_sft.vllm.engine import model_folder, require_vllm, unregistered_plugin
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ def engine_arguments(model: str, options: ServeOptions) -> Namespace:
             "--scheduling-policy",
             "priority",
             *([] if named else ["--served-model-name", model]),
+            *(f"--logits-processors={plugin}" for plugin in unregistered_plugin()),
             *given,
         ]
     )
