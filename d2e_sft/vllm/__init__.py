@@ -9,7 +9,7 @@
     processor.py   the plug-in that vLLM loads
     requests.py    token ids and options → vLLM's prompts and sampling parameters
     engine.py      model names → engines; what an engine must be like; the proof that it runs the plug-in
-    offline.py     decode_pairs and generate_debiased on vllm.LLM
+    offline.py, batch.py               decode_pairs and generate_debiased on vllm.LLM
     online.py, gate.py, stream.py      pairs as a stream, on vLLM's AsyncLLM
     serve.py, chat.py, limits.py       `d2e serve`
 

@@ -1,19 +1,16 @@
-"""Debiased decoding of many prompts on a `vllm.LLM`: pairs are submitted, and submitted again when they part."""
+"""Debiased decoding of many prompts on a `vllm.LLM`."""
 
 from __future__ import annotations
 
-import sys
 import uuid
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from d2e_sft.errors import UserError
 from d2e_sft.sample import EventSample
 from d2e_sft.vllm.draws import Draw
 from d2e_sft.vllm.engine import check_engine, check_probe, model_folder, probe_row, require_vllm, unregistered_plugin
-from d2e_sft.vllm.progress import PairProgress
 from d2e_sft.vllm.sentinel import choose_sentinel
 
 require_vllm()
@@ -21,10 +18,8 @@ require_vllm()
 from vllm import LLM  # noqa: E402
 from vllm.inputs.engine import tokens_input  # noqa: E402
 
+from d2e_sft.vllm.batch import PairBatch  # noqa: E402
 from d2e_sft.vllm.requests import PairRequest, plain_parameters  # noqa: E402
-
-# Submissions in a row without a token after which a pair gets the engine to itself, and after which it is given up.
-_LONELY, _HOPELESS = 4, 12
 
 
 @dataclass(frozen=True)
@@ -118,10 +113,10 @@ def decode_pairs(
         ValueError: a missing imagined prompt, or lists of different lengths.
     """
     ratios = _ratios(originals, imagined, alpha)
-    _check_lengths(llm, [*originals, *(imagined or [])], max_new_tokens)
+    paired = [i for i, ratio in enumerate(ratios) if ratio > 0]
+    _check_lengths(llm, [*originals, *((imagined or [])[i] for i in paired)], max_new_tokens)
     if max_new_tokens < 1 or not originals:
         return PairedDecoding([[] for _ in originals], 0)
-    paired = [i for i, ratio in enumerate(ratios) if ratio > 0]
     chosen = -1
     if paired:
         check_engine(llm.llm_engine.vllm_config)
@@ -141,7 +136,8 @@ def decode_pairs(
         )
         for i in paired
     }
-    return _Decoding(llm, originals, requests, max_new_tokens, tuple(stop_ids), on_finished).run()
+    batch = PairBatch(llm, originals, requests, max_new_tokens, tuple(stop_ids), on_finished)
+    return PairedDecoding(batch.run(), batch.resubmissions)
 
 
 def generate_debiased(
@@ -191,104 +187,6 @@ def stop_ids_of(llm: LLM, end_of_turn: int) -> list[int]:
     configured = config.try_get_generation_config().get("eos_token_id")
     listed = configured if isinstance(configured, list) else [configured]
     return sorted({end_of_turn, *(token for token in listed if token is not None)})
-
-
-@dataclass
-class _Decoding:
-    """One call of `decode_pairs`: which prompts wait, which are in the engine, what they have answered."""
-
-    llm: LLM
-    originals: Sequence[Sequence[int]]
-    requests: dict[int, PairRequest]
-    max_new_tokens: int
-    stops: tuple[int, ...]
-    on_finished: Callable[[int, list[int]], object]
-    progress: dict[int, PairProgress] = field(default_factory=dict)
-    inside: dict[str, tuple[int, Any]] = field(default_factory=dict)
-    answers: dict[int, list[int]] = field(default_factory=dict)
-    parted: deque[int] = field(default_factory=deque)
-
-    def run(self) -> PairedDecoding:
-        waiting = deque(range(len(self.originals)))
-        self.progress = {i: request.progress() for i, request in self.requests.items()}
-        rows = self.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
-        if rows < 2 and self.requests:
-            raise UserError(f"max_num_seqs={rows}: a pair is two sequences", remedy="start the engine with at least 2")
-        try:
-            while len(self.answers) < len(self.originals):
-                self._submit(waiting, rows)
-                for output in self.llm.llm_engine.step():
-                    if output.finished:
-                        self._finished(output)
-        finally:
-            if self.inside:  # an error or an interrupt: nothing of this call stays in the engine
-                self.llm.llm_engine.abort_request(list(self.inside))
-        again = sum(progress.submissions - 1 for progress in self.progress.values())
-        return PairedDecoding([self.answers[i] for i in range(len(self.originals))], again)
-
-    def _submit(self, waiting: deque[int], rows: int) -> None:
-        """Fill the engine's rows, parted pairs first: a pair of which one row had to queue would part at once."""
-        lonely = any(progress.fruitless >= _LONELY for progress in self.progress.values() if not progress.complete)
-        while len(self.inside) + 2 <= rows or not self.inside:
-            if lonely and self.inside:
-                return
-            if self.parted:
-                self._submit_pair(self.parted.popleft())
-            elif waiting and not lonely:
-                index = waiting.popleft()
-                if index in self.requests:
-                    self._submit_pair(index)
-                else:
-                    self._add(index, None, self.originals[index], plain_parameters(self.max_new_tokens, self.stops))
-            else:
-                return
-
-    def _submit_pair(self, index: int) -> None:
-        progress = self.progress[index]
-        if progress.fruitless >= _HOPELESS:
-            request = self.requests[index]
-            raise UserError(
-                f"prompt {index} ({len(request.original)} tokens, {len(request.imagined)} without context): the "
-                f"engine computed the pair in different steps {progress.fruitless} times in a row",
-                remedy="enable prefix caching, or raise max_num_batched_tokens above the tokens of both prompts",
-            )
-        rows = self.requests[index].submission(progress, stream=False)
-        progress.submit()
-        for view, prompt, parameters in rows:
-            self._add(index, view, prompt["prompt_token_ids"], parameters)
-
-    def _add(self, index: int, view: Any, tokens: Sequence[int], parameters: Any) -> None:
-        name = f"d2e-{uuid.uuid4().hex}"
-        self.inside[name] = (index, view)
-        policy = self.llm.llm_engine.vllm_config.scheduler_config.policy
-        again = index in self.progress and self.progress[index].submissions > 1
-        self.llm.llm_engine.add_request(
-            name,
-            tokens_input(list(tokens)),
-            parameters,
-            priority=-1 if again and policy == "priority" else 0,
-        )
-
-    def _finished(self, output: Any) -> None:
-        known = self.inside.pop(output.request_id, None)
-        if known is None:
-            return
-        index, view = known
-        tokens = list(output.outputs[0].token_ids)
-        if view is None:
-            self._complete(index, [token for token in tokens if token not in self.stops])
-            return
-        progress = self.progress[index]
-        progress.report(view, tokens, ended=True)
-        if progress.complete:
-            self._complete(index, progress.answer)
-        elif progress.outcome == "decoupled":
-            self.parted.append(index)
-
-    def _complete(self, index: int, answer: list[int]) -> None:
-        if index not in self.answers:
-            self.answers[index] = answer
-            self.on_finished(index, answer)
 
 
 def _ratios(
@@ -345,4 +243,3 @@ def _probe(llm: LLM, sentinel: int) -> None:
                 check_probe(list(output.outputs[0].token_ids), sentinel)
                 llm._d2e_probed = True
                 return
-            print(f"d2e: dropped an output of {output.request_id}", file=sys.stderr)

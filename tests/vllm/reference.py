@@ -11,7 +11,7 @@ import torch
 
 from d2e_sft.decoding import decode_prompts
 
-NEW_TOKENS = 16
+NEW_TOKENS = 12
 STOPS = [2]  # SmolLM2's end of turn
 _WORDS = (
     "river rain road stone bridge dam field farmer storm boat crop wheat wind market mayor village north flood dry "
@@ -34,7 +34,7 @@ def mixed_pairs(tokenizer: Any, count: int, seed: int = 0) -> Pairs:
     generator, words = random.Random(seed), _WORDS.split()
     pairs = Pairs([], [], [])
     for _ in range(count):
-        context = " ".join(generator.choices(words, k=int(12 * 45 ** generator.random())))
+        context = " ".join(generator.choices(words, k=int(10 * 55 ** generator.random() ** 2)))
         question = "Question: what happened " + " ".join(generator.choices(words, k=generator.randint(1, 30))) + "?"
         for prompts, text in ((pairs.originals, f"Context: {context}\n{question}"), (pairs.imagined, question)):
             messages = [{"role": "system", "content": "Answer shortly."}, {"role": "user", "content": text}]
