@@ -41,6 +41,7 @@ class PairBatch:
     inside: dict[str, tuple[int, Any]] = field(default_factory=dict)
     answers: dict[int, list[int]] = field(default_factory=dict)
     parted: deque[int] = field(default_factory=deque)
+    room: int = 0
 
     def run(self) -> list[list[int]]:
         """Decode everything.
@@ -56,9 +57,10 @@ class PairBatch:
         rows = self.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
         if rows < 2 and self.requests:
             raise UserError(f"max_num_seqs={rows}: a pair is two sequences", remedy="start the engine with at least 2")
+        self.room = rows
         try:
             while len(self.answers) < len(self.originals):
-                self._submit(waiting, rows)
+                self._submit(waiting)
                 for output in self.llm.llm_engine.step():
                     if output.finished:
                         self._finished(output)
@@ -72,10 +74,10 @@ class PairBatch:
         """Submissions of pairs beyond the first of each."""
         return sum(max(0, progress.submissions - 1) for progress in self.progress.values())
 
-    def _submit(self, waiting: deque[int], rows: int) -> None:
+    def _submit(self, waiting: deque[int]) -> None:
         """Fill the engine's rows, parted pairs first: a pair of which one row had to queue would part at once."""
         lonely = any(progress.fruitless >= _LONELY for progress in self.progress.values() if not progress.complete)
-        while len(self.inside) + 2 <= rows or not self.inside:
+        while len(self.inside) + 2 <= self.room or not self.inside:
             if lonely and self.inside:
                 return
             if self.parted:
@@ -130,8 +132,12 @@ class PairBatch:
             self._complete(index, progress.answer)
         elif progress.outcome == "decoupled":
             self.parted.append(index)
+            if not progress.fruitless:
+                # Parted after it had begun: the cache is full. What is inside already fills it; more would only part.
+                self.room = max(2, len(self.inside))
 
     def _complete(self, index: int, answer: list[int]) -> None:
         if index not in self.answers:
             self.answers[index] = answer
+            self.room = min(self.room + 1, self.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs)
             self.on_finished(index, answer)

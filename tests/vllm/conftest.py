@@ -23,19 +23,30 @@ for name, value in {
 @pytest.fixture(scope="session")
 def in_process() -> Any:
     """SmolLM2 under transformers, the reference."""
+    import torch
+
     from d2e_sft.loading import BUILTIN, load_model
 
+    torch.set_num_threads(min(2, os.cpu_count() or 1))  # vLLM leaves its parent process one
     loaded = load_model(BUILTIN)
     loaded.model.eval()
     return loaded
 
 
 @pytest.fixture(scope="session")
-def pairs(in_process: Any) -> Any:
-    """200 pairs of mixed lengths and ratios, and what decoding in process answers."""
-    from tests.vllm.reference import decode_reference, mixed_pairs
+def prompts(in_process: Any) -> Any:
+    """200 pairs of mixed lengths and ratios, not decoded."""
+    from tests.vllm.reference import mixed_pairs
 
-    return decode_reference(in_process.model, mixed_pairs(in_process.tokenizer, 200))
+    return mixed_pairs(in_process.tokenizer, 200)
+
+
+@pytest.fixture(scope="session")
+def pairs(in_process: Any, prompts: Any) -> Any:
+    """The same with what decoding in process answers."""
+    from tests.vllm.reference import decode_reference
+
+    return decode_reference(in_process.model, prompts)
 
 
 @pytest.fixture(scope="module")

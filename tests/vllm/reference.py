@@ -99,4 +99,4 @@ def assert_equal(model: Any, pairs: Pairs, answers: Sequence[Sequence[int]], ind
     gaps = {i: gap(model, pairs, i, answers[list(indices).index(i)]) for i in different}
     print(f"{len(indices) - len(different)} of {len(indices)} answers equal; gaps of the others: {gaps}")
     assert all(value < 1e-3 for value in gaps.values()), gaps
-    assert len(different) <= len(indices) // 50, gaps
+    assert len(different) <= 1 + len(indices) // 50, gaps
