@@ -69,11 +69,12 @@ def test_debiasing_without_imagined_prompts_is_refused(llm: Any) -> None:
 
 def test_options_that_would_touch_one_row_alone_are_refused_when_the_request_comes_in(llm: Any) -> None:
     from vllm import SamplingParams
+    from vllm.exceptions import VLLMValidationError
 
     from d2e_sft.vllm.engine import probe_row
 
     extra = probe_row(3).as_extra_args()
     for options in ({"temperature": 1.0}, {"presence_penalty": 1.0}, {"logprobs": 2}, {"stop_token_ids": []}):
         parameters = SamplingParams(**{"temperature": 0.0, "stop_token_ids": [3], "extra_args": extra, **options})
-        with pytest.raises(ValueError, match=next(iter(options))):
+        with pytest.raises(VLLMValidationError, match=next(iter(options))):
             llm.generate({"prompt_token_ids": [5]}, parameters, use_tqdm=False)
