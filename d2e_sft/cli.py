@@ -22,6 +22,7 @@ _VERBS: dict[str, tuple[str, str, str]] = {
     "data": ("data_builders.commands", "data", "Build, check, describe and publish EventSample data."),
     "train": ("d2e_sft.commands.train", "train", "Train a model from a recipe."),
     "bench": ("d2e_sft.commands.bench", "bench", "Measure speed and memory on this machine."),
+    "serve": ("d2e_sft.commands.serve", "serve", "Serve a model with vLLM; chat requests may carry a context."),
     "eval": ("eval.commands.evaluate", "evaluate", "Decode a benchmark with a model and score it."),
     "compare": ("eval.commands.compare", "compare", "Print the scores of several runs side by side."),
     "sweep": ("eval.commands.sweep", "sweep", "Train and score a grid of recipes."),

@@ -136,6 +136,46 @@ def decode(
     _write(json_file, as_json(measured))
 
 
+@bench.command("vllm")
+@click.option("--model", default="builtin:smollm2-135m-instruct", show_default=True, help="As for d2e serve.")
+@click.option("--prompts", type=click.IntRange(1), default=200, show_default=True)
+@click.option("--shortest", type=click.IntRange(72), default=200, show_default=True, help="Tokens of a prompt.")
+@click.option("--longest", type=click.IntRange(72), default=600, show_default=True, help="Tokens of a prompt.")
+@click.option("--new-tokens", type=click.IntRange(1), default=32, show_default=True, help="Tokens of each answer.")
+@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Timed runs of each way.")
+@click.option("--dtype", default="auto", show_default=True, help="Of the weights; auto: as stored.")
+@click.option("--tensor-parallel-size", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here too."
+)
+def vllm(model: str, dtype: str, tensor_parallel_size: int, json_file: Path | None, **sizes: int) -> None:
+    """Compare debiased with plain decoding inside vLLM, on one engine, prefix caching on.
+
+    Prompts are random tokens: a shared prefix of 40, a context, a question of 30; the imagined prompt lacks the
+    context. Both ways start from an empty prefix cache and take turns; times are medians.
+
+    Example: d2e bench vllm --prompts 200 --repeats 3 --json bench-vllm.json
+    """
+    from d2e_sft.bench.vllm_throughput import as_json, as_table, bench_vllm
+    from d2e_sft.vllm.engine import require_vllm
+
+    if sizes["longest"] < sizes["shortest"]:
+        raise click.BadParameter(f"{sizes['longest']} is less than --shortest", param_hint="--longest")
+    require_vllm()
+    from d2e_sft.vllm.offline import load_llm
+
+    llm = load_llm(
+        model,
+        dtype=dtype,
+        tensor_parallel_size=tensor_parallel_size,
+        max_model_len=sizes["longest"] + sizes["new_tokens"] + 1,
+        enable_prefix_caching=True,
+    )
+    measured = bench_vllm(llm, progress=lambda line: click.echo(line, err=True), **sizes)
+    click.echo(as_table(measured))
+    _write(json_file, as_json(measured))
+
+
 def _write(file: Path | None, content: dict[str, Any]) -> None:
     if file is not None:
         write_json(file, content)

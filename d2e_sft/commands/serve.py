@@ -1,0 +1,52 @@
+"""`d2e serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from d2e_sft.sample import FORMATS
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("model")
+@click.argument("engine_arguments", nargs=-1, type=click.UNPROCESSED, metavar="[VLLM OPTIONS]...")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
+@click.option("--api-key", envvar="D2E_API_KEY", show_envvar=True, help="Bearer token that clients must send.")
+@click.option("--alpha", type=click.FloatRange(0, 1e6), help="Debias ratio by default; else as trained, else 0.5.")
+@click.option("--prompt-set", default=None, help="Wording of the context line; default: as trained, else `default`.")
+@click.option("--format", "fmt", type=click.Choice(FORMATS), default="qa", show_default=True, help="Its format.")
+@click.option(
+    "--max-body-bytes", type=click.IntRange(min=1), default=4 * 1024 * 1024, show_default=True, help="Largest request."
+)
+def serve(model: str, engine_arguments: tuple[str, ...], fmt: Any, **options: Any) -> None:
+    """Serve MODEL with vLLM, OpenAI-compatible; a chat request may carry a context, and is then decoded debiased.
+
+    MODEL is a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct. Options of this
+    command come before MODEL; what follows MODEL goes to vLLM as it is.
+
+    Example: d2e serve --port 8080 runs/d2e-mini --max-model-len 2048 --tensor-parallel-size 2
+    """
+    from d2e_sft.recipe import RECIPE_FILE, load_recipe
+    from d2e_sft.vllm.engine import require_vllm
+
+    require_vllm()
+    from d2e_sft.vllm.serve import ServeOptions
+    from d2e_sft.vllm.serve import serve as run
+
+    alpha, prompt_set = options.pop("alpha"), options.pop("prompt_set")
+    file = Path(model) / RECIPE_FILE
+    recipe = load_recipe(file) if file.is_file() else None
+    if alpha is None:
+        alpha = (
+            0.5 if recipe is None else recipe.d2e.effective_alpha if recipe.eval.alpha is None else recipe.eval.alpha
+        )
+    if prompt_set is None:
+        prompt_set = "default" if recipe is None else recipe.data.prompt_set
+    run(
+        model,
+        ServeOptions(alpha=alpha, prompt_set=prompt_set, format=fmt, engine_arguments=engine_arguments, **options),
+    )

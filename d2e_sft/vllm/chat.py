@@ -1,0 +1,153 @@
+"""The front of `d2e serve`: a chat request that carries its context apart from the question.
+
+`POST /v1/chat/completions` takes more fields than OpenAI's. `context` is put before the last user message, as the
+prompt set's context line of `format`, and so makes the original prompt; the messages as they came make the imagined
+one. `alpha` is the debias ratio, `plausibility` the cut-off. A request without `context` is vLLM's own, unchanged.
+Streaming, usage, stop strings and errors are vLLM's in either case.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from pydantic import Field
+from vllm.entrypoints.openai.chat_completion.api_router import create_chat_completion
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.serve.engine.protocol import ErrorResponse
+from vllm.exceptions import VLLMValidationError
+
+from d2e_sft.prompts import PromptSet
+from d2e_sft.sample import Format
+from d2e_sft.vllm.online import ALPHA, IMAGINED, PLAUSIBILITY
+
+_PATH = "/v1/chat/completions"
+_log = logging.getLogger(__name__)
+
+
+class DebiasedChatRequest(ChatCompletionRequest):
+    """OpenAI's chat request, and the context apart from the question.
+
+    Attributes:
+        context: what the imagined prompt leaves out; None: a plain request.
+        alpha: the debias ratio; None: the server's.
+        plausibility: only tokens that the original prompt gives at least so much of its best probability.
+        format: whose context line the prompt set words; None: the server's.
+    """
+
+    context: str | None = None
+    alpha: float | None = Field(default=None, ge=0, le=1e6, allow_inf_nan=False, strict=True)
+    plausibility: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False, strict=True)
+    format: Format | None = None
+
+
+def add_front(app: FastAPI, *, prompt_set: PromptSet, format: Format, alpha: float) -> None:
+    """Put the front before vLLM's own route of the same path.
+
+    Args:
+        app: vLLM's app, whose engine client is a `PairingEngine`.
+        prompt_set: its context line is put around a context.
+        format: whose context line.
+        alpha: the debias ratio of requests that name none.
+    """
+    router = APIRouter()
+
+    @router.post(_PATH)
+    async def chat(request: DebiasedChatRequest, raw_request: Request) -> Any:
+        if request.context is None:
+            if request.alpha is not None or request.plausibility is not None:
+                raise VLLMValidationError("alpha and plausibility need a context to debias", parameter="context")
+            return await create_chat_completion(request, raw_request)
+        ratio = alpha if request.alpha is None else request.alpha
+        body = await raw_request.json()
+        if not request.context.strip():
+            _log.warning("chat request with an empty context: decoded plainly")
+            return _note(await create_chat_completion(_plain(body, body["messages"]), raw_request), "empty context")
+        line = context_line(prompt_set, request.format or format, request.context)
+        original = with_context(body["messages"], line)
+        if ratio == 0:
+            return _note(await create_chat_completion(_plain(body, original), raw_request), "alpha is 0")
+        imagined = await _imagined_tokens(raw_request, body)
+        if isinstance(imagined, Response):
+            return imagined
+        extra = {IMAGINED: imagined, ALPHA: float(ratio), PLAUSIBILITY: float(request.plausibility or 0.0)}
+        return await create_chat_completion(_pair(request, body, original, extra), raw_request)
+
+    count = len(app.router.routes)
+    app.include_router(router)
+    app.router.routes[:] = app.router.routes[count:] + app.router.routes[:count]  # the first route of a path is taken
+
+
+def context_line(prompt_set: PromptSet, fmt: Format, context: str) -> str:
+    """The prompt set's line for a context, as training and evaluation word it."""
+    if fmt not in prompt_set.zero_shot:
+        raise VLLMValidationError(f"format: prompt set {prompt_set.name!r} has no {fmt!r}", parameter="format")
+    return prompt_set.zero_shot[fmt].context.replace("{context}", context)
+
+
+def with_context(messages: list[dict[str, Any]], line: str) -> list[dict[str, Any]]:
+    """The messages with the context line at the beginning of the last one of the user; the others are untouched.
+
+    Raises:
+        VLLMValidationError: no message is the user's.
+    """
+    changed = copy.deepcopy(messages)
+    asked = next((message for message in reversed(changed) if message.get("role") == "user"), None)
+    if asked is None:
+        raise VLLMValidationError("messages: none is the user's, so there is nothing to put the context before")
+    content = asked.get("content")
+    if isinstance(content, list):
+        text = next((part for part in content if isinstance(part, dict) and part.get("type") == "text"), None)
+        if text is None:
+            content.insert(0, {"type": "text", "text": line})
+        else:
+            text["text"] = line + str(text.get("text", ""))
+    else:
+        asked["content"] = line + str(content or "")
+    return changed
+
+
+def _plain(body: dict[str, Any], messages: list[dict[str, Any]]) -> ChatCompletionRequest:
+    own = set(DebiasedChatRequest.model_fields) - set(ChatCompletionRequest.model_fields)
+    rest = {name: value for name, value in body.items() if name not in own}
+    return ChatCompletionRequest.model_validate({**rest, "messages": messages})
+
+
+def _pair(
+    request: DebiasedChatRequest, body: dict[str, Any], messages: list[dict[str, Any]], extra: dict[str, Any]
+) -> ChatCompletionRequest:
+    if request.use_beam_search:
+        raise VLLMValidationError(
+            "use_beam_search: debiased decoding is greedy or sampled", parameter="use_beam_search"
+        )
+    if (request.n or 1) > 1:
+        raise VLLMValidationError(f"n={request.n}: debiased decoding gives one answer a request", parameter="n")
+    pair = _plain(body, messages)
+    pair.vllm_xargs = {**(pair.vllm_xargs or {}), **extra}
+    # A penalty that the model's generation config brings along is not what this request asked for.
+    pair.repetition_penalty = 1.0 if pair.repetition_penalty is None else pair.repetition_penalty
+    return pair
+
+
+async def _imagined_tokens(raw_request: Request, body: dict[str, Any]) -> list[int] | Response:
+    """The imagined prompt as vLLM's own chat code renders it, or its error."""
+    from fastapi.responses import JSONResponse
+
+    handler = raw_request.app.state.openai_serving_chat
+    rendered = await handler.render_chat_request(_plain(body, copy.deepcopy(body["messages"])))
+    if isinstance(rendered, ErrorResponse):
+        return JSONResponse(rendered.model_dump(), status_code=rendered.error.code)
+    _, (prompt,) = rendered
+    if prompt.get("type") != "token":
+        raise VLLMValidationError(
+            "context: needs messages of text alone, without images or audio", parameter="context"
+        )
+    return list(prompt["prompt_token_ids"])
+
+
+def _note(response: Response, reason: str) -> Response:
+    if response is not None:  # None: the client has left
+        response.headers["X-D2E-Decoding"] = f"plain ({reason})"
+    return response

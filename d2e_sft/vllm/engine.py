@@ -1,0 +1,139 @@
+"""Model names → vLLM engines; what an engine must be like to decode pairs; the proof that it runs the plug-in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Collection
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from d2e_sft.errors import UserError
+from d2e_sft.paths import cache_dir
+from d2e_sft.vllm.pairing import PairedRow
+
+INSTALL = "pip install 'd2e-sft[vllm]'"
+PLUGIN = "d2e_sft.vllm.processor:DebiasLogitsProcessor"
+
+
+def require_vllm() -> None:
+    """Raise UserError unless vLLM can be imported."""
+    try:
+        import vllm  # noqa: F401
+    except ImportError as error:
+        raise UserError(f"vLLM is not usable here ({error})", remedy=INSTALL) from error
+
+
+def model_folder(name: str) -> str:
+    """What vLLM should load for a name: a folder's path or a Hub name; an adapter is merged into its base model first.
+
+    The merged model is kept in the cache, under a name that changes with the adapter's content.
+
+    Args:
+        name: as for `d2e_sft.loading.load_model`.
+
+    Raises:
+        UserError: nothing of that name can be loaded, or it is an encoder-decoder, which vLLM does not run.
+    """
+    from d2e_sft.loading import load_model, load_tokenizer, resolve_name
+
+    source = resolve_name(name)
+    adapter = Path(source) / "adapter_config.json"
+    if not adapter.is_file():
+        if Path(source).is_dir() and json.loads((Path(source) / "config.json").read_text("utf-8")).get(
+            "is_encoder_decoder"
+        ):
+            raise UserError(
+                f"model {name!r}: an encoder-decoder, which vLLM does not run", remedy="decode it in process"
+            )
+        return source
+    target = cache_dir() / "merged" / _content_hash(Path(source))
+    if not (target / "config.json").is_file():
+        base = json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"]
+        dtype = _stored_dtype(resolve_name(base))
+        loaded = load_model(name, dtype=dtype)
+        tokenizer, _ = load_tokenizer(name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=".merging-", dir=target.parent))
+        try:
+            loaded.model.save_pretrained(aside)
+            tokenizer.save_pretrained(aside)
+            aside.chmod(0o755)
+            if not target.exists():
+                aside.replace(target)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    return str(target)
+
+
+def unregistered_plugin() -> list[str]:
+    """The plug-in's name where no entry point announces it (a clone on PYTHONPATH); empty where vLLM finds it itself.
+
+    Naming it in either case would run it twice.
+    """
+    found = entry_points(group="vllm.logits_processors")
+    return [] if any(entry.value == PLUGIN for entry in found) else [PLUGIN]
+
+
+def check_engine(config: Any) -> None:
+    """Refuse an engine that cannot decode pairs.
+
+    Args:
+        config: the engine's VllmConfig.
+
+    Raises:
+        UserError: it decodes speculatively, splits a batch over pipeline stages or sampling ranks, or its runner does
+            not load plug-ins.
+    """
+    parallel = config.parallel_config
+    refused = [
+        (config.speculative_config is not None, "speculative decoding", "start it without --speculative-config"),
+        (parallel.pipeline_parallel_size > 1, "pipeline parallelism", "use tensor and data parallelism alone"),
+        (
+            getattr(parallel, "enable_batch_sharded_sampling", False) and parallel.tensor_parallel_size > 1,
+            "batch-sharded sampling",
+            "start it without --enable-batch-sharded-sampling",
+        ),
+        (
+            getattr(config, "watermark_config", None) is not None,
+            "watermarking",
+            "start it without a watermark configuration",
+        ),
+    ]
+    for present, what, remedy in refused:
+        if present:
+            raise UserError(f"vLLM engine with {what}: cannot decode debiased, the rows of a pair would part", remedy)
+
+
+def probe_row(sentinel: int) -> PairedRow:
+    """A row that has no partner: an engine that runs the plug-in answers it with the sentinel, and no other does."""
+    return PairedRow(pair="probe", view="original", alpha=0.0, sentinel=sentinel)
+
+
+def check_probe(tokens: Collection[int], sentinel: int) -> None:
+    """Raise UserError unless the probe's answer shows that the engine runs the plug-in."""
+    if list(tokens) != [sentinel]:
+        raise UserError(
+            "this vLLM engine does not run d2e-sft's logits processor, so it would decode undebiased",
+            remedy="install d2e-sft in the environment that the engine's workers run in, so that its entry point "
+            "vllm.logits_processors is found there",
+        )
+
+
+def _content_hash(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        if path.suffix in (".json", ".safetensors", ".bin", ".jinja"):
+            digest.update(path.name.encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:24]
+
+
+def _stored_dtype(source: str) -> str:
+    from transformers import AutoConfig
+
+    dtype = getattr(AutoConfig.from_pretrained(source), "dtype", None)
+    return "float32" if dtype is None else str(dtype).removeprefix("torch.")

@@ -1,0 +1,83 @@
+"""Where the paired rows of a step are, as each of vLLM's model runners tells it; torch only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from d2e_sft.vllm.pairing import InBatch, PairedRow
+
+
+class BatchRows:
+    """The V1 runner: a batch whose rows come, go and move; a row's length is that of its list of output tokens.
+
+    The list is the runner's own and grows with every token, with a placeholder where scheduling is a step ahead of
+    the device (async scheduling), so its length is right in either case, unlike its content.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[int, tuple[PairedRow, list[int]]] = {}
+
+    def update(
+        self,
+        removed: Iterable[int],
+        added: Iterable[tuple[int, PairedRow | None, list[int]]],
+        moved: Iterable[tuple[int, int, Any]],
+    ) -> None:
+        """Removals, additions and moves, in this order; a move is one-way or, with `.name == "SWAP"`, both ways."""
+        for index in removed:
+            self._rows.pop(index, None)
+        for index, row, outputs in added:
+            if row is None:
+                self._rows.pop(index, None)
+            else:
+                self._rows[index] = (row, outputs)
+        for source, target, direction in moved:
+            mover, displaced = self._rows.pop(source, None), self._rows.pop(target, None)
+            if mover is not None:
+                self._rows[target] = mover
+            if displaced is not None and direction.name == "SWAP":
+                self._rows[source] = displaced
+
+    def in_batch(self) -> list[InBatch]:
+        """The paired rows of the step that is about to choose its tokens."""
+        return [InBatch(index, len(outputs), row) for index, (row, outputs) in self._rows.items()]
+
+
+class SlotRows:
+    """Model Runner V2: a request keeps a slot, and each step lists the slots it computes. Untested on a device.
+
+    Args:
+        req_states: the runner's `prompt_len` and `prefill_len` by slot.
+    """
+
+    def __init__(self, req_states: Any) -> None:
+        self._states = req_states
+        self._rows: dict[int, PairedRow] = {}
+
+    def add(self, slot: int, row: PairedRow | None) -> bool:
+        """A request takes the slot; False: not a paired one."""
+        if row is None:
+            self._rows.pop(slot, None)
+        else:
+            self._rows[slot] = row
+        return row is not None
+
+    def in_batch(self, ctx: Any, logits_rows: int) -> Sequence[InBatch]:
+        """The paired rows of a step; one whose prompt is still being read chooses no token and is left out."""
+        slots = ctx.idx_mapping_np.tolist()
+        if not any(slot in self._rows for slot in slots):
+            return []
+        if logits_rows != len(slots):  # speculative decoding: several rows a request. None of them is to be trusted.
+            expanded = ctx.expanded_idx_mapping.tolist()
+            return [
+                InBatch(index, -index - 1, self._rows[slot])
+                for index, slot in enumerate(expanded)
+                if slot in self._rows
+            ]
+        found = []
+        for index, (slot, tokens) in enumerate(zip(slots, ctx.seq_lens_upper_bound_np.tolist(), strict=True)):
+            if slot in self._rows and tokens >= self._states.prefill_len.np[slot]:
+                length = int(tokens - self._states.prompt_len.np[slot])
+                found.append(InBatch(index, length, self._rows[slot]))
+        return found

@@ -1,0 +1,163 @@
+"""`d2e serve`: vLLM's OpenAI-compatible server with paired requests, in this process; the engine has its own.
+
+The app, its routes and its options are vLLM's. Added are the engine client that takes pairs, the chat route with a
+context, a limit on bodies, and defaults that are safe on a machine with other users.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from d2e_sft.errors import UserError
+from d2e_sft.prompts import load_prompt_set
+from d2e_sft.sample import Format
+from d2e_sft.vllm.engine import model_folder, require_vllm, unregistered_plugin
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """What the server does besides vLLM's own options.
+
+    Attributes:
+        host: address to listen on.
+        port: to listen on.
+        api_key: clients must send it as a bearer token; None: anyone may ask.
+        alpha: debias ratio of requests that name none.
+        prompt_set: whose context line is put around a context.
+        format: which of its formats.
+        max_body_bytes: larger requests are refused.
+        engine_arguments: vLLM's own command-line options.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_key: str | None = None
+    alpha: float = 0.5
+    prompt_set: str = "default"
+    format: Format = "qa"
+    max_body_bytes: int = 4 * 1024 * 1024
+    engine_arguments: tuple[str, ...] = ()
+
+
+def serve(model: str, options: ServeOptions) -> None:
+    """Serve a model until the process is told to stop.
+
+    Args:
+        model: as for `load_llm`.
+
+    Raises:
+        UserError: vLLM or FastAPI is missing, no such model, or the engine cannot decode pairs.
+    """
+    require_vllm()
+    _require("fastapi", "uvicorn")
+    load_prompt_set(options.prompt_set)  # a wrong name is told before the model is loaded
+    if options.api_key is None and not is_local(options.host):
+        print(f"d2e: warning: {options.host} is reachable by others and no --api-key is set", file=sys.stderr)
+    arguments = engine_arguments(model, options)
+    asyncio.run(_run(arguments, options))
+
+
+def is_local(host: str) -> bool:
+    """Whether an address is reachable from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def engine_arguments(model: str, options: ServeOptions) -> Namespace:
+    """vLLM's parsed options.
+
+    Raises:
+        UserError: an option that pairs cannot be served with.
+    """
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    folder = model_folder(model)
+    parser = make_arg_parser(FlexibleArgumentParser(prog="d2e serve"))
+    given = list(options.engine_arguments)
+    named = any(argument.split("=")[0] == "--served-model-name" for argument in given)
+    arguments: Namespace = parser.parse_args(
+        [
+            "--model",
+            folder,
+            "--host",
+            options.host,
+            "--port",
+            str(options.port),
+            # Pairs that parted go first, while the cache still holds their prompts.
+            "--scheduling-policy",
+            "priority",
+            *([] if named else ["--served-model-name", model]),
+            *(f"--logits-processors={plugin}" for plugin in unregistered_plugin()),
+            *given,
+        ]
+    )
+    arguments.api_key = None  # ours is checked before a body is read
+    if (arguments.api_server_count or 1) > 1 or arguments.headless:
+        raise UserError(
+            "--api-server-count and --headless: a pair's two requests need one front",
+            remedy="use one API server; --data-parallel-size and --tensor-parallel-size work",
+        )
+    validate_parsed_serve_args(arguments)
+    return arguments
+
+
+async def _run(arguments: Namespace, options: ServeOptions) -> None:
+    from vllm.entrypoints.launchers.api_server.entry import build_async_engine_client
+    from vllm.entrypoints.launchers.launcher import serve_http, setup_server
+
+    address, sock = setup_server(arguments, reuse_port=False)
+    try:
+        async with build_async_engine_client(arguments) as engine:
+            app = await build_app(engine, arguments, options)
+            print(f"d2e: serving {arguments.served_model_name[0]} at {address}/v1", file=sys.stderr, flush=True)
+            stopped = await serve_http(
+                app,
+                sock=sock,
+                host=arguments.host,
+                port=arguments.port,
+                log_level=arguments.uvicorn_log_level,
+                access_log=not arguments.disable_uvicorn_access_log,
+            )
+        await stopped
+    finally:
+        sock.close()
+
+
+async def build_app(engine: Any, arguments: Namespace, options: ServeOptions) -> Any:
+    """vLLM's app around an engine, with pairs, the front and the limits."""
+    from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+    from vllm.entrypoints.launchers.app import build_app as build_vllm_app
+    from vllm.entrypoints.serve.middleware.authenticate import AuthenticationMiddleware
+
+    from d2e_sft.vllm.chat import add_front
+    from d2e_sft.vllm.limits import BodyLimit, RetryAfter
+    from d2e_sft.vllm.online import PairingEngine
+
+    client = PairingEngine(engine)
+    await client.probe()
+    tasks = await engine.get_supported_tasks()
+    app = build_vllm_app(arguments, tasks, engine.model_config)
+    await init_app_state(client, app.state, arguments, tasks)
+    add_front(app, prompt_set=load_prompt_set(options.prompt_set), format=options.format, alpha=options.alpha)
+    # vLLM's app has built its middleware, so ours go around it. The outermost sees a request first: who may not ask
+    # does not get a body read.
+    around: Any = RetryAfter(BodyLimit(app.middleware_stack or app.build_middleware_stack(), options.max_body_bytes))
+    app.middleware_stack = AuthenticationMiddleware(around, [options.api_key]) if options.api_key else around
+    return app
+
+
+def _require(*modules: str) -> None:
+    import importlib.util
+
+    missing: Sequence[str] = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        raise UserError(f"d2e serve needs {' and '.join(missing)}", remedy="pip install 'd2e-sft[serve]'")

@@ -1,0 +1,102 @@
+"""What the caller of a pair sees: one request's outputs, in the form that its sampling parameters ask for.
+
+Text and stop strings are made by vLLM's own incremental detokeniser from the answer's tokens, so they are as for a
+plain request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from vllm import SamplingParams
+from vllm.outputs import CompletionOutput, RequestOutput
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.detokenizer import IncrementalDetokenizer
+
+from d2e_sft.vllm.pairing import RowView
+from d2e_sft.vllm.progress import PairProgress
+
+
+class PairStream:
+    """Turns the tokens that a pair's answer gains into outputs.
+
+    Args:
+        tokenizer: the engine's.
+        request_id: of the outputs.
+        prompt: the original prompt, as an engine input of tokens.
+        parameters: what was asked for: output kind, stop strings, special tokens.
+
+    Attributes:
+        stopped: a stop string has ended the answer.
+    """
+
+    def __init__(self, tokenizer: Any, request_id: str, prompt: Any, parameters: SamplingParams) -> None:
+        self._id = request_id
+        self._prompt = prompt
+        self._kind = parameters.output_kind
+        self._tokens: list[int] = []
+        self._unsent: list[int] = []
+        self._cached: int | None = None
+        self.stopped: str | None = None
+        asked = SimpleNamespace(
+            request_id=request_id,
+            sampling_params=parameters,
+            prompt_token_ids=prompt["prompt_token_ids"],
+            prompt_embeds=None,
+        )
+        self._text = IncrementalDetokenizer.from_new_request(
+            tokenizer if parameters.detokenize else None,
+            asked,
+        )
+
+    def take(
+        self, gained: Sequence[int], progress: PairProgress, output: RequestOutput, view: RowView
+    ) -> Iterator[RequestOutput]:
+        """Outputs for tokens that the answer has gained; the last of all is left to `finish`."""
+        if view == "original" and self._cached is None:
+            self._cached = output.num_cached_tokens
+        for token in gained:
+            self._add([token], ended=False)
+            if self.stopped:
+                return
+        if gained and not progress.complete and self._kind != RequestOutputKind.FINAL_ONLY:
+            yield self._output(None, None)
+
+    def finish(self, progress: PairProgress) -> Iterator[RequestOutput]:
+        """The output that ends the stream, with the reason."""
+        if self.stopped:
+            yield self._output("stop", self.stopped)
+            return
+        if progress.stopped_by is not None:
+            self._add([progress.stopped_by], ended=True)
+        stop = progress.outcome == "stop"
+        yield self._output("stop" if stop else "length", progress.stopped_by if stop else None)
+
+    def _add(self, tokens: list[int], *, ended: bool) -> None:
+        self._tokens += tokens
+        self._unsent += tokens
+        self.stopped = self._text.update(tokens, ended)
+
+    def _output(self, reason: str | None, stop: int | str | None) -> RequestOutput:
+        delta = self._kind == RequestOutputKind.DELTA
+        completion = CompletionOutput(
+            index=0,
+            text=self._text.get_next_output_text(reason is not None, delta),
+            token_ids=list(self._unsent if delta else self._tokens),
+            cumulative_logprob=None,
+            logprobs=None,
+            finish_reason=reason,
+            stop_reason=stop,
+        )
+        self._unsent = []
+        return RequestOutput(
+            request_id=self._id,
+            prompt=self._prompt.get("prompt"),
+            prompt_token_ids=self._prompt["prompt_token_ids"],
+            prompt_logprobs=None,
+            outputs=[completion],
+            finished=reason is not None,
+            num_cached_tokens=self._cached,
+        )

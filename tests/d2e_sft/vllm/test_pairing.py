@@ -1,0 +1,129 @@
+"""Which rows are paired, and what becomes of their logits; against the formula written out for one pair."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from d2e_sft.vllm.pairing import InBatch, PairedRow, debias_rows, match, read_row
+
+VOCAB, SENTINEL = 31, 30
+NONE = float("-inf")
+
+
+def _row(pair: str, view: Any, **changes: Any) -> PairedRow:
+    return PairedRow(**{"pair": pair, "view": view, "alpha": 0.5, "sentinel": SENTINEL, **changes})
+
+
+def _pair(name: str, original: int, imagined: int, length: int = 0, **changes: Any) -> list[InBatch]:
+    return [
+        InBatch(original, length, _row(name, "original", **changes)),
+        InBatch(imagined, length, _row(name, "imagined", **changes)),
+    ]
+
+
+def _logits(rows: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(seed))
+
+
+def test_both_rows_of_a_pair_get_the_debiased_logits_each_pair_with_its_own_alpha() -> None:
+    logits = _logits(90)
+    before = logits.clone()
+    # More pairs than are combined at once, in an order that mixes their rows; rows 80 to 89 are plain requests.
+    alphas = {f"p{i}": i / 20 for i in range(40)}
+    rows = [here for i in range(40) for here in _pair(f"p{i}", i, 79 - i, alpha=alphas[f"p{i}"])]
+    debias_rows(logits, match(rows[1::2] + rows[::2]))
+    for i in range(40):
+        expected = before[i] - alphas[f"p{i}"] * before[79 - i]
+        expected[SENTINEL] = NONE
+        torch.testing.assert_close(logits[i], expected)
+        torch.testing.assert_close(logits[79 - i], expected)
+    assert torch.equal(logits[80:], before[80:])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [InBatch(0, 3, _row("p", "original"))],
+        [InBatch(0, 3, _row("p", "original")), InBatch(1, 2, _row("p", "imagined"))],
+        [InBatch(0, 3, _row("p", "original")), InBatch(1, 3, _row("q", "imagined"))],
+        [InBatch(0, 3, _row("p", "original")), InBatch(1, 3, _row("p", "original"))],
+    ],
+    ids=["no partner", "partner behind", "another pair's row", "same view twice"],
+)
+def test_a_row_without_its_partner_can_only_take_the_sentinel(rows: list[InBatch]) -> None:
+    logits = _logits(3)
+    plain = logits[2].clone()
+    debias_rows(logits, match(rows))
+    for here in rows:
+        assert logits[here.index].argmax() == SENTINEL
+        assert logits[here.index].isfinite().sum() == 1
+    assert torch.equal(logits[2], plain)
+
+
+def test_a_pair_never_takes_the_sentinel() -> None:
+    logits = _logits(2)
+    logits[0, SENTINEL] = 100.0
+    debias_rows(logits, match(_pair("p", 0, 1)))
+    assert (logits.argmax(dim=-1) != SENTINEL).all()
+
+
+def test_masked_tokens_stay_masked_and_nothing_is_not_a_number() -> None:
+    logits = _logits(2)
+    logits[0, :4], logits[1, 2:6] = NONE, NONE
+    before = logits.clone()
+    debias_rows(logits, match(_pair("p", 0, 1, alpha=1.5)))
+    assert not logits.isnan().any()
+    assert not logits.isposinf().any()
+    assert (logits[:, :6] == NONE).all()
+    torch.testing.assert_close(logits[0, 6:SENTINEL], (before[0] - 1.5 * before[1])[6:SENTINEL])
+
+
+@pytest.mark.parametrize(("done", "length", "held"), [(0, 1, True), (2, 0, True), (2, 1, False), (0, 3, False)])
+def test_stops_wait_for_the_answers_least_length_whatever_was_submitted_before(
+    done: int, length: int, held: bool
+) -> None:
+    logits = torch.zeros(2, VOCAB)
+    logits[0, 7] = 10.0
+    debias_rows(logits, match(_pair("p", 0, 1, length, done=done, min_tokens=3, stops=(7,))))
+    assert (logits[0, 7] == NONE).item() is held
+
+
+def test_the_cut_off_keeps_the_tokens_that_the_original_view_finds_plausible() -> None:
+    logits = _logits(2)
+    probabilities = logits[0].softmax(-1)
+    debias_rows(logits, match(_pair("p", 0, 1, plausibility=0.3)))
+    kept = logits[0].isfinite()
+    kept[SENTINEL] = bool(probabilities[SENTINEL] >= 0.3 * probabilities.max())
+    assert torch.equal(kept, probabilities >= 0.3 * probabilities.max())
+    assert 1 < kept.sum() < VOCAB
+
+
+def test_half_precision_logits_are_combined_in_float32() -> None:
+    logits = (_logits(2) * 30).to(torch.bfloat16)
+    expected = (logits[0].float() - 0.5 * logits[1].float()).to(torch.bfloat16)
+    debias_rows(logits, match(_pair("p", 0, 1)))
+    assert torch.equal(logits[0, :SENTINEL], expected[:SENTINEL])
+
+
+def test_a_row_survives_its_way_as_json() -> None:
+    row = _row("p", "imagined", done=3, stops=(1, 2), draw=None)
+    assert read_row(json.loads(json.dumps(row.as_extra_args()))) == row
+    assert read_row(None) is None
+    assert read_row({"other": 1}) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"alpha": -0.1}, {"alpha": float("nan")}, {"alpha": float("inf")}, {"alpha": "0.5"}, {"alpha": True},
+        {"view": "refined"}, {"sentinel": -1}, {"unknown": 1}, {"draw": {"temperature": 0, "seed": 1}},
+    ],
+)  # fmt: skip
+def test_a_malformed_row_is_refused(changes: dict[str, Any]) -> None:
+    given = {"pair": "p", "view": "original", "alpha": 0.5, "sentinel": 1, **changes}
+    with pytest.raises(ValueError, match="expected"):
+        read_row({"d2e": given})

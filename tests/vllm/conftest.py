@@ -1,0 +1,63 @@
+"""Tests that run vLLM itself: `make test-vllm`, in an environment of its own (see docs/serving.md).
+
+The engines are small enough for a laptop: SmolLM2-135M in float32 on the CPU build.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+for name, value in {
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1",
+}.items():
+    os.environ.setdefault(name, value)
+
+
+@pytest.fixture(scope="session")
+def in_process() -> Any:
+    """SmolLM2 under transformers, the reference."""
+    import torch
+
+    from d2e_sft.loading import BUILTIN, load_model
+
+    torch.set_num_threads(min(2, os.cpu_count() or 1))  # vLLM leaves its parent process one
+    loaded = load_model(BUILTIN)
+    loaded.model.eval()
+    return loaded
+
+
+@pytest.fixture(scope="session")
+def prompts(in_process: Any) -> Any:
+    """200 pairs of mixed lengths and ratios, not decoded."""
+    from tests.vllm.reference import mixed_pairs
+
+    return mixed_pairs(in_process.tokenizer, 200)
+
+
+@pytest.fixture(scope="session")
+def pairs(in_process: Any, prompts: Any) -> Any:
+    """The same with what decoding in process answers."""
+    from tests.vllm.reference import decode_reference
+
+    return decode_reference(in_process.model, prompts)
+
+
+@pytest.fixture(scope="module")
+def llm(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """An engine with the options in the module's ENGINE."""
+    import gc
+
+    from d2e_sft.loading import BUILTIN
+    from d2e_sft.vllm.offline import load_llm
+
+    engine = load_llm(BUILTIN, dtype="float32", max_model_len=768, enforce_eager=True, **request.module.ENGINE)
+    yield engine
+    del engine
+    gc.collect()

@@ -1,0 +1,102 @@
+"""Mixed pairs of prompts, and their answers by decoding in process and by transformers' own guidance."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from d2e_sft.decoding import decode_prompts
+
+NEW_TOKENS = 12
+STOPS = [2]  # SmolLM2's end of turn
+_WORDS = (
+    "river rain road stone bridge dam field farmer storm boat crop wheat wind market mayor village north flood dry "
+    "broke fixed moved sold rose fell before after because while then the a of into over"
+)
+
+
+@dataclass
+class Pairs:
+    """Prompts with and without context, a ratio each (0: a plain request), and the reference's answers."""
+
+    originals: list[list[int]]
+    imagined: list[list[int]]
+    alphas: list[float]
+    answers: list[list[int]] = field(default_factory=list)
+
+
+def mixed_pairs(tokenizer: Any, count: int, seed: int = 0) -> Pairs:
+    """Original prompts of about 35 to 600 tokens, short ones more often; imagined ones of 20 to 60."""
+    generator, words = random.Random(seed), _WORDS.split()
+    pairs = Pairs([], [], [])
+    for _ in range(count):
+        context = " ".join(generator.choices(words, k=int(10 * 55 ** generator.random() ** 2)))
+        question = "Question: what happened " + " ".join(generator.choices(words, k=generator.randint(1, 30))) + "?"
+        for prompts, text in ((pairs.originals, f"Context: {context}\n{question}"), (pairs.imagined, question)):
+            messages = [{"role": "system", "content": "Answer shortly."}, {"role": "user", "content": text}]
+            rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            prompts.append(tokenizer(rendered, add_special_tokens=False)["input_ids"])
+        pairs.alphas.append(generator.choice([0.0, 0.25, 0.5, 0.5, 0.9]))
+    return pairs
+
+
+def decode_reference(model: Any, pairs: Pairs) -> Pairs:
+    """Fill in `answers`, by decoding in process (which is itself tested against guidance)."""
+    answers: dict[int, list[int]] = {}
+    for alpha in sorted(set(pairs.alphas)):
+        chosen = [i for i, other in enumerate(pairs.alphas) if other == alpha]
+        decoded = decode_prompts(
+            model,
+            [pairs.originals[i] for i in chosen],
+            [pairs.imagined[i] for i in chosen],
+            alpha=alpha,
+            max_new_tokens=NEW_TOKENS,
+            stop_ids=STOPS,
+        )
+        answers |= dict(zip(chosen, decoded, strict=True))
+    pairs.answers = [answers[i] for i in range(len(pairs.originals))]
+    return pairs
+
+
+def guided(model: Any, original: Sequence[int], imagined: Sequence[int], alpha: float) -> list[int]:
+    """transformers' guidance, one pair at a time; scale 1/(1−α) has the same argmax."""
+    output = model.generate(
+        input_ids=torch.tensor([original]),
+        attention_mask=torch.ones(1, len(original), dtype=torch.long),
+        negative_prompt_ids=torch.tensor([imagined]),
+        negative_prompt_attention_mask=torch.ones(1, len(imagined), dtype=torch.long),
+        guidance_scale=1 / (1 - alpha),
+        do_sample=False,
+        max_new_tokens=NEW_TOKENS,
+        eos_token_id=STOPS,
+        pad_token_id=0,
+    )[0, len(original) :].tolist()
+    return output[:-1] if output and output[-1] in STOPS else output
+
+
+@torch.inference_mode()
+def gap(model: Any, pairs: Pairs, index: int, answer: Sequence[int]) -> float:
+    """How far apart the two tokens are, in debiased logits, where an answer leaves the reference's."""
+    expected = [*pairs.answers[index], STOPS[0]]
+    given = [*answer, STOPS[0]]
+    place = next(i for i, (a, b) in enumerate(zip(expected, given, strict=False)) if a != b)
+    agreed = expected[:place]
+    original, imagined = (
+        model(torch.tensor([[*prompts[index], *agreed]])).logits[0, -1]
+        for prompts in (pairs.originals, pairs.imagined)
+    )
+    debiased = original - pairs.alphas[index] * imagined
+    return float((debiased[expected[place]] - debiased[given[place]]).abs())
+
+
+def assert_equal(model: Any, pairs: Pairs, answers: Sequence[Sequence[int]], indices: Sequence[int]) -> None:
+    """Token for token, but for ties that float32 cannot tell apart, which are shown to be ties and counted."""
+    different = [i for i, answer in zip(indices, answers, strict=True) if list(answer) != pairs.answers[i]]
+    gaps = {i: gap(model, pairs, i, answers[list(indices).index(i)]) for i in different}
+    print(f"{len(indices) - len(different)} of {len(indices)} answers equal; gaps of the others: {gaps}")
+    assert all(value < 1e-3 for value in gaps.values()), gaps
+    assert len(different) <= 1 + len(indices) // 50, gaps

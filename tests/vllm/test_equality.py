@@ -1,0 +1,80 @@
+"""Debiased decoding inside vLLM gives the tokens of transformers' guidance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
+
+from d2e_sft.errors import UserError
+from d2e_sft.vllm.offline import decode_pairs, generate_debiased
+from tests.tiny import make_sample
+from tests.vllm.reference import NEW_TOKENS, STOPS, Pairs, assert_equal, guided
+
+ENGINE: dict[str, Any] = {"max_num_seqs": 64}
+pytestmark = pytest.mark.timeout(1800)
+
+
+def test_200_mixed_pairs_and_plain_requests_in_one_batch_give_the_tokens_of_the_reference(
+    llm: Any, in_process: Any, pairs: Pairs
+) -> None:
+    finished: dict[int, list[int]] = {}
+    decoded = decode_pairs(
+        llm,
+        pairs.originals,
+        pairs.imagined,
+        alpha=pairs.alphas,
+        max_new_tokens=NEW_TOKENS,
+        stop_ids=STOPS,
+        on_finished=finished.__setitem__,
+    )
+    print(f"resubmissions: {decoded.resubmissions}")
+    assert_equal(in_process.model, pairs, decoded.answers, range(len(pairs.originals)))
+    assert [finished[i] for i in range(len(pairs.originals))] == decoded.answers
+
+
+def test_transformers_own_guidance_gives_the_same_tokens(llm: Any, in_process: Any, pairs: Pairs) -> None:
+    chosen = [i for i in range(200) if pairs.alphas[i] > 0 and len(pairs.originals[i]) < 200][:16]
+    decoded = decode_pairs(
+        llm,
+        [pairs.originals[i] for i in chosen],
+        [pairs.imagined[i] for i in chosen],
+        alpha=[pairs.alphas[i] for i in chosen],
+        max_new_tokens=NEW_TOKENS,
+        stop_ids=STOPS,
+    )
+    expected = [guided(in_process.model, pairs.originals[i], pairs.imagined[i], pairs.alphas[i]) for i in chosen]
+    assert decoded.answers == expected
+
+
+def test_samples_are_answered_with_text_and_one_without_context_plainly(llm: Any) -> None:
+    samples = [make_sample(1), make_sample(2, context=""), make_sample(3)]
+    debiased = generate_debiased(llm, samples, 0.5, max_new_tokens=8)
+    plain = generate_debiased(llm, samples, 0.0, max_new_tokens=8)
+    assert debiased[1] == plain[1]
+    assert all(isinstance(text, str) and text for text in debiased)
+
+
+def test_a_prompt_beyond_the_engines_length_is_refused_before_anything_is_decoded(llm: Any) -> None:
+    with pytest.raises(UserError, match=r"1 of 4 prompts exceed the engine's 768 positions \(the longest has 800"):
+        decode_pairs(llm, [[5] * 800, [5]], [[5], [6]], alpha=0.5, max_new_tokens=4, stop_ids=STOPS)
+
+
+def test_debiasing_without_imagined_prompts_is_refused(llm: Any) -> None:
+    with pytest.raises(ValueError, match="needs one imagined prompt"):
+        decode_pairs(llm, [[5, 6]], None, alpha=0.5, max_new_tokens=4, stop_ids=STOPS)
+
+
+def test_options_that_would_touch_one_row_alone_are_refused_when_the_request_comes_in(llm: Any) -> None:
+    from vllm import SamplingParams
+    from vllm.exceptions import VLLMValidationError
+
+    from d2e_sft.vllm.engine import probe_row
+
+    extra = probe_row(3).as_extra_args()
+    for options in ({"temperature": 1.0}, {"presence_penalty": 1.0}, {"logprobs": 2}, {"stop_token_ids": []}):
+        parameters = SamplingParams(**{"temperature": 0.0, "stop_token_ids": [3], "extra_args": extra, **options})
+        with pytest.raises(VLLMValidationError, match=next(iter(options))):
+            llm.generate({"prompt_token_ids": [5]}, parameters, use_tqdm=False)
