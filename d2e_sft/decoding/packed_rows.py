@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from d2e_sft.attention import BY_BRANCH, KeysAndValues, placeholder_mask
 from d2e_sft.decoding.choice import Head, RowStates
-from d2e_sft.decoding.row_cache import RowBlock, RowCache, filled_holes
+from d2e_sft.decoding.row_cache import RowBlock, RowCache, SharedPrefix, filled_holes
 from d2e_sft.decoding.static_rows import StaticBlock, compiled_step, step
 from d2e_sft.forward import bare_model, unwrapped
 from d2e_sft.layout import choose_layout
@@ -88,7 +88,8 @@ class PackedRows:
         else:
             shared = row.forest.segments[0].end if _all_share_the_first(row) else 0
             own = [[index[shared:] for index in rows] for rows in of_views]
-            self.cache = RowCache([RowBlock(packed, shared, rows, room) for rows in own])
+            blocks = [RowBlock(packed, shared, rows, room) for rows in own]
+            self.cache = RowCache(blocks, SharedPrefix(packed, shared))
         self.states: Tensor | None = states
         self.pairs = count
         self.tokens = torch.empty(0)

@@ -21,12 +21,28 @@ from d2e_sft.attention import KeysAndValues
 _flash_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
+class SharedPrefix:
+    """Keys and values (1, K, P, D) by layer of the tokens that all rows begin with.
+
+    Args:
+        packed: of a packed row.
+        length: how many of its first tokens they are.
+    """
+
+    def __init__(self, packed: KeysAndValues, length: int) -> None:
+        self.length = length
+        # Clones, as a slice would keep the whole packed row alive.
+        self.of_layer = {
+            layer: (key[:, :, :length].clone(), value[:, :, :length].clone()) for layer, (key, value) in packed.items()
+        }
+
+
 class RowBlock:
-    """Rows of like length.
+    """Rows of like length, behind a shared prefix.
 
     Args:
         packed: by layer, keys and values (1, K, T, D) of a packed row.
-        prefix: where all rows begin alike, how many tokens of the packed row they share; these are not copied.
+        prefix: tokens of the shared prefix, which are not copied.
         indices: for each row, where in the packed row its other tokens stand.
         room: tokens that each row can grow by.
     """
@@ -34,17 +50,13 @@ class RowBlock:
     def __init__(self, packed: KeysAndValues, prefix: int, indices: Sequence[Sequence[int]], room: int) -> None:
         self.rows = len(indices)
         self.prefix = prefix
-        self.lengths = [len(row) for row in indices]
-        self.used = max(self.lengths)
+        lengths = [len(row) for row in indices]
+        self.used = max(lengths)
         device = next(iter(packed.values()))[0].device
-        padding = torch.tensor([self.used - length for length in self.lengths], device=device)
+        padding = torch.tensor([self.used - length for length in lengths], device=device)
         slot = torch.arange(self.used + room, device=device)
         self.positions = prefix + slot[None, :] - padding[:, None]  # (R, C); below the prefix where padded
         self.is_padded = bool(padding.any())
-        # Clones, as a slice would keep the whole packed row alive.
-        self.prefixes = {
-            layer: (key[:, :, :prefix].clone(), value[:, :, :prefix].clone()) for layer, (key, value) in packed.items()
-        }
         self.buffers = {
             layer: (left_padded(key, indices, self.used + room), left_padded(value, indices, self.used + room))
             for layer, (key, value) in packed.items()
@@ -71,47 +83,37 @@ class RowBlock:
         self.rows = len(order)
         self.masks.clear()
 
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None
-    ) -> Tensor:
-        """One token's attention for each row, its own key and value kept: (R, K·G, 1, D) → the same shape."""
+    def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep a token's (R, K, 1, D) key and value; all of each row's own, (R, K, L, D)."""
         keys, values = self.buffers[layer]
         keys[: self.rows, :, self.used] = key[:, :, 0]
         values[: self.rows, :, self.used] = value[:, :, 0]
-        seen = self.used + 1
-        heads, width = key.shape[1], query.shape[3]
-        # The query heads of a key head are as queries of one token: no key is repeated for them.
-        grouped = query.reshape(self.rows, heads, -1, width)
-        own_keys, own_values = keys[: self.rows, :, :seen], values[: self.rows, :, :seen]
-        attend = self._cascade if self._can_cascade(query, value, window) else self._dense
-        return attend(layer, grouped, own_keys, own_values, scaling, window).reshape(self.rows, -1, 1, value.shape[3])
+        return keys[: self.rows, :, : self.used + 1], values[: self.rows, :, : self.used + 1]
 
-    def _can_cascade(self, query: Tensor, value: Tensor, window: int | None) -> bool:
-        return query.device.type == "cpu" and window is None and query.shape[3] == value.shape[3]
-
-    def _cascade(
-        self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scaling: float, window: int | None
-    ) -> Tensor:
-        """Own tokens and prefix by themselves, merged by their log-sum-exp; the prefix's keys are read once."""
+    def attend_own(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
+    ) -> tuple[Tensor, Tensor]:
+        """Attention to a row's own tokens alone, (R, K, G, D), with its log-sum-exp (R, K, G); on a CPU."""
+        keys, values = self.append(layer, key, value)
         mask = self._mask(query.dtype, None)[:, None, None] if self.is_padded else None
         output, normaliser = _flash_on_cpu(query, keys, values, 0.0, False, attn_mask=mask, scale=scaling)
-        if not self.prefix:
-            return output
-        prefix_keys, prefix_values = self.prefixes[layer]
-        rows, heads, group, width = query.shape
-        together = query.transpose(0, 1).reshape(1, heads, rows * group, width)
-        shared, shared_normaliser = _flash_on_cpu(together, prefix_keys, prefix_values, 0.0, False, scale=scaling)
-        shared = shared.view(heads, rows, group, width).transpose(0, 1)
-        share = torch.sigmoid(shared_normaliser.view(heads, rows, group).transpose(0, 1) - normaliser)
-        return torch.lerp(output, shared, share[..., None].to(output.dtype))
+        return output, normaliser
 
-    def _dense(
-        self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scaling: float, window: int | None
+    def attend_all(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        prefix: SharedPrefix,
+        scaling: float,
+        window: int | None,
     ) -> Tensor:
-        """All tokens of each row side by side: any device, and windows."""
+        """Attention to the prefix and a row's own tokens side by side, (R, K, G, D): any device, and windows."""
+        keys, values = self.append(layer, key, value)
         mask = self._mask(query.dtype, window)
         if self.prefix:
-            prefix_keys, prefix_values = self.prefixes[layer]
+            prefix_keys, prefix_values = prefix.of_layer[layer]
             keys = torch.cat([prefix_keys.expand(self.rows, -1, -1, -1), keys], dim=2)
             values = torch.cat([prefix_values.expand(self.rows, -1, -1, -1), values], dim=2)
             mask = torch.cat([self._prefix_mask(query.dtype, window), mask], dim=1)
@@ -161,18 +163,47 @@ def left_padded(packed: Tensor, indices: Sequence[Sequence[int]], capacity: int)
 
 
 class RowCache:
-    """The originals' rows and the imagined ones, in this order in every forward; what attention is given."""
+    """The originals' rows and the imagined ones, in this order in every forward; what attention is given.
 
-    def __init__(self, blocks: Sequence[Any]) -> None:
-        self.blocks = [block for block in blocks if block.rows]
+    Args:
+        blocks: of rows; `RowBlock`s behind one prefix, or blocks that attend by themselves (`StaticBlock`).
+        prefix: what all rows of `RowBlock`s begin with.
+    """
+
+    def __init__(self, blocks: Sequence[Any], prefix: SharedPrefix | None = None) -> None:
+        self.blocks = list(blocks)
+        self.prefix = prefix
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None
     ) -> Tensor:
         """(R, K·G, 1, D) queries of one token a row, with its (R, K, 1, D) key and value → (R, K·G, 1, D)."""
+        # The query heads of a key head are as queries of one token: no key is repeated for them.
+        grouped = query.reshape(len(query), key.shape[1], -1, query.shape[3])
         sizes = [block.rows for block in self.blocks]
-        parts = zip(self.blocks, *(tensor.split(sizes) for tensor in (query, key, value)), strict=True)
-        return torch.cat([block.attend(layer, q, k, v, scaling, window) for block, q, k, v in parts])
+        parts = zip(self.blocks, *(tensor.split(sizes) for tensor in (grouped, key, value)), strict=True)
+        if self.prefix is None:
+            output = torch.cat([block.attend(layer, q, k, v, scaling, window) for block, q, k, v in parts])
+        elif _can_cascade(query, value, window):
+            own = [block.attend_own(layer, q, k, v, scaling) for block, q, k, v in parts]
+            output = self._merged(layer, grouped, own, scaling)
+        else:
+            output = torch.cat(
+                [block.attend_all(layer, q, k, v, self.prefix, scaling, window) for block, q, k, v in parts]
+            )
+        return output.reshape(len(query), -1, 1, value.shape[3])
+
+    def _merged(self, layer: int, query: Tensor, own: Sequence[tuple[Tensor, Tensor]], scaling: float) -> Tensor:
+        """Attention to own tokens and to the prefix, merged by their log-sum-exp; the prefix's keys are read once."""
+        output, normaliser = (torch.cat(parts) for parts in zip(*own, strict=True))
+        if self.prefix is None or not self.prefix.length:
+            return output
+        rows, heads, group, width = query.shape
+        together = query.transpose(0, 1).reshape(1, heads, rows * group, width)
+        shared, shared_normaliser = _flash_on_cpu(together, *self.prefix.of_layer[layer], 0.0, False, scale=scaling)
+        shared = shared.view(heads, rows, group, width).transpose(0, 1)
+        share = torch.sigmoid(shared_normaliser.view(heads, rows, group).transpose(0, 1) - normaliser)
+        return torch.lerp(output, shared, share[..., None].to(output.dtype))
 
     def positions(self) -> Tensor:
         """(R, 1): of each row's next token."""
@@ -182,3 +213,7 @@ class RowCache:
         """After a forward: see `RowBlock.grow`."""
         for block in self.blocks:
             block.grow()
+
+
+def _can_cascade(query: Tensor, value: Tensor, window: int | None) -> bool:
+    return query.device.type == "cpu" and window is None and query.shape[3] == value.shape[3]

@@ -4,7 +4,7 @@ A step then costs few kernel launches, which is what a small model's step on a G
 leaves before the last has finished, and attention reads the whole buffer. Buffers grow in steps of CAPACITY tokens, so
 that few shapes are compiled.
 
-Legend: R rows, K key heads, C capacity in tokens, D head width.
+Legend: R rows, K key heads, G query heads a key head, C capacity in tokens, D head width.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StaticBlock:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None
     ) -> Tensor:
-        """One token's attention for each row, its own key and value kept: (R, K·G, 1, D) → the same shape."""
+        """One token's attention for each row, its own key and value kept: (R, K, G, D) → the same shape."""
         keys, values = self.buffers[layer]
         keys.index_copy_(2, self.next, key)
         values.index_copy_(2, self.next, value)
@@ -50,10 +50,8 @@ class StaticBlock:
         seen = (self.positions >= 0) & (self.positions <= newest)
         if window is not None:
             seen = seen & (newest - self.positions < window)
-        grouped = query.reshape(self.rows, keys.shape[1], -1, query.shape[3])
-        mask = seen[:, None, None].expand(-1, 1, grouped.shape[2], -1)
-        output = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask, scale=scaling)
-        return output.reshape(self.rows, -1, 1, value.shape[3])
+        mask = seen[:, None, None].expand(-1, 1, query.shape[2], -1)
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)
 
     def newest_positions(self) -> Tensor:
         """(R,): of each row's next token."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.decoding import decode_prompts, generate_debiased, packed_rows
+from d2e_sft.decoding import decode_prompts, generate_debiased, packed_rows, row_cache
 from tests.d2e_sft.decoding.pairs import frequent_token, random_prompts
 from tests.tiny import tiny_model
 
@@ -108,12 +108,10 @@ def test_a_prefill_in_parts_gives_the_same_answers(kind: str, monkeypatch: pytes
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_dense_attention_of_rows_gives_what_the_cascade_gives(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from d2e_sft.decoding.row_cache import RowBlock
-
     model, originals, imagined, stops = _case(kind)
     options: dict[str, Any] = {"max_new_tokens": NEW_TOKENS, "stop_ids": stops}
     cascade = generate_debiased(model, originals, imagined, **options)
-    monkeypatch.setattr(RowBlock, "_can_cascade", lambda *_: False)
+    monkeypatch.setattr(row_cache, "_can_cascade", lambda *_: False)
     assert generate_debiased(model, originals, imagined, **options) == cascade
 
 
