@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import matplotlib as mpl
 import pytest
 from click.testing import CliRunner, Result
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from d2e_sft.cli import main
+from d2e_sft.html.figures import STYLE
 from eval.commands.errors import errors
+from eval.error_patterns import ErrorPattern
 from eval.predictions import write_predictions
+from eval.report.errors_page import pattern_chart
 from tests.eval.fake_runs import choice, make_run, prediction
 from tests.judge_server import JudgeServer
 
@@ -115,6 +120,26 @@ def test_the_page_shows_the_chart_and_single_answers_with_reasons_and_says_that_
     assert "<b>bold" not in page
     assert "http" not in page
     assert (run / "eval" / "mini" / "error_patterns.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_chart_cuts_nothing_off() -> None:
+    counts = {"subevent_conditional": dict.fromkeys(ErrorPattern, 1000)}
+    with mpl.rc_context(STYLE):
+        figure = pattern_chart(counts, by_rule=True)
+        FigureCanvasAgg(figure).draw()
+        label = figure.axes[0].xaxis.label.get_window_extent()
+    assert "estimated by rule" in figure.axes[0].get_xlabel()
+    assert label.x0 >= 0
+    assert label.x1 <= figure.bbox.x1
+
+
+def test_an_empty_output_without_the_context_is_said(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [prediction(1, False)])
+    nothing = prediction(1, False).model_copy(update={"output": "", "answer": [], "extraction": "none"})
+    write_predictions([nothing], run / "blind.jsonl")
+    assert _errors(run, "--without-context", run / "blind.jsonl").exit_code == 0
+    page = (run / "eval" / "mini" / "error_patterns.html").read_text(encoding="utf-8")
+    assert '<dt>Without the context</dt><dd><span class="quiet">an empty output</span></dd>' in page
 
 
 def test_the_right_options_in_another_order_are_no_error(tmp_path: Path) -> None:

@@ -231,6 +231,11 @@ def test_latex_escapes_in_one_pass() -> None:
     assert latex_text(r"a\b_{c}") == r"a\textbackslash{}b\_\{c\}"
 
 
+def test_a_name_at_the_start_of_a_row_is_no_argument_of_the_command_before_it() -> None:
+    assert latex_text("[a]") == "{[}a]"  # else the width of \\midrule, or what \\ skips
+    assert latex_text("*best") == "{*}best"  # else \\ with its star
+
+
 def test_tables_are_written_beside_the_scores_where_a_layout_fits(tmp_path: Path) -> None:
     folder = run(tmp_path / "run")
     names = ["table.md", "table.tex", "table.json"]
