@@ -95,6 +95,27 @@ def test_without_them_the_message_is_the_command_that_makes_them(
     assert f"remedy: {command} {rest}" in capsys.readouterr().err
 
 
+def test_that_command_has_all_that_the_two_passes_must_have_in_common(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endpoint = {"engine": "openai", "environment": {"endpoint": "http://localhost:8000/v1"}}
+    asked = make_run(tmp_path / "asked", [prediction(1, False)], **endpoint)
+    _decoded_with(asked, {"dtype": None, "temperature": None})
+    here = make_run(tmp_path / "here", [prediction(1, False)])
+    _decoded_with(here, {"dtype": "bfloat16", "temperature": 0})
+    for run, options in (
+        (asked, "--engine openai --base-url http://localhost:8000/v1 --temperature default --out"),
+        (here, "--bench data/mini --dtype bfloat16 --out"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["errors", str(run)])
+        assert options in capsys.readouterr().err
+
+
+def _decoded_with(run: Path, fingerprint: dict[str, object]) -> None:
+    (run / "eval/mini/predictions.decoding.json").write_text(json.dumps({"fingerprint": fingerprint}))
+
+
 def test_answers_of_other_samples_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = _run_folder(tmp_path)
     write_predictions([prediction(1, False)], run / "eval" / "mini" / "without_context.jsonl")

@@ -255,6 +255,12 @@ def test_out_takes_the_table(tmp_path: Path) -> None:
     assert balanced(out.read_text(encoding="utf-8"))
 
 
+@pytest.mark.parametrize(("name", "start"), [("t.tex", "% \\usepackage"), ("t.json", "{"), ("t.md", "|"), ("t", "|")])
+def test_without_a_format_the_file_s_ending_says_it(tmp_path: Path, name: str, start: str) -> None:
+    printed(run(tmp_path / "run"), "--out", tmp_path / name)
+    assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
