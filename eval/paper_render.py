@@ -27,6 +27,9 @@ _ESCAPES = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
+    # At the start of a row, \\ and \midrule would take these for arguments of theirs.
+    "[": "{[}",
+    "*": "{*}",
     "²": r"\textsuperscript{2}",
     "α": r"$\alpha$",
     "λ": r"$\lambda$",

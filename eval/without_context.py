@@ -9,6 +9,7 @@ from pathlib import Path
 from d2e_sft.errors import UserError
 from eval.error_patterns import AnswersWithoutContext
 from eval.predictions import Prediction, read_predictions
+from eval.results import WITH_CONTEXT, PassFiles, read_record
 from eval.runs import ScoredRun
 
 WITHOUT_CONTEXT_FILE = "without_context.jsonl"
@@ -62,8 +63,23 @@ def command_without_context(run: ScoredRun) -> str:
     more = scores.model_extra or {}
     if "max_new_tokens" in more:
         arguments += ["--max-new-tokens", str(more["max_new_tokens"])]
-    if more.get("engine", "transformers") != "transformers":
-        arguments += ["--engine", str(more["engine"])]
+    arguments += _engine_arguments(run)
     if str(run.path) != scores.model:
         arguments += ["--out", str(run.path)]
     return shlex.join([*arguments, "--without-context"])
+
+
+def _engine_arguments(run: ScoredRun) -> list[str]:
+    """Who decoded, and what else the two passes must have in common."""
+    engine = str((run.scores.model_extra or {}).get("engine", "transformers")).split(", ")[-1]  # the last session's
+    record = read_record(PassFiles(run.folder, WITH_CONTEXT)) or {"fingerprint": {}}
+    arguments = [] if engine == "transformers" else ["--engine", engine]
+    if dtype := record["fingerprint"].get("dtype"):
+        arguments += ["--dtype", str(dtype)]
+    if engine == "openai":
+        if endpoint := run.scores.environment.get("endpoint"):
+            arguments += ["--base-url", str(endpoint)]
+        temperature = record["fingerprint"].get("temperature", 0)
+        if temperature != 0:
+            arguments += ["--temperature", "default" if temperature is None else f"{temperature:g}"]
+    return arguments

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from d2e_sft.decoding.generate import generate_debiased
@@ -29,9 +29,16 @@ def decode_prompts(
 
     Returns:
         the new token ids of each prompt, in the order given.
+
+    Raises:
+        UserError: as `generate_debiased`.
+        ValueError: a list is of another length than `originals`, or `batch_size` is below 1.
     """
     results: list[list[int]] = [[] for _ in originals]
     alphas = [alpha] * len(originals) if isinstance(alpha, float | int) else list(alpha)
+    _check_lengths(len(originals), {"imagined": imagined, "alpha": alphas, "groups": groups})
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size}; expected 1 or more")
     for members in _members(groups, len(originals)):
         # The longest first: if memory does not suffice, that shows at once.
         order = sorted(members, key=lambda i: len(originals[i]), reverse=True)
@@ -51,6 +58,12 @@ def decode_prompts(
                 results[i] = answer
             on_batch(indices, answers)
     return results
+
+
+def _check_lengths(count: int, given: Mapping[str, Sequence[Any] | None]) -> None:
+    for name, values in given.items():
+        if values is not None and len(values) != count:
+            raise ValueError(f"{len(values)} values of {name} for {count} prompts")
 
 
 def _members(groups: Sequence[Hashable] | None, count: int) -> list[list[int]]:

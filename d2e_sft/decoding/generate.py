@@ -6,7 +6,7 @@ rows of a pair then take it. A pair whose α is 0, or that has no context to rem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,7 +52,7 @@ def generate_debiased(
 
     Raises:
         UserError: an option is out of range, or beam search is asked for.
-        ValueError: `imagined` or `alpha` is missing or of another length than `originals`.
+        ValueError: `imagined` or `alpha` is missing or of another length than `originals`, or a prompt has no token.
     """
     settings = DecodingOptions(**options)
     if not originals:
@@ -61,8 +61,11 @@ def generate_debiased(
         raise ValueError(f"a streamer takes one prompt, got {len(originals)}; use on_token for several")
     alphas = _alphas(originals, imagined, alpha)
     debiased = [i for i, ratio in enumerate(alphas) if ratio > 0]
+    names = range(len(originals)) if names is None else names
+    _refuse_empty("originals", {names[i]: prompt for i, prompt in enumerate(originals)})
+    _refuse_empty("imagined", {names[i]: imagined[i] for i in debiased} if imagined is not None else {})
     counterparts = [imagined[i] for i in debiased] if imagined is not None else []
-    choose = TokenChoice(settings, range(len(originals)) if names is None else names)
+    choose = TokenChoice(settings, names)
     answers = _Answers(len(originals), model, settings, on_token, streamer)
     active = list(range(len(originals)))  # which prompt each pair of the batch is
     ratios = torch.tensor(alphas, device=model.device)
@@ -156,6 +159,12 @@ def _rows(
         )
     finally:
         causal.set_attn_implementation(given)
+
+
+def _refuse_empty(which: str, prompts: Mapping[int, Sequence[int]]) -> None:
+    for name, prompt in prompts.items():
+        if len(prompt) == 0:
+            raise ValueError(f"{which}[{name}] has no token to predict the next one from")
 
 
 def _alphas(

@@ -10,7 +10,7 @@ import click
 from d2e_sft.files import write_whole
 from eval.paper_entries import entries, read_results
 from eval.paper_layouts import Layout
-from eval.paper_render import TableFormat, render
+from eval.paper_render import ENDINGS, TableFormat, render
 from eval.paper_tables import paper_table
 
 
@@ -25,12 +25,17 @@ from eval.paper_tables import paper_table
     help="piper: Tables 2 and 4; ablation: 5; sensitivity: 6; ood: 10.",
 )
 @click.option(
-    "--format", "form", type=click.Choice(get_args(TableFormat)), default="markdown", show_default=True, help="Output."
+    "--format",
+    "form",
+    type=click.Choice(get_args(TableFormat)),
+    help="Output. [default: what FILE's ending says (.tex, .json), else markdown]",
 )
 @click.option(
     "--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write to FILE instead of printing."
 )
-def table(*, runs: tuple[Path, ...], bench: str | None, layout: Layout, form: TableFormat, out: Path | None) -> None:
+def table(
+    *, runs: tuple[Path, ...], bench: str | None, layout: Layout, form: TableFormat | None, out: Path | None
+) -> None:
     """Lay the scores of runs out as in the paper's tables, a row for each run and setting.
 
     Values are the mean of exact match and token-level F1 in percent; Avg. is the plain mean over a relation's
@@ -39,6 +44,7 @@ def table(*, runs: tuple[Path, ...], bench: str | None, layout: Layout, form: Ta
 
     Example: d2e table runs/base runs/sft runs/d2e --format latex --out tables/piper.tex
     """
+    form = form or _format_of(out)
     text = render(paper_table(entries(read_results(runs, layout, bench), layout), layout), form)
     if out is None:
         click.echo(text, nl=False)
@@ -46,3 +52,8 @@ def table(*, runs: tuple[Path, ...], bench: str | None, layout: Layout, form: Ta
     out.parent.mkdir(parents=True, exist_ok=True)
     write_whole(out, text)
     click.echo(f"wrote {out}")
+
+
+def _format_of(out: Path | None) -> TableFormat:
+    ending = "" if out is None else out.suffix.removeprefix(".").lower()
+    return next((form for form, own in ENDINGS.items() if own == ending), "markdown")

@@ -122,7 +122,8 @@ def pattern_chart(counts: PatternCounts, *, by_rule: bool) -> Figure:
     )
     axes.set_ylim(len(counts) - 0.5, -0.5)
     axes.set_xlim(0, 100)
-    axes.set_xlabel("wrong answers, percent" + (" (estimated by rule)" if by_rule else ""))
+    # Right-aligned: longer than the axis, it grows over the room of the names and not out of the picture.
+    axes.set_xlabel("wrong answers, percent" + (" (estimated by rule)" if by_rule else ""), loc="right")
     figure.legend(loc="outside upper left", ncols=2, frameon=False, handlelength=1.4)
     return figure
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import matplotlib as mpl
 import pytest
 from click.testing import CliRunner, Result
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from d2e_sft.cli import main
+from d2e_sft.html.figures import STYLE
 from eval.commands.errors import errors
+from eval.error_patterns import ErrorPattern
 from eval.predictions import write_predictions
+from eval.report.errors_page import pattern_chart
 from tests.eval.fake_runs import choice, make_run, prediction
 from tests.judge_server import JudgeServer
 
@@ -90,6 +95,27 @@ def test_without_them_the_message_is_the_command_that_makes_them(
     assert f"remedy: {command} {rest}" in capsys.readouterr().err
 
 
+def test_that_command_has_all_that_the_two_passes_must_have_in_common(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endpoint = {"engine": "openai", "environment": {"endpoint": "http://localhost:8000/v1"}}
+    asked = make_run(tmp_path / "asked", [prediction(1, False)], **endpoint)
+    _decoded_with(asked, {"dtype": None, "temperature": None})
+    here = make_run(tmp_path / "here", [prediction(1, False)])
+    _decoded_with(here, {"dtype": "bfloat16", "temperature": 0})
+    for run, options in (
+        (asked, "--engine openai --base-url http://localhost:8000/v1 --temperature default --out"),
+        (here, "--bench data/mini --dtype bfloat16 --out"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["errors", str(run)])
+        assert options in capsys.readouterr().err
+
+
+def _decoded_with(run: Path, fingerprint: dict[str, object]) -> None:
+    (run / "eval/mini/predictions.decoding.json").write_text(json.dumps({"fingerprint": fingerprint}))
+
+
 def test_answers_of_other_samples_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = _run_folder(tmp_path)
     write_predictions([prediction(1, False)], run / "eval" / "mini" / "without_context.jsonl")
@@ -115,6 +141,26 @@ def test_the_page_shows_the_chart_and_single_answers_with_reasons_and_says_that_
     assert "<b>bold" not in page
     assert "http" not in page
     assert (run / "eval" / "mini" / "error_patterns.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_chart_cuts_nothing_off() -> None:
+    counts = {"subevent_conditional": dict.fromkeys(ErrorPattern, 1000)}
+    with mpl.rc_context(STYLE):
+        figure = pattern_chart(counts, by_rule=True)
+        FigureCanvasAgg(figure).draw()
+        label = figure.axes[0].xaxis.label.get_window_extent()
+    assert "estimated by rule" in figure.axes[0].get_xlabel()
+    assert label.x0 >= 0
+    assert label.x1 <= figure.bbox.x1
+
+
+def test_an_empty_output_without_the_context_is_said(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [prediction(1, False)])
+    nothing = prediction(1, False).model_copy(update={"output": "", "answer": [], "extraction": "none"})
+    write_predictions([nothing], run / "blind.jsonl")
+    assert _errors(run, "--without-context", run / "blind.jsonl").exit_code == 0
+    page = (run / "eval" / "mini" / "error_patterns.html").read_text(encoding="utf-8")
+    assert '<dt>Without the context</dt><dd><span class="quiet">an empty output</span></dd>' in page
 
 
 def test_the_right_options_in_another_order_are_no_error(tmp_path: Path) -> None:

@@ -231,6 +231,11 @@ def test_latex_escapes_in_one_pass() -> None:
     assert latex_text(r"a\b_{c}") == r"a\textbackslash{}b\_\{c\}"
 
 
+def test_a_name_at_the_start_of_a_row_is_no_argument_of_the_command_before_it() -> None:
+    assert latex_text("[a]") == "{[}a]"  # else the width of \\midrule, or what \\ skips
+    assert latex_text("*best") == "{*}best"  # else \\ with its star
+
+
 def test_tables_are_written_beside_the_scores_where_a_layout_fits(tmp_path: Path) -> None:
     folder = run(tmp_path / "run")
     names = ["table.md", "table.tex", "table.json"]
@@ -248,6 +253,12 @@ def test_out_takes_the_table(tmp_path: Path) -> None:
     out = tmp_path / "new" / "piper.tex"
     assert printed(run(tmp_path / "run"), "--format", "latex", "--out", out) == f"wrote {out}\n"
     assert balanced(out.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("name", "start"), [("t.tex", "% \\usepackage"), ("t.json", "{"), ("t.md", "|"), ("t", "|")])
+def test_without_a_format_the_file_s_ending_says_it(tmp_path: Path, name: str, start: str) -> None:
+    printed(run(tmp_path / "run"), "--out", tmp_path / name)
+    assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -95,6 +96,25 @@ def test_an_imagined_prompt_that_several_samples_have_is_computed_once_but_for_i
     )
     generate_debiased(model, originals, same, max_new_tokens=1)
     assert sum(tokens) == len(PREFIX) + sum(len(o) - len(PREFIX) for o in originals) + 39 + 8
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"imagined": [[5], [6], [7]]}, "3 values of imagined for 2 prompts"),
+        ({"imagined": [[5]]}, "1 values of imagined for 2 prompts"),
+        ({"alpha": [0.5]}, "1 values of alpha for 2 prompts"),
+        ({"groups": ["qa"]}, "1 values of groups for 2 prompts"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"imagined": [[5], []]}, "imagined[1] has no token"),
+        ({"originals": [[], [8, 9]]}, "originals[0] has no token"),
+    ],
+)
+def test_what_does_not_fit_the_prompts_is_refused_by_name(options: dict[str, Any], said: str) -> None:
+    """A list of groups that is too short would otherwise leave prompts without an answer, and say nothing."""
+    given = {"originals": [[7, 8], [8, 9]], "imagined": [[7], [8]], **options}
+    with pytest.raises(ValueError, match=re.escape(said)):
+        decode_prompts(tiny_model(), **given, max_new_tokens=2)
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral-window", "gemma3"])
