@@ -180,6 +180,7 @@ def _describe(evaluation: Evaluation, decoded: Decoded) -> dict[str, Any]:
         "engine": decoded.record["engine"],
         "engine_counts": decoded.record["engine_counts"],
         "prompt_set": evaluation.wording.prompt_set.name,
+        "prompt_set_given": decoding.prompt_set,  # a name, or the file of a set of one's own
         "max_new_tokens": decoding.max_new_tokens,
         "bench": {"name": evaluation.name, "file": str(bench.file), "sha256": rows.sha256, "suite": bench.suite},
         "lacking": list(bench.lacking),

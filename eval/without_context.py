@@ -46,13 +46,14 @@ def answers_without_context(
 def command_without_context(run: ScoredRun) -> str:
     """The `d2e eval` call that asks the run's model again, on the same samples, without their contexts."""
     scores = run.scores
+    more = scores.model_extra or {}
     file = Path(scores.bench.file)
     bench = file.parent if file.stem == "test" else file
     arguments = ["d2e", "eval", scores.model, "--bench", str(bench)]
     if scores.setting != "zero_shot":
         arguments += ["--setting", scores.setting]
     if scores.prompt_set != "default":
-        arguments += ["--prompt-set", scores.prompt_set]
+        arguments += ["--prompt-set", str(more.get("prompt_set_given", scores.prompt_set))]
     if scores.subset is not None:
         arguments += [
             "--max-samples",
@@ -60,7 +61,6 @@ def command_without_context(run: ScoredRun) -> str:
             "--seed",
             str(scores.subset.get("seed", 0)),
         ]
-    more = scores.model_extra or {}
     if "max_new_tokens" in more:
         arguments += ["--max-new-tokens", str(more["max_new_tokens"])]
     arguments += _engine_arguments(run)

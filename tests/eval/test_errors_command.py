@@ -101,11 +101,12 @@ def test_that_command_has_all_that_the_two_passes_must_have_in_common(
     endpoint = {"engine": "openai", "environment": {"endpoint": "http://localhost:8000/v1"}}
     asked = make_run(tmp_path / "asked", [prediction(1, False)], **endpoint)
     _decoded_with(asked, {"dtype": None, "temperature": None})
-    here = make_run(tmp_path / "here", [prediction(1, False)])
+    own = {"prompt_set": "mine", "prompt_set_given": "sets/mine.yaml"}
+    here = make_run(tmp_path / "here", [prediction(1, False)], **own)
     _decoded_with(here, {"dtype": "bfloat16", "temperature": 0})
     for run, options in (
         (asked, "--engine openai --base-url http://localhost:8000/v1 --temperature default --out"),
-        (here, "--bench data/mini --dtype bfloat16 --out"),
+        (here, "--bench data/mini --prompt-set sets/mine.yaml --dtype bfloat16 --out"),
     ):
         with pytest.raises(SystemExit):
             main(["errors", str(run)])
