@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
 def page_environment(templates: Path) -> Environment:
-    """For the templates of one folder; they include `style.css` from this one."""
+    """For the templates of one folder; they extend `base.html`, which has the style sheet."""
     return Environment(
         loader=FileSystemLoader([templates, Path(__file__).parent]),
         autoescape=True,
