@@ -124,9 +124,10 @@ def test_a_run_with_compiled_layers_leaves_what_another_does(tmp_path: Path, mon
         torch.testing.assert_close(weights[1][name], tensor, rtol=1e-5, atol=1e-6, msg=name)
 
 
-def test_a_machine_without_a_compiler_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
-    with pytest.raises(UserError, match=r"torch.compile does not work on cpu(.|\n)*g\+\+"):
+def test_a_machine_without_a_compiler_is_told_so() -> None:
+    # inductor's own patch: pytest's would leave the setting removed, and every later compilation would fail.
+    without = torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)})
+    with without, pytest.raises(UserError, match=r"torch.compile does not work on cpu(.|\n)*g\+\+"):
         check_compiler(torch.device("cpu"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -384,6 +385,7 @@ def test_the_dtype_can_be_chosen(world: Path, tmp_path: Path) -> None:
     assert scores_of(tmp_path)["environment"]["dtype"] == str(torch.bfloat16).removeprefix("torch.")
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor on CPU needs g++")
 def test_a_compiled_step_gives_the_same_predictions(world: Path, tmp_path: Path) -> None:
     for name, options in (("one", ()), ("two", ("--compile",))):
         assert evaluate(world, tmp_path / name, "--alpha", 0.5, *options) == 0

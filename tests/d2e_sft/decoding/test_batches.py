@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from typing import Any
 
 import pytest
@@ -157,6 +158,7 @@ def test_bfloat16_weights_decode_without_leaving_bfloat16() -> None:
     assert [len(answer) for answer in answers] == [4] * 8
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor on CPU needs g++")
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_a_compiled_step_over_static_rows_gives_the_same_answers(kind: str) -> None:
     """Compiled for the CPU here; on a GPU it has not been run."""
