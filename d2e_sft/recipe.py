@@ -7,7 +7,7 @@ Five sections (`model`, `data`, `d2e`, `train`, `eval`); every value can be over
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -246,3 +246,12 @@ def _known_keys(location: tuple[str, ...]) -> list[str]:
         section = next((kind for kind in nested if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
         fields = section.model_fields if section is not None else {}
     return list(fields)
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of nested sections."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from d2e_sft.checkpoints import ASIDE, checkpoints_of, damage
 from d2e_sft.data_record import DATA_FILE, refuse_other_source
 from d2e_sft.errors import UserError
-from d2e_sft.recipe import RECIPE_FILE, Recipe, load_recipe
+from d2e_sft.recipe import RECIPE_FILE, Recipe, flat, load_recipe
 from d2e_sft.sample import BAD_ROWS_FILE
 
 _TRAINER_STATE = "trainer_state.json"
@@ -151,8 +149,8 @@ def _refuse_to_clear(recipe: Recipe, run: Path) -> None:
 
 
 def _refuse_changed_recipe(recipe: Recipe, run: Path) -> None:
-    before = dict(_flat(load_recipe(run / RECIPE_FILE).model_dump()))
-    now = dict(_flat(recipe.model_dump()))
+    before = dict(flat(load_recipe(run / RECIPE_FILE).model_dump()))
+    now = dict(flat(recipe.model_dump()))
     changed = [
         f"{key}: {before.get(key)!r} → {now.get(key)!r}"
         for key in sorted(before.keys() | now.keys())
@@ -163,11 +161,3 @@ def _refuse_changed_recipe(recipe: Recipe, run: Path) -> None:
             "\n  ".join([f"{run}: was begun with another recipe", *changed]),
             remedy="resume with the recipe it was begun with, or train into another train.output_dir",
         )
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from d2e_sft.errors import UserError
 from d2e_sft.recipe import Recipe, load_recipe
@@ -143,15 +142,6 @@ def describe_point(point: Point, axes: Sequence[Axis]) -> str:
 def varying(axes: Sequence[Axis]) -> list[Axis]:
     """The axes with several values; all of them where none has."""
     return [axis for axis in axes if len(axis.values) > 1] or list(axes)
-
-
-def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of nested sections."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
 
 
 def _names(axes: Sequence[Axis]) -> list[str]:

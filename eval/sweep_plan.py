@@ -13,7 +13,8 @@ from typing import Any
 
 from d2e_sft.errors import UserError
 from d2e_sft.files import sha256_of, write_whole
-from eval.sweep_grid import Axis, Point, flat
+from d2e_sft.recipe import flat
+from eval.sweep_grid import Axis, Point
 
 PLAN_FILE = "sweep.json"
 DONE_FILE = "scored.txt"  # in the folder of a scored point; holds the name of the benchmark's folder

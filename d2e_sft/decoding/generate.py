@@ -14,7 +14,7 @@ import torch
 
 from d2e_sft.attention import BY_BRANCH
 from d2e_sft.decoding.choice import TokenChoice
-from d2e_sft.decoding.options import DecodingOptions, check_alphas
+from d2e_sft.decoding.options import DecodingOptions, check_alphas, merged_stop_ids
 from d2e_sft.decoding.packed_rows import PackedRows, Prefix, takes_packed_rows
 from d2e_sft.decoding.padded_rows import CausalRows, EncoderDecoderRows
 from d2e_sft.forward import bare_model
@@ -87,9 +87,7 @@ def generate_debiased(
 
 def stop_token_ids(model: Any, end_of_turn: int | None = None) -> list[int]:
     """The end-of-turn token and whatever else the model's generation config stops at."""
-    configured = getattr(model.generation_config, "eos_token_id", None)
-    listed = configured if isinstance(configured, list) else [configured]
-    return sorted({token for token in (end_of_turn, *listed) if token is not None})
+    return merged_stop_ids(getattr(model.generation_config, "eos_token_id", None), end_of_turn)
 
 
 class _Answers:

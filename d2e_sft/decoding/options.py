@@ -69,3 +69,9 @@ def check_alphas(alphas: Sequence[float]) -> None:
     for alpha in alphas:
         if not 0 <= alpha < math.inf:
             raise UserError(f"alpha={alpha}: not a debias ratio; expected a finite number, 0 or more")
+
+
+def merged_stop_ids(configured: int | list[int] | None, end_of_turn: int | None) -> list[int]:
+    """The end-of-turn token and what a generation config names as `eos_token_id`, sorted."""
+    listed = configured if isinstance(configured, list) else [configured]
+    return sorted({token for token in (end_of_turn, *listed) if token is not None})

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from d2e_sft.decoding.options import merged_stop_ids
 from d2e_sft.errors import UserError
 from d2e_sft.sample import EventSample
 from d2e_sft.vllm.draws import Draw
@@ -184,9 +185,7 @@ def generate_debiased(
 def stop_ids_of(llm: LLM, end_of_turn: int) -> list[int]:
     """The end-of-turn token and whatever else the model's generation config stops at."""
     config = llm.llm_engine.vllm_config.model_config
-    configured = config.try_get_generation_config().get("eos_token_id")
-    listed = configured if isinstance(configured, list) else [configured]
-    return sorted({end_of_turn, *(token for token in listed if token is not None)})
+    return merged_stop_ids(config.try_get_generation_config().get("eos_token_id"), end_of_turn)
 
 
 def _ratios(
