@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import yaml
 
+from d2e_sft.chat import pad_id
 from d2e_sft.dryrun_data import (
     EncodedRecipe,
     describe_overlong,
@@ -32,7 +33,7 @@ from d2e_sft.run_folder import starting_point
 from d2e_sft.train import accumulation_steps, load_on_all, precision_for, with_adapter
 from d2e_sft.training_data import dataset_row
 from d2e_sft.training_plan import Speed, Steps, average_tokens, count_steps, measure_speed
-from d2e_sft.views import EncodedSample, pad_id
+from d2e_sft.views import EncodedSample
 
 _ESTIMATE_FAILURES = (RuntimeError, NotImplementedError, TypeError)
 

@@ -165,6 +165,11 @@ class Recipe(_Section):
     train: TrainSection
     eval: EvalSection = Field(default_factory=EvalSection)
 
+    @property
+    def decoding_alpha(self) -> float:
+        """The ratio its model is decoded with: `eval.alpha` where that is set, else the one it was trained with."""
+        return self.d2e.effective_alpha if self.eval.alpha is None else self.eval.alpha
+
     def save(self, folder: Path) -> None:
         """Write the resolved recipe, every default spelt out, to `folder/recipe.yaml`."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -200,6 +205,14 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         return Recipe.model_validate(content)
     except ValidationError as error:
         raise UserError(f"{found}: {_describe(error)}") from None
+
+
+def recipe_of(model: str) -> Recipe | None:
+    """The recipe that a run folder, or one of its `checkpoint-N` folders, was trained with; None for other models."""
+    folder = Path(model)
+    holders = [folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder]
+    files = [holder / RECIPE_FILE for holder in holders]
+    return next((load_recipe(file) for file in files if file.is_file()), None)
 
 
 def _apply_override(content: dict[str, Any], override: str) -> None:

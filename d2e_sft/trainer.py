@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback
 
+from d2e_sft.chat import pad_id
 from d2e_sft.checkpoints import AtomicCheckpoints
 from d2e_sft.layout import choose_layout, collator_for
 from d2e_sft.micro_batch import model_inputs
 from d2e_sft.objective import attach_objective
 from d2e_sft.recipe import D2ESection, Packing
-from d2e_sft.views import pad_id
 
 
 class _LogLastStep(TrainerCallback):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from d2e_sft.chat import ChatEncoder
 from d2e_sft.errors import UserError
 from d2e_sft.prompts import Wording, view_context
 from d2e_sft.recipe import Overlong, View
@@ -31,7 +32,7 @@ class EncodedSample:
 class ViewEncoder:
     """Turns samples into token views with a model's own chat template.
 
-    Encoder-decoder models may have none (T5): their prompts are plain text, which the tokenizer ends as it does.
+    See `d2e_sft.chat` for models that have none.
 
     Args:
         tokenizer: a transformers tokenizer, with a chat template unless the model is an encoder-decoder.
@@ -46,16 +47,11 @@ class ViewEncoder:
     def __init__(
         self, tokenizer: Any, prompt_set: Wording, views: Sequence[View], *, encoder_decoder: bool = False
     ) -> None:
-        self.plain = encoder_decoder and not getattr(tokenizer, "chat_template", None)
-        if not encoder_decoder and not getattr(tokenizer, "chat_template", None):
-            raise UserError(
-                f"tokenizer of {tokenizer.name_or_path!r}: has no chat template; expected an instruction-tuned model",
-                remedy="use the model's -Instruct or -Chat variant, or add chat_template.jinja to its folder",
-            )
+        self.chat = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder)
         self.tokenizer = tokenizer
         self.prompt_set = prompt_set
         self.views = tuple(views)
-        self.end_of_turn = _end_of_text_id(tokenizer) if self.plain else end_of_turn_id(tokenizer)
+        self.end_of_turn = self.chat.end_of_turn
 
     def encode(self, sample: EventSample, *, max_length: int | None = None) -> EncodedSample:
         """All views of a sample; with `max_length` the end of a context gives way to it.
@@ -91,20 +87,10 @@ class ViewEncoder:
 
     def all_prompt_ids(self, samples: Sequence[EventSample], view: View) -> list[list[int]]:
         """Each sample's `prompt_ids` without a budget; the tokenizer gets all texts at once, which is quick."""
-        texts = [self._text(sample, view, None) for sample in samples]
-        return list(self._tokenise(texts)) if texts else []
+        return self.chat.ids([self.prompt_set.messages(sample, view) for sample in samples])
 
     def _render(self, sample: EventSample, view: View, context: str | None) -> list[int]:
-        ids: list[int] = self._tokenise(self._text(sample, view, context))
-        return ids
-
-    def _text(self, sample: EventSample, view: View, context: str | None) -> str:
-        messages = self.prompt_set.messages(sample, view, context=context)
-        return _plain_text(messages) if self.plain else chat_text(self.tokenizer, messages)
-
-    def _tokenise(self, text: str | list[str]) -> Any:
-        # The template writes the BOS token itself where the model wants one; adding special tokens would double it.
-        return self.tokenizer(text, add_special_tokens=self.plain)["input_ids"]
+        return self.chat.ids([self.prompt_set.messages(sample, view, context=context)])[0]
 
 
 @dataclass(frozen=True)
@@ -157,73 +143,6 @@ def encode_samples(
     if not result.kept:
         raise UserError(f"all {len(samples)} samples exceed data.max_length={max_length} tokens; nothing is left")
     return result
-
-
-def end_of_turn_id(tokenizer: Any) -> int:
-    """The token with which the chat template closes an assistant's turn (`eos_token_id` where it shows none)."""
-    probe = "reply"
-    text = _apply_template(
-        tokenizer, [{"role": "user", "content": "question"}, {"role": "assistant", "content": probe}]
-    )
-    # An end-of-turn token may be a special added token without being named among the special tokens.
-    added = {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
-    special = added | set(tokenizer.all_special_ids)
-    if probe not in text:
-        raise UserError(
-            f"tokenizer of {tokenizer.name_or_path!r}: its chat template leaves the messages out",
-            remedy="use a chat template that writes each message's content",
-        )
-    tail = tokenizer(text[text.rindex(probe) + len(probe) :], add_special_tokens=False)["input_ids"]
-    closing: int | None = next((token for token in tail if token in special), tokenizer.eos_token_id)
-    return _end_of_text_id(tokenizer) if closing is None else closing
-
-
-def pad_id(tokenizer: Any) -> int:
-    """An id to fill padded places with; it is always masked, so any will do."""
-    return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (tokenizer.eos_token_id or 0)
-
-
-def chat_text(tokenizer: Any, messages: list[dict[str, str]]) -> str:
-    """The messages by the tokenizer's chat template, up to where the assistant's answer begins."""
-    from jinja2.exceptions import TemplateError
-
-    try:
-        return _render_chat(tokenizer, messages, add_generation_prompt=True)
-    except TemplateError:
-        # Some templates (Gemma's first ones) refuse a system message: it then opens the first user's.
-        merged = [{"role": "user", "content": _plain_text(messages[:2])}, *messages[2:]]
-        return _apply_template(tokenizer, merged, add_generation_prompt=True)
-
-
-def _plain_text(messages: list[dict[str, str]]) -> str:
-    return "\n\n".join(message["content"] for message in messages)
-
-
-def _end_of_text_id(tokenizer: Any) -> int:
-    end: int | None = tokenizer.eos_token_id
-    if end is None:
-        raise UserError(
-            f"tokenizer of {tokenizer.name_or_path!r}: has neither an end-of-turn nor an end-of-text token"
-        )
-    return end
-
-
-def _apply_template(tokenizer: Any, messages: list[dict[str, str]], **options: Any) -> str:
-    from jinja2.exceptions import TemplateError
-
-    try:
-        return _render_chat(tokenizer, messages, **options)
-    except TemplateError as error:
-        raise UserError(
-            f"tokenizer of {tokenizer.name_or_path!r}: its chat template refuses the messages ({error})",
-            remedy="use a chat template that takes a user's and an assistant's message",
-        ) from None
-
-
-def _render_chat(tokenizer: Any, messages: list[dict[str, str]], **options: Any) -> str:
-    # enable_thinking: hybrid models (Qwen3) are to answer at once; other templates ignore the name.
-    text: str = tokenizer.apply_chat_template(messages, tokenize=False, enable_thinking=False, **options)
-    return text
 
 
 def _largest(upper: int, fits: Callable[[int], bool]) -> int:

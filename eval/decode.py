@@ -10,7 +10,8 @@ from typing import Any
 from tqdm import tqdm
 
 from d2e_sft.errors import UserError
-from eval.engines.engine import Engine, Task
+from eval.engines.engine import Engine
+from eval.engines.task import Task
 from eval.processes import Processes, share
 from eval.progress import Answer, Fingerprint, Session, Writer, part_file, read_kept, remove_parts
 from eval.results import Found, PassFiles
@@ -52,7 +53,7 @@ def decode_rest(
     Raises:
         UserError: the engine cannot go on; says how many answers are kept.
     """
-    lengths = engine.lengths()
+    lengths = engine.begin(task)
     environment = {**engine.environment(), "processes": processes.count}
     processes.decided_by_main(lambda: make_room(files, found))
     todo = share(
@@ -77,7 +78,7 @@ def decode_rest(
         except UserError as error:
             kept = len(read_kept(files.folder, files.stem).answers)
             raise UserError(
-                f"{error.message}; {kept:,} of {len(task.samples):,} answers are kept in {path}, and the same command "
+                f"{error.message}; {kept:,} of {len(task):,} answers are kept in {path}, and the same command "
                 "goes on from there",
                 error.remedy,
             ) from error
@@ -140,5 +141,4 @@ def make_room(files: PassFiles, found: Found) -> None:
 
 
 def _bar(task: Task, count: int, processes: Processes) -> Any:
-    what = "without context" if task.without_context else f"α={task.alpha:g}"
-    return tqdm(total=count, desc=f"decoding ({what})", unit="sample", disable=not processes.is_main)
+    return tqdm(total=count, desc=f"decoding ({task.title})", unit="sample", disable=not processes.is_main)

@@ -27,6 +27,8 @@ _NAMES = {
     "bench": "the benchmark's file",
     "subset": "the subset",
     "dtype": "--dtype",
+    "prompts": "the prompts",
+    "seed": "--seed",
     "cut_to": "the length that contexts were cut to",
     "temperature": "--temperature",
 }

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from d2e_sft.errors import UserError
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.prompts import Setting
-from d2e_sft.recipe import RECIPE_FILE, EvalSection, ModelSection, Recipe, load_recipe
+from d2e_sft.recipe import EvalSection, ModelSection, Recipe, recipe_of
 
 EngineName = Literal["auto", "transformers", "vllm", "openai"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
@@ -92,7 +92,7 @@ def resolve_options(model: str, options: EvalOptions) -> Decoding:
     engine = _engine(options)
     recipe = None if engine == "openai" else recipe_of(model)
     own = EvalSection() if recipe is None else recipe.eval
-    alpha = _alpha(options, recipe, own)
+    alpha = _alpha(options, recipe)
     if engine == "openai":
         _refuse_what_endpoints_cannot(model, options, alpha)
     limit = own.cot_max_new_tokens if options.setting == "cot" else own.max_new_tokens
@@ -112,28 +112,18 @@ def resolve_options(model: str, options: EvalOptions) -> Decoding:
     )
 
 
-def recipe_of(model: str) -> Recipe | None:
-    """The recipe that a run folder, or one of its `checkpoint-N` folders, was trained with; None for other models."""
-    folder = Path(model)
-    holders = [folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder]
-    files = [holder / RECIPE_FILE for holder in holders]
-    return next((load_recipe(file) for file in files if file.is_file()), None)
-
-
 def _engine(options: EvalOptions) -> Literal["transformers", "vllm", "openai"]:
     if options.engine != "auto":
         return options.engine
     return "openai" if options.endpoint.base_url is not None else "transformers"
 
 
-def _alpha(options: EvalOptions, recipe: Recipe | None, own: EvalSection) -> float:
+def _alpha(options: EvalOptions, recipe: Recipe | None) -> float:
     if options.alpha is not None:
         if not (math.isfinite(options.alpha) and options.alpha >= 0):
             raise UserError(f"--alpha {options.alpha}: expected a finite number from 0 on")
         return options.alpha
-    if own.alpha is not None:
-        return own.alpha
-    return recipe.d2e.effective_alpha if recipe is not None else 0.0
+    return 0.0 if recipe is None else recipe.decoding_alpha
 
 
 def _refuse_what_endpoints_cannot(model: str, options: EvalOptions, alpha: float) -> None:

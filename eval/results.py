@@ -10,11 +10,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from d2e_sft.errors import UserError
 from d2e_sft.files import write_whole
-from d2e_sft.sample import EventSample
 from eval.fingerprint import refuse_other
 from eval.progress import Answer, Fingerprint, Kept, part_file, part_files, read_kept
 
@@ -23,13 +22,25 @@ SCORES_FILE = "scores.json"
 _ANEW = "decode anew with --overwrite"
 
 
+class Named(Protocol):
+    """What is decoded: a sample, or a conversation."""
+
+    @property
+    def dataset(self) -> str:
+        """Where it comes from."""
+
+    @property
+    def id(self) -> str:
+        """Its name there."""
+
+
 @dataclass(frozen=True)
 class PassFiles:
     """Where one pass keeps its files.
 
     Attributes:
         folder: RUN/eval/BENCH.
-        stem: `predictions` or `without_context`.
+        stem: `predictions` or `without_context`; in a benchmark of several passes the name of the pass.
     """
 
     folder: Path
@@ -46,9 +57,10 @@ class PassFiles:
         return self.folder / f"{self.stem}.decoding.json"
 
     @property
-    def companion(self) -> PassFiles:
-        """The other pass over the same benchmark."""
-        return PassFiles(self.folder, WITHOUT_CONTEXT if self.stem == WITH_CONTEXT else WITH_CONTEXT)
+    def companion(self) -> PassFiles | None:
+        """The other pass over the same samples, where there is one."""
+        others = {WITH_CONTEXT: WITHOUT_CONTEXT, WITHOUT_CONTEXT: WITH_CONTEXT}
+        return PassFiles(self.folder, others[self.stem]) if self.stem in others else None
 
     def finished(self) -> list[Path]:
         """The files of a finished pass, in the order in which they may be removed."""
@@ -75,9 +87,7 @@ class Found:
     removed: list[Path] = field(default_factory=list)
 
 
-def find_earlier(
-    files: PassFiles, fingerprint: Fingerprint, samples: Sequence[EventSample], *, overwrite: bool
-) -> Found:
+def find_earlier(files: PassFiles, fingerprint: Fingerprint, samples: Sequence[Named], *, overwrite: bool) -> Found:
     """What may be used of what lies in the folder; changes nothing.
 
     With `overwrite` a finished pass is decoded anew, and what came from other options goes; a pass of the same options
@@ -87,7 +97,8 @@ def find_earlier(
         UserError: there are answers of another model or with other options, or a file is damaged.
     """
     found = Found()
-    _check_companion(files.companion, fingerprint, found, overwrite=overwrite)
+    if files.companion is not None:
+        _check_companion(files.companion, fingerprint, found, overwrite=overwrite)
     record = read_record(files) if files.predictions.is_file() else None
     if record is None and files.predictions.is_file() and not files.parts() and not overwrite:
         raise UserError(
@@ -154,7 +165,7 @@ def _check_companion(files: PassFiles, fingerprint: Fingerprint, found: Found, *
         found.removed += [*files.finished(), *files.parts()]
 
 
-def _finished_answers(files: PassFiles, samples: Sequence[EventSample]) -> dict[int, Answer]:
+def _finished_answers(files: PassFiles, samples: Sequence[Named]) -> dict[int, Answer]:
     """The outputs alone: how they were read and scored is no matter, as they are scored again."""
     answers = {}
     problem = ""

@@ -21,7 +21,7 @@ from eval.bench import Bench, BenchRows, locate_bench, read_bench
 from eval.decode import Decoded, Spent, clear_parts, decode_rest, gather, make_room, say_what_was_found
 from eval.demonstrations import Demonstrations, load_demonstrations
 from eval.engines.choose import identity_of, make_engine
-from eval.engines.engine import Task
+from eval.engines.sample_task import SampleTask
 from eval.fingerprint import fingerprint
 from eval.options import Decoding, EvalOptions, resolve_options
 from eval.predictions import write_predictions
@@ -46,9 +46,9 @@ class Evaluation:
     files: PassFiles
 
     @property
-    def task(self) -> Task:
+    def task(self) -> SampleTask:
         """What an engine is told."""
-        return Task(
+        return SampleTask(
             samples=self.rows.chosen,
             wording=self.wording,
             alpha=self.decoding.alpha,
@@ -127,7 +127,7 @@ def _decode(
     samples, bad = evaluation.rows.chosen, evaluation.rows.bad
     spent = Spent()
     if len(found.kept.answers) < len(samples):
-        engine = make_engine(evaluation.model, evaluation.task, evaluation.decoding, options, processes)
+        engine = make_engine(evaluation.model, evaluation.decoding, options, processes)
         spent = decode_rest(engine, evaluation.task, now, evaluation.files, found, processes)
     else:
         processes.decided_by_main(lambda: make_room(evaluation.files, found))

@@ -139,9 +139,9 @@ def _eval_arguments(sweep: Sweep, point: Point, run: Path, target: Path) -> list
     arguments = ["eval", str(run), *sweep.bench, *sweep.eval_arguments]
     if target != run:
         arguments += ["--out", str(target)]
-    own = point.recipe.eval.alpha
-    if (own is not None or target != run) and "--alpha" not in arguments:  # the run's recipe is another point's
-        arguments += ["--alpha", repr(point.recipe.d2e.effective_alpha if own is None else own)]
+    own = point.recipe.eval.alpha is not None or target != run  # else the run's recipe, which the evaluation reads
+    if own and "--alpha" not in arguments:
+        arguments += ["--alpha", repr(point.recipe.decoding_alpha)]
     return arguments
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 
 from d2e_sft.bench.engines import PREFIX, QUESTION, synthetic_rows
-from d2e_sft.bench.markdown import markdown_table
 from d2e_sft.decoding import generate_debiased
 from d2e_sft.errors import UserError
 from d2e_sft.loading import load_model
+from d2e_sft.markdown import markdown_table
 from d2e_sft.micro_batch import finish
 
 ALPHA = 0.5  # guidance_scale 2

@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows, token_floor
-from d2e_sft.bench.markdown import markdown_table
 from d2e_sft.bench.peak_memory import PeakMemory
 from d2e_sft.collation import Row, ViewGradients
 from d2e_sft.errors import UserError
 from d2e_sft.layout import choose_layout
 from d2e_sft.loading import load_model
+from d2e_sft.markdown import markdown_table
 from d2e_sft.micro_batch import autocast, finish
 from d2e_sft.recipe import D2ESection, Precision
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -30,7 +29,7 @@ def serve(model: str, engine_arguments: tuple[str, ...], fmt: Any, **options: An
 
     Example: d2e serve --port 8080 runs/d2e-mini --max-model-len 2048 --tensor-parallel-size 2
     """
-    from d2e_sft.recipe import RECIPE_FILE, load_recipe
+    from d2e_sft.recipe import recipe_of
     from d2e_sft.vllm.engine import require_vllm
 
     require_vllm()
@@ -38,12 +37,9 @@ def serve(model: str, engine_arguments: tuple[str, ...], fmt: Any, **options: An
     from d2e_sft.vllm.serve import serve as run
 
     alpha, prompt_set = options.pop("alpha"), options.pop("prompt_set")
-    file = Path(model) / RECIPE_FILE
-    recipe = load_recipe(file) if file.is_file() else None
+    recipe = recipe_of(model)
     if alpha is None:
-        alpha = (
-            0.5 if recipe is None else recipe.d2e.effective_alpha if recipe.eval.alpha is None else recipe.eval.alpha
-        )
+        alpha = 0.5 if recipe is None else recipe.decoding_alpha
     if prompt_set is None:
         prompt_set = "default" if recipe is None else recipe.data.prompt_set
     run(

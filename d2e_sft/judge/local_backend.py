@@ -37,8 +37,8 @@ class LocalBackend:
     def answer(self, prompts: Sequence[Prompt], listener: Listener) -> None:
         import torch
 
+        from d2e_sft.chat import end_of_turn_id, pad_id
         from d2e_sft.decoding import decode_prompts, stop_token_ids
-        from d2e_sft.views import end_of_turn_id, pad_id
 
         model, tokenizer = self._loaded.model, self._loaded.tokenizer
         encoded = [self._encode(prompt) for prompt in prompts]
@@ -79,7 +79,7 @@ class LocalBackend:
         return loaded
 
     def _encode(self, prompt: Prompt) -> list[int]:
-        from d2e_sft.views import chat_text
+        from d2e_sft.chat import chat_text
 
         tokenizer = self._loaded.tokenizer
         # The template writes the BOS token itself where the model wants one.

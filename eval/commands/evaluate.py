@@ -17,15 +17,24 @@ from d2e_sft.sample import BAD_ROWS_FILE
 from eval.bench import SUITES, Bench, locate_bench, locate_suite
 from eval.commands.engine_options import engine_options
 from eval.options import ENGINES, OVERLONG_RULES, EvalOptions
+from eval.systems.registry import SYSTEM_NAMES, load_system
 
 
 @click.command("eval")
 @click.argument("model")
-@click.option("--bench", metavar="PATH", help="A folder of `d2e data build`, or a file of EventSample rows.")
+@click.option(
+    "--bench",
+    metavar="PATH|SYSTEM",
+    help=f"A folder of `d2e data build`, a file of rows, or {', '.join(SYSTEM_NAMES)}.",
+)
 @click.option("--suite", type=click.Choice(SUITES), help="A suite that `d2e data build --suite` made, instead.")
 @click.option(
-    "--data", type=click.Path(path_type=Path), metavar="DIR", help="Where suites are. [default: data, as data/SUITE]"
+    "--data",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where suites are [data/SUITE], or a system's official files [data/raw/SYSTEM].",
 )
+@click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="An option of the system; repeatable.")
 @click.option("--setting", type=click.Choice(SETTINGS), default="zero_shot", show_default=True, help="Of the prompts.")
 @click.option(
     "--demonstrations",
@@ -37,7 +46,11 @@ from eval.options import ENGINES, OVERLONG_RULES, EvalOptions
 @click.option("--alpha", type=click.FloatRange(min=0, max=1e6), help="Debias ratio; default: as trained, else 0.")
 @click.option("--prompt-set", help="Wording; default: as trained, else `default`.")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens. [default: 64; cot 512]")
-@click.option("--max-samples", type=click.IntRange(min=1), help="At most so many per dataset × relation × format.")
+@click.option(
+    "--max-samples",
+    type=click.IntRange(min=1),
+    help="At most so many per dataset × relation × format, or of a system's units.",
+)
 @click.option(
     "--seed",
     type=click.IntRange(min=0, max=2**32 - 1),
@@ -65,6 +78,7 @@ def evaluate(
     bench: str | None,
     suite: str | None,
     data: Path | None,
+    given: tuple[str, ...],
     out: Path | None,
     launcher: str | None,
     processes: int | None,
@@ -82,16 +96,31 @@ def evaluate(
       d2e eval runs/d2e --suite piper --setting few_shot --launch ddp --processes 8
       d2e eval gpt-4o --suite piper --engine openai --concurrency 16
     """
-    _refuse_half_a_call(bench, suite, data, options, launcher, processes)
+    _refuse_half_a_call(bench, suite, data, given, options, launcher, processes)
     if launcher is not None:
         _launch(launcher, processes, options["engine"])
+    run = out or (Path(model) if Path(model).is_dir() else Path("runs") / re.sub(r"[^\w.-]+", "-", model))
+    if bench in SYSTEM_NAMES:
+        _evaluate_system(model, bench, data, given, run, options)
+        return
     located = _locate(bench, suite, data)
     from eval.runner import evaluate_model
 
-    run = out or (Path(model) if Path(model).is_dir() else Path("runs") / re.sub(r"[^\w.-]+", "-", model))
     scores = evaluate_model(model, located, run=run, options=EvalOptions(**options))
     if os.environ.get("RANK", "0") == "0":
         _show(scores, run, without_context=options["without_context"])
+
+
+def _evaluate_system(
+    model: str, name: str, data: Path | None, given: tuple[str, ...], run: Path, options: dict[str, Any]
+) -> None:
+    from eval.systems.run import evaluate_system
+
+    system = load_system(name)
+    _, result, folder = evaluate_system(model, system, run=run, data=data, given=given, options=EvalOptions(**options))
+    if os.environ.get("RANK", "0") == "0":
+        click.echo("\n\n".join(table.markdown() for table in result.tables))
+        click.echo(f"scores, tables and predictions: {folder}")
 
 
 def _show(scores: dict[str, Any], run: Path, *, without_context: bool) -> None:
@@ -134,18 +163,30 @@ def _refuse_half_a_call(
     bench: str | None,
     suite: str | None,
     data: Path | None,
+    given: tuple[str, ...],
     options: dict[str, Any],
     launcher: str | None,
     processes: int | None,
 ) -> None:
+    system = bench if bench in SYSTEM_NAMES else None
     if (bench is None) == (suite is None):
         got = "both" if bench is not None else "neither"
         raise UserError(
             f"expected either --bench or --suite, got {got}",
             remedy=f"name a folder (--bench data/mini) or a suite (--suite {' or '.join(SUITES)})",
         )
-    if data is not None and suite is None:
-        raise UserError(f"--data {data}: says where suites are, and none is asked for", "use --bench PATH alone")
+    if data is not None and suite is None and system is None:
+        raise UserError(
+            f"--data {data}: says where suites and systems' files are, and none is asked for",
+            remedy="use --bench PATH alone",
+        )
+    if given and system is None:
+        raise UserError(
+            f"--set {given[0]}: sets an option of a system, and none is asked for",
+            remedy=f"add --bench {' or '.join(SYSTEM_NAMES)}, or drop it",
+        )
+    if system is not None:
+        _refuse_what_systems_have_not(system, options)
     if options["demonstrations"] is not None and options["setting"] != "few_shot":
         raise UserError(
             f"--demonstrations with --setting {options['setting']}, whose prompts show none; expected few_shot",
@@ -153,6 +194,20 @@ def _refuse_half_a_call(
         )
     if processes is not None and launcher is None:
         raise UserError(f"--processes {processes}: says how to launch, but not what", "add --launch ddp")
+
+
+def _refuse_what_systems_have_not(system: str, options: dict[str, Any]) -> None:
+    own = {
+        "--setting": options["setting"] != "zero_shot",
+        "--prompt-set": options["prompt_set"] is not None,
+        "--overlong": options["overlong"] != "error",
+        "--skip-bad": options["skip_bad"],
+    }
+    for flag in (flag for flag, is_given in own.items() if is_given):
+        raise UserError(
+            f"{flag} with --bench {system}: is about PIPER's prompts and rows, and {system} has its own",
+            remedy="drop it; --set NAME=VALUE gives the system's options",
+        )
 
 
 def _launch(launcher: str, processes: int | None, engine: str) -> None:
@@ -182,7 +237,9 @@ def _arguments_without(context: click.Context, left_out: tuple[str, ...]) -> lis
             continue
         value = context.params[name]
         if isinstance(parameter, click.Option):
-            arguments += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], str(value)]
+            values = value if parameter.multiple else [value]
+            for one in values:
+                arguments += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], str(one)]
         else:
             arguments.append(str(value))
     return arguments

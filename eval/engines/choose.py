@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from eval.engines.engine import Engine, Task
+from eval.engines.engine import Engine
 from eval.options import Decoding, EvalOptions
 from eval.processes import Processes
 
 
-def make_engine(model: str, task: Task, decoding: Decoding, options: EvalOptions, processes: Processes) -> Engine:
+def make_engine(model: str, decoding: Decoding, options: EvalOptions, processes: Processes) -> Engine:
     """Load the model into the engine that was asked for, or find the endpoint.
 
     Raises:
-        UserError: the engine is not installed, cannot have the model, or the samples do not fit the model.
+        UserError: the engine is not installed, or cannot have the model.
     """
     if decoding.engine == "openai":
         from eval.engines.endpoint import EndpointEngine
 
-        return EndpointEngine(task, options.endpoint.model_copy(update={"model": model}))
+        return EndpointEngine(options.endpoint.model_copy(update={"model": model}))
     if decoding.engine == "vllm":
         from eval.engines.vllm_offline import VllmEngine
 
-        return VllmEngine(model, task, dtype=decoding.dtype, options=options.vllm)
+        return VllmEngine(model, dtype=decoding.dtype, options=options.vllm)
     from eval.engines.in_process import InProcessEngine
 
     assert processes.state is not None
     return InProcessEngine(
         model,
-        task,
         section=decoding.section,
         dtype=decoding.dtype,
         device=processes.state.device,

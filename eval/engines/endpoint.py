@@ -13,8 +13,8 @@ from d2e_sft.judge.endpoint import Caller, find_endpoint
 from d2e_sft.judge.messages import Reply
 from d2e_sft.judge.openai_backend import OpenAIBackend
 from d2e_sft.judge.options import EndpointOptions
-from d2e_sft.recipe import View
-from eval.engines.engine import OnAnswers, Task
+from eval.engines.engine import OnAnswers
+from eval.engines.task import Task
 from eval.progress import Answer
 
 CALLER = Caller(
@@ -33,17 +33,17 @@ _ROUNDS = 2
 
 @dataclass(frozen=True)
 class Question:
-    """A sample's conversation."""
+    """A prompt's conversation."""
 
     messages: list[dict[str, str]]
     label: str
 
 
 class EndpointEngine:
-    """Sends a sample's messages, and takes the reply for its output.
+    """Sends a prompt's messages, and takes the reply for its output.
 
     Args:
-        options: with the model's name; the answer's length comes from the task.
+        options: with the model's name; the answers' length comes from the task.
 
     Raises:
         UserError: the address or the key is missing or malformed, or the `openai` package is not installed.
@@ -51,21 +51,23 @@ class EndpointEngine:
 
     name = "openai"
 
-    def __init__(self, task: Task, options: EndpointOptions) -> None:
-        options = options.model_copy(update={"max_tokens": task.max_new_tokens})
+    def __init__(self, options: EndpointOptions) -> None:
+        self._options = options
         self._backend = OpenAIBackend(options, CALLER)
+        self._questions: list[Question] = []
         self._retried = 0
-        view: View = "imagined" if task.without_context else "original"
-        self._questions = [
-            Question(task.wording.messages(sample, view), f"sample {sample.id!r} of {sample.dataset!r}")
-            for sample in task.samples
-        ]
 
-    def lengths(self) -> Sequence[int]:
+    def begin(self, task: Task) -> Sequence[int]:
+        own: dict[str, Any] = {"max_tokens": task.max_new_tokens}
+        if task.temperature > 0:
+            own["temperature"] = task.temperature
+        self._backend = OpenAIBackend(self._options.model_copy(update=own), CALLER)
+        self._questions = [Question(task.messages(place), task.label(place)) for place in range(len(task))]
+        self._retried = 0
         return [sum(len(turn["content"]) for turn in question.messages) for question in self._questions]
 
-    def decode(self, indices: Sequence[int], on_answers: OnAnswers) -> None:
-        left = list(indices)
+    def decode(self, places: Sequence[int], on_answers: OnAnswers) -> None:
+        left = list(places)
         for _ in range(_ROUNDS):  # a reply that was none (a proxy's page, say) is asked for once more
             listener = _Listener(left, on_answers)
             self._backend.answer([self._questions[i] for i in left], listener)
@@ -74,7 +76,7 @@ class EndpointEngine:
             if not left:
                 return
         raise UserError(
-            f"{len(left)} of {len(indices)} samples were answered with no chat completion, twice; the first: "
+            f"{len(left)} of {len(places)} prompts were answered with no chat completion, twice; the first: "
             f"{self._questions[left[0]].label}",
             remedy="run the same command again; if it stays so, look at what the server sends",
         )

@@ -1,59 +1,33 @@
-"""The protocol of an engine: it is told all samples once, and decodes those that it is asked for."""
+"""The protocol of an engine: it begins a task, and decodes those of its prompts that it is asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from d2e_sft.prompts import SettingPrompts
-from d2e_sft.sample import EventSample
+from eval.engines.task import Task
 from eval.progress import Answer
 
 OnAnswers = Callable[[list[Answer]], None]
 
 
-@dataclass(frozen=True)
-class Task:
-    """What is decoded.
-
-    Attributes:
-        samples: all samples of the pass, of which some may have been decoded before.
-        wording: their prompts.
-        alpha: the debias ratio; 0 decodes plainly.
-        without_context: the prompts are the imagined ones.
-        max_new_tokens: of one answer.
-        overlong: `error` or `truncate_context`, for prompts beyond the model's context.
-    """
-
-    samples: Sequence[EventSample]
-    wording: SettingPrompts
-    alpha: float
-    without_context: bool
-    max_new_tokens: int
-    batch_size: int
-    overlong: str
-
-    @property
-    def groups(self) -> list[tuple[str, str, str]]:
-        """Of each sample: those of a dataset, a relation and a format have prompts that begin alike."""
-        return [(sample.format, sample.dataset, sample.relation) for sample in self.samples]
-
-
 class Engine(Protocol):
-    """Decodes one task."""
+    """Decodes one task after another with the same model."""
 
     name: str
 
-    def lengths(self) -> Sequence[int]:
-        """A length for each sample, by which work is shared out; tokens where they are known.
+    def begin(self, task: Task) -> Sequence[int]:
+        """Take up a task; what follows is about it.
+
+        Returns:
+            a length for each prompt, by which work is shared out; tokens where they are known.
 
         Raises:
-            UserError: samples exceed the model's context and may not be cut.
+            UserError: prompts exceed the model's context and may not be cut.
         """
 
-    def decode(self, indices: Sequence[int], on_answers: OnAnswers) -> None:
-        """Decode the samples at these places; `on_answers` gets answers as they come, in any order, from any thread.
+    def decode(self, places: Sequence[int], on_answers: OnAnswers) -> None:
+        """Decode the prompts at these places; `on_answers` gets answers as they come, in any order, from any thread.
 
         Raises:
             UserError: the model cannot be asked, or not any more.
@@ -63,4 +37,4 @@ class Engine(Protocol):
         """Versions and device, for the record."""
 
     def counts(self) -> dict[str, int]:
-        """What this engine alone has to count, so far."""
+        """What this engine alone has to count, in the task begun last."""

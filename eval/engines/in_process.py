@@ -10,13 +10,13 @@ import torch
 import transformers
 
 import d2e_sft
+from d2e_sft.chat import pad_id
 from d2e_sft.compilation import check_compiler
 from d2e_sft.decoding import decode_prompts, stop_token_ids
 from d2e_sft.loading import load_model
 from d2e_sft.recipe import ModelSection
-from d2e_sft.views import pad_id
-from eval.engines.engine import OnAnswers, Task
-from eval.engines.token_prompts import token_prompts
+from eval.engines.engine import OnAnswers
+from eval.engines.task import Task, TokenPrompts
 from eval.progress import Answer
 
 
@@ -30,7 +30,7 @@ class InProcessEngine:
         compiled: compile the decoding step.
 
     Raises:
-        UserError: the model cannot be loaded, has no chat template, or samples exceed its context.
+        UserError: the model cannot be loaded.
     """
 
     name = "transformers"
@@ -38,7 +38,6 @@ class InProcessEngine:
     def __init__(
         self,
         model: str,
-        task: Task,
         *,
         section: ModelSection,
         dtype: str | None,
@@ -48,39 +47,42 @@ class InProcessEngine:
         if compiled:
             check_compiler(device, asked_by="--compile", instead="drop it")
         loaded = load_model(model, dtype=dtype or section.dtype, attention=section.attention)
-        config = loaded.model.config
-        self._model, self._tokenizer, self._task = loaded.model, loaded.tokenizer, task
-        self._prompts = token_prompts(
-            loaded.tokenizer,
-            task,
-            encoder_decoder=config.is_encoder_decoder,
-            limit=getattr(config.get_text_config(), "max_position_embeddings", None),
-        )
+        self._model, self._tokenizer = loaded.model, loaded.tokenizer
         self._compiled = compiled
         self._model.to(device).eval()
+        self._begun: tuple[Task, TokenPrompts] | None = None
 
-    def lengths(self) -> Sequence[int]:
-        return [len(prompt) for prompt in self._prompts.originals]
+    def begin(self, task: Task) -> Sequence[int]:
+        config = self._model.config
+        limit = getattr(config.get_text_config(), "max_position_embeddings", None)
+        prompts = task.tokens(self._tokenizer, encoder_decoder=config.is_encoder_decoder, limit=limit)
+        self._begun = task, prompts
+        return [len(prompt) for prompt in prompts.originals]
 
-    def decode(self, indices: Sequence[int], on_answers: OnAnswers) -> None:
-        prompts, task = self._prompts, self._task
+    def decode(self, places: Sequence[int], on_answers: OnAnswers) -> None:
+        assert self._begun is not None
+        task, prompts = self._begun
         groups = task.groups
 
-        def on_batch(places: list[int], answers: list[list[int]]) -> None:
-            on_answers([self._answer(indices[place], tokens) for place, tokens in zip(places, answers, strict=True)])
+        def on_batch(indices: list[int], answers: list[list[int]]) -> None:
+            texts = self._tokenizer.batch_decode(answers, skip_special_tokens=True)
+            decoded = [(places[index], text) for index, text in zip(indices, texts, strict=True)]
+            on_answers([Answer(place, text, place in prompts.truncated) for place, text in decoded])
 
         decode_prompts(
             self._model,
-            [prompts.originals[i] for i in indices],
-            None if prompts.imagined is None else [prompts.imagined[i] for i in indices],
+            [prompts.originals[place] for place in places],
+            None if prompts.imagined is None else [prompts.imagined[place] for place in places],
             batch_size=task.batch_size,
-            groups=[groups[i] for i in indices],
+            groups=[groups[place] for place in places],
             on_batch=on_batch,
             alpha=task.alpha,
             max_new_tokens=task.max_new_tokens,
             stop_ids=stop_token_ids(self._model, prompts.end_of_turn),
             pad_id=pad_id(self._tokenizer),
             compiled=self._compiled,
+            temperature=task.temperature,
+            seed=task.seed,
         )
 
     def environment(self) -> dict[str, Any]:
@@ -97,7 +99,3 @@ class InProcessEngine:
 
     def counts(self) -> dict[str, int]:
         return {}
-
-    def _answer(self, index: int, tokens: list[int]) -> Answer:
-        text = self._tokenizer.decode(tokens, skip_special_tokens=True)
-        return Answer(index, text, index in self._prompts.truncated)

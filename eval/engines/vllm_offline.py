@@ -11,8 +11,8 @@ from typing import Any
 import d2e_sft
 from d2e_sft.errors import UserError
 from d2e_sft.loading import load_tokenizer, resolve_name
-from eval.engines.engine import OnAnswers, Task
-from eval.engines.token_prompts import token_prompts
+from eval.engines.engine import OnAnswers
+from eval.engines.task import Task, TokenPrompts
 from eval.progress import Answer
 
 # Answers are appended to the disk in batches of so many, as one at a time would wait for the disk.
@@ -20,19 +20,19 @@ _APPENDED_TOGETHER = 16
 
 
 class VllmEngine:
-    """Loads a model into vLLM and decodes pairs of requests with it.
+    """Loads a model into vLLM, once there is something to decode, and decodes pairs of requests with it.
 
     Args:
         model: as for `d2e_sft.loading.load_model`.
         options: of `d2e_sft.vllm.offline.load_llm`, by name.
 
     Raises:
-        UserError: vLLM is not installed or cannot load the model, or samples exceed its context.
+        UserError: vLLM is not installed or cannot have the model.
     """
 
     name = "vllm"
 
-    def __init__(self, model: str, task: Task, *, dtype: str | None, options: dict[str, Any]) -> None:
+    def __init__(self, model: str, *, dtype: str | None, options: dict[str, Any]) -> None:
         tokenizer, encoder_decoder = load_tokenizer(model)
         source = resolve_name(model)
         if encoder_decoder:
@@ -40,27 +40,36 @@ class VllmEngine:
                 f"model {model!r} with --engine vllm: is an encoder-decoder; expected a causal model",
                 remedy="use --engine transformers",
             )
-        self._tokenizer, self._task = tokenizer, task
-        self._prompts = token_prompts(
-            tokenizer, task, encoder_decoder=False, limit=options.get("max_model_len") or _positions(source)
-        )
+        self._model, self._tokenizer, self._dtype, self._options = model, tokenizer, dtype or "auto", options
+        self._limit = options.get("max_model_len") or _positions(source)
         self._offline = _import_offline()
-        self._llm = self._offline.load_llm(model, dtype=dtype or "auto", **options)
-        self._stop_ids = self._offline.stop_ids_of(self._llm, self._prompts.end_of_turn)
-        self._options = options
+        self._llm: Any = None
+        self._begun: tuple[Task, TokenPrompts] | None = None
         self._resubmissions = 0
 
-    def lengths(self) -> Sequence[int]:
-        return [len(prompt) for prompt in self._prompts.originals]
+    def begin(self, task: Task) -> Sequence[int]:
+        if task.temperature > 0:
+            raise UserError(
+                f"{task.title}: is sampled (temperature {task.temperature:g}), and --engine vllm decodes greedily",
+                remedy="use --engine transformers, or ask a vLLM server: --engine openai --base-url URL",
+            )
+        prompts = task.tokens(self._tokenizer, encoder_decoder=False, limit=self._limit)
+        self._begun = task, prompts
+        self._resubmissions = 0
+        return [len(prompt) for prompt in prompts.originals]
 
-    def decode(self, indices: Sequence[int], on_answers: OnAnswers) -> None:
-        imagined = self._prompts.imagined
+    def decode(self, places: Sequence[int], on_answers: OnAnswers) -> None:
+        assert self._begun is not None
+        task, prompts = self._begun
+        if self._llm is None:
+            self._llm = self._offline.load_llm(self._model, dtype=self._dtype, **self._options)
+        imagined = prompts.imagined
         waiting: list[Answer] = []
 
-        def on_finished(place: int, tokens: Sequence[int]) -> None:
-            index = indices[place]
+        def on_finished(index: int, tokens: Sequence[int]) -> None:
+            place = places[index]
             text = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
-            waiting.append(Answer(index, text, index in self._prompts.truncated))
+            waiting.append(Answer(place, text, place in prompts.truncated))
             if len(waiting) >= _APPENDED_TOGETHER:
                 on_answers(waiting.copy())
                 waiting.clear()
@@ -68,11 +77,11 @@ class VllmEngine:
         try:
             decoded = self._offline.decode_pairs(
                 self._llm,
-                [self._prompts.originals[i] for i in indices],
-                None if imagined is None else [imagined[i] for i in indices],
-                alpha=self._task.alpha,
-                max_new_tokens=self._task.max_new_tokens,
-                stop_ids=self._stop_ids,
+                [prompts.originals[place] for place in places],
+                None if imagined is None else [imagined[place] for place in places],
+                alpha=task.alpha,
+                max_new_tokens=task.max_new_tokens,
+                stop_ids=self._offline.stop_ids_of(self._llm, prompts.end_of_turn),
                 on_finished=on_finished,
             )
         finally:

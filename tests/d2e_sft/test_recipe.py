@@ -8,7 +8,7 @@ import pytest
 
 from d2e_sft.errors import UserError
 from d2e_sft.paths import bundled_recipes
-from d2e_sft.recipe import D2ESection, load_recipe
+from d2e_sft.recipe import D2ESection, load_recipe, recipe_of
 
 MINIMAL = "data: {train: rows.parquet}\ntrain: {output_dir: runs/x}\n"
 
@@ -103,3 +103,28 @@ def test_every_bundled_recipe_loads(name: str) -> None:
 )
 def test_a_view_that_no_term_needs_is_not_asked_for(config: D2ESection, views: tuple[str, ...]) -> None:
     assert config.views == views
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [("", 0.5), ("d2e: {alpha: 0.3}", 0.3), ("d2e: {debias: false}", 0.0), ("eval: {alpha: 0.9}", 0.9)],
+)
+def test_a_model_is_decoded_as_it_was_trained_unless_its_recipe_says_otherwise(
+    tmp_path: Path, sections: str, expected: float
+) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"{MINIMAL}{sections}\n")
+    assert load_recipe(path).decoding_alpha == expected
+
+
+def test_a_checkpoint_has_its_runs_recipe_and_another_folder_has_none(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoint-7").mkdir(parents=True)
+    (run / "checkpoint-7" / "merged").mkdir()
+    (run / "recipe.yaml").write_text(f"{MINIMAL}d2e: {{alpha: 0.7}}\n")
+    for folder in (run, run / "checkpoint-7"):
+        found = recipe_of(str(folder))
+        assert found is not None
+        assert found.d2e.alpha == 0.7
+    assert recipe_of(str(run / "checkpoint-7" / "merged")) is None
+    assert recipe_of("someone/a-model") is None

@@ -338,7 +338,7 @@ def test_an_encoder_decoder_is_evaluated_in_every_setting(world: Path, tmp_path:
     [
         ((), "expected either --bench or --suite, got neither"),
         (("--bench", "b", "--suite", "ood"), "expected either --bench or --suite, got both"),
-        (("--bench", "{bench}", "--data", "d"), "--data d: says where suites are"),
+        (("--bench", "{bench}", "--data", "d"), "--data d: says where suites and systems' files are"),
         (("--bench", "{bench}", "--demonstrations", "d"), "whose prompts show none; expected few_shot"),
         (("--bench", "{bench}", "--tensor-parallel", "2"), "--tensor-parallel: has no meaning with --engine transf"),
         (("--bench", "{bench}", "--concurrency", "2"), "--concurrency: has no meaning with --engine transformers"),

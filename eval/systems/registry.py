@@ -1,0 +1,18 @@
+"""The systems by name; imported only when one is asked for."""
+
+from __future__ import annotations
+
+import importlib
+
+from eval.systems.system import System
+
+# name → (module, attribute)
+_SYSTEMS: dict[str, tuple[str, str]] = {}
+SYSTEM_NAMES = tuple(_SYSTEMS)
+
+
+def load_system(name: str) -> System:
+    """A system by its name, which is one of `SYSTEM_NAMES`."""
+    module, attribute = _SYSTEMS[name]
+    system: System = getattr(importlib.import_module(module), attribute)
+    return system

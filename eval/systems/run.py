@@ -1,0 +1,99 @@
+"""A run of a system's benchmark: options and model in, `RUN/eval/SYSTEM/scores.json` out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from d2e_sft.errors import UserError
+from d2e_sft.files import write_whole
+from eval.options import Decoding, EvalOptions, resolve_options
+from eval.processes import join_processes
+from eval.results import SCORES_FILE
+from eval.systems.asker import Asker
+from eval.systems.system import System, SystemCall, SystemOptions, SystemResult, parse_options
+
+RAW_ROOT = Path("data/raw")
+
+
+def evaluate_system(
+    model: str,
+    system: System,
+    *,
+    run: Path,
+    data: Path | None,
+    given: Sequence[str],
+    options: EvalOptions,
+) -> tuple[dict[str, Any], SystemResult, Path]:
+    """Decode and score a system's benchmark; keeps answers, predictions in the official format, and scores.
+
+    Args:
+        run: the run folder that keeps the results.
+        data: the folder with the official files; None is `data/raw/SYSTEM`.
+        given: `NAME=VALUE` options of the system.
+
+    Returns:
+        the content of `scores.json`, the result with its tables, and the folder of both.
+
+    Raises:
+        UserError: as `System.run`, or options that do not fit.
+    """
+    own = parse_options(system.options, given, system.name)
+    decoding = resolve_options(model, options)
+    if options.max_samples is None:  # the recipe's limit counts samples of PIPER
+        decoding = replace(decoding, max_samples=None)
+    folder = run / "eval" / _folder_name(system, own, decoding)
+    processes = join_processes(decoding.engine)
+    asker = Asker(model, decoding, options, processes, folder)
+    call = SystemCall(_located(system, data), own, decoding.max_samples, decoding.seed)
+    result = system.run(call, asker)
+    scores = _described(model, system, own, decoding, asker, result)
+    processes.decided_by_main(lambda: _write(folder, scores, result))
+    return scores, result, folder
+
+
+def _folder_name(system: System, options: SystemOptions, decoding: Decoding) -> str:
+    parts = [system.name, options.variant, "without-context" if decoding.without_context else ""]
+    return "-".join(filter(None, parts))
+
+
+def _located(system: System, data: Path | None) -> Path:
+    path = RAW_ROOT / system.name if data is None else data
+    if not path.exists():
+        raise UserError(
+            f"{system.name}: {path} does not exist; expected its official files ({system.files})",
+            remedy=f"download them: d2e data raw {system.name} --out {RAW_ROOT}; or name their folder: --data DIR",
+        )
+    return path
+
+
+def _described(
+    model: str, system: System, options: SystemOptions, decoding: Decoding, asker: Asker, result: SystemResult
+) -> dict[str, Any]:
+    return {
+        "system": system.name,
+        **result.scores,
+        "model": model,
+        "alpha": decoding.alpha,
+        "without_context": decoding.without_context,
+        "options": options.model_dump(mode="json"),
+        "max_samples": decoding.max_samples,
+        "seed": decoding.seed,
+        "passes": {name: _record(record) for name, record in asker.records.items()},
+    }
+
+
+def _record(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: record[key] for key in ("engine", "engine_counts", "seconds", "resumed", "environment")}
+
+
+def _write(folder: Path, scores: dict[str, Any], result: SystemResult) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in result.files.items():
+        write_whole(folder / name, text)
+    tables = "\n\n".join(table.markdown() for table in result.tables)
+    write_whole(folder / "tables.md", tables + "\n")
+    write_whole(folder / SCORES_FILE, json.dumps(scores, indent=2, ensure_ascii=False) + "\n")

@@ -1,0 +1,152 @@
+"""What a related system's benchmark is: options, a run with a model, and a scorer of prediction files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from d2e_sft.errors import UserError, did_you_mean
+from d2e_sft.markdown import markdown_table
+from d2e_sft.sample import describe_validation_error
+from eval.systems.asker import Asker
+
+
+class SystemOptions(BaseModel):
+    """Options of a benchmark; on the command line `--set NAME=VALUE`. A system derives its own, with defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @property
+    def variant(self) -> str:
+        """The options that are not the defaults, for the name of the results' folder; empty where all are."""
+        own, default = vars(self), self.defaults()
+        return "-".join(f"{name}={_slug(own[name])}" for name in default if own[name] != default[name])
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Each option's default."""
+        return {name: item.get_default(call_default_factory=True) for name, item in cls.model_fields.items()}
+
+
+@dataclass(frozen=True)
+class ScoreTable:
+    """One table of a report.
+
+    Attributes:
+        left: columns of text, which are set to the left.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: Sequence[str] = ()
+
+    def markdown(self) -> str:
+        """Title and table."""
+        return f"{self.title}\n\n{markdown_table(self.columns, self.rows, self.left or self.columns[:1])}"
+
+
+@dataclass(frozen=True)
+class SystemResult:
+    """What a run or a scorer found.
+
+    Attributes:
+        scores: plain JSON; fractions, not percent. The headline scores stand at the top level.
+        tables: what is printed, the main one first.
+        files: text files to keep beside the scores, by name: predictions in the official format, mostly.
+    """
+
+    scores: dict[str, Any]
+    tables: Sequence[ScoreTable]
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SystemCall:
+    """A run of a benchmark.
+
+    Attributes:
+        data: the folder with the official files, or one of them.
+        options: of the system's own class.
+        max_samples: at most so many of what the system counts, drawn with the seed; None takes all.
+        seed: of subsets, samples and intervals.
+    """
+
+    data: Path
+    options: Any
+    max_samples: int | None
+    seed: int
+
+
+class System(Protocol):
+    """One related system.
+
+    Attributes:
+        name: on the command line.
+        title: name, authors and venue.
+        files: the official files that it reads, for messages; with where they come from.
+        options: class of its options.
+        score_options: class of the scorer's options.
+    """
+
+    name: str
+    title: str
+    files: str
+    options: type[SystemOptions]
+    score_options: type[SystemOptions]
+
+    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
+        """Ask a model all questions and score its answers.
+
+        Raises:
+            UserError: the official files are missing or damaged, or the model cannot be asked.
+        """
+
+    def score(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
+        """Score a file of predictions in the official format.
+
+        Raises:
+            UserError: a file is missing or damaged, or predictions and gold do not fit; file and place are named.
+        """
+
+
+def parse_options(options: type[SystemOptions], given: Sequence[str], system: str) -> SystemOptions:
+    """`NAME=VALUE` texts as a system's options.
+
+    Raises:
+        UserError: a text without `=`, an unknown option, one given twice, or a value that does not fit.
+    """
+    known = list(options.model_fields)
+    values: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UserError(f"--set {text}: expected NAME=VALUE", remedy=_about(options, system))
+        if name not in known:
+            raise UserError(
+                f"--set {text}: {system} has no option {name!r}.{did_you_mean(name, known)}", _about(options, system)
+            )
+        if name in values:
+            raise UserError(f"--set {text}: {name} is given twice", remedy="give it once")
+        values[name] = value
+    try:
+        return options.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"--set: {describe_validation_error(error)}", remedy=_about(options, system)) from None
+
+
+def _about(options: type[SystemOptions], system: str) -> str:
+    if not options.model_fields:
+        return f"{system} has no options here"
+    about = {name: item.description for name, item in options.model_fields.items()}
+    texts = [f"{name}={value}" + f" ({about[name]})" * bool(about[name]) for name, value in options.defaults().items()]
+    return f"options of {system} and their defaults: {'; '.join(texts)}"
+
+
+def _slug(value: Any) -> str:
+    text = Path(value).stem if isinstance(value, Path) else str(value)
+    return "".join(c if c.isalnum() or c in "+._" else "_" for c in text)
