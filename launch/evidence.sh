@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Train and score the runs of docs/evidence.md, or only those named:  launch/evidence.sh [RUN …]
+# What is done is not done again, and what was killed goes on, so the grid can be run in several sittings.
+# Each model is decoded twice: debiased with the ratio of its training (α 0.5 for models trained without), and plainly.
+set -euo pipefail
+recipe=recipes/smollm2-135m/evidence.yaml
+out=${D2E_EVIDENCE:-runs/evidence}
+
+overrides() { # what a run changes in the recipe
+  case $1 in
+    d2e) ;;
+    sft) echo d2e.debias=false d2e.distill=false ;;
+    no-distill) echo d2e.distill=false ;;
+    no-debias) echo d2e.debias=false ;;
+    original-gradient) echo d2e.view_gradients=original ;;
+    refined-original) echo d2e.kl_direction=refined_original ;;
+    original-gradient-refined-original) echo d2e.view_gradients=original d2e.kl_direction=refined_original ;;
+    alpha-*) echo "d2e.alpha=${1#alpha-}" ;;
+    *-seed1) echo "$(overrides "${1%-seed1}") train.seed=1" ;;
+    sft-equal-compute) echo "$(overrides sft) train.epochs=4" ;; # as many tokens as d2e: see docs/evidence.md
+    *) echo "unknown run $1" >&2; exit 2 ;;
+  esac
+}
+
+score() { # MODEL ALPHA RESULTS
+  d2e eval "$1" --suite piper --alpha "$2" --out "$out/$3" --max-samples 100 --max-new-tokens 48 --batch-size 16 \
+    --dtype bfloat16
+}
+
+runs=("$@")
+if [ ${#runs[@]} -eq 0 ]; then
+  runs=(base sft d2e no-distill no-debias original-gradient refined-original sft-seed1 d2e-seed1 sft-equal-compute
+    alpha-0.1 alpha-0.3 alpha-0.7 alpha-1.0 original-gradient-refined-original)
+fi
+for run in "${runs[@]}"; do
+  if [ "$run" = base ]; then
+    score builtin:smollm2-135m-instruct 0 base-plain
+    score builtin:smollm2-135m-instruct 0.5 base
+    continue
+  fi
+  options=$(overrides "$run")
+  if [ ! -f "$out/$run/model.safetensors" ] || [ ! -f "$out/$run/trainer_state.json" ]; then
+    how=$(if compgen -G "$out/$run/checkpoint-*" > /dev/null; then echo --resume; elif [ -d "$out/$run" ]; then echo --overwrite; fi)
+    # shellcheck disable=SC2086  # overrides are words
+    d2e train $recipe train.output_dir="$out/$run" $options $how
+  fi
+  case "$options" in
+    *d2e.debias=false*) alpha=0.5 ;;
+    *d2e.alpha=*) alpha=${options#*d2e.alpha=} ;;
+    *) alpha=0.5 ;;
+  esac
+  score "$out/$run" "$alpha" "$run"
+  score "$out/$run" 0 "$run-plain"
+done
