@@ -41,9 +41,7 @@ def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> Fo
     if raw is None:
         downloadable = [file for file in candidates if file.url]
         if not downloadable:
-            raise MissingRawFileError(
-                f"{source.name}: {candidates[0].name} cannot be downloaded", remedy=_how_to_get(source, candidates[0])
-            )
+            raise _no_address(source, candidates[0])
         try:
             return FoundFile(downloadable[0], fetch(source.raw_folder, downloadable[0]))
         except UserError as error:
@@ -61,6 +59,21 @@ def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> Fo
         remedy=f"{_how_to_get(source, candidates[0])}"
         + (", or drop --raw and let the builder download it" if candidates[0].url else ""),
     )
+
+
+def fetch_official(source: Source, file: RawFile) -> Path:
+    """The path of an official file in the cache, downloaded if need be.
+
+    Raises:
+        UserError: it cannot be downloaded, or its download fails.
+    """
+    if not file.url:
+        raise _no_address(source, file)
+    return fetch(source.raw_folder, file)
+
+
+def _no_address(source: Source, file: RawFile) -> MissingRawFileError:
+    return MissingRawFileError(f"{source.name}: {file.name} cannot be downloaded", remedy=_how_to_get(source, file))
 
 
 def _named(source: Source, item: Input, name: str) -> RawFile:

@@ -8,6 +8,7 @@ from data_builders.commands.build import build
 from data_builders.commands.check import check
 from data_builders.commands.compare_refiners import compare_refiners
 from data_builders.commands.convert import convert
+from data_builders.commands.download import download
 from data_builders.commands.push import push
 from data_builders.commands.stats import stats
 
@@ -20,5 +21,5 @@ def data() -> None:
     """
 
 
-for _verb in (build, check, convert, push, stats, compare_refiners):
+for _verb in (build, download, check, convert, push, stats, compare_refiners):
     data.add_command(_verb)

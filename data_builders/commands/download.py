@@ -1,0 +1,63 @@
+"""`d2e data download`: the official files of datasets, for `--raw` and for the systems' own benchmarks."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import click
+
+from d2e_sft.errors import UserError, did_you_mean
+from data_builders.raw_files import fetch_official
+from data_builders.sources import SOURCES
+from data_builders.sources.source import Source
+
+
+@click.command()
+@click.argument("names", metavar="DATASET...", nargs=-1, required=True)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("data/raw"),
+    show_default=True,
+    help="Folder for the files, as OUT/DATASET/FILE.",
+)
+def download(names: tuple[str, ...], out: Path) -> None:
+    """Download the official files of each DATASET, checked against the published checksums.
+
+    `d2e data build --raw OUT` reads them, and `d2e eval --bench SYSTEM --data OUT/SYSTEM` those of a related system.
+
+    Example: d2e data download crepe wiqa --out data/raw
+    """
+    failures = [problem for source in [_source(name) for name in names] for problem in _download(source, out)]
+    if failures:
+        raise UserError(
+            "\n  ".join([f"{len(failures)} files could not be had", *failures]),
+            remedy="get them by hand as said above, and save them under the names given",
+        )
+
+
+def _source(name: str) -> Source:
+    if name not in SOURCES:
+        raise UserError(
+            f"dataset {name!r}: unknown; expected one of {', '.join(SOURCES)}.{did_you_mean(name, list(SOURCES))}"
+        )
+    return SOURCES[name]
+
+
+def _download(source: Source, out: Path) -> list[str]:
+    """Save a source's official files; what went wrong, a line each."""
+    if not source.official:
+        click.echo(f"{source.name}: is generated, so it has no official files")
+    problems = []
+    for file in source.official:
+        target = out / source.raw_folder / file.name
+        try:
+            found = fetch_official(source, file)
+        except UserError as error:
+            problems.append(f"{target}: {error.message} ({error.remedy})")
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(found, target)
+        click.echo(f"{target}: {target.stat().st_size:,} bytes")
+    return problems
