@@ -1,0 +1,154 @@
+"""Asking a model in passes: the same answers as `d2e eval`, kept as they come, never mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.errors import UserError
+from d2e_sft.prompts import SettingPrompts, load_prompt_set
+from eval.engines import in_process
+from eval.engines.conversation_task import Conversation
+from eval.options import EvalOptions, resolve_options
+from eval.predictions import read_predictions
+from eval.processes import join_processes
+from eval.systems.asker import Asker
+from tests.eval.benches import bench_rows, d2e, save_bench
+from tests.tiny import save_tiny_model
+
+ROWS = bench_rows(10)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    save_tiny_model(folder / "model", seed=3)
+    save_bench(folder / "bench", ROWS)
+    return folder
+
+
+@pytest.fixture
+def asker(world: Path, tmp_path: Path) -> Callable[..., Asker]:
+    """Askers of the tiny model that all write to one folder; arguments are `EvalOptions`."""
+
+    def make(**options: Any) -> Asker:
+        model = str(world / "model")
+        chosen = EvalOptions(**{"alpha": 0.5, "max_new_tokens": 6, "batch_size": 3, **options})
+        decoding = resolve_options(model, chosen)
+        return Asker(model, decoding, chosen, join_processes(decoding.engine), tmp_path / "answers")
+
+    return make
+
+
+def conversations(count: int = len(ROWS)) -> list[Conversation]:
+    wording = SettingPrompts(load_prompt_set("default"))
+    return [
+        Conversation(
+            dataset=row.dataset,
+            id=row.id,
+            messages=wording.messages(row, "original"),
+            imagined=wording.messages(row, "imagined"),
+            group=row.format,
+        )
+        for row in ROWS[:count]
+    ]
+
+
+class Decoded:
+    """How many prompts were decoded; breaks off in batch `dies_in`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, dies_in: int | None = None) -> None:
+        self.count = 0
+        batches = 0
+        original = in_process.decode_prompts
+
+        def counting(model: Any, originals: Any, *rest: Any, on_batch: Any, **options: Any) -> Any:
+            def on_counted_batch(indices: list[int], answers: list[list[int]]) -> None:
+                nonlocal batches
+                if batches == dies_in:
+                    raise RuntimeError("out of memory")
+                batches += 1
+                self.count += len(indices)
+                on_batch(indices, answers)
+
+            return original(model, originals, *rest, on_batch=on_counted_batch, **options)
+
+        monkeypatch.setattr(in_process, "decode_prompts", counting)
+
+
+@pytest.mark.parametrize(("alpha", "without_context"), [(0.0, False), (0.5, False), (0.0, True)])
+def test_answers_are_those_of_an_evaluation_with_the_same_prompts(
+    world: Path, tmp_path: Path, asker: Callable[..., Asker], alpha: float, without_context: bool
+) -> None:
+    flags = ["--without-context"] if without_context else []
+    where = ("--bench", world / "bench", "--out", tmp_path / "run", "--alpha", alpha, "--max-new-tokens", 6)
+    assert d2e("eval", world / "model", *where, "--batch-size", 3, *flags) == 0
+    file = "without_context.jsonl" if without_context else "predictions.jsonl"
+    expected = [row.output for row in read_predictions(tmp_path / "run" / "eval" / "bench" / file)]
+    outputs = asker(alpha=alpha, without_context=without_context).ask("answers", conversations())
+    assert outputs == expected
+    assert len(set(outputs)) > 1
+
+
+def test_a_finished_pass_is_read_and_not_decoded_again(
+    asker: Callable[..., Asker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = asker()
+    outputs = [first.ask("one", conversations()), first.ask("two", conversations(4), max_new_tokens=3)]
+    decoded = Decoded(monkeypatch)
+    again = asker()
+    assert [again.ask("one", conversations()), again.ask("two", conversations(4), max_new_tokens=3)] == outputs
+    assert decoded.count == 0
+    assert again.records["one"]["engine"] == "transformers"
+
+
+def test_a_pass_that_broke_off_goes_on(
+    asker: Callable[..., Asker], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = asker().ask("whole", conversations())
+    with monkeypatch.context() as patched:
+        broken = Decoded(patched, dies_in=2)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            asker().ask("one", conversations())
+    assert 0 < broken.count < len(ROWS)
+    rest = Decoded(monkeypatch)
+    assert asker().ask("one", conversations()) == whole
+    assert rest.count == len(ROWS) - broken.count
+    assert f"resumed: {broken.count} of {len(ROWS)}" in capsys.readouterr().err
+
+
+def test_answers_to_other_prompts_are_not_mixed(asker: Callable[..., Asker]) -> None:
+    asker().ask("one", conversations())
+    changed = conversations()
+    changed[3] = replace(changed[3], messages=[*changed[3].messages[:-1], {"role": "user", "content": "Really?"}])
+    with pytest.raises(UserError, match="the prompts: sha256"):
+        asker().ask("one", changed)
+    with pytest.raises(UserError, match=r"--alpha: 0\.5 → 0\.3"):
+        asker(alpha=0.3).ask("one", conversations())
+    assert len(asker(overwrite=True).ask("one", changed)) == len(ROWS)
+
+
+def test_what_is_not_subtracted_does_not_matter(asker: Callable[..., Asker]) -> None:
+    asker(alpha=0.0).ask("one", conversations())
+    changed = [replace(chat, imagined=chat.messages) for chat in conversations()]
+    assert asker(alpha=0.0).ask("one", changed)
+
+
+def test_sampled_answers_depend_on_the_seed(asker: Callable[..., Asker]) -> None:
+    ask = asker().ask
+    first = ask("run-0", conversations(), temperature=1.0, seed=0)
+    assert ask("run-1", conversations(), temperature=1.0, seed=1) != first
+    assert ask("run-2", conversations(), temperature=1.0, seed=0) == first
+    with pytest.raises(UserError, match="--seed: 0 → 5"):
+        ask("run-0", conversations(), temperature=1.0, seed=5)
+
+
+def test_prompts_beyond_the_models_context_are_named(asker: Callable[..., Asker]) -> None:
+    long = replace(conversations(1)[0], messages=[{"role": "user", "content": "word " * 5000}])
+    with pytest.raises(UserError, match="1 of 1 prompts exceed the model's context") as caught:
+        asker().ask("one", [long])
+    assert repr(long.id) in caught.value.message
