@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from data_builders.commands.boxes import boxes
 from data_builders.commands.build import build
 from data_builders.commands.check import check
 from data_builders.commands.compare_refiners import compare_refiners
@@ -21,5 +22,5 @@ def data() -> None:
     """
 
 
-for _verb in (build, download, check, convert, push, stats, compare_refiners):
+for _verb in (build, boxes, download, check, convert, push, stats, compare_refiners):
     data.add_command(_verb)

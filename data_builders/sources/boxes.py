@@ -14,29 +14,20 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 from pydantic import Field, model_validator
 
-from d2e_sft.errors import UserError
 from d2e_sft.sample import EventSample, Split
-from data_builders.sources.boxes_objects import OBJECTS
-from data_builders.sources.boxes_world import (
-    Scenario,
-    State,
-    World,
-    say_box,
-    say_contents,
-    say_operation,
-    say_state,
-)
+from data_builders.boxes.objects import OBJECTS
+from data_builders.boxes.scenarios import Drawn, Need, draw_scenarios, needs, scenario_random, whole_scenarios
+from data_builders.boxes.splits import Variant
+from data_builders.boxes.wording import refined_context, say_contents
+from data_builders.boxes.world import Scenario, World
 from data_builders.sources.source import Job, Source, SourceOptions, SplitRows
 
 _LICENCE = "none needed: generated"
-_SHARES: dict[Split, float] = {"train": 0.45, "dev": 0.10, "test": 0.45}
-# Draws in a row that serve no split before the generator gives up.
-_PATIENCE = 20_000
 
 
 class BoxesOptions(SourceOptions):
@@ -53,6 +44,7 @@ class BoxesOptions(SourceOptions):
         changed_share: share of the drawn questions whose box was changed at least once; None draws uniformly
             over numbers of operations and boxes, which leaves many boxes untouched.
         scenarios: ask everything about so many scenarios instead of drawing questions.
+        variant: which published way of parting training from evaluation; see `data_builders.boxes.splits`.
         seed: overrides the build's seed.
     """
 
@@ -67,6 +59,7 @@ class BoxesOptions(SourceOptions):
     min_numops: int = Field(0, ge=0)
     changed_share: float | None = Field(None, ge=0, le=1)
     scenarios: int | None = Field(None, ge=1)
+    variant: Variant = "base"
     seed: int | None = None
 
     @model_validator(mode="after")
@@ -98,19 +91,6 @@ class _Question:
     numops: int
 
 
-@dataclass
-class _Need:
-    """How many samples or scenarios a split still needs."""
-
-    total: int
-    taken: int = 0
-    samples: list[EventSample] = field(default_factory=list)
-
-    @property
-    def open_share(self) -> float:
-        return 1 - self.taken / self.total if self.total else 0.0
-
-
 def read(job: Job) -> dict[Split, SplitRows]:
     """Generate all splits.
 
@@ -119,64 +99,38 @@ def read(job: Job) -> dict[Split, SplitRows]:
     """
     options = job.options
     assert isinstance(options, BoxesOptions)
-    rng = random.Random(f"{job.seed if options.seed is None else options.seed}/boxes")
-    needs = _needs(options)
-    for number, (split, scenario) in enumerate(_scenarios(options, needs, rng)):
-        need = needs[split]
-        asked = _questions(scenario, options.boxes)
+    rng = scenario_random(job.seed if options.seed is None else options.seed)
+    world = World(options.boxes, options.max_objects, options.expected_objects, options.operations, OBJECTS)
+    wanted = _wanted(options)
+    samples: dict[Split, list[EventSample]] = {split: [] for split in wanted}
+    scenarios = draw_scenarios(
+        world,
+        wanted,
+        rng,
+        variant=options.variant,
+        usable=lambda scenario: _most_changes(scenario) >= options.min_numops,
+    )
+    for number, drawn in enumerate(scenarios):
+        need = wanted[drawn.split]
+        asked = _questions(drawn.scenario, options.boxes)
         if options.scenarios is not None:
             need.taken += 1
         else:
-            wanted = min(options.questions_per_scenario, need.total - need.taken)
-            asked = _draw(asked, options, need.taken, wanted, rng)
+            left = min(options.questions_per_scenario, need.total - need.taken)
+            asked = _draw(asked, options, need.taken, left, rng)
             need.taken += len(asked)
-        need.samples += _samples(split, number, scenario, asked)
-    return {split: SplitRows(need.samples, len(need.samples)) for split, need in needs.items()}
+        samples[drawn.split] += _samples(drawn, number, asked)
+    return {split: SplitRows(rows, len(rows)) for split, rows in samples.items()}
 
 
-def _needs(options: BoxesOptions) -> dict[Split, _Need]:
-    if options.scenarios is None:
-        totals = (options.train_samples, options.dev_samples, options.test_samples)
-    else:
-        train, dev = (round(options.scenarios * _SHARES[split]) for split in ("train", "dev"))
-        totals = (train, dev, options.scenarios - train - dev)
-    return {split: _Need(total) for split, total in zip(_SHARES, totals, strict=True) if total}
+def _most_changes(scenario: Scenario) -> int:
+    return max(scenario.numops(box, len(scenario.operations)) for box in range(len(scenario.states[0])))
 
 
-def _scenarios(
-    options: BoxesOptions, needs: dict[Split, _Need], rng: random.Random
-) -> Iterator[tuple[Split, Scenario]]:
-    """(split, scenario) until every split has what it needs.
-
-    A signature belongs to the split that lacks most, by share, when the signature first occurs; so all splits get
-    common and rare signatures alike, and each fills up exactly.
-    """
-    world = World(options.boxes, options.max_objects, options.expected_objects, options.operations, OBJECTS)
-    owner: dict[tuple[int, ...], Split] = {}
-    seen: set[State] = set()
-    idle = 0
-    while any(need.open_share > 0 for need in needs.values()):
-        start = world.initial_state(rng)
-        signature = tuple(len(contents) for contents in start)
-        split = owner.setdefault(signature, max(needs, key=lambda name: needs[name].open_share))
-        taken = needs[split].taken
-        if start not in seen and needs[split].open_share > 0:
-            scenario = world.play(start, rng)
-            if max(scenario.numops(box, options.operations) for box in range(options.boxes)) >= options.min_numops:
-                seen.add(start)
-                yield split, scenario
-        idle = 0 if needs[split].taken > taken else idle + 1
-        if idle > _PATIENCE:
-            raise _world_too_small(needs)
-
-
-def _world_too_small(needs: dict[Split, _Need]) -> UserError:
-    state = ", ".join(f"{split} {need.taken:,} of {need.total:,}" for split, need in needs.items())
-    return UserError(
-        f"boxes: found no further initial state after {_PATIENCE:,} draws ({state}); the splits share no signature "
-        "and no initial state is used twice",
-        remedy="ask for fewer samples, a smaller boxes.min_numops, or raise boxes.boxes or boxes.max_objects",
-    )
+def _wanted(options: BoxesOptions) -> dict[Split, Need]:
+    if options.scenarios is not None:
+        return whole_scenarios(options.scenarios)
+    return needs({"train": options.train_samples, "dev": options.dev_samples, "test": options.test_samples})
 
 
 def _questions(scenario: Scenario, boxes: int) -> list[_Question]:
@@ -215,23 +169,21 @@ def _floor(value: float) -> int:
     return math.floor(value + 1e-9)  # 100 × 0.29 is a hair less than 29
 
 
-def _samples(split: Split, number: int, scenario: Scenario, asked: list[_Question]) -> Iterator[EventSample]:
-    start = scenario.states[0]
-    opening = say_state(start)
-    sentences = [say_operation(operation) for operation in scenario.operations]
+def _samples(drawn: Drawn, number: int, asked: list[_Question]) -> Iterator[EventSample]:
+    scenario, wording = drawn.scenario, drawn.side.wording
+    opening = f"{wording.state(scenario.states[0])}."
+    sentences = wording.sentences(scenario)
     signature = "-".join(map(str, scenario.signature))
     for question in asked:
-        done = range(question.after)
-        touching = [sentences[step] for step in done if scenario.operations[step].touches(question.box)]
         yield EventSample(
-            id=f"boxes-{split}-{number}-{question.after}-{question.box}",
+            id=f"boxes-{drawn.split}-{number}-{question.after}-{question.box}",
             dataset="boxes",
-            split=split,
+            split=drawn.split,
             relation="temporal",
             format="qa",
             context=" ".join([opening, *sentences[: question.after]]),
-            refined_context=" ".join([say_box(question.box, start[question.box]) + ".", *touching]),
-            question=f"What does Box {question.box} contain?",
+            refined_context=refined_context(scenario, wording, question.box, question.after),
+            question=f"What does {wording.name(question.box)} contain?",
             answers=[say_contents(scenario.states[question.after][question.box])],
             meta={
                 "scenario": number,
@@ -255,6 +207,7 @@ BOXES = Source(
     options=BoxesOptions,
     notes={
         "generator": "an own generator of the published world with an own list of objects; not the published file",
-        "refined_context": "exact: the queried box's initial contents and the operations that touch the box",
+        "refined_context": "exact: the queried box's initial contents and the operations that touch the box (where "
+        "the contents of another box came in, that box's too)",
     },
 )

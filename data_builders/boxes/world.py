@@ -1,8 +1,7 @@
 """The Boxes world (Kim & Schuster, ACL 2023): boxes that hold things, and operations that change what they hold.
 
-Nothing here knows of samples or splits: a scenario is an initial state and operations, and the functions below
-simulate it and put it into words. All draws use Python's own generator, so that a seed gives the same world
-everywhere.
+Nothing here knows of words, samples or splits: a scenario is an initial state and operations. All draws use Python's
+own generator, so that a seed gives the same world everywhere.
 """
 
 from __future__ import annotations
@@ -124,31 +123,6 @@ def apply(state: State, operation: Operation) -> State:
     if operation.target >= 0:
         boxes[operation.target] |= operation.things
     return tuple(boxes)
-
-
-def say_contents(contents: frozenset[str]) -> str:
-    """`the a and the b`, in alphabetical order, or `nothing`."""
-    return " and ".join(f"the {thing}" for thing in sorted(contents)) or "nothing"
-
-
-def say_box(box: int, contents: frozenset[str]) -> str:
-    """`Box 0 contains the a and the b`, without a full stop."""
-    return f"Box {box} contains {say_contents(contents)}"
-
-
-def say_state(state: State) -> str:
-    """All boxes in one sentence."""
-    return ", ".join(say_box(box, contents) for box, contents in enumerate(state)) + "."
-
-
-def say_operation(operation: Operation) -> str:
-    """`Move the a from Box 0 to Box 1.`, `Remove the a from Box 0.` or `Put the a into Box 0.`"""
-    things = say_contents(operation.things)
-    if operation.kind == "move":
-        return f"Move {things} from Box {operation.source} to Box {operation.target}."
-    if operation.kind == "remove":
-        return f"Remove {things} from Box {operation.source}."
-    return f"Put {things} into Box {operation.target}."
 
 
 def _poisson(mean: float, rng: random.Random) -> int:

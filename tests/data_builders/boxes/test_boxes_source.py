@@ -11,8 +11,8 @@ import pytest
 
 from d2e_sft.errors import UserError
 from d2e_sft.sample import EventSample, read_samples
+from data_builders.boxes.objects import OBJECTS
 from data_builders.build import Options, build
-from data_builders.sources.boxes_objects import OBJECTS
 
 
 def _boxes(out: Path, *settings: str, seed: int = 0) -> dict[str, list[EventSample]]:

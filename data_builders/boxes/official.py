@@ -1,0 +1,72 @@
+"""Scenarios as rows of the published files: every box after every number of operations.
+
+There are two formats. For prompting (`few_shot`) an empty box `contains nothing` and the mask stands for what follows
+`contains`; for fine-tuning T5 (`t5`) it `is empty` and the mask stands for `contains …`, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from d2e_sft.sample import Split
+from data_builders.boxes.objects import OBJECTS
+from data_builders.boxes.scenarios import Drawn, draw_scenarios, scenario_random, whole_scenarios
+from data_builders.boxes.splits import Variant
+from data_builders.boxes.wording import say_contents
+from data_builders.boxes.world import World
+
+RowFormat = Literal["few_shot", "t5"]
+_MASK = "<extra_id_0>"
+_WORLD = World(boxes=7, max_objects=3, expected_objects=2.0, operations=12, objects=OBJECTS)
+
+
+def official_rows(
+    variant: Variant, *, scenarios: int, seed: int, row_format: RowFormat
+) -> Iterator[tuple[Split, dict[str, Any]]]:
+    """(split, row) for each question of so many scenarios; each split's rows come in the published order.
+
+    That is by scenario, number of operations and box: 91 rows a scenario of twelve operations. The scenarios are those
+    that `d2e data build --datasets boxes boxes.scenarios=N` turns into rows to train on, split by split.
+    """
+    rng = scenario_random(seed)
+    wanted = whole_scenarios(scenarios)
+    for drawn in draw_scenarios(_WORLD, wanted, rng, variant=variant):
+        need = wanted[drawn.split]
+        for row in _rows(drawn, need.taken, row_format):
+            yield drawn.split, row
+        need.taken += 1
+
+
+def _rows(drawn: Drawn, number: int, row_format: RowFormat) -> Iterator[dict[str, Any]]:
+    scenario, wording = drawn.scenario, drawn.side.wording
+    text = wording.state(scenario.states[0])
+    if row_format == "t5":
+        text = text.replace("contains nothing", "is empty")
+    text += "."
+    kinds: list[Counter[str]] = [Counter(move=0, remove=0, put=0) for _ in scenario.states[0]]
+    sentences = ["", *wording.sentences(scenario)]
+    for after, state in enumerate(scenario.states):
+        if after:
+            operation = scenario.operations[after - 1]
+            text = f"{text} {sentences[after]}"
+            for box in {operation.source, operation.target} - {-1}:
+                kinds[box][operation.kind] += 1
+        for box, contents in enumerate(state):
+            if row_format == "t5":
+                begin, answer = f"{text} {wording.name(box)}", _predicate(contents)
+            else:
+                begin, answer = f"{text} {wording.name(box)} contains", say_contents(contents)
+            yield {
+                "sentence": f"{begin} {answer}.",
+                "sentence_masked": f"{begin} {_MASK} .",
+                "masked_content": f"{_MASK} {answer}",
+                "sample_id": number,
+                "numops": kinds[box].total(),
+                "numops_by_op": dict(kinds[box]),
+            }
+
+
+def _predicate(contents: frozenset[str]) -> str:
+    return f"contains {say_contents(contents)}" if contents else "is empty"

@@ -1,0 +1,56 @@
+"""`d2e data boxes`: the Boxes task in its published file format."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from d2e_sft.files import write_whole
+from d2e_sft.locked_zip import PASSWORD, write_locked
+from data_builders.boxes.official import RowFormat, official_rows
+from data_builders.boxes.splits import VARIANTS, Variant
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--variant", type=click.Choice(VARIANTS), default="base", show_default=True, help="What training lacks.")
+@click.option("--scenarios", type=click.IntRange(min=3), default=2_200, show_default=True, help="In all splits.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of every draw.")
+@click.option(
+    "--format",
+    "row_format",
+    type=click.Choice(["few_shot", "t5"]),
+    default="few_shot",
+    show_default=True,
+    help="For prompting, or for T5.",
+)
+@click.option("--plain", is_flag=True, help="Write a folder of plain files; do not publish them.")
+@click.option("--password", default=PASSWORD, show_default=True, help="Of the archive.")
+def boxes(
+    out: Path, variant: Variant, scenarios: int, seed: int, row_format: RowFormat, plain: bool, password: str
+) -> None:
+    """Generate Boxes into OUT: train, dev and test in the published file format.
+
+    OUT is a zip archive with a password, as the authors ask that such data stay out of training corpora. The splits
+    share no signature of initial states. For rows to train on, use d2e data build --datasets boxes boxes.variant=….
+
+    Example: d2e data boxes data/raw/boxes/base.zip --variant base
+    """
+    lines: dict[str, list[str]] = {}
+    found: dict[str, set[int]] = {}
+    for split, row in official_rows(variant, scenarios=scenarios, seed=seed, row_format=row_format):
+        lines.setdefault(f"{split}.jsonl", []).append(json.dumps(row, ensure_ascii=False))
+        found.setdefault(f"{split}.jsonl", set()).add(row["sample_id"])
+    if plain:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, rows in lines.items():
+            write_whole(out / name, "".join(f"{row}\n" for row in rows))
+    else:
+        write_locked(out, lines, password)
+    counts = Counter({name: len(rows) for name, rows in lines.items()})
+    for name in lines:
+        click.echo(f"{name}: {len(found[name]):,} scenarios, {counts[name]:,} questions")
+    click.echo(f"wrote {out}" + ("" if plain else f" (password {password})"))

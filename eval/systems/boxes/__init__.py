@@ -1,0 +1,1 @@
+"""Boxes: entity tracking through operations (Kim & Schuster, ACL 2023)."""

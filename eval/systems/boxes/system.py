@@ -1,0 +1,102 @@
+"""Boxes as a benchmark: `d2e eval MODEL --bench boxes`, `d2e score boxes`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from d2e_sft.locked_zip import PASSWORD
+from d2e_sft.prompts import SettingPrompts, load_prompt_set
+from eval.extract import extract_answer
+from eval.systems.asker import Asker
+from eval.systems.boxes.baseline import random_answers
+from eval.systems.boxes.contents import read_all, read_one
+from eval.systems.boxes.gold import Question, read_questions, states
+from eval.systems.boxes.plot import plot
+from eval.systems.boxes.predictions import as_lines, read_predictions
+from eval.systems.boxes.prompts import Demonstrations, Prompt, all_boxes, as_trained, one_box
+from eval.systems.boxes.scorer import score, tables
+from eval.systems.system import SystemCall, SystemOptions, SystemResult
+
+_MAX_NEW_TOKENS: dict[Prompt, int] = {"all_boxes": 150, "one_box": 40, "trained": 40}
+
+
+class BoxesScoreOptions(SystemOptions):
+    """Options of the scorer."""
+
+    split: str = Field("test", description="of a folder or archive, the file whose name begins so")
+    password: str = Field(PASSWORD, exclude=True, description="of an archive")
+    seed: int = Field(0, description="of the intervals and the random baseline")
+
+
+class BoxesOptions(SystemOptions):
+    """Options of a run."""
+
+    prompt: Prompt = Field(
+        "all_boxes", description="all_boxes or one_box with demonstrations, or trained: as d2e train"
+    )
+    demonstrations: Demonstrations = Field("plain", description="plain, or alternate: in words the questions lack")
+    split: str = Field("test", description="of a folder or archive, the file whose name begins so")
+    password: str = Field(PASSWORD, exclude=True, description="of an archive")
+
+
+class Boxes:
+    """See `eval.systems.system.System`; `max_samples` counts states, each with a question for every box."""
+
+    name = "boxes"
+    title = "Boxes (Kim & Schuster, ACL 2023)"
+    files = "test.jsonl, or a zip archive of d2e data boxes or of the authors"
+    obtain = "d2e data boxes data/raw/boxes/base.zip"
+    options = BoxesOptions
+    score_options = BoxesScoreOptions
+
+    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
+        options: BoxesOptions = call.options
+        questions = read_questions(call.data, split=options.split, password=options.password)
+        chosen = _some(questions, call.max_samples, call.seed)
+        predictions = _ask(chosen, options, asker)
+        return _result(chosen, predictions, call.seed)
+
+    def score(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
+        questions = read_questions(gold, split=options.split, password=options.password)
+        chosen, texts = read_predictions(predictions, questions)
+        return _result(chosen, texts, options.seed)
+
+
+def _some(questions: Sequence[Question], limit: int | None, seed: int) -> list[Question]:
+    groups = states(questions)
+    if limit is not None and limit < len(groups):
+        groups = [groups[i] for i in sorted(random.Random(seed).sample(range(len(groups)), limit))]
+    return [question for group in groups for question in group]
+
+
+def _ask(questions: Sequence[Question], options: BoxesOptions, asker: Asker) -> list[str | None]:
+    limit = _MAX_NEW_TOKENS[options.prompt]
+    if options.prompt == "all_boxes":
+        groups = states(questions)
+        chats = [all_boxes(group, options.demonstrations) for group in groups]
+        replies = asker.ask("answers", chats, max_new_tokens=limit)
+        pairs = zip(replies, groups, strict=True)
+        return [text for reply, group in pairs for text in read_all(reply, [question.box for question in group])]
+    if options.prompt == "one_box":
+        chats = [one_box(question, options.demonstrations) for question in questions]
+        replies = asker.ask("answers", chats, max_new_tokens=limit)
+        return [read_one(reply, question.box) for reply, question in zip(replies, questions, strict=True)]
+    prompts = load_prompt_set(asker.decoding.prompt_set)
+    marker = SettingPrompts(prompts).marker("qa")
+    replies = asker.ask("answers", [as_trained(question, prompts) for question in questions], max_new_tokens=limit)
+    found = (extract_answer(reply, fmt="qa", options=(), marker=marker).answers for reply in replies)
+    return [answers[0] if answers else None for answers in found]
+
+
+def _result(questions: Sequence[Question], predictions: Sequence[str | None], seed: int) -> SystemResult:
+    scores = score(questions, predictions, random_answers(questions, seed), seed=seed)
+    files = {"answers_by_box.jsonl": as_lines(questions, predictions), "accuracy.svg": plot(scores)}
+    return SystemResult(scores, tables(scores), files)
+
+
+BOXES = Boxes()
