@@ -70,7 +70,7 @@ class Procedure:
     @property
     def steps(self) -> list[str]:
         """Texts of the steps."""
-        return [block.step for block in self.blocks]
+        return [block.step.strip() for block in self.blocks]
 
     @property
     def pairs(self) -> int:

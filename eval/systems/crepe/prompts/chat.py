@@ -15,7 +15,7 @@ def ask_chat(request: Request, asker: Asker) -> dict[str, Answer]:
     """Hold one dialogue for each event; it begins before the first step, to have something to compare with."""
     opening = [system(wording()["chat"]["system"]), *_demonstrated(request)]
     dialogues = [
-        Dialogue(f"{procedure.id}/event{number}", f"{procedure.id}/event{number}", opening, _turns(procedure, event))
+        Dialogue(f"{procedure.id}/event{number}", request.prompt, opening, _turns(procedure, event))
         for procedure in request.procedures
         for number, event in enumerate(procedure.events)
     ]

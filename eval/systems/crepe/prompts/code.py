@@ -67,7 +67,7 @@ def ask_code(request: Request, asker: Asker) -> dict[str, Answer]:
         )
         name = procedure.id
         conversations.append(
-            Conversation(request.dataset, name, [*opening, user(code)], [*opening, user(hidden)], group="procedures")
+            Conversation(request.dataset, name, [*opening, user(code)], [*opening, user(hidden)], group=request.prompt)
         )
     outputs = asker.ask("answers", conversations, max_new_tokens=_TOKENS)
     answers = {}

@@ -38,7 +38,7 @@ def ask_code_given(request: Request, asker: Asker) -> dict[str, Answer]:
         nothing: _States = [()] * len(procedure.steps)
         hidden = _turns(procedure.goal, hidden_steps(len(procedure.steps)), procedure.events, nothing)
         turns = list(zip(told, hidden, strict=True))
-        dialogues.append(Dialogue(procedure.id, "procedures", opening, turns))
+        dialogues.append(Dialogue(procedure.id, request.prompt, opening, turns))
     replies = hold(asker, request.dataset, dialogues, max_new_tokens=_TOKENS)
     return {
         procedure.id: Answer([read_code(reply, 1, len(procedure.events), request.parse).labels[0] for reply in said])

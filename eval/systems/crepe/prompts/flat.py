@@ -1,4 +1,4 @@
-"""Flat variables (appendix B.1): goal, step, question and options are variables; the model writes the answer's value."""
+"""Flat variables (appendix B.1): goal, step, question and options; the model writes the value of the answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ask_flat(request: Request, asker: Asker) -> dict[str, Answer]:
             told = _turns(procedure.goal, procedure.steps, event)
             hidden = _turns(procedure.goal, [""] * len(procedure.steps), event)
             name = f"{procedure.id}/event{number}"
-            dialogues.append(Dialogue(name, name, opening, list(zip(told, hidden, strict=True))))
+            dialogues.append(Dialogue(name, request.prompt, opening, list(zip(told, hidden, strict=True))))
     replies = iter(hold(asker, request.dataset, dialogues, max_new_tokens=_TOKENS))
     answers = {}
     for procedure in request.procedures:

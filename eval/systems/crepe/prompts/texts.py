@@ -56,7 +56,7 @@ def _conversation(request: Request, opening: Messages, procedure: Procedure, num
         _name(procedure, number, step),
         [*opening, user(question)],
         [*opening, user(hidden)],
-        group=f"{procedure.id}/event{number}",
+        group=request.prompt,
     )
 
 
