@@ -9,6 +9,7 @@ from eval.systems.system import System
 # name → (module, attribute)
 _SYSTEMS: dict[str, tuple[str, str]] = {
     "crepe": ("eval.systems.crepe.system", "CREPE"),
+    "wiqa": ("eval.systems.wiqa.system", "WIQA"),
 }
 SYSTEM_NAMES = tuple(_SYSTEMS)
 
