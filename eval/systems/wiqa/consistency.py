@@ -75,8 +75,7 @@ def _triples(questions: Sequence[Question], graph: Graph | None) -> Iterator[Tri
     for first in questions:
         for second in by_cause[_meeting(first.effect, graph)]:
             for whole in by_ends[plain(first.cause), plain(second.effect)]:
-                if whole.hops > max(first.hops, second.hops):
-                    yield first, second, whole
+                yield first, second, whole
 
 
 def _meeting(text: str, graph: Graph | None) -> str:

@@ -17,7 +17,8 @@ class WiqaOptions(SystemOptions):
 
     file: str = Field("test.jsonl", description="the question file in the folder --data")
     paragraph: Literal["yes", "no"] = Field(
-        "yes", description="no leaves the paragraph out, here and in the solved examples: the no-paragraph ablation"
+        "yes",
+        description="no leaves the question's paragraph out: the no-paragraph ablation, which is the imagined view",
     )
     shots: int = Field(most_shots(), ge=0, le=most_shots(), description=f"solved examples, up to {most_shots()}")
     graphs: Path | None = Field(

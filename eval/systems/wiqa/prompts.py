@@ -16,6 +16,7 @@ from eval.systems.wiqa.questions import Question
 
 _FILE = Path(__file__).with_name("prompts.yaml")
 _ANSWER = re.compile(r"\b(no[ _-]?effect|no change|not affect|more|less)\b", re.IGNORECASE)
+_MARKER = re.compile(r"\b(answer:|effect is)", re.IGNORECASE)
 _LETTER = re.compile(r"\(?([ABC])\)?\s*(?:[.:)]|$)")
 
 
@@ -34,16 +35,14 @@ def conversation(dataset: str, question: Question, *, shots: int, paragraph: boo
     """A question after some solved ones.
 
     Args:
-        paragraph: whether the paragraph is shown, here and in the examples.
+        paragraph: whether the question's paragraph is shown; without it the conversation is its imagined view.
     """
     opening: Messages = [{"role": "system", "content": _texts()["system"]}]
     for shown in _texts()["demonstrations"][:shots]:
-        steps = shown["steps"] if paragraph else ()
-        opening += [_user(steps, shown["stem"]), {"role": "assistant", "content": shown["answer"]}]
-    told = _user(question.steps if paragraph else (), question.stem)
-    return Conversation(
-        dataset, question.id, [*opening, told], [*opening, _user((), question.stem)], group=question.paragraph
-    )
+        opening += [_user(shown["steps"], shown["stem"]), {"role": "assistant", "content": shown["answer"]}]
+    imagined = [*opening, _user((), question.stem)]
+    messages = [*opening, _user(question.steps, question.stem)] if paragraph else imagined
+    return Conversation(dataset, question.id, messages, imagined, group=question.paragraph)
 
 
 def _user(steps: Sequence[str], stem: str) -> dict[str, str]:
@@ -54,8 +53,8 @@ def _user(steps: Sequence[str], stem: str) -> dict[str, str]:
 
 def read_answer(reply: str) -> Label | None:
     """The first effect that a reply names, behind "answer:" or "effect is" where it says so, or a choice's letter."""
-    marker = max(reply.lower().rfind("answer:"), reply.lower().rfind("effect is"))
-    found = _ANSWER.search(reply, max(marker, 0) + (len("effect is") if marker >= 0 else 0)) or _ANSWER.search(reply)
+    marker = _MARKER.search(reply)
+    found = (marker and _ANSWER.search(reply, marker.end())) or _ANSWER.search(reply)
     if found:
         name = found[1].lower()
         return "no_effect" if name.startswith("no") else label_of(name)

@@ -12,6 +12,7 @@ from d2e_sft.chat import Messages
 from eval.systems.asker import Asker
 from eval.systems.crepe.demonstrations import Demonstration
 from eval.systems.crepe.gold import EntityChange
+from eval.systems.crepe.options import Parse
 from eval.systems.crepe.parse import read_code
 from eval.systems.crepe.prompts.code import (
     CodeStyle,
@@ -23,6 +24,7 @@ from eval.systems.crepe.prompts.code import (
     step_header,
 )
 from eval.systems.crepe.prompts.family import Answer, Dialogue, Request, hold, system, user, wording
+from eval.systems.crepe.prompts.identifiers import snake
 
 _TOKENS = 256
 _STYLE = CodeStyle(entities="gold")
@@ -41,9 +43,20 @@ def ask_code_given(request: Request, asker: Asker) -> dict[str, Answer]:
         dialogues.append(Dialogue(procedure.id, request.prompt, opening, turns))
     replies = hold(asker, request.dataset, dialogues, max_new_tokens=_TOKENS)
     return {
-        procedure.id: Answer([read_code(reply, 1, len(procedure.events), request.parse).labels[0] for reply in said])
+        procedure.id: Answer(
+            [
+                _labels(reply, step, len(procedure.events), request.parse)
+                for reply, step in zip(said, procedure.steps, strict=True)
+            ]
+        )
         for procedure, said in zip(request.procedures, replies, strict=True)
     }
+
+
+def _labels(reply: str, step: str, events: int, parse: Parse) -> list[int | None]:
+    """What a reply says about its step; where it repeats the code before, that is passed over."""
+    repeated = reply.rfind(f"def {snake(step)}(")
+    return read_code(reply[max(repeated, 0) :], 1, events, parse).labels[0]
 
 
 def _turns(goal: str, steps: Sequence[str], events: Sequence[str], states: _States) -> list[str]:

@@ -256,6 +256,15 @@ def test_given_states_are_shown_step_by_step(tmp_path: Path) -> None:
     assert turn(third) == 2
 
 
+def test_a_reply_may_repeat_the_code_before_its_step(tmp_path: Path) -> None:
+    def repeat(chat: Conversation) -> str:
+        before = "\n".join(message["content"] for message in chat.messages[1:])
+        return f"```python\n{before}\n{write_events(chat)}\n```"
+
+    result, _ = run(tmp_path, repeat, entities="gold", shots=0)
+    assert result.scores["macro_f1"] == 1
+
+
 def test_flat_code_asks_with_variables_a_step_a_turn(tmp_path: Path) -> None:
     _, asker = run(tmp_path, say_option, prompt="code_flat", shots=0)
     chat = asker.asked[1][1][0]
