@@ -31,6 +31,7 @@ def questions_of(
         seed: of these.
         alignments: of graphs whose questions get an `explanation`.
     """
+    foreign = _changes_outside(graphs)
     for graph in graphs.values():
         alignment = (alignments or {}).get(graph.id)
         asked: set[tuple[str, str]] = set()
@@ -45,24 +46,29 @@ def questions_of(
                 kind = "EXOGENOUS_EFFECT" if path[0] in OUT_OF_PARAGRAPH else "INPARA_EFFECT"
                 answer = OF_POLARITY[graph.polarity(path)]
                 yield _row(graph, name, cause, effect, answer, kind, len(path), explanation)
-        yield from _without_effect(graph, graphs, no_effect, random.Random(f"{seed}/{graph.id}"))
+        yield from _without_effect(graph, foreign, no_effect, random.Random(f"{seed}/{graph.id}"))
 
 
 def _without_effect(
-    graph: Graph, graphs: Mapping[str, Graph], wanted: int, rng: random.Random
+    graph: Graph, foreign: Mapping[str, set[str]], wanted: int, rng: random.Random
 ) -> Iterator[dict[str, Any]]:
-    causes = [
-        text
-        for other in graphs.values()
-        if other.paragraph_id != graph.paragraph_id
-        for node in _FOREIGN
-        for text in other.texts.get(node, ())
-    ]
+    causes = [text for text, paragraphs in foreign.items() if graph.paragraph_id not in paragraphs]
     effects = [text for node in _ASKED for text in graph.texts.get(node, ())]
-    pairs = [(cause, effect) for cause in dict.fromkeys(causes) for effect in effects]
-    for number, (cause, effect) in enumerate(rng.sample(pairs, min(wanted, len(pairs)))):
+    pairs = range(len(causes) * len(effects))
+    for number, pair in enumerate(rng.sample(pairs, min(wanted, len(pairs)))):
+        cause, effect = causes[pair // len(effects)], effects[pair % len(effects)]
         name = f"out_of_para:{graph.paragraph_id}:{graph.id}:{number}"
         yield _row(graph, name, cause, effect, "no_effect", "OUTOFPARA_DISTRACTOR", 0, None)
+
+
+def _changes_outside(graphs: Mapping[str, Graph]) -> dict[str, set[str]]:
+    """Text → paragraphs of every change that is not told by its paragraph; several may have the same."""
+    paragraphs: dict[str, set[str]] = {}
+    for graph in graphs.values():
+        for node in _FOREIGN:
+            for text in graph.texts.get(node, ()):
+                paragraphs.setdefault(text, set()).add(graph.paragraph_id)
+    return paragraphs
 
 
 def _row(

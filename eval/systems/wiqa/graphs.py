@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,16 @@ class Graph:
 
     def node_of(self, text: str) -> str | None:
         """The node that a text belongs to, letter case and other signs than letters and digits aside."""
-        return next((node for node, texts in self.texts.items() if plain(text) in map(plain, texts)), None)
+        return self._nodes.get(plain(text))
+
+    @cached_property
+    def _nodes(self) -> dict[str, str]:
+        """Plain text → its node, the first where two have the same text."""
+        nodes: dict[str, str] = {}
+        for node, texts in self.texts.items():
+            for text in texts:
+                nodes.setdefault(plain(text), node)
+        return nodes
 
 
 def plain(text: str) -> str:

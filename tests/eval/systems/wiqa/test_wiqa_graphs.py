@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.errors import UserError
+from eval.systems.wiqa.consistency import consistency
 from eval.systems.wiqa.explanations import Alignment, Explanation, explain, read_alignments
 from eval.systems.wiqa.generate import questions_of
 from eval.systems.wiqa.graphs import Graph, read_graphs
@@ -103,6 +104,26 @@ def test_questions_without_effect_take_their_cause_from_another_paragraph(tmp_pa
     again = [row for row in questions_of(found, no_effect=4, seed=0) if row["metadata"]["path_len"] == 0]
     assert again == rows
     assert [row for row in questions_of(found, no_effect=4, seed=1) if row["metadata"]["path_len"] == 0] != rows
+
+
+def test_a_change_that_the_own_paragraph_knows_is_not_asked_about_as_foreign(tmp_path: Path) -> None:
+    found = graphs(tmp_path, GRAPH, {**OTHER, "Z": ["dark clouds"]})
+    rows = questions_of({"7": found["7"], "8": found["8"]}, no_effect=50, seed=0)
+    foreign = [row["question"]["stem"] for row in rows if row["question"]["answer_label"] == "no_effect"]
+    assert foreign
+    assert not [stem for stem in foreign if "dark clouds happens" in stem]
+
+
+def test_the_graphs_own_answers_are_consistent(tmp_path: Path) -> None:
+    found = graphs(tmp_path)
+    file = save_lines(tmp_path / "q.jsonl", questions_of(found, no_effect=3, seed=0))
+    questions = read_questions(file)
+    scores = consistency(questions, {question.id: question.answer for question in questions}, found)
+    assert scores["transitive"]["score"] == scores["transitive"]["one_hop"]["score"] == 1
+    assert scores["disjunctive"]["score"] == 1
+    # Of graph 8, with one text a node: ZXY, ZXA and ZXD, ZYA and ZYD, XYA and XYD, UYA and UYD.
+    eighth = [question for question in questions if question.graph == "8"]
+    assert consistency(eighth, {one.id: one.answer for one in eighth})["transitive"]["count"] == 9
 
 
 @pytest.mark.parametrize(
