@@ -25,6 +25,11 @@ _VERBS: dict[str, tuple[str, str, str]] = {
     "serve": ("d2e_sft.commands.serve", "serve", "Serve a model with vLLM; chat requests may carry a context."),
     "eval": ("eval.commands.evaluate", "evaluate", "Decode a benchmark with a model and score it."),
     "score": ("eval.commands.score", "score", "Score a file of predictions as a related system's paper does."),
+    "wiqa-questions": (
+        "eval.commands.wiqa_questions",
+        "wiqa_questions",
+        "Write the questions that WIQA's influence graphs ask.",
+    ),
     "compare": ("eval.commands.compare", "compare", "Print the scores of several runs side by side."),
     "sweep": ("eval.commands.sweep", "sweep", "Train and score a grid of recipes."),
     "table": ("eval.commands.table", "table", "Lay scores out as in the paper's tables, also for LaTeX."),

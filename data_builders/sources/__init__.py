@@ -7,6 +7,7 @@ from data_builders.sources.boxes import BOXES
 from data_builders.sources.cider import CIDER
 from data_builders.sources.cosmosqa import COSMOSQA
 from data_builders.sources.cqa import CQA
+from data_builders.sources.crepe import CREPE
 from data_builders.sources.ecare import ECARE
 from data_builders.sources.ester import ESTER
 from data_builders.sources.ifqa import IFQA
@@ -21,4 +22,5 @@ from data_builders.sources.wiqa import WIQA
 
 _PIPER = (TEMPREASON, TIMEQA, TRACIE, MCTACO, CIDER, ESTER, CQA, COSMOSQA, ECARE, IFQA, WIQA)
 _OUT_OF_DISTRIBUTION = (STORYCLOZE, SOCIALIQA, ALPHANLI)
-SOURCES: dict[str, Source] = {source.name: source for source in (BOXES, *_PIPER, *_OUT_OF_DISTRIBUTION)}
+_SYSTEMS = (CREPE,)
+SOURCES: dict[str, Source] = {source.name: source for source in (BOXES, *_PIPER, *_OUT_OF_DISTRIBUTION, *_SYSTEMS)}

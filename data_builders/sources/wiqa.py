@@ -18,7 +18,8 @@ from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 from data_builders.sources.texts import fingerprint
 
 _RELEASE = "wiqa-dataset-v2-october-2019"
-_URL = "https://public-aristo-processes.s3-us-west-2.amazonaws.com/wiqa_dataset_no_explanation_v2"
+_HOST = "https://public-aristo-processes.s3-us-west-2.amazonaws.com"
+_URL = f"{_HOST}/wiqa_dataset_no_explanation_v2"
 _LICENCE = "Apache-2.0"
 
 # No checksum of the training file is known.
@@ -30,6 +31,9 @@ TEST = RawFile(
     sha256="17cbff9335a6c3221eadbdc023dde656634bb4f8d1feec3863e8ce37d37b392c",
     bytes=2_168_289,
 )
+
+# What the questions were drawn from; the benchmark of its own reads it. No checksum is known.
+GRAPHS = RawFile(name="wiqa_influence_graphs.jsonl", url=f"{_HOST}/wiqa_influence_graphs.jsonl", commit=_RELEASE)
 
 # Label → the text of the option.
 OPTIONS = {"more": "more", "less": "less", "no_effect": "no effect"}
@@ -126,6 +130,7 @@ WIQA = Source(
     homepage="https://github.com/allenai/wiqa-dataset",
     inputs=(Input("train", (TRAIN,), ("train",)), Input("test", (TEST,), ("train", "test"))),
     read=read,
+    others=(GRAPHS,),
     notes={
         "context": "the steps of the process, each with a full stop",
         "path_len": "nodes on the path from cause to effect, so one more than its steps; 0 for no effect",

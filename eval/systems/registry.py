@@ -9,6 +9,8 @@ from eval.systems.system import System
 # name → (module, attribute)
 _SYSTEMS: dict[str, tuple[str, str]] = {
     "boxes": ("eval.systems.boxes.system", "BOXES"),
+    "crepe": ("eval.systems.crepe.system", "CREPE"),
+    "wiqa": ("eval.systems.wiqa.system", "WIQA"),
 }
 SYSTEM_NAMES = tuple(_SYSTEMS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +45,19 @@ class BoxesOptions(SystemOptions):
     password: str = Field(PASSWORD, exclude=True, description="of an archive")
 
 
+@dataclass(frozen=True)
 class Boxes:
     """See `eval.systems.system.System`; `max_samples` counts states, each with a question for every box."""
 
-    name = "boxes"
-    title = "Boxes (Kim & Schuster, ACL 2023)"
-    files = "test.jsonl, or a zip archive of d2e data boxes or of the authors"
-    obtain = "d2e data boxes data/raw/boxes/base.zip"
-    options = BoxesOptions
-    score_options = BoxesScoreOptions
+    name: str = "boxes"
+    title: str = "Boxes (Kim & Schuster, ACL 2023)"
+    files: str = "test.jsonl, or a zip archive of d2e data boxes or of the authors"
+    obtain: str = "d2e data boxes data/raw/boxes/base.zip"
+    options: type[SystemOptions] = BoxesOptions
+    score_options: type[SystemOptions] = BoxesScoreOptions
 
     def run(self, call: SystemCall, asker: Asker) -> SystemResult:
+        """Ask about every box of every state, and score what is said."""
         options: BoxesOptions = call.options
         questions = read_questions(call.data, split=options.split, password=options.password)
         chosen = _some(questions, call.max_samples, call.seed)
@@ -62,6 +65,7 @@ class Boxes:
         return _result(chosen, predictions, call.seed)
 
     def score(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
+        """Score a file of predictions; those of some questions score these alone."""
         questions = read_questions(gold, split=options.split, password=options.password)
         chosen, texts = read_predictions(predictions, questions)
         return _result(chosen, texts, options.seed)

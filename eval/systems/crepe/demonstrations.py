@@ -1,0 +1,87 @@
+"""The solved procedures that few-shot prompts show: written for this package, in `demonstrations.yaml`."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from d2e_sft.files import load_yaml
+from eval.systems.crepe.gold import EntityChange
+from eval.systems.crepe.labels import EQUALLY, LABELS, LESS, MORE
+
+_FILE = Path(__file__).with_name("demonstrations.yaml")
+
+
+class DemonstrationEvent(BaseModel):
+    """An event and the one entity state that decides about it; see the data file for the fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    event: str
+    subevent: str
+    entity: str
+    attribute: str
+    holds: list[bool]
+    favours: bool
+    because: str
+    if_true: str
+    if_false: str
+    ask: str
+    link: str
+
+    def state(self, step: int) -> str:
+        """The entity's state in words after a number of steps."""
+        return self.if_true if self.holds[step] else self.if_false
+
+    def is_likely(self, step: int) -> bool:
+        """Whether the event is likely after a number of steps."""
+        return self.holds[step] == self.favours
+
+    def label(self, step: int) -> int:
+        """What step `step`, counted from 1, does to the event."""
+        return _change(self.is_likely(step - 1), self.is_likely(step))
+
+    def state_label(self, step: int) -> int:
+        """What step `step`, counted from 1, does to the entity's state."""
+        return _change(self.holds[step - 1], self.holds[step])
+
+    def entity_change(self, step: int) -> EntityChange | None:
+        """The same in the form of the gold file; None where the state stays."""
+        label = self.state_label(step)
+        return None if label == EQUALLY else EntityChange(self.entity, self.attribute, LABELS[label])
+
+
+class Demonstration(BaseModel):
+    """A procedure with its events."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    goal: str
+    steps: list[str]
+    events: list[DemonstrationEvent]
+
+    @model_validator(mode="after")
+    def _a_state_for_the_start_and_each_step(self) -> Demonstration:
+        for event in self.events:
+            if len(event.holds) != len(self.steps) + 1:
+                raise ValueError(f"{event.event}: {len(event.holds)} states; expected {len(self.steps) + 1}")
+        return self
+
+    def entity_changes(self, step: int) -> list[EntityChange]:
+        """What step `step`, counted from 1, changes."""
+        return [change for event in self.events if (change := event.entity_change(step)) is not None]
+
+
+def _change(before: bool, after: bool) -> int:
+    if before == after:
+        return EQUALLY
+    return MORE if after else LESS
+
+
+@cache
+def load_demonstrations() -> tuple[Demonstration, ...]:
+    """All of them, in the file's order."""
+    content = load_yaml(_FILE.read_text(encoding="utf-8"))
+    return tuple(Demonstration.model_validate(item) for item in content)

@@ -1,0 +1,138 @@
+"""Replies → labels: each reader gives None where it finds no answer, which is counted and scored as equally likely."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eval.systems.crepe.gold import EntityChange
+from eval.systems.crepe.labels import EQUALLY, LABELS, LESS, MORE
+from eval.systems.crepe.options import Parse
+
+# Longer ones first, as "unlikely" and "very likely" hold "likely".
+_LEVELS = {
+    "very unlikely": 0,
+    "not very likely": 1,
+    "not likely": 1,
+    "unlikely": 1,
+    "very likely": 3,
+    "likely": 2,
+}
+_LEVEL = re.compile(rf"\b({'|'.join(_LEVELS)})\b", re.IGNORECASE)
+_ANSWER = re.compile(r"(?<!intermediate )answer:", re.IGNORECASE)
+_CHANGE = re.compile(r"\b(equally|less|more)[ _-]likely\b", re.IGNORECASE)
+_YES_OR_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
+_CHANGES = {"equally": EQUALLY, "less": LESS, "more": MORE}
+
+
+def read_level(reply: str) -> int | None:
+    """A likelihood from 0 (very unlikely) to 3 (very likely): the first after "Answer:", else the first of all."""
+    marker = _ANSWER.search(reply)
+    found = _LEVEL.search(reply, marker.end() if marker else 0)
+    return _LEVELS[found[1].lower()] if found else None
+
+
+def read_yes_or_no(reply: str) -> int | None:
+    """1 for yes, 0 for no; where neither is said, a likelihood stands for its nearer one."""
+    found = _YES_OR_NO.search(reply)
+    if found:
+        return int(found[1].lower() == "yes")
+    level = read_level(reply)
+    return None if level is None else int(level >= 2)
+
+
+def changes_of(levels: Sequence[int | None]) -> list[int | None]:
+    """Labels from likelihoods at the start and after each step, each compared with the last one that could be read."""
+    labels: list[int | None] = []
+    before = levels[0] if levels else None
+    for level in levels[1:]:
+        if level is None or before is None:
+            labels.append(None)
+        else:
+            labels.append(EQUALLY if level == before else MORE if level > before else LESS)
+        before = before if level is None else level
+    return labels
+
+
+def read_change(reply: str) -> int | None:
+    """The label that a chain of thought ends in: the last after "likelihood change is", else the last of all."""
+    found = _CHANGE.findall(reply.lower().rpartition("likelihood change is")[2]) or _CHANGE.findall(reply)
+    if not found:
+        return None
+    # After the marker the first counts: models that go on write the next question.
+    return _CHANGES[(found[0] if "likelihood change is" in reply.lower() else found[-1]).lower()]
+
+
+def read_option(reply: str) -> int | None:
+    """The label that code names, as `Options[N]` (more, less, equally likely) or in words."""
+    found = re.search(r"\[\s*([0-2])\s*\]", reply)
+    if found:
+        return (MORE, LESS, EQUALLY)[int(found[1])]
+    words = _CHANGE.search(reply)
+    return _CHANGES[words[1].lower()] if words else None
+
+
+@dataclass(frozen=True)
+class CodeReply:
+    """What the code of a reply says, [step][event] and [step]."""
+
+    labels: list[list[int | None]]
+    entities: list[list[EntityChange]]
+
+
+_OFFICIAL_EVENT = re.compile(r'(?:self\.)?event(\d)\d*\.change = "((?:equally|less|more) likely)"')
+_LENIENT_EVENT = re.compile(
+    r"""(?:self\.)?event(\d+)\.change\s*=\s*["']((?:equally|less|more) likely)["']""", re.IGNORECASE
+)
+_ENTITY = re.compile(r"self\.(?!event\d)(\w+)\.(\w+)\s*=\s*(True|False)\b")
+# The class, its constructor, and the outer one of nested functions, which takes the events.
+_HEADER = re.compile(r"\s*(class\s|def __init__|def \w+\(event0)")
+_FENCE = re.compile(r"```[a-zA-Z]*\n(.*?)(?:```|\Z)", re.DOTALL)
+
+
+def read_code(reply: str, steps: int, events: int, parse: Parse) -> CodeReply:
+    """Read step functions.
+
+    The official reading ends at the first blank line. Each `def` begins the next step, by its position and not its
+    name; what stands before the first belongs to the first step. Of an event's number one digit is read. A change to
+    `equally likely` does not take back another one in the same step. Steps beyond the procedure are ignored, and so
+    are events that it has not. The lenient reading goes on after blank lines, reads whole numbers, and lets the last
+    of several changes count.
+
+    A code fence around the code is passed over, and so is a repetition of the class down to its constructor.
+    """
+    pattern = _OFFICIAL_EVENT if parse == "official" else _LENIENT_EVENT
+    result = CodeReply([[None] * events for _ in range(steps)], [[] for _ in range(steps)])
+    step, first = 0, True
+    for line in map(str.strip, _bare(reply).split("\n")):
+        if not line and parse == "official":
+            break
+        if line.startswith("def "):
+            step, first = (0 if first else step + 1), False
+        elif step < steps:
+            _read_line(line, step, result, pattern, parse)
+    return result
+
+
+def _read_line(line: str, step: int, result: CodeReply, pattern: re.Pattern[str], parse: Parse) -> None:
+    event, entity = pattern.match(line), _ENTITY.match(line)
+    if event and int(event[1]) < len(result.labels[step]):
+        label, number = LABELS.index(event[2].lower()), int(event[1])
+        if parse == "official" and label == EQUALLY and result.labels[step][number] is not None:
+            return
+        result.labels[step][number] = label
+    elif entity:
+        result.entities[step].append(EntityChange(entity[1], entity[2], entity[3]))
+
+
+def _bare(reply: str) -> str:
+    """The code alone: without a fence, and without the class and the constructor where the reply repeats them."""
+    fenced = _FENCE.search(reply)
+    lines = (fenced[1] if fenced else reply).strip("\n").split("\n")
+    headers = [place for place, line in enumerate(lines) if _HEADER.match(line)]
+    if 0 not in headers:
+        return "\n".join(lines)
+    after = max(headers) + 1
+    begins = next((place for place in range(after, len(lines)) if lines[place].strip().startswith("def ")), len(lines))
+    return "\n".join(lines[begins:])

@@ -1,0 +1,160 @@
+"""Files of predictions for CREPE, in the format of the official outputs.
+
+The official code adds `predicted_event` (and `predicted_entity`) dictionaries to the blocks of the gold file, so one
+file holds both. Ours are written that way. A file in the shape of the gold file whose `event` dictionaries are the
+predictions is read, too.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from d2e_sft.errors import UserError
+from eval.systems.crepe.gold import EntityChange, Procedure, label_in, read_procedures
+from eval.systems.crepe.labels import EQUALLY, LABELS
+
+ReadAs = Literal["auto", "predicted", "event"]
+Missing = Literal["error", "leave_out"]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The labels that a file predicts for one procedure, as [step][event].
+
+    Attributes:
+        official: as the official scorer reads them.
+        corrected: by the meaning of their texts.
+    """
+
+    official: Sequence[Sequence[int]]
+    corrected: Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class PredictionFile:
+    """What a file predicts.
+
+    Attributes:
+        procedures: id → labels; in the gold file's order.
+        read: which dictionaries were read.
+        same_events: nothing is marked as predicted, and its events are those of the gold file.
+        strangers: predicted changes of events that the gold file has not; the official scorer passes them over.
+    """
+
+    procedures: dict[str, Predicted]
+    read: Literal["predicted", "event"]
+    same_events: bool
+    strangers: int
+
+
+def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missing: Missing) -> PredictionFile:
+    """Read predictions for the gold procedures.
+
+    Args:
+        read: which dictionaries hold the predictions; auto takes `predicted_event` where a file has some. A file that
+            has none is an official output without any predicted change if its events are the gold ones (such is the
+            official majority baseline), else its `event` dictionaries are read.
+        missing: what to do about procedures that the file lacks.
+
+    Raises:
+        UserError: the file is damaged, or does not fit the gold file.
+    """
+    found = {procedure.id: procedure for procedure in read_procedures(path)}
+    _refuse_misfits(path, found, gold, missing)
+    kept = [procedure for procedure in gold if procedure.id in found]
+    marked = any(block.predicted_events for procedure in found.values() for block in procedure.blocks)
+    same = not marked and all(_same_events(found[procedure.id], procedure) for procedure in kept)
+    chosen: Literal["predicted", "event"] = "predicted" if marked or same else "event"
+    if read != "auto":
+        chosen = read
+    strangers = sum(
+        event not in procedure.events
+        for procedure in kept
+        for block in found[procedure.id].blocks
+        for event, _ in (block.predicted_events if chosen == "predicted" else block.events)
+    )
+    labels = {procedure.id: _labels(found[procedure.id], procedure, chosen) for procedure in kept}
+    return PredictionFile(labels, chosen, same, strangers)
+
+
+def _same_events(found: Procedure, gold: Procedure) -> bool:
+    return [block.events for block in found.blocks] == [block.events for block in gold.blocks]
+
+
+def _labels(found: Procedure, gold: Procedure, read: Literal["predicted", "event"]) -> Predicted:
+    changes = [block.predicted_events if read == "predicted" else block.events for block in found.blocks]
+    official, corrected = (
+        [[label_in(block, event, official=reading) for event in gold.events] for block in changes]
+        for reading in (True, False)
+    )
+    return Predicted(official, corrected)
+
+
+def _refuse_misfits(path: Path, found: Mapping[str, Procedure], gold: Sequence[Procedure], missing: Missing) -> None:
+    known = {procedure.id: procedure for procedure in gold}
+    strangers = [name for name in found if name not in known]
+    if strangers:
+        raise UserError(
+            f"{path}: procedure {strangers[0]!r} is not in the gold file ({len(strangers)} such); expected "
+            "predictions for its procedures",
+            remedy="name the gold file of the same split",
+        )
+    for name, procedure in found.items():
+        if procedure.steps != known[name].steps:
+            raise UserError(
+                f"{path}, procedure {name!r}: has the {len(procedure.steps)} steps {procedure.steps[:2]!r}…; expected "
+                f"the gold file's {len(known[name].steps)} {known[name].steps[:2]!r}…",
+                remedy="name the gold file of the same split, and keep its blocks and step texts as they are",
+            )
+    lacking = [name for name in known if name not in found]
+    if lacking and missing == "error":
+        raise UserError(
+            f"{path}: lacks procedure {lacking[0]!r} ({len(lacking)} of {len(known)} are missing)",
+            remedy="predict all, or score what is there alone: --set missing=leave_out",
+        )
+
+
+def write_predictions(
+    procedures: Sequence[Procedure],
+    labels: Mapping[str, Sequence[Sequence[int]]],
+    entities: Mapping[str, Sequence[Sequence[EntityChange]]],
+) -> str:
+    """The official output file: the gold blocks with predictions added; what is equally likely is left out.
+
+    Args:
+        labels: by procedure, [step][event].
+        entities: by procedure, the entity changes that the model wrote after each step; may be empty.
+    """
+    content = {}
+    for procedure in procedures:
+        raw: dict[str, Any] = copy.deepcopy(dict(procedure.raw))
+        for number, changes in enumerate(labels[procedure.id]):
+            block = _without_predictions(raw["steps"][number + 1])
+            written = entities.get(procedure.id)
+            block += [_entity_row(change) for change in (written[number] if written else ())]
+            block += [
+                {"type": "predicted_event", "event": event, "change": LABELS[label]}
+                for event, label in zip(procedure.events, changes, strict=True)
+                if label != EQUALLY
+            ]
+            raw["steps"][number + 1] = block
+        content[procedure.id] = raw
+    return json.dumps(content, indent=4, ensure_ascii=False) + "\n"
+
+
+def _without_predictions(block: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in block if not row["type"].startswith("predicted_")]
+
+
+def _entity_row(change: EntityChange) -> dict[str, str]:
+    return {
+        "type": "predicted_entity",
+        "entity": change.entity,
+        "attribute": change.attribute,
+        "change": change.change,
+    }

@@ -1,0 +1,140 @@
+"""Plain text, chain of thought and self-ask (Figures 2 and 4): each event is asked for after each step anew.
+
+Plain text and self-ask ask how likely the event is, before the first step and after each, and compare each likelihood
+with the one before. Chain of thought asks for the change itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from d2e_sft.chat import Messages
+from eval.engines.conversation_task import Conversation
+from eval.systems.asker import Asker
+from eval.systems.crepe.demonstrations import DemonstrationEvent
+from eval.systems.crepe.gold import EntityChange, Procedure
+from eval.systems.crepe.labels import LABELS, MORE
+from eval.systems.crepe.parse import changes_of, read_change, read_level
+from eval.systems.crepe.prompts.family import Answer, Request, assistant, system, user, wording
+
+_TOKENS = {"text": 12, "cot": 160, "self_ask": 200}
+_Changes = Sequence[Sequence[EntityChange]]
+
+
+def ask_texts(request: Request, asker: Asker) -> dict[str, Answer]:
+    """Ask everything in one pass, and read a label for each event and step."""
+    opening = [system(wording()[request.prompt]["system"]), *_demonstrated(request)]
+    conversations = [
+        _conversation(request, opening, procedure, number, step)
+        for procedure in request.procedures
+        for number in range(len(procedure.events))
+        for step in range(_first_step(request), len(procedure.steps) + 1)
+    ]
+    outputs = asker.ask("answers", conversations, max_new_tokens=_TOKENS[request.prompt])
+    said = {chat.id: output for chat, output in zip(conversations, outputs, strict=True)}
+    return {procedure.id: _answer(request, procedure, said) for procedure in request.procedures}
+
+
+def _first_step(request: Request) -> int:
+    """0 is before the first step: a likelihood needs one to compare with."""
+    return 1 if request.prompt == "cot" else 0
+
+
+def _name(procedure: Procedure, number: int, step: int) -> str:
+    return f"{procedure.id}/event{number}/step{step}"
+
+
+def _conversation(request: Request, opening: Messages, procedure: Procedure, number: int, step: int) -> Conversation:
+    changes = request.states.get(procedure.id)
+    shown = _so_far(procedure.steps, step, changes)
+    question, hidden = (
+        _question(request, procedure.goal, steps, procedure.events[number])
+        for steps in (shown, wording()["not_shown"])
+    )
+    return Conversation(
+        request.dataset,
+        _name(procedure, number, step),
+        [*opening, user(question)],
+        [*opening, user(hidden)],
+        group=request.prompt,
+    )
+
+
+def _question(request: Request, goal: str, steps: str, event: str) -> str:
+    text: str = wording()[request.prompt]["user"].format(goal=goal, steps=steps, event=event)
+    return text
+
+
+def _so_far(steps: Sequence[str], done: int, changes: _Changes | None) -> str:
+    """The first steps, with the entity changes after each where they are given."""
+    if done == 0:
+        text: str = wording()["nothing_done"]
+        return text
+    return " ".join(
+        step if changes is None or not changes[place] else f"{step} ({'; '.join(map(_said, changes[place]))})"
+        for place, step in enumerate(steps[:done])
+    )
+
+
+def _said(change: EntityChange) -> str:
+    return f"{change.entity}: {'' if change.change == LABELS[MORE] else 'not '}{change.attribute}"
+
+
+def _answer(request: Request, procedure: Procedure, said: dict[str, str]) -> Answer:
+    columns = []
+    for number in range(len(procedure.events)):
+        steps = range(_first_step(request), len(procedure.steps) + 1)
+        replies = [said[_name(procedure, number, step)] for step in steps]
+        columns.append(
+            [read_change(reply) for reply in replies]
+            if request.prompt == "cot"
+            else changes_of([read_level(reply) for reply in replies])
+        )
+    return Answer([list(row) for row in zip(*columns, strict=True)])
+
+
+def _demonstrated(request: Request) -> Messages:
+    """Each demonstration's first event after each step, as turns."""
+    messages: Messages = []
+    for shown in request.demonstrations:
+        event = shown.events[0]
+        changes = None
+        if request.entities == "gold":
+            changes = [shown.entity_changes(step) for step in range(1, len(shown.steps) + 1)]
+        for step in range(_first_step(request), len(shown.steps) + 1):
+            question = _question(request, shown.goal, _so_far(shown.steps, step, changes), event.event)
+            messages += [user(question), assistant(_SOLVED[request.prompt](event, step))]
+    return messages
+
+
+def _level(event: DemonstrationEvent, step: int) -> str:
+    return "very likely" if event.is_likely(step) else "very unlikely"
+
+
+def _reasoning(event: DemonstrationEvent, step: int) -> str:
+    text: str = wording()["cot"]["assistant"].format(
+        because=event.because, state=event.state(step), label=LABELS[event.label(step)]
+    )
+    return text
+
+
+def _follow_ups(event: DemonstrationEvent, step: int) -> str:
+    text: str = wording()["self_ask"]["assistant"].format(
+        ask=event.ask,
+        state_holds=_yes_or_no(event.holds[step]),
+        link=event.link,
+        event_holds=_yes_or_no(event.is_likely(step)),
+        level=_level(event, step),
+    )
+    return text
+
+
+def _yes_or_no(value: bool) -> str:
+    return "Yes." if value else "No."
+
+
+_SOLVED: dict[str, Callable[[DemonstrationEvent, int], str]] = {
+    "text": _level,
+    "cot": _reasoning,
+    "self_ask": _follow_ups,
+}

@@ -1,0 +1,193 @@
+"""CREPE's scores: macro-F1 over all (event, step) pairs in one flat list, and what the paper breaks it down by.
+
+The headline is the official scorer's: scikit-learn's macro-F1 over the labels that occur in gold or predictions, with
+changes read as `labels.official_label` reads them. The corrected variant reads changes by their meaning and always
+averages over the three classes. On the published files both are the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import confusion_matrix, f1_score
+
+from eval.intervals import LEVEL, RESAMPLES
+from eval.systems.crepe.gold import Procedure
+from eval.systems.crepe.labels import EQUALLY, LABELS, LESS, MORE
+from eval.systems.crepe.predictions import Predicted
+
+# Appendix C splits the procedures at their mean number of steps, which it gives as 7.
+LONG = 7
+_CLASSES = (EQUALLY, LESS, MORE)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The labels of all (event, step) pairs of some procedures, step by step.
+
+    Attributes:
+        gold, predicted: as the official scorer reads them, (n,).
+        corrected_gold, corrected_predicted: by their meaning, (n,).
+        procedure: place of each pair's procedure, (n,).
+        steps: number of steps of each pair's procedure, (n,).
+        words: number of words of each pair's step, (n,).
+        mean_words: of the steps, each counted once.
+    """
+
+    gold: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    corrected_gold: NDArray[np.int64]
+    corrected_predicted: NDArray[np.int64]
+    procedure: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    words: NDArray[np.int64]
+    mean_words: float
+
+
+def flatten(gold: Sequence[Procedure], predicted: Mapping[str, Predicted]) -> Pairs:
+    """The pairs of the procedures that have predictions, in the official scorer's order."""
+    rows: list[tuple[int, ...]] = []
+    kept = [procedure for procedure in gold if procedure.id in predicted]
+    for place, procedure in enumerate(kept):
+        found = predicted[procedure.id]
+        for step, block in enumerate(procedure.blocks):
+            for number, event in enumerate(procedure.events):
+                labels = (found.official[step][number], block.corrected(event), found.corrected[step][number])
+                rows.append((block.official(event), *labels, place, len(procedure.blocks), len(block.step.split())))
+    gold_labels, *others = np.array(rows, dtype=np.int64).reshape(-1, 7).T
+    predicted_labels, corrected_gold, corrected_predicted, places, steps, words = others
+    lengths = [len(step.split()) for procedure in kept for step in procedure.steps]
+    return Pairs(
+        gold=gold_labels,
+        predicted=predicted_labels,
+        corrected_gold=corrected_gold,
+        corrected_predicted=corrected_predicted,
+        procedure=places,
+        steps=steps,
+        words=words,
+        mean_words=float(np.mean(lengths)) if lengths else 0.0,
+    )
+
+
+def macro_f1(gold: Sequence[int] | NDArray[np.int64], predicted: Sequence[int] | NDArray[np.int64]) -> float | None:
+    """The official macro-F1: over the labels that occur on either side; None where there is no pair."""
+    return float(f1_score(gold, predicted, average="macro")) if len(gold) else None
+
+
+def score_pairs(pairs: Pairs, seed: int) -> dict[str, Any]:
+    """All scores of some pairs; `seed` is of the interval."""
+    low, high = _interval(pairs, seed)
+    return {
+        "macro_f1": macro_f1(pairs.gold, pairs.predicted),
+        "macro_f1_interval": [low, high],
+        "accuracy": _share(pairs.gold == pairs.predicted),
+        "f1": _by_class(pairs.gold, pairs.predicted),
+        "corrected": {"macro_f1": _three_classes(pairs.corrected_gold, pairs.corrected_predicted)},
+        "did_it_change": _did_it_change(pairs.gold, pairs.predicted),
+        "which_way": _which_way(pairs.gold, pairs.predicted),
+        "by_length": _by_length(pairs),
+        "confusion": confusion_matrix(pairs.gold, pairs.predicted, labels=_CLASSES).tolist(),
+        "counts": {
+            "procedures": len(set(pairs.procedure.tolist())),
+            "pairs": len(pairs.gold),
+            "gold": _label_counts(pairs.gold),
+            "predicted": _label_counts(pairs.predicted),
+        },
+    }
+
+
+def _three_classes(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> float | None:
+    if not len(gold):
+        return None
+    return float(f1_score(gold, predicted, labels=_CLASSES, average="macro", zero_division=0))
+
+
+def _by_class(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> dict[str, float]:
+    values = f1_score(gold, predicted, labels=_CLASSES, average=None, zero_division=0)
+    return dict(zip(LABELS, map(float, values), strict=True))
+
+
+def _did_it_change(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> dict[str, Any]:
+    """The first sub-task (section 6): whether the likelihood changes at all, either way."""
+    return {"macro_f1": macro_f1(gold != EQUALLY, predicted != EQUALLY), "pairs": len(gold)}
+
+
+def _which_way(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> dict[str, Any]:
+    """The second: more or less likely, among the pairs that change in gold and in the predictions.
+
+    `all_changed` takes every pair that changes in gold; one that is predicted not to change is then wrong.
+    """
+    changed = gold != EQUALLY
+    both = changed & (predicted != EQUALLY)
+    everywhere = (
+        float(f1_score(gold[changed], predicted[changed], labels=[LESS, MORE], average="macro", zero_division=0))
+        if changed.any()
+        else None
+    )
+    return {
+        "macro_f1": macro_f1(gold[both], predicted[both]),
+        "pairs": int(both.sum()),
+        "all_changed": {"macro_f1": everywhere, "pairs": int(changed.sum())},
+    }
+
+
+def _by_length(pairs: Pairs) -> dict[str, Any]:
+    """Procedures of more than 7 steps and the others, each number of steps, and steps of many and few words.
+
+    Table 6 names the first split, but its numbers are those of the last: the published analysis compares the number
+    of words of a step with their mean.
+    """
+    words = f"{pairs.mean_words:.1f} words"
+    groups = {f"more than {LONG} steps": pairs.steps > LONG, f"up to {LONG} steps": pairs.steps <= LONG}
+    groups |= {f"step of more than {words}": pairs.words > pairs.mean_words}
+    groups |= {f"step of up to {words}": pairs.words <= pairs.mean_words}
+    groups |= {f"{steps} steps": pairs.steps == steps for steps in sorted(set(pairs.steps.tolist()))}
+    return {
+        name: {
+            "macro_f1": macro_f1(pairs.gold[inside], pairs.predicted[inside]),
+            "procedures": len(set(pairs.procedure[inside].tolist())),
+            "pairs": int(inside.sum()),
+        }
+        for name, inside in groups.items()
+    }
+
+
+def _label_counts(labels: NDArray[np.int64]) -> dict[str, int]:
+    return {name: int((labels == number).sum()) for number, name in enumerate(LABELS)}
+
+
+def _share(values: NDArray[np.bool_]) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def macro_f1_of(confusions: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Macro-F1 of confusion matrices, quickly; over the classes that occur, as scikit-learn has it.
+
+    Args:
+        confusions: (..., 3, 3), gold label × predicted label.
+
+    Returns:
+        (...,)
+    """
+    right = np.diagonal(confusions, axis1=-2, axis2=-1)  # (..., 3)
+    either = confusions.sum(axis=-1) + confusions.sum(axis=-2)  # (..., 3): 2·TP + FP + FN
+    f1 = np.divide(2 * right, either, out=np.zeros(either.shape), where=either > 0)
+    means: NDArray[np.float64] = f1.sum(axis=-1) / np.maximum((either > 0).sum(axis=-1), 1)
+    return means
+
+
+def _interval(pairs: Pairs, seed: int) -> tuple[float | None, float | None]:
+    """Percentile bootstrap of the macro-F1; procedures are drawn, since the pairs of one depend on each other."""
+    if not len(pairs.gold):
+        return None, None
+    count = int(pairs.procedure.max()) + 1
+    confusions = np.zeros((count, 9), dtype=np.int64)  # of each procedure
+    np.add.at(confusions, (pairs.procedure, pairs.gold * 3 + pairs.predicted), 1)
+    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)  # (R, P)
+    values = macro_f1_of((drawn @ confusions).reshape(-1, 3, 3))
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)

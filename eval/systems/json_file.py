@@ -1,0 +1,100 @@
+"""Official JSON files of the systems: whatever is wrong in one is a message with file, place and value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from d2e_sft.errors import UserError
+from d2e_sft.files import object_without_twins
+
+_DAMAGED = "the file is damaged or another one: download it again, or write it anew"
+_SHOWN = 120
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        UserError: it cannot be read, is not UTF-8, is no JSON, or gives a key twice.
+    """
+    return _decoded(_text(path), str(path))
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, object) for each line of a JSON-lines file that is not blank.
+
+    Raises:
+        UserError: as `read_json`, also where a line holds no object.
+    """
+    # Only "\n" ends a line: texts may hold other characters that count as line ends elsewhere.
+    for number, line in enumerate(_text(path).split("\n"), start=1):
+        place = f"{path}, line {number}"
+        if line.strip():
+            yield place, expect_object(_decoded(line, place), place)
+
+
+def expect_object(value: Any, place: str) -> dict[str, Any]:
+    """The value, if it is a JSON object.
+
+    Raises:
+        UserError: it is something else.
+    """
+    if not isinstance(value, dict):
+        raise UserError(f"{place}: got {shown(value)}; expected a JSON object", remedy=_DAMAGED)
+    return value
+
+
+def expect_list(value: Any, place: str) -> list[Any]:
+    """The value, if it is a JSON array.
+
+    Raises:
+        UserError: it is something else.
+    """
+    if not isinstance(value, list):
+        raise UserError(f"{place}: got {shown(value)}; expected a JSON array", remedy=_DAMAGED)
+    return value
+
+
+def expect_text(row: dict[str, Any], name: str, place: str, *, empty: bool = False) -> str:
+    """The text of a field.
+
+    Args:
+        empty: whether a text of nothing but blanks will do.
+
+    Raises:
+        UserError: the field is missing, no text, or empty.
+    """
+    if name not in row:
+        raise UserError(f"{place}: {name}: missing; expected text (there is {', '.join(map(str, row)) or 'no field'})")
+    value = row[name]
+    if not isinstance(value, str) or not (empty or value.strip()):
+        raise UserError(f"{place}: {name}: got {shown(value)}; expected text" + " that is not empty" * (not empty))
+    return value
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text) - _SHOWN:,} more characters)"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text ({error})", remedy=_DAMAGED) from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def _decoded(text: str, place: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=object_without_twins)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}: {error.msg}; the text begins with {text[:60]!r}"
+        raise UserError(f"{place}: not JSON ({where})", remedy=_DAMAGED) from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{place}: not sound JSON ({error})", remedy=_DAMAGED) from None

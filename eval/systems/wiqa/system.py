@@ -1,0 +1,84 @@
+"""WIQA as a benchmark: ask a model all questions of a file, and score what it says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from d2e_sft.errors import UserError
+from eval.systems.asker import Asker
+from eval.systems.system import SystemCall, SystemOptions, SystemResult
+from eval.systems.wiqa.baselines import baselines
+from eval.systems.wiqa.consistency import consistency
+from eval.systems.wiqa.graphs import read_graphs
+from eval.systems.wiqa.labels import Label
+from eval.systems.wiqa.options import WiqaOptions, WiqaScoreOptions
+from eval.systems.wiqa.predictions import read_predictions, write_predictions
+from eval.systems.wiqa.prompts import conversation, read_answer
+from eval.systems.wiqa.questions import Question, read_questions
+from eval.systems.wiqa.report import tables
+from eval.systems.wiqa.scorer import score_answers
+
+PREDICTIONS_FILE = "wiqa_predictions.jsonl"
+_TOKENS = 12
+
+
+@dataclass(frozen=True)
+class Wiqa:
+    """See `eval.systems.system.System`; `--max-samples` counts questions."""
+
+    name: str = "wiqa"
+    title: str = "WIQA (Tandon et al., EMNLP 2019)"
+    files: str = "test.jsonl of the release wiqa-dataset-v2-october-2019, github.com/allenai/wiqa-dataset"
+    obtain: str = "d2e data download wiqa"
+    options: type[SystemOptions] = WiqaOptions
+    score_options: type[SystemOptions] = WiqaScoreOptions
+
+    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
+        """Ask every question of a file and score the answers."""
+        options: WiqaOptions = call.options
+        graphs = read_graphs(options.graphs) if options.graphs else None
+        path = call.data / options.file if call.data.is_dir() else call.data
+        if not path.is_file():
+            raise UserError(f"{path}: no such file; expected WIQA's questions", "give --data DIR and --set file=NAME")
+        questions = _drawn(read_questions(path), call)
+        shown = options.paragraph == "yes"
+        chats = [conversation("wiqa", question, shots=options.shots, paragraph=shown) for question in questions]
+        outputs = asker.ask("answers", chats, max_new_tokens=_TOKENS)
+        answers = {question.id: read_answer(output) for question, output in zip(questions, outputs, strict=True)}
+        scores = _scores(questions, answers, graphs, call.seed)
+        title = f"WIQA, {path.name}" + ", without the paragraph" * (not shown)
+        return SystemResult(scores, tables(scores, title, []), {PREDICTIONS_FILE: write_predictions(answers)})
+
+    def score(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
+        """Score a file of answers."""
+        questions = read_questions(gold)
+        answers = read_predictions(predictions, questions, options.missing)
+        scores = _scores(questions, answers, read_graphs(options.graphs) if options.graphs else None, options.seed)
+        scores["missing"] = len(questions) - len(answers)
+        notes = [f"{scores['missing']} questions have no answer and are left out"] if scores["missing"] else []
+        return SystemResult(scores, tables(scores, f"WIQA, {predictions.name}", notes))
+
+
+def _drawn(questions: Sequence[Question], call: SystemCall) -> list[Question]:
+    if call.max_samples is None or call.max_samples >= len(questions):
+        return list(questions)
+    places = random.Random(call.seed).sample(range(len(questions)), call.max_samples)
+    return [questions[place] for place in sorted(places)]
+
+
+def _scores(
+    questions: Sequence[Question], answers: Mapping[str, Label | None], graphs: Any, seed: int
+) -> dict[str, Any]:
+    asked = [question for question in questions if question.id in answers]
+    return {
+        **score_answers(asked, answers, seed),
+        "consistency": consistency(asked, answers, graphs),
+        "baselines": baselines(asked, seed),
+    }
+
+
+WIQA = Wiqa()

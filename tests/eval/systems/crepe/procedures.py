@@ -1,0 +1,93 @@
+"""Procedures in CREPE's file format, written for the tests, and an asker that answers by rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eval.engines.conversation_task import Conversation
+from eval.systems.crepe.options import CrepeOptions
+from eval.systems.crepe.system import CREPE
+from eval.systems.system import SystemCall, SystemResult
+
+Row = dict[str, str]
+
+
+def step(text: str) -> Row:
+    return {"type": "step", "step": text}
+
+
+def event(text: str, change: str, kind: str = "event") -> Row:
+    return {"type": kind, "event": text, "change": change}
+
+
+def entity(name: str, attribute: str, change: str) -> Row:
+    return {"type": "entity", "entity": name, "attribute": attribute, "change": change}
+
+
+BURN, COLD = "I burn my hand on the kettle.", "The tea is cold."
+TEA = {
+    "goal": "Make tea",
+    "steps": [
+        [{"step": "Start."}],
+        [step("Boil the water. "), entity("the kettle", "hot", "more likely"), event(BURN, "more likely")],
+        [step("Pour it on the leaves.")],
+        [
+            step("Wait an hour."),
+            entity("the kettle", "hot", "less likely"),
+            event(BURN, "less likely"),
+            entity("the tea", "hot", "less likely"),
+            event(COLD, "more likely"),
+        ],
+    ],
+}
+DARK = "I find the door without a lamp."
+LAMP = {
+    "goal": "Light the lamp",
+    "steps": [[step("Start.")], [step("Close the curtains."), event(DARK, "less likely")], [step("Flip the switch.")]],
+}
+GOLD = {"3": TEA, "5": LAMP}
+# [step][event], as the official scorer numbers labels.
+LABELS = {"3": [[2, 0], [0, 0], [1, 2]], "5": [[1], [0]]}
+
+
+def save(path: Path, content: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def with_predictions(gold: Mapping[str, Any], changes: Mapping[tuple[str, int], Sequence[Row]]) -> dict[str, Any]:
+    """The gold content with rows added to blocks, as the official code writes its outputs."""
+    content: dict[str, Any] = json.loads(json.dumps(gold))
+    for (name, block), rows in changes.items():
+        content[name]["steps"][block] += rows
+    return content
+
+
+class RuleAsker:
+    """Answers each conversation by a rule, and keeps what was asked."""
+
+    def __init__(self, rule: Callable[[Conversation], str]) -> None:
+        self.rule = rule
+        self.asked: list[tuple[str, list[Conversation]]] = []
+
+    def ask(self, name: str, conversations: Sequence[Conversation], **_: Any) -> list[str]:
+        """See `Asker.ask`."""
+        self.asked.append((name, list(conversations)))
+        return [self.rule(chat) for chat in conversations]
+
+
+def run(folder: Path, rule: Callable[[Conversation], str], **options: Any) -> tuple[SystemResult, RuleAsker]:
+    """CREPE on the procedures above, answered by a rule."""
+    save(folder / "data_dev_v2.json", GOLD)
+    asker = RuleAsker(rule)
+    call = SystemCall(folder, CrepeOptions(**options), None, 0)
+    return CREPE.run(call, asker), asker  # type: ignore[arg-type]
+
+
+def last(chat: Conversation) -> str:
+    """What the model answers to."""
+    return chat.messages[-1]["content"]

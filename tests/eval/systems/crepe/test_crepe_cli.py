@@ -1,0 +1,99 @@
+"""`d2e eval --bench crepe` and `d2e score crepe` as a user calls them, with a tiny random model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.eval.benches import d2e
+from tests.eval.systems.crepe.procedures import GOLD, save
+from tests.tiny import save_tiny_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that takes prompts of some thousand bytes."""
+    folder = save_tiny_model(tmp_path_factory.mktemp("model"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 16_384}))
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    save(tmp_path / "data" / "data_dev_v2.json", GOLD)
+    return tmp_path / "data"
+
+
+def evaluate(model: Path, data: Path, *arguments: str | int) -> int:
+    common = ("--bench", "crepe", "--data", data, "--out", data.parent / "run", "--max-new-tokens", 6)
+    return d2e("eval", model, *common, *arguments)
+
+
+def results(data: Path, variant: str = "") -> tuple[dict[str, Any], Path]:
+    folder = data.parent / "run" / "eval" / f"crepe{variant}"
+    return json.loads((folder / "scores.json").read_text(encoding="utf-8")), folder
+
+
+@pytest.mark.parametrize("prompt", ["text", "chat", "code_nested"])
+def test_a_run_leaves_predictions_that_score_the_same(
+    model: Path, data: Path, prompt: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--set", f"prompt={prompt}", "--set", "shots=1", "--alpha", "0.5")
+    assert evaluate(model, data, *options) == 0
+    assert "majority: macro-F1" in capsys.readouterr().out
+    scores, folder = results(data, f"-prompt={prompt}-shots=1")
+    assert scores["counts"]["pairs"] == 8
+    gold = data / "data_dev_v2.json"
+    assert (
+        d2e("score", "crepe", "--predictions", folder / "crepe_predictions.json", "--gold", gold, "--json", "-") == 0
+    )
+    again = json.loads(capsys.readouterr().out)
+    assert again["macro_f1"] == scores["macro_f1"]
+    shared = again.keys() & scores.keys()
+    assert {key: again[key] for key in shared} == {key: scores[key] for key in shared}
+
+
+def test_a_subset_is_scored_by_its_own_procedures(model: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate(model, data, "--set", "prompt=text", "--set", "shots=0", "--max-samples", 1) == 0
+    scores, folder = results(data, "-prompt=text-shots=0")
+    assert scores["counts"]["procedures"] == 1
+    gold = data / "data_dev_v2.json"
+    call = ("score", "crepe", "--predictions", folder / "crepe_predictions.json", "--gold", gold)
+    capsys.readouterr()
+    assert d2e(*call) == 1
+    assert "--set missing=leave_out" in capsys.readouterr().err
+    assert d2e(*call, "--set", "missing=leave_out", "--json", "-") == 0
+    assert json.loads(capsys.readouterr().out)["macro_f1"] == scores["macro_f1"]
+
+
+def test_the_imagined_view_can_be_decoded_alone(model: Path, data: Path) -> None:
+    assert evaluate(model, data, "--set", "prompt=text", "--set", "shots=0", "--without-context") == 0
+    scores, folder = results(data, "-prompt=text-shots=0-without-context")
+    assert scores["without_context"]
+    answers = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
+    by_step: dict[str, set[str]] = {}
+    for row in answers:
+        by_step.setdefault(row["id"].rpartition("/")[0], set()).add(row["output"])
+    assert all(len(outputs) == 1 for outputs in by_step.values()), "without the steps all prompts of an event are one"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--set", "prompt=poem"), "prompt: got 'poem'"),
+        (("--set", "shots=4"), "shots: got '4'"),
+        (("--set", "split=test"), "data_test_v2.json: no such file; expected CREPE's test split"),
+        (("--set", "entities=predicted", "--set", "entities_file=none.json"), "none.json: cannot be read"),
+    ],
+)
+def test_a_wrong_call_is_one_message(
+    model: Path, data: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(model, data, *arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error

@@ -1,0 +1,80 @@
+"""Files of predicted entity states, and which of the states a prompt shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.errors import UserError
+from eval.systems.crepe.entities import fitting_states, gold_states, mentions, read_states, write_states
+from eval.systems.crepe.gold import EntityChange, read_procedures
+from tests.eval.systems.crepe.procedures import GOLD, save
+
+
+def change(**changes: str) -> dict[str, str]:
+    return {"entity": "the kettle", "attribute": "hot", "change": "more likely", **changes}
+
+
+def read(folder: Path, content: Any) -> Any:
+    return read_states(save(folder / "states.json", content), read_procedures(save(folder / "gold.json", GOLD)))
+
+
+def test_states_are_read_by_procedure_and_step(tmp_path: Path) -> None:
+    states = read(tmp_path, {"3": {"2": [change()]}, "5": {}})
+    assert states == {"3": [[], [EntityChange("the kettle", "hot", "more likely")], []], "5": [[], []]}
+
+
+def test_what_is_written_reads_back(tmp_path: Path) -> None:
+    procedures = read_procedures(save(tmp_path / "gold.json", GOLD))
+    states = {name: [list(changes) for changes in steps] for name, steps in gold_states(procedures).items()}
+    path = tmp_path / "written.json"
+    path.write_text(write_states(states), encoding="utf-8")
+    assert read_states(path, procedures) == states
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"3": {}}, "procedure '5' is missing"),
+        ({"3": {}, "5": {}, "9": {}}, "procedure '9' is not in this split"),
+        ({"3": {"4": []}, "5": {}}, "procedure '3': step '4': .*expected 1 to 3"),
+        ({"3": {"x": []}, "5": {}}, "procedure '3': step 'x'"),
+        (
+            {"3": {"1": [change(change="hotter")]}, "5": {}},
+            "step 1: change: got 'hotter'; expected more likely or less",
+        ),
+        ({"3": {"1": [{"change": "more likely"}]}, "5": {}}, "step 1: entity: missing"),
+        ({"3": [], "5": {}}, "procedure '3': got .*expected a JSON object"),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_place(tmp_path: Path, content: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("entity", "found"),
+    [
+        ("the kettle", True),
+        ("Kettle", True),
+        ("hand", True),
+        ("the", False),
+        ("kett", False),
+        ("the hot kettle", False),
+    ],
+)
+def test_an_event_mentions_an_entity_by_its_words(entity: str, found: bool) -> None:
+    assert mentions("I burn my hand on a kettle.", entity) is found
+
+
+def test_at_most_five_states_a_step_of_mentioned_entities_are_shown(tmp_path: Path) -> None:
+    procedure = read_procedures(save(tmp_path / "gold.json", GOLD))[0]
+    fitting = [EntityChange("kettle", f"a{n}", "more likely") for n in range(8)]
+    states = [[EntityChange("the moon", "full", "more likely"), *fitting], [], fitting[:2]]
+    shown = fitting_states(procedure, states, 0)
+    assert [len(changes) for changes in shown] == [5, 0, 2]
+    assert shown[0] == [one for one in fitting if one in shown[0]], "in their order, without the moon"
+    assert shown == fitting_states(procedure, states, 0)
+    assert any(fitting_states(procedure, states, seed) != shown for seed in range(1, 5))
