@@ -32,6 +32,8 @@ class D2ELoss:
     ce: Tensor  # ()
     kl: Tensor  # ()
     correct: Tensor  # (), tokens whose debiased argmax is the answer token
+    plain_correct: Tensor  # (), those of the original view's own argmax
+    imagined_correct: Tensor  # (), those of the imagined view's; 0 without one
 
 
 def debias(original: Tensor, imagined: Tensor | None, alpha: float | Tensor) -> Tensor:
@@ -78,8 +80,15 @@ def d2e_loss(
         # F.kl_div(input, target) is KL(target ‖ input).
         kl = F.kl_div(second, first, reduction="sum", log_target=True)
         loss = ce + kl_weight * kl
-    correct = (debiased.argmax(dim=-1) == targets).sum()
-    return D2ELoss(loss=loss, ce=ce.detach(), kl=kl.detach(), correct=correct)
+    correct = _hits(debiased, targets)
+    return D2ELoss(
+        loss=loss,
+        ce=ce.detach(),
+        kl=kl.detach(),
+        correct=correct,
+        plain_correct=correct if imagined is None else _hits(original, targets),
+        imagined_correct=torch.zeros_like(correct) if imagined is None else _hits(imagined, targets),
+    )
 
 
 def chunked_d2e_loss(
@@ -101,7 +110,8 @@ def chunked_d2e_loss(
 
     Args:
         original, imagined, refined: (N, H) hidden states, otherwise as for `d2e_loss`.
-        project: the language model's head, (n, H) → (n, V); called once a chunk.
+        project: the language model's head, (n, H) → (n, V); called once a chunk, and with an imagined view once more,
+            without gradient, for what either view alone gets right.
         linear: the head is linear without a bias, so states are subtracted in place of logits (two projections for
             each answer token in place of three).
         others_detached: only the original's logits carry gradient, to the head's weights too.
@@ -136,8 +146,9 @@ def chunked_d2e_loss(
 
     rows = len(targets) if chunk_rows is None else chunk_rows
     count = max(1, chunks, -(-len(targets) // max(rows, 1)))
+    hits = _hits_of_views(project, original, imagined, targets, rows, count)
     if count == 1:
-        return D2ELoss(*part(None, targets, *present.values()))
+        return _complete(part(None, targets, *present.values()), hits)
     parts = [
         checkpoint(part, _Once(), *pieces, use_reentrant=False)
         for pieces in zip(
@@ -145,7 +156,38 @@ def chunked_d2e_loss(
             strict=True,
         )
     ]
-    return D2ELoss(*(torch.stack(column).sum(dim=0) for column in zip(*parts, strict=True)))
+    return _complete(tuple(torch.stack(column).sum(dim=0) for column in zip(*parts, strict=True)), hits)
+
+
+def _complete(sums: tuple[Tensor, ...], hits: tuple[Tensor, Tensor] | None) -> D2ELoss:
+    loss, ce, kl, correct = sums
+    plain, imagined = (correct, torch.zeros_like(correct)) if hits is None else hits
+    return D2ELoss(loss, ce, kl, correct, plain_correct=plain, imagined_correct=imagined)
+
+
+@torch.no_grad()
+def _hits_of_views(
+    project: Callable[[Tensor], Tensor],
+    original: Tensor,
+    imagined: Tensor | None,
+    targets: Tensor,
+    rows: int,
+    count: int,
+) -> tuple[Tensor, Tensor] | None:
+    """Tokens that the original and the imagined view get right by themselves; None where the first is the debiased."""
+    if imagined is None:
+        return None
+    right = torch.zeros(2, dtype=torch.long, device=targets.device)
+    for wanted, *states in zip(
+        *(_pieces(tensor, rows, count) for tensor in (targets, original, imagined)), strict=True
+    ):
+        logits = project(torch.cat(states)).chunk(2)
+        right += torch.stack([_hits(view, wanted) for view in logits])
+    return right[0], right[1]
+
+
+def _hits(logits: Tensor, targets: Tensor) -> Tensor:
+    return (logits.argmax(dim=-1) == targets).sum()
 
 
 class _Once:
@@ -176,7 +218,7 @@ class _TokenLoss(torch.autograd.Function):
         kl_direction: KLDirection,
         values_only: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        correct = (u.argmax(dim=-1) == targets).sum()
+        correct = _hits(u, targets)
         log_p = F.log_softmax(_at_least_float32(u), dim=-1)
         ce = F.nll_loss(log_p, targets, reduction="sum")
         kl, to_u, to_v = torch.zeros_like(ce), log_p, None

@@ -6,6 +6,7 @@ the head, and no logits leave the model.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +25,7 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
     """Let the model's forward, given `targets`, return the objective in place of logits.
 
     The forward then takes the tensors of a collator with `targets` (N,) for `labels`, and returns a dict of the sums
-    `loss`, `ce`, `kl` and `correct` (see `D2ELoss`). Without `targets` it is what it was.
+    `D2ELoss` by name. Without `targets` it is what it was.
 
     Args:
         through_logits: take the logits that the model's own forward gives, for a head that `head_of` does not know.
@@ -42,7 +43,7 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
             result = _step_through_logits(plain, d2e, targets, given)
         else:
             result = step_through_states(causal, d2e, targets, given)
-        return {"loss": result.loss, "ce": result.ce, "kl": result.kl, "correct": result.correct}
+        return {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
 
     # generate() reads from the signature what a model takes.
     signature = inspect.signature(plain)

@@ -6,6 +6,8 @@ gradient does not depend on how a batch is cut into micro-batches, accumulation 
 
 from __future__ import annotations
 
+import resource
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -35,8 +37,10 @@ class D2ETrainer(AtomicCheckpoints, Trainer):
     """Trains on rows of token views with CE on debiased logits plus KL (PIPER paper, section 3).
 
     Logs at each logging step, beside the Trainer's own values: `ce` and `kl` (nats a token, `loss` = ce +
-    kl_weight · kl), `debiased_accuracy` (share of answer tokens that the debiased argmax gets right) and
-    `tokens_per_second` (tokens of all views, each counted whole, over all processes).
+    kl_weight · kl), `debiased_accuracy` and `plain_accuracy` (shares of answer tokens that the debiased argmax and
+    that of the original view alone get right), `bias_share` (the imagined view's: how often the answer is guessed
+    without the context; absent without that view), `alpha`, `tokens_per_second` (tokens of all views, each counted
+    whole, over all processes) and `memory_gib` (the largest so far, of this device, on a CPU of this process).
 
     Args:
         d2e: the objective; the training rows have a column of prompt ids for each of its views, and `answer`.
@@ -80,7 +84,7 @@ class D2ETrainer(AtomicCheckpoints, Trainer):
         self.model_accepts_loss_kwargs = True
         self._loss_shifts_labels = False
         precise = torch.float32 if self.args.device.type == "mps" else torch.float64
-        self._window = torch.zeros(6, dtype=precise, device=self.args.device)
+        self._window = torch.zeros(8, dtype=precise, device=self.args.device)
         self._window_start: float | None = None
 
     def compute_loss(
@@ -111,8 +115,9 @@ class D2ETrainer(AtomicCheckpoints, Trainer):
     def _note(self, sums: dict[str, Tensor], scale: Tensor, targets: Tensor, view_tokens: int) -> None:
         answers = torch.tensor(len(targets), device=targets.device)
         tokens = torch.tensor(view_tokens, device=targets.device)
-        now = torch.stack([sums["ce"] * scale, sums["kl"] * scale, answers * scale, sums["correct"], answers, tokens])
-        self._window += now.detach()
+        of_step = [sums["ce"] * scale, sums["kl"] * scale, answers * scale]
+        right = [sums["correct"], sums["plain_correct"], sums["imagined_correct"]]
+        self._window += torch.stack([*of_step, *right, answers, tokens]).detach()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the objective's parts, averaged since the last log and over processes."""
@@ -126,16 +131,28 @@ class D2ETrainer(AtomicCheckpoints, Trainer):
             window = self.accelerator.gather(window[None]).sum(dim=0)
         # The shares of one optimiser step add up to `num_processes`, so `share` is the window's step count in
         # that unit, and ce + kl_weight · kl equals the mean of step losses that the Trainer logs.
-        ce, kl, share, correct, answers, tokens = window.tolist()
+        ce, kl, share, correct, plain, imagined, answers, tokens = window.tolist()
         seconds = time.perf_counter() - (self._window_start or 0.0)
         self._window.zero_()
         self._window_start = None
+        bias = {"bias_share": imagined / answers} if "imagined" in self.d2e.views else {}
         return {
             "ce": ce / share,
             "kl": kl / share,
             "debiased_accuracy": correct / answers,
+            "plain_accuracy": plain / answers,
+            **bias,
+            "alpha": self.d2e.effective_alpha,
             "tokens_per_second": round(tokens / seconds, 1),
+            "memory_gib": round(_largest_memory(self.args.device) / 2**30, 3),
         }
+
+
+def _largest_memory(device: torch.device) -> int:
+    """Bytes: of an accelerator's allocator, or of the process, as the system counts them."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _keep_sums_in_float32(state: Any) -> None:

@@ -18,6 +18,8 @@ from d2e_sft.recipe import D2ESection, Packing
 from d2e_sft.views import ViewEncoder, encode_samples
 from tests.tiny import make_samples, tiny_tokenizer
 
+SUMS = ("loss", "ce", "kl", "correct", "plain_correct", "imagined_correct")
+
 
 def encoded_rows(config: D2ESection, count: int = 4) -> list[dict[str, Any]]:
     """Dataset rows of `count` samples, encoded for the objective's views."""
@@ -27,8 +29,8 @@ def encoded_rows(config: D2ESection, count: int = 4) -> list[dict[str, Any]]:
 
 
 def naive_sums(model: Any, rows: Sequence[dict[str, list[int]]], config: D2ESection) -> list[torch.Tensor]:
-    """Loss, CE, KL and correct tokens one sample and one view at a time, unpadded, from whole logits."""
-    totals = [torch.zeros(()) for _ in range(4)]
+    """`SUMS`, one sample and one view at a time, unpadded, from whole logits."""
+    totals = [torch.zeros(()) for _ in SUMS]
     for row in rows:
         answer = torch.tensor(row["answer"])
         logits = {}
@@ -50,7 +52,7 @@ def naive_sums(model: Any, rows: Sequence[dict[str, list[int]]], config: D2ESect
             kl_weight=config.kl_weight,
             kl_direction=config.kl_direction,
         )
-        parts = (loss.loss, loss.ce, loss.kl, loss.correct)
+        parts = (loss.loss, loss.ce, loss.kl, loss.correct, loss.plain_correct, loss.imagined_correct)
         totals = [total + part for total, part in zip(totals, parts, strict=True)]
     return totals
 
@@ -79,7 +81,7 @@ def assert_equal_to_naive(model: Any, config: D2ESection, packing: Packing, atte
     attach_objective(model, config, through_logits=layout.through_logits)
     sums = sums_of(model, rows, config, layout)
     sums["loss"].backward()
-    for name, value in zip(("loss", "ce", "kl", "correct"), expected, strict=True):
+    for name, value in zip(SUMS, expected, strict=True):
         assert sums[name].item() == pytest.approx(value.item(), abs=1e-6 * expected[0].item()), name
     ours, theirs = gradients_of(model), gradients_of(reference)
     assert ours.keys() == theirs.keys()

@@ -18,6 +18,8 @@ CURVES = {
     "ce": "Cross-entropy (CE)",
     "kl": "KL between original and refined",
     "debiased_accuracy": "Debiased token accuracy",
+    "plain_accuracy": "Plain token accuracy",
+    "bias_share": "Bias share: answer tokens guessed without the context",
 }
 
 

@@ -112,7 +112,7 @@ def test_the_chunked_loss_is_the_reference(
         states[0], targets, project, **given, **options,
         linear=linear, others_detached=others_detached, chunk_rows=chunk_rows, chunks=chunks,
     )  # fmt: skip
-    for name in ("loss", "ce", "kl", "correct"):
+    for name in ("loss", "ce", "kl", "correct", "plain_correct", "imagined_correct"):
         torch.testing.assert_close(getattr(ours, name), getattr(reference, name), rtol=1e-12, atol=1e-12, msg=name)
     wanted = [weight, *states]
     expected = torch.autograd.grad(reference.loss, wanted, allow_unused=True, materialize_grads=True)

@@ -78,7 +78,7 @@ def test_accumulation_gives_the_gradients_of_the_whole_batch(tmp_path: Path, mic
     cut, cut_log = _one_step(tmp_path, config, micro, accumulation)
     assert whole.abs().max() > 1e-3
     torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
-    for key in ("loss", "ce", "kl", "debiased_accuracy"):
+    for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share"):
         assert cut_log[key] == pytest.approx(whole_log[key], rel=1e-5), key
 
 
@@ -91,7 +91,10 @@ def test_logged_loss_is_ce_plus_weighted_kl_over_the_logging_window(tmp_path: Pa
     for entry in logs:
         assert entry["loss"] == pytest.approx(entry["ce"] + 0.5 * entry["kl"], rel=1e-4)
         assert entry["kl"] > 0
-        assert 0 <= entry["debiased_accuracy"] <= 1
+        for share in ("debiased_accuracy", "plain_accuracy", "bias_share"):
+            assert 0 <= entry[share] <= 1
+        assert entry["alpha"] == 0.5
+        assert 0.05 < entry["memory_gib"] < 100
         assert entry["tokens_per_second"] > 0
 
 
