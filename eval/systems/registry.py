@@ -7,7 +7,9 @@ import importlib
 from eval.systems.system import System
 
 # name → (module, attribute)
-_SYSTEMS: dict[str, tuple[str, str]] = {}
+_SYSTEMS: dict[str, tuple[str, str]] = {
+    "openpi2": ("eval.systems.openpi2.system", "OPENPI2"),
+}
 SYSTEM_NAMES = tuple(_SYSTEMS)
 
 
