@@ -89,10 +89,14 @@ def cluster_prompt(procedure: ToCluster, entity: str, names: Sequence[str], *, h
     texts: list[str] = []
     for example in told["attribute_examples" if entity else "entity_examples"]:
         shown = [name for group in example["groups"] for name in sorted(group)]
-        texts += [context(example["goal"], example["steps"]), told["yes"], _request(shown, example.get("entity", ""))]
+        texts += [
+            context(example["goal"], example["steps"]),
+            told["accept"],
+            _request(shown, example.get("entity", "")),
+        ]
         texts.append(told["groups"].format(lines="\n".join(f"- {group}" for group in example["groups"])))
     own = told["hidden_context"] if hidden else context(procedure.goal, procedure.steps)
-    return turns(*texts, own, told["yes"], _request(names, entity))
+    return turns(*texts, own, told["accept"], _request(names, entity))
 
 
 def context(goal: str, steps: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ def expansion_prompt(
 ) -> Messages:
     """Two solved examples, then a cluster of the procedure: of an entity, or of an attribute where one is named."""
     told, kind = wording("expansion"), "attribute" if attribute else "entity"
-    yes = wording("clusters")["yes"]
+    yes = wording("clusters")["accept"]
     texts: list[str] = []
     for example in told[f"{kind}_examples"]:
         question = told[kind].format(names=example["names"], entity=example.get("entity", ""))

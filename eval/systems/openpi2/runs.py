@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from d2e_sft.errors import UserError
 from eval.systems.asker import Asker
 from eval.systems.openpi2 import clusters, expansion, salience
 from eval.systems.openpi2.bertscore import Scorer, bert_scorer
@@ -22,6 +23,9 @@ from eval.systems.openpi2.cluster_gold import (
 )
 from eval.systems.openpi2.clusters_scorer import score_attribute_clusters, score_entity_clusters
 from eval.systems.openpi2.complete import complete_result
+from eval.systems.openpi2.crepe_data import read_crepe
+from eval.systems.openpi2.crepe_downstream import ask_setting, downstream_result, prompt_length
+from eval.systems.openpi2.entity_states import ask_entity_states, crepe_entities_file, salient
 from eval.systems.openpi2.gold import CLUSTERED, EXPANDED, RANKED, read_clustered, read_procedures
 from eval.systems.openpi2.official_files import drawn, find_official, look_for
 from eval.systems.openpi2.options import OpenPIOptions
@@ -119,6 +123,36 @@ def run_expansion(call: SystemCall, asker: Asker) -> SystemResult:
     return replace(result, files={"expanded.json": expansion.expanded_file(path, found)})
 
 
+def run_crepe(call: SystemCall, asker: Asker) -> SystemResult:
+    """Ask about CREPE's events with no, all and salient entity states; the states are kept for `--bench crepe`."""
+    own: OpenPIOptions = call.options
+    if own.crepe_file is None:
+        raise UserError(
+            "task=crepe: needs CREPE's data file, and none is named",
+            remedy="add --set crepe_file=PATH/data_dev_v2.json, of github.com/zharry29/"
+            "causal_reasoning_of_entities_and_events",
+        )
+    sampling: dict[str, Any] = {"temperature": own.temperature, "seed": call.seed}
+    procedures = _some(call, read_crepe(own.crepe_file))
+    length, unit = prompt_length(asker)
+    plain = {key: item.procedure for key, item in procedures.items()}
+    everything, other = ask_entity_states(asker, own.prompt, plain, with_salience=True, **sampling)
+    kept = salient(everything, own.salient)
+    settings = [
+        ask_setting(asker, name, procedures, states, length, **sampling)
+        for name, states in (("none", None), ("all", everything), ("salient", kept))
+    ]
+    result = downstream_result(procedures, settings, unit)
+    return replace(
+        result,
+        scores={**result.scores, "lines_that_are_no_state_change": other},
+        files={
+            "entities-all.json": crepe_entities_file(everything),
+            "entities-salient.json": crepe_entities_file(kept),
+        },
+    )
+
+
 def clustered_file(call: SystemCall, needed_by: str) -> Path:
     """The expanded file where it is there, since it has the clusters without paraphrases, too; else the other."""
     return look_for(call.data, EXPANDED) or find_official(call.data, CLUSTERED, needed_by=needed_by)
@@ -141,4 +175,5 @@ RUNS: dict[str, tuple[Callable[[SystemCall, Asker], SystemResult], ...]] = {
     "salience": (run_salience,),
     "clusters": (run_clusters,),
     "expansion": (run_expansion,),
+    "crepe": (run_crepe,),
 }
