@@ -136,6 +136,25 @@ class RawInput:
         for number, (_, item, problem) in enumerate(self._array(key), start=1):
             yield from self._object(number, item, problem)
 
+    def json_members(self) -> Iterator[tuple[int, tuple[str, dict[str, Any]]]]:
+        """(number of the member, counted from 1, (key, object)) for each member of a JSON object of objects.
+
+        Raises:
+            UserError: the file is not such an object; a broken one cannot be skipped over.
+        """
+        self.unit = "item"
+        try:
+            content, problem = decode_all(self._text())
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise UserError(f"{self.path}: not a JSON object ({error})", remedy=DAMAGED) from None
+        if problem or not isinstance(content, dict):
+            raise UserError(
+                f"{self.path}: {problem or f'got {shown(content)}; expected a JSON object'}", remedy=DAMAGED
+            )
+        for number, (key, item) in enumerate(content.items(), start=1):
+            for _, row in self._object(number, item, ""):
+                yield number, (key, row)
+
     def _array(self, key: str = "") -> Iterator[tuple[int, Any, str]]:
         text = self._text()
         try:

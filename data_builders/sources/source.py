@@ -138,6 +138,7 @@ class Source:
         folder: the dataset's folder in `--raw`, where it is not the name.
         redistribution: why the rows must not be published again, in one clause; empty where the licence allows it.
         splits: the splits it can give.
+        others: official files that no split needs, but a benchmark of its own does.
     """
 
     name: str
@@ -151,6 +152,12 @@ class Source:
     folder: str = ""
     redistribution: str = ""
     splits: tuple[Split, ...] = ("train", "test")
+    others: tuple[RawFile, ...] = ()
+
+    @property
+    def official(self) -> tuple[RawFile, ...]:
+        """All its official files, each input in its first form."""
+        return (*(item.candidates[0] for item in self.inputs), *self.others)
 
     @property
     def raw_folder(self) -> str:

@@ -104,9 +104,12 @@ def crepe_entities_file(changes: StateChanges) -> str:
 
 
 def _crepe_rows(step: Sequence[StateChange]) -> list[dict[str, str]]:
-    rows = []
-    for change in step:
-        rows.append({"entity": change.entity, "attribute": change.after, "change": "more likely"})
-        if change.before != change.after:
-            rows.append({"entity": change.entity, "attribute": change.before, "change": "less likely"})
-    return rows
+    rows = [
+        (change.entity, state, verdict)
+        for change in step
+        for state, verdict in ((change.after, "more likely"), (change.before, "less likely"))
+        if verdict == "more likely" or state != change.after
+    ]
+    return [
+        {"entity": entity, "attribute": state, "change": verdict} for entity, state, verdict in dict.fromkeys(rows)
+    ]

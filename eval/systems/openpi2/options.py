@@ -22,6 +22,7 @@ class ScorerOptions(SystemOptions):
         default=None, description="scorer model of BERTScore; none is computed without"
     )
     bertscore_layers: int | None = Field(default=None, ge=1, description="the layer compared, where not known")
+    planner_seconds: float = Field(default=30.0, gt=0, description="for task=pddl: time for one problem")
 
 
 class OpenPIOptions(SystemOptions):
@@ -47,4 +48,5 @@ class OpenPIOptions(SystemOptions):
     entities: Literal["none", "all", "salient"] = Field(
         default="none", description="for task=pddl: the entity states that the prompt tells"
     )
+    pddl_file: Path | None = Field(default=None, description="planning tasks, for task=pddl; none is our own set")
     planner_seconds: float = Field(default=30.0, gt=0, description="for task=pddl: time for one problem")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from d2e_sft.errors import UserError
 from eval.systems.asker import Asker
-from eval.systems.openpi2 import clusters, expansion, salience
+from eval.systems.openpi2 import clusters, expansion, pddl, salience
 from eval.systems.openpi2.bertscore import Scorer, bert_scorer
 from eval.systems.openpi2.cluster_gold import (
     ATTRIBUTE_GOLD,
@@ -30,6 +30,7 @@ from eval.systems.openpi2.gold import CLUSTERED, EXPANDED, RANKED, read_clustere
 from eval.systems.openpi2.official_files import drawn, find_official, look_for
 from eval.systems.openpi2.options import OpenPIOptions
 from eval.systems.openpi2.parse import parse_schema, parse_sentences
+from eval.systems.openpi2.planner import make_planner
 from eval.systems.openpi2.predictions import as_text
 from eval.systems.openpi2.salience_gold import HUMAN, JUDGED, SECOND_HUMAN, read_salience
 from eval.systems.openpi2.schemata import schemata_result
@@ -153,6 +154,23 @@ def run_crepe(call: SystemCall, asker: Asker) -> SystemResult:
     )
 
 
+def run_pddl(call: SystemCall, asker: Asker) -> SystemResult:
+    """Ask for planning domains and problems, and have a planner judge them."""
+    own: OpenPIOptions = call.options
+    planner = make_planner(own.planner_seconds)
+    sampling: dict[str, Any] = {"temperature": own.temperature, "seed": call.seed}
+    tasks = _some(call, pddl.read_tasks(own.pddl_file or pddl.OWN_PROCEDURES))
+    states = None
+    if own.entities != "none":
+        procedures = {key: task.procedure for key, task in tasks.items()}
+        only = own.entities == "salient"
+        states, _ = ask_entity_states(asker, own.prompt, procedures, with_salience=only, **sampling)
+        states = salient(states, own.salient) if only else states
+    written = pddl.ask_pddl(asker, tasks, states, **sampling)
+    files = {"pddl.json": pddl.pddl_file(written), "pddl_tasks.json": pddl.tasks_file(tasks)}
+    return replace(pddl.pddl_result(written, planner), files=files)
+
+
 def clustered_file(call: SystemCall, needed_by: str) -> Path:
     """The expanded file where it is there, since it has the clusters without paraphrases, too; else the other."""
     return look_for(call.data, EXPANDED) or find_official(call.data, CLUSTERED, needed_by=needed_by)
@@ -176,4 +194,5 @@ RUNS: dict[str, tuple[Callable[[SystemCall, Asker], SystemResult], ...]] = {
     "clusters": (run_clusters,),
     "expansion": (run_expansion,),
     "crepe": (run_crepe,),
+    "pddl": (run_pddl,),
 }

@@ -17,7 +17,10 @@ from eval.systems.openpi2.clusters_scorer import score_attribute_clusters, score
 from eval.systems.openpi2.complete import complete_result
 from eval.systems.openpi2.gold import read_clustered
 from eval.systems.openpi2.options import ScorerOptions
+from eval.systems.openpi2.pddl import pddl_result, read_pddl, read_tasks
+from eval.systems.openpi2.planner import make_planner
 from eval.systems.openpi2.predictions import read_schemata, read_sentences, read_states
+from eval.systems.openpi2.reading import read_json
 from eval.systems.openpi2.salience import salience_result
 from eval.systems.openpi2.salience_gold import check_same_entities, read_salience
 from eval.systems.openpi2.schemata import schemata_result
@@ -63,6 +66,10 @@ def _attribute_clusters(predictions: Path, gold: Path, options: ScorerOptions) -
     return clusters_result([], [found])
 
 
+def _pddl(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
+    return pddl_result(read_pddl(read_json(predictions), read_tasks(gold)), make_planner(options.planner_seconds))
+
+
 def _scorer(options: ScorerOptions) -> Scorer | None:
     return None if options.bertscore_model is None else bert_scorer(options.bertscore_model, options.bertscore_layers)
 
@@ -74,4 +81,5 @@ SCORERS: dict[str, Callable[[Path, Path, ScorerOptions], SystemResult]] = {
     "salience": _salience,
     "entity_clusters": _entity_clusters,
     "attribute_clusters": _attribute_clusters,
+    "pddl": _pddl,
 }

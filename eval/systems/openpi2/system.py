@@ -18,6 +18,7 @@ class OpenPI2:
     name = "openpi2"
     title = "OpenPI2.0 (Zhang et al., EACL 2024)"
     files = f"dev-*.json and cluster_mini of v2.0, {HOMEPAGE}"
+    obtain = "d2e data download openpi2"
     options: type[SystemOptions] = OpenPIOptions
     score_options: type[SystemOptions] = ScorerOptions
 
