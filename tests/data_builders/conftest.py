@@ -1,25 +1,13 @@
-"""Small raw files in the datasets' real formats, written for these tests, and the published ones where present."""
+"""Small raw files in the datasets' real formats, written for these tests."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.data_builders.raw_rows import FILES, SUBSTITUTES
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="session")
-def published_raw() -> Path:
-    """The folder with the published raw files; skips where there is none."""
-    folder = Path(os.environ.get("D2E_RAW") or REPOSITORY.parent / "shared" / "data")
-    if not (folder / "tracie").is_dir():
-        pytest.skip(f"no published raw files in {folder}; set D2E_RAW to a folder that has them")
-    return folder
 
 
 @pytest.fixture
