@@ -140,9 +140,12 @@ def tiny_model(kind: str = "llama", seed: int = 0) -> Any:
     return model.eval()
 
 
-def save_tiny_model(folder: Path, kind: str = "llama", seed: int = 0) -> Path:
-    """A tiny model and its tokenizer as a checkpoint folder."""
-    tiny_model(kind, seed).save_pretrained(folder)
+def save_tiny_model(folder: Path, kind: str = "llama", seed: int = 0, positions: int | None = None) -> Path:
+    """A tiny model and its tokenizer as a checkpoint folder; `positions` replaces the length of its context."""
+    model = tiny_model(kind, seed)
+    if positions is not None:
+        model.config.max_position_embeddings = positions
+    model.save_pretrained(folder)
     (tiny_t5_tokenizer() if kind == "t5" else tiny_tokenizer()).save_pretrained(folder)
     return folder
 
