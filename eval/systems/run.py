@@ -65,7 +65,7 @@ def _located(system: System, data: Path | None) -> Path:
     if not path.exists():
         raise UserError(
             f"{system.name}: {path} does not exist; expected its official files ({system.files})",
-            remedy=f"download them: d2e data raw {system.name} --out {RAW_ROOT}; or name their folder: --data DIR",
+            remedy=f"get them ({system.obtain}), or name their folder: --data DIR",
         )
     return path
 

@@ -22,9 +22,12 @@ class SystemOptions(BaseModel):
 
     @property
     def variant(self) -> str:
-        """The options that are not the defaults, for the name of the results' folder; empty where all are."""
-        own, default = vars(self), self.defaults()
-        return "-".join(f"{name}={_slug(own[name])}" for name in default if own[name] != default[name])
+        """The options that are not the defaults, for the name of the results' folder; empty where all are.
+
+        Fields with `exclude=True` are left out, here and in `scores.json`: they say how to read, not what to ask.
+        """
+        default = self.defaults()
+        return "-".join(f"{name}={_slug(own)}" for name, own in self.model_dump().items() if own != default[name])
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -88,7 +91,8 @@ class System(Protocol):
     Attributes:
         name: on the command line.
         title: name, authors and venue.
-        files: the official files that it reads, for messages; with where they come from.
+        files: the official files that it reads, for messages.
+        obtain: the command that gets them.
         options: class of its options.
         score_options: class of the scorer's options.
     """
@@ -96,6 +100,7 @@ class System(Protocol):
     name: str
     title: str
     files: str
+    obtain: str
     options: type[SystemOptions]
     score_options: type[SystemOptions]
 

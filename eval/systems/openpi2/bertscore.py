@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from d2e_sft.errors import UserError
@@ -12,9 +13,11 @@ Scorer = Callable[[Sequence[str], Sequence[str]], list[float]]
 
 PAPER_MODEL = "microsoft/deberta-xlarge-mnli"
 _REMEDY = "pip install 'd2e-sft[openpi2]'"
+_AT_ONCE = 20_000  # pairs; the package holds the states of their texts in memory
 _LONGEST = 512  # tokens; the positions of the usual scorer models
 
 
+@lru_cache(maxsize=1)  # several tasks of a run take the same
 def bert_scorer(model: str, layers: int | None = None) -> Scorer:
     """A scorer by a Hub name or a folder of a model.
 
@@ -46,11 +49,12 @@ def bert_scorer(model: str, layers: int | None = None) -> Scorer:
     def score(candidates: Sequence[str], references: Sequence[str]) -> list[float]:
         # An empty text scores 0, which the package would say too but for transformers that lack a method it calls.
         pairs = list(zip(candidates, references, strict=True))
-        unlike = sorted({pair for pair in pairs if pair[0].strip() and pair[1].strip()})
+        unlike = list(dict.fromkeys(pair for pair in pairs if pair[0].strip() and pair[1].strip()))
         known: dict[tuple[str, str], float] = {}
-        if unlike:
-            _, _, f1 = scorer.score([pair[0] for pair in unlike], [pair[1] for pair in unlike])
-            known = dict(zip(unlike, f1.tolist(), strict=True))
+        for start in range(0, len(unlike), _AT_ONCE):
+            some = unlike[start : start + _AT_ONCE]
+            _, _, f1 = scorer.score([pair[0] for pair in some], [pair[1] for pair in some])
+            known |= zip(some, f1.tolist(), strict=True)
         return [known.get(pair, 0.0) for pair in pairs]
 
     return score

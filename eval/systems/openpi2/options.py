@@ -26,7 +26,7 @@ class ScorerOptions(SystemOptions):
 
 
 class OpenPIOptions(SystemOptions):
-    """What is asked and how."""
+    """What is asked and how; what is excluded says how to score, so that answers are kept when it changes."""
 
     task: Task = Field(default="all", description="all is schemata, states and complete")
     prompt: Form = Field(
@@ -38,7 +38,9 @@ class OpenPIOptions(SystemOptions):
     bertscore_model: str | None = Field(
         default=None, description="scorer model of BERTScore; none is computed without"
     )
-    bertscore_layers: int | None = Field(default=None, ge=1, description="the layer compared, where not known")
+    bertscore_layers: int | None = Field(
+        default=None, ge=1, exclude=True, description="the layer compared, where not known"
+    )
     entity_runs: int = Field(default=5, ge=1, description="answers that make one clustering of entities")
     attribute_runs: int = Field(default=3, ge=1, description="answers that make one clustering of attributes")
     repeats: int = Field(default=5, ge=1, description="clusterings of entities, whose scores are averaged")
@@ -49,4 +51,4 @@ class OpenPIOptions(SystemOptions):
         default="none", description="for task=pddl: the entity states that the prompt tells"
     )
     pddl_file: Path | None = Field(default=None, description="planning tasks, for task=pddl; none is our own set")
-    planner_seconds: float = Field(default=30.0, gt=0, description="for task=pddl: time for one problem")
+    planner_seconds: float = Field(default=30.0, gt=0, exclude=True, description="for task=pddl: time for one problem")

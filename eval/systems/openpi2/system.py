@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from eval.systems.asker import Asker
@@ -24,11 +25,18 @@ class OpenPI2:
 
     def run(self, call: SystemCall, asker: Asker) -> SystemResult:
         """Ask a model the questions of the task and score its answers."""
-        return joined([run(call, asker) for run in RUNS[call.options.task]])
+        return _told(joined([run(call, asker) for run in RUNS[call.options.task]]), call.options)
 
     def score(self, predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
         """Score predictions in the official format."""
-        return SCORERS[options.task](predictions, gold, options)
+        return _told(SCORERS[options.task](predictions, gold, options), options)
+
+
+def _told(result: SystemResult, options: OpenPIOptions | ScorerOptions) -> SystemResult:
+    """The result with the name of the model that BERTScore came from."""
+    if options.bertscore_model is None:
+        return result
+    return replace(result, scores={**result.scores, "bertscore_model": options.bertscore_model})
 
 
 def joined(results: list[SystemResult]) -> SystemResult:

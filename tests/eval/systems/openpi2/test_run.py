@@ -333,6 +333,11 @@ def test_the_command_line_runs_it_and_scores_its_files_the_same(
         assert printed == {key: scores[key] for key in printed}
 
 
+def test_how_to_score_is_no_part_of_what_was_asked() -> None:
+    options = parse_options(OPENPI2.options, ["task=states", "bertscore_model=any", "planner_seconds=3"], "openpi2")
+    assert options.variant == "task=states", "so that answers are kept when a scorer is added"
+
+
 @pytest.mark.parametrize(
     ("predictions", "task", "problem"),
     [
