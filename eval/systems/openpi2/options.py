@@ -36,7 +36,7 @@ class OpenPIOptions(SystemOptions):
         default=0.0, ge=0, description="of all tasks but clusters and expansion, which take 0.7"
     )
     bertscore_model: str | None = Field(
-        default=None, description="scorer model of BERTScore; none is computed without"
+        default=None, exclude=True, description="scorer model of BERTScore; none is computed without"
     )
     bertscore_layers: int | None = Field(
         default=None, ge=1, exclude=True, description="the layer compared, where not known"
