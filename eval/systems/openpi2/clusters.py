@@ -58,7 +58,9 @@ def ask_attribute_clusters(
     answers = _ask_runs(asker, "attribute-clusters", asked, runs, seed)
 
     def clustering(name: str) -> Clustering:
-        return aggregate(names[name], answers[name], leftovers="apart") if name in answers else [names[name]]
+        if name in answers:
+            return aggregate(names[name], answers[name], leftovers="apart")
+        return [names[name]] if names[name] else []
 
     return {
         key: {entity: clustering(f"{key}/{entity}") for entity in procedure.names}

@@ -31,7 +31,7 @@ def find_official(data: Path, name: str, *, needed_by: str) -> Path:
         raise UserError(
             f"--data {data}: holds no {name}, which {needed_by} needs; looked in the folder itself and in "
             f"{', '.join(filter(None, _FOLDERS))}",
-            remedy=f"download it from {HOMEPAGE}",
+            remedy=f"d2e data download openpi2 gets it; or take it from {HOMEPAGE}",
         )
     return found
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,7 +83,12 @@ def _solve(task: Any, seconds: float) -> Verdict:
     from unified_planning.engines import PlanGenerationResultStatus as Status
     from unified_planning.shortcuts import OneshotPlanner
 
-    with OneshotPlanner(name=_ENGINE) as engine:
+    # The engine writes its translation into the working directory, and leaves it there when it runs out of time.
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        contextlib.chdir(folder),
+        OneshotPlanner(name=_ENGINE) as engine,
+    ):
         result = engine.solve(task, timeout=seconds)
     if result.plan is not None:
         steps = list(result.plan.actions)

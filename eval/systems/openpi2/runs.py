@@ -143,10 +143,9 @@ def run_crepe(call: SystemCall, asker: Asker) -> SystemResult:
         ask_setting(asker, name, procedures, states, length, **sampling)
         for name, states in (("none", None), ("all", everything), ("salient", kept))
     ]
-    result = downstream_result(procedures, settings, unit)
+    result = _with_other_lines(downstream_result(procedures, settings, unit), other)
     return replace(
         result,
-        scores={**result.scores, "lines_that_are_no_state_change": other},
         files={
             "entities-all.json": crepe_entities_file(everything),
             "entities-salient.json": crepe_entities_file(kept),
@@ -160,15 +159,26 @@ def run_pddl(call: SystemCall, asker: Asker) -> SystemResult:
     planner = make_planner(own.planner_seconds)
     sampling: dict[str, Any] = {"temperature": own.temperature, "seed": call.seed}
     tasks = _some(call, pddl.read_tasks(own.pddl_file or pddl.OWN_PROCEDURES))
-    states = None
+    states, other = None, 0
     if own.entities != "none":
         procedures = {key: task.procedure for key, task in tasks.items()}
         only = own.entities == "salient"
-        states, _ = ask_entity_states(asker, own.prompt, procedures, with_salience=only, **sampling)
+        states, other = ask_entity_states(asker, own.prompt, procedures, with_salience=only, **sampling)
         states = salient(states, own.salient) if only else states
     written = pddl.ask_pddl(asker, tasks, states, **sampling)
     files = {"pddl.json": pddl.pddl_file(written), "pddl_tasks.json": pddl.tasks_file(tasks)}
-    return replace(pddl.pddl_result(written, planner), files=files)
+    return replace(_with_other_lines(pddl.pddl_result(written, planner), other), files=files)
+
+
+def _with_other_lines(result: SystemResult, count: int) -> SystemResult:
+    """The result with how many lines of the predicted entity states could not be told to anyone."""
+    told = f"lines of the predicted entity states that are no state change, and are left out: {count}"
+    first = replace(result.tables[0], title=f"{result.tables[0].title}; {told}") if count else result.tables[0]
+    return replace(
+        result,
+        scores={**result.scores, "lines_that_are_no_state_change": count},
+        tables=[first, *result.tables[1:]],
+    )
 
 
 def clustered_file(call: SystemCall, needed_by: str) -> Path:

@@ -75,6 +75,28 @@ def test_what_cannot_be_read_is_a_parse_error(planner: Planner, domain: str, tas
     assert why in verdict.why
 
 
+def test_out_of_time_is_undecided_and_leaves_nothing_behind(
+    planner: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Lamps are switched two at a time, so never one alone is lit; a planner has to go through all states to know.
+    lamps = [f"l{number}" for number in range(26)]
+    switch = "(:action {name} :parameters (?a ?b) :precondition (and (other ?a ?b) {before}) :effect (and {after}))"
+    lit, dark = "({0} ?a) ({0} ?b)".format("on"), "(not (on ?a)) (not (on ?b))"
+    domain = (
+        "(define (domain lamps) (:requirements :strips :negative-preconditions) (:predicates (on ?a) (other ?a ?b)) "
+        + switch.format(name="light", before=dark, after=lit)
+        + switch.format(name="quench", before=lit, after=dark)
+        + switch.format(name="swap", before="(on ?a) (not (on ?b))", after="(not (on ?a)) (on ?b)")
+        + ")"
+    )
+    others = " ".join(f"(other {a} {b})" for a in lamps for b in lamps if a != b)
+    one = "(on l0) " + " ".join(f"(not (on {lamp}))" for lamp in lamps[1:])
+    task = f"(define (problem p) (:domain lamps) (:objects {' '.join(lamps)}) (:init {others}) (:goal (and {one})))"
+    assert make_planner(1)(domain, task) == Verdict("undecided", "TIMEOUT")
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "up_fast_downward", None)
     with pytest.raises(UserError, match="needs a planner") as refused:

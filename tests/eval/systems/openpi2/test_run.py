@@ -162,10 +162,12 @@ def test_clusters_are_asked_several_times_with_seeds_of_their_own(tmp_path: Path
         runs.ENTITY_INPUT: {"1": base | {"entities": [], "entities_flattened": names}},
         runs.ENTITY_GOLD: {"1": base | {"entities": [["pan", "the pan", "skillet"], ["egg"]]}},
         runs.ATTRIBUTE_INPUT: {
-            "1": base | {"entity_attr_dict": {"pan | skillet": ["heat | warmth", "place"], "egg": ["size | volume"]}}
+            "1": base
+            | {"entity_attr_dict": {"pan | skillet": ["heat | warmth", "place"], "egg": ["size | volume"], "oil": []}}
         },
         runs.ATTRIBUTE_GOLD: {
-            "1": base | {"entity_attr_dict": {"pan | skillet": ["heat | warmth", "place"], "egg": ["size | volume"]}}
+            "1": base
+            | {"entity_attr_dict": {"pan | skillet": ["heat | warmth", "place"], "egg": ["size | volume"], "oil": []}}
         },
     }
     for name, content in files.items():
@@ -261,6 +263,7 @@ def test_crepe_with_no_all_and_salient_states(tmp_path: Path) -> None:
     assert found["pairs"] == found["none"]["unparsed"] == 2
     assert (found["all"]["entities_a_step"], found["salient"]["entities_a_step"]) == (1.5, 1)
     assert result.scores["lines_that_are_no_state_change"] == 1
+    assert "no state change, and are left out: 1" in result.tables[0].markdown()
     # An endpoint has no tokenizer, so words are counted; the salient prompts lack a sentence, in two turns.
     words = found["all"]["prompt_words"] - found["salient"]["prompt_words"]
     assert words == 2 * len(["noise", "of", "room", "was", "low", "before", "and", "high", "after"])
