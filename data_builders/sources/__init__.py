@@ -12,6 +12,7 @@ from data_builders.sources.ecare import ECARE
 from data_builders.sources.ester import ESTER
 from data_builders.sources.ifqa import IFQA
 from data_builders.sources.mctaco import MCTACO
+from data_builders.sources.openpi2 import OPENPI2
 from data_builders.sources.socialiqa import SOCIALIQA
 from data_builders.sources.source import Source
 from data_builders.sources.storycloze import STORYCLOZE
@@ -22,5 +23,5 @@ from data_builders.sources.wiqa import WIQA
 
 _PIPER = (TEMPREASON, TIMEQA, TRACIE, MCTACO, CIDER, ESTER, CQA, COSMOSQA, ECARE, IFQA, WIQA)
 _OUT_OF_DISTRIBUTION = (STORYCLOZE, SOCIALIQA, ALPHANLI)
-_SYSTEMS = (CREPE,)
+_SYSTEMS = (CREPE, OPENPI2)
 SOURCES: dict[str, Source] = {source.name: source for source in (BOXES, *_PIPER, *_OUT_OF_DISTRIBUTION, *_SYSTEMS)}

@@ -10,6 +10,7 @@ from eval.systems.system import System
 _SYSTEMS: dict[str, tuple[str, str]] = {
     "boxes": ("eval.systems.boxes.system", "BOXES"),
     "crepe": ("eval.systems.crepe.system", "CREPE"),
+    "openpi2": ("eval.systems.openpi2.system", "OPENPI2"),
     "wiqa": ("eval.systems.wiqa.system", "WIQA"),
 }
 SYSTEM_NAMES = tuple(_SYSTEMS)

@@ -1,0 +1,262 @@
+"""OpenPI2.0 (Zhang et al., EACL 2024): what is an attribute of an entity before and after a step of a procedure?
+
+The rows are of the ranked files, which all three splits have: each change that people named at a step is a question,
+and the states that they gave are its answers. The benchmark's files (clusters, salience) are of the dev split alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from d2e_sft.sample import EventSample, Split
+from data_builders.bad_rows import MISSING, BadRowError
+from data_builders.fields import clean, object_field, text_field, text_list
+from data_builders.raw import RawInput
+from data_builders.sources.rows import not_in_test
+from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
+
+_COMMIT = "90acda8957e232decad40c41d86af79800bdd68e"
+_URL = f"https://raw.githubusercontent.com/allenai/openpi-dataset/{_COMMIT}/v2.0"
+_LICENCE = "MIT"
+
+
+def _file(name: str, sha256: str = "", size: int = 0) -> RawFile:
+    published = name.replace("cluster_mini", "source/cluster/archived/comparison_data")
+    path = published if published != name else f"data/{name}"
+    return RawFile(name=f"v2.0/{name}", url=f"{_URL}/{path}", commit=_COMMIT, sha256=sha256, bytes=size)
+
+
+# No checksum of the training file is known.
+TRAIN = _file("train-ranked.json")
+DEV = _file("dev-ranked.json", "3b8388a979c4f95381ebd7622c57fb3ebc45d81f9fb48fe0b811ddd25626dbf2", 630_441)
+TEST = _file("test-ranked.json", "ea0960f079d90c57d0a88f9b67cdd4d1184f3412cacf357a7db01c71b407ac14", 1_497_702)
+
+# What `d2e eval --bench openpi2` reads beside them.
+_BENCHMARK = (
+    _file(
+        "dev-data-reformatted-v4.json",
+        "6465aa596e780739e70aa88b05e6977254b36b1036fe85c3f9787dcfa6c89ba2",
+        807_110,
+    ),
+    _file(
+        "dev-data-reformatted-v4-overgenerated-unique.json",
+        "7987f646a89599530b4a855454c623c0be824fb363c1396c5f19e7fb495ddfe5",
+        1_596_360,
+    ),
+    _file(
+        "dev-data-reformatted-v4_votes_score_salience_1-20.json",
+        "8ea82618f2b5986cceb60c6a73e9dd47b821a7f734e01df39404961d85849b5b",
+        1_321_504,
+    ),
+    _file(
+        "dev-data-reformatted-v4_votes_salience_1-20_human2.json",
+        "4c6ac907491cb5762ac53024bccaa3fafa5beb90e6c8f17ee835e9368eeaf57d",
+        1_282_494,
+    ),
+    _file(
+        "cluster_mini/dev_data_mini_entity.json",
+        "b2ff8c032268a51f8bf6db5e04e0c55726d186112da2d635d7b03317151b71c6",
+        15_615,
+    ),
+    _file(
+        "cluster_mini/dev_data_mini_annotated_entity.json",
+        "27efae55ef0635b3019d306634b4367e9fc64cd2dcc60642f26c8fc4db394743",
+        15_001,
+    ),
+    _file(
+        "cluster_mini/dev_data_mini_attr.json",
+        "2021e33a8e0c4727b70eeccaf8209e16b3814e4f1e79c0c8128d1abbeb24090a",
+        14_852,
+    ),
+    _file(
+        "cluster_mini/dev_data_mini_annotated_attr.json",
+        "a879dbb2ca8064c53c2d071b3ae8c568d407ca5e7ed9567e49769f179277afd1",
+        14_970,
+    ),
+)
+_SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+_BETWEEN = " | "
+
+
+@dataclass(frozen=True)
+class _Procedure:
+    line: int
+    name: str
+    goal: str
+    steps: list[str]
+    changes: list[_Change]
+
+    @property
+    def text(self) -> str:
+        return "\n".join((self.goal, *self.steps)).casefold()
+
+
+@dataclass(frozen=True)
+class _Change:
+    step: int  # counted from 1
+    entity: str
+    attribute: str
+    answers: list[str]
+
+
+@dataclass(frozen=True)
+class _Question:
+    line: int
+    procedure: _Procedure
+    number: int
+    change: _Change
+
+
+def read(job: Job) -> dict[Split, SplitRows]:
+    """Build train, dev (1,311 rows) and test (3,091)."""
+    held_out: list[_Procedure] = []
+    found: dict[Split, SplitRows] = {}
+    for split in ("test", "dev"):
+        raw = job.input(split, split)
+        procedures = raw.parse(raw.json_members(), _parse)
+        held_out += procedures
+        found[split] = _rows(raw, SplitRows([], rows_read=_count(procedures)), procedures)
+    if job.wants("train"):
+        raw = job.input("train", "train")
+        procedures = raw.parse(raw.json_members(), _parse)
+        train = SplitRows([], rows_read=_count(procedures))
+        clean = train.filters.record(
+            "procedures of dev and test",
+            "the procedure, by its goal and steps, is one of dev or test, too",
+            procedures,
+            not_in_test(procedures, held_out, lambda procedure: procedure.text),
+            unit="procedures",
+        )
+        found["train"] = _rows(raw, train, clean)
+    return found
+
+
+def _count(procedures: list[_Procedure]) -> int:
+    return sum(len(procedure.changes) for procedure in procedures)
+
+
+def _rows(raw: RawInput, rows: SplitRows, procedures: list[_Procedure]) -> SplitRows:
+    asked = [_Question(item.line, item, 0, change) for item in procedures for change in item.changes]
+    named = rows.filters.record(
+        "changes without a name or a state",
+        "entity, attribute, state before or state after is empty",
+        asked,
+        [question for question in asked if _is_whole(question.change)],
+    )
+    questions = rows.filters.record(
+        "changes named twice",
+        "the same attribute of the same entity at the same step; the states of both are answers of one row",
+        named,
+        _merged(named),
+    )
+    rows.samples = raw.samples(questions, lambda question: _sample(raw, question))
+    return rows
+
+
+def _is_whole(change: _Change) -> bool:
+    return bool(change.entity and change.attribute and change.answers)
+
+
+def _parse(line: int, member: tuple[str, dict[str, Any]]) -> _Procedure:
+    name, row = member
+    steps = text_list("steps", row.get("steps", MISSING))
+    if not steps or not all(steps):
+        raise BadRowError.at("steps", steps, "at least one step, none of them empty")
+    changes = [
+        change
+        for place, states in enumerate(_objects(row.get("states", MISSING), "states"))
+        for change in _changes(states, len(steps), f"states.{place}")
+    ]
+    # By step, and within a step in the file's order, as they are asked about in the benchmark.
+    return _Procedure(line, name, text_field(row, "goal"), steps, sorted(changes, key=lambda change: change.step))
+
+
+def _changes(states: dict[str, Any], steps: int, place: str) -> Iterator[_Change]:
+    entity = _mentions(states, "entity", place)
+    answers = object_field(states, "answers")
+    for step in range(1, steps + 1):
+        at = f"{place}.answers.step{step}"
+        for number, change in enumerate(_objects(answers.get(f"step{step}", MISSING), at)):
+            attribute, before, after = (
+                _mentions(change, key, f"{at}.{number}") for key in ("attribute", "before", "after")
+            )
+            texts = [f"{first} before and {second} after" for first, second in product(before, after)]
+            yield _Change(step, entity[0] if entity else "", attribute[0] if attribute else "", texts)
+
+
+def _mentions(row: dict[str, Any], key: str, place: str) -> list[str]:
+    value = row.get(key, MISSING)
+    if not isinstance(value, str):
+        raise BadRowError.at(f"{place}.{key}", value, "text")
+    return [text for text in map(clean, value.split(_BETWEEN)) if text]
+
+
+def _objects(value: object, place: str) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise BadRowError.at(place, value, "a list of objects")
+    return value
+
+
+def _merged(questions: list[_Question]) -> list[_Question]:
+    alike: dict[tuple[str, int, str, str], list[_Question]] = {}
+    for question in questions:
+        change = question.change
+        alike.setdefault((question.procedure.name, change.step, change.entity, change.attribute), []).append(question)
+    numbers: Counter[str] = Counter()
+    merged = []
+    for same in alike.values():
+        name = same[0].procedure.name
+        answers = list(dict.fromkeys(text for question in same for text in question.change.answers))
+        merged.append(replace(same[0], number=numbers[name], change=replace(same[0].change, answers=answers)))
+        numbers[name] += 1
+    return merged
+
+
+def _sample(raw: RawInput, question: _Question) -> EventSample:
+    procedure, change = question.procedure, question.change
+    done = " ".join(f"{number}. {step}" for number, step in enumerate(procedure.steps[: change.step], start=1))
+    return EventSample(
+        id=f"openpi2-{raw.split}-{procedure.name}-{question.number}",
+        dataset="openpi2",
+        split=raw.split,
+        relation="temporal",
+        format="qa",
+        context=f"Goal: {procedure.goal} Steps so far: {done}",
+        question=f"What is the {change.attribute} of {change.entity} before and after the latest step?",
+        options=[],
+        answers=change.answers,
+        meta={
+            "source": raw.name,
+            "procedure": procedure.name,
+            "step": change.step,
+            "steps": len(procedure.steps),
+            "entity": change.entity,
+            "attribute": change.attribute,
+            "licence": _LICENCE,
+        },
+    )
+
+
+OPENPI2 = Source(
+    name="openpi2",
+    format="qa",
+    licence=_LICENCE,
+    homepage="https://github.com/allenai/openpi-dataset/tree/main/v2.0",
+    inputs=(
+        Input("train", (TRAIN,), ("train",)),
+        Input("dev", (DEV,), _SPLITS),
+        Input("test", (TEST,), _SPLITS),
+    ),
+    splits=_SPLITS,
+    read=read,
+    notes={
+        "rows": "one for each step, entity and attribute that changes; entity and attribute by their first mention",
+        "answers": "BEFORE before and AFTER after, for each accepted state before and each after",
+        "context": "the goal, and the steps up to the one that is asked about",
+    },
+    others=_BENCHMARK,
+)

@@ -1,0 +1,77 @@
+"""BERTScore (Zhang et al., ICLR 2020) by the package `bert-score`, whose model is an option."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from d2e_sft.errors import UserError
+
+# Candidates and references, one to one → F1 of each.
+Scorer = Callable[[Sequence[str], Sequence[str]], list[float]]
+
+PAPER_MODEL = "microsoft/deberta-xlarge-mnli"
+_REMEDY = "pip install 'd2e-sft[openpi2]'"
+_AT_ONCE = 20_000  # pairs; the package holds the states of their texts in memory
+_LONGEST = 512  # tokens; the positions of the usual scorer models
+
+
+@lru_cache(maxsize=1)  # several tasks of a run take the same
+def bert_scorer(model: str, layers: int | None = None) -> Scorer:
+    """A scorer by a Hub name or a folder of a model.
+
+    Args:
+        model: the paper's is `PAPER_MODEL`.
+        layers: which layer's states are compared; None is the package's choice for a model that it knows.
+
+    Raises:
+        UserError: the package is missing, or the model cannot be loaded.
+    """
+    try:
+        from bert_score import BERTScorer
+    except ImportError as error:
+        raise UserError(f"bertscore_model={model}: needs the package bert-score ({error})", remedy=_REMEDY) from None
+    try:
+        scorer: Any = BERTScorer(model_type=model, num_layers=layers)
+    except KeyError:
+        raise UserError(
+            f"bertscore_model={model}: bert-score does not know which of its layers to compare",
+            remedy="name one: bertscore_layers=N, counted from 1 (the paper's model takes 40)",
+        ) from None
+    except (OSError, ValueError, AssertionError) as error:
+        raise UserError(
+            f"bertscore_model={model}: cannot be loaded ({error})", remedy="name a model or folder"
+        ) from None
+    # Tokenizers that know no limit say 10^30, on which the package's call of newer transformers fails.
+    scorer._tokenizer.model_max_length = min(scorer._tokenizer.model_max_length, _LONGEST)
+
+    def score(candidates: Sequence[str], references: Sequence[str]) -> list[float]:
+        # An empty text scores 0, which the package would say too but for transformers that lack a method it calls.
+        pairs = list(zip(candidates, references, strict=True))
+        unlike = list(dict.fromkeys(pair for pair in pairs if pair[0].strip() and pair[1].strip()))
+        known: dict[tuple[str, str], float] = {}
+        for start in range(0, len(unlike), _AT_ONCE):
+            some = unlike[start : start + _AT_ONCE]
+            _, _, f1 = scorer.score([pair[0] for pair in some], [pair[1] for pair in some])
+            known |= zip(some, f1.tolist(), strict=True)
+        return [known.get(pair, 0.0) for pair in pairs]
+
+    return score
+
+
+def best_scores(scorer: Scorer, candidates: Sequence[tuple[str, Sequence[str]]]) -> list[float]:
+    """For each text the best F1 over its references; texts without a reference are left out, as officially.
+
+    Args:
+        candidates: each text with its references.
+    """
+    pairs = [(text, reference) for text, references in candidates for reference in references]
+    scores = iter(scorer([text for text, _ in pairs], [reference for _, reference in pairs]))
+    return [max(next(scores) for _ in references) for _, references in candidates if references]
+
+
+def mean(scores: Iterable[float]) -> float:
+    """The plain mean, 0 of nothing."""
+    values = list(scores)
+    return sum(values) / len(values) if values else 0.0

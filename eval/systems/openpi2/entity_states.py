@@ -1,0 +1,115 @@
+"""Entity states of any procedures, predicted as in the three tasks, for use elsewhere (paper section 4.3).
+
+The model writes complete sentences for each step; the salience of their entities at that step is asked as in section
+4.1. What is salient enough is then all that a prompt tells.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eval.systems.asker import Asker
+from eval.systems.openpi2.complete_scorer import sentence
+from eval.systems.openpi2.gold import Procedure
+from eval.systems.openpi2.parse import parse_change, parse_sentences
+from eval.systems.openpi2.salience import ask_local
+from eval.systems.openpi2.tracking import ask_listing
+from eval.systems.openpi2.tracking_prompts import Form
+
+
+@dataclass(frozen=True)
+class StateChange:
+    """One predicted change, and how salient its entity is at that step; None where that was not asked."""
+
+    entity: str
+    attribute: str
+    before: str
+    after: str
+    salience: int | None = None
+
+    @property
+    def text(self) -> str:
+        """As a sentence."""
+        return sentence(self.attribute, self.entity, self.before, self.after)
+
+
+# By procedure id: the changes of each step.
+StateChanges = Mapping[str, Sequence[Sequence[StateChange]]]
+
+
+def ask_entity_states(
+    asker: Asker, form: Form, procedures: Mapping[str, Procedure], *, with_salience: bool, **sampling: Any
+) -> tuple[StateChanges, int]:
+    """Predicted changes by step, and how many lines of the answers are no such sentence.
+
+    Args:
+        sampling: temperature and seed.
+    """
+    replies = ask_listing(asker, "complete", form, procedures.values(), name="entity-states", **sampling)
+    lines = {key: [list(filter(None, parse_sentences(reply))) for reply in said] for key, said in replies.items()}
+    parsed = {key: [[parse_change(line) for line in step] for step in steps] for key, steps in lines.items()}
+    changes = {
+        key: [list(dict.fromkeys(StateChange(*item) for item in step if item is not None)) for step in steps]
+        for key, steps in parsed.items()
+    }
+    other = sum(item is None for steps in parsed.values() for step in steps for item in step)
+    return (_with_salience(asker, procedures, changes, sampling) if with_salience else changes), other
+
+
+def _with_salience(
+    asker: Asker, procedures: Mapping[str, Procedure], changes: StateChanges, sampling: Mapping[str, Any]
+) -> StateChanges:
+    entities = {
+        key: [list(dict.fromkeys(change.entity for change in step)) for step in steps]
+        for key, steps in changes.items()
+    }
+    rated = ask_local(asker, procedures, entities, **sampling)
+    ratings = {
+        key: [dict(zip(names, values, strict=True)) for names, values in zip(entities[key], rated[key], strict=True)]
+        for key in changes
+    }
+    return {
+        key: [
+            [StateChange(c.entity, c.attribute, c.before, c.after, rating[c.entity]) for c in step]
+            for step, rating in zip(steps, ratings[key], strict=True)
+        ]
+        for key, steps in changes.items()
+    }
+
+
+def salient(changes: StateChanges, threshold: int) -> StateChanges:
+    """The changes of entities whose salience at the step is no less than the threshold."""
+    return {
+        key: [[c for c in step if c.salience is not None and c.salience >= threshold] for step in steps]
+        for key, steps in changes.items()
+    }
+
+
+def entities_a_step(changes: StateChanges) -> float:
+    """How many entities change at a step, on average."""
+    counts = [len({change.entity for change in step}) for steps in changes.values() for step in steps]
+    return sum(counts) / len(counts) if counts else 0.0
+
+
+def crepe_entities_file(changes: StateChanges) -> str:
+    """The changes as the CREPE benchmark reads them (`entities_file=`): what holds after a step, and what no more."""
+    content = {
+        key: {str(number): _crepe_rows(step) for number, step in enumerate(steps, start=1) if step}
+        for key, steps in changes.items()
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _crepe_rows(step: Sequence[StateChange]) -> list[dict[str, str]]:
+    rows = [
+        (change.entity, state, verdict)
+        for change in step
+        for state, verdict in ((change.after, "more likely"), (change.before, "less likely"))
+        if verdict == "more likely" or state != change.after
+    ]
+    return [
+        {"entity": entity, "attribute": state, "change": verdict} for entity, state, verdict in dict.fromkeys(rows)
+    ]

@@ -1,0 +1,141 @@
+"""Expansion: paraphrases of the names in a cluster, which are further references (paper section 3.1).
+
+The paper's own were rated by people, which no script can do. What is scored is how many of them the official expanded
+file has, too; what is kept is a file in its form, against which `d2e score openpi2 --gold` takes predictions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from d2e_sft.chat import Messages
+from eval.engines.conversation_task import Conversation
+from eval.systems.asker import Asker
+from eval.systems.openpi2.clustering import parse_groups
+from eval.systems.openpi2.clusters import TEMPERATURE, context
+from eval.systems.openpi2.figures import Figures
+from eval.systems.openpi2.gold import Procedure, has_expansion
+from eval.systems.openpi2.names import normalise
+from eval.systems.openpi2.reading import read_json
+from eval.systems.openpi2.tables import cell
+from eval.systems.openpi2.tracking import DATASET
+from eval.systems.openpi2.wording import turns, wording
+from eval.systems.system import ScoreTable, SystemResult
+
+_TOKENS = 96
+# (entity, attribute) → paraphrases; the attribute is empty for those of the entity itself.
+Paraphrases = dict[tuple[str, str], list[str]]
+
+
+def expansion_prompt(
+    procedure: Procedure, entity: str, attribute: str, names: Sequence[str], *, hidden: bool = False
+) -> Messages:
+    """Two solved examples, then a cluster of the procedure: of an entity, or of an attribute where one is named."""
+    told, kind = wording("expansion"), "attribute" if attribute else "entity"
+    yes = wording("clusters")["accept"]
+    texts: list[str] = []
+    for example in told[f"{kind}_examples"]:
+        question = told[kind].format(names=example["names"], entity=example.get("entity", ""))
+        texts += [context(example["goal"], example["steps"]), yes, question, str(example["more"])]
+    own = wording("clusters")["hidden_context"] if hidden else context(procedure.goal, procedure.steps)
+    return turns(*texts, own, yes, told[kind].format(names=list(names), entity=entity))
+
+
+def ask_expansion(
+    asker: Asker, procedures: Mapping[str, Procedure], *, runs: int, seed: int
+) -> dict[str, Paraphrases]:
+    """Paraphrases of every cluster, joined over several answers; names that the cluster has are no paraphrases."""
+    clusters = {
+        (key, entity, attribute): names
+        for key, procedure in procedures.items()
+        for entity, cluster in procedure.clusters.items()
+        for attribute, names in (
+            ("", cluster.names.mentions),
+            *((attribute, names.mentions) for attribute, names in cluster.attributes.items()),
+        )
+    }
+    conversations = [
+        Conversation(
+            DATASET,
+            "/".join(filter(None, name)),
+            expansion_prompt(procedures[name[0]], *name[1:], names),
+            expansion_prompt(procedures[name[0]], *name[1:], names, hidden=True),
+            group=name[0],
+        )
+        for name, names in clusters.items()
+    ]
+    found: dict[str, Paraphrases] = {key: {} for key in procedures}
+    for run in range(runs):
+        outputs = asker.ask(
+            f"expansion-run{run + 1}", conversations, max_new_tokens=_TOKENS, temperature=TEMPERATURE, seed=seed + run
+        )
+        for ((key, entity, attribute), names), output in zip(clusters.items(), outputs, strict=True):
+            kept = found[key].setdefault((entity, attribute), [])
+            kept += _new(output, {normalise(name) for name in (*names, *kept)})
+    return found
+
+
+def _new(reply: str, known: set[str]) -> list[str]:
+    new = []
+    for name in (name.strip() for group in parse_groups(reply)[:1] for name in group):
+        if name and normalise(name) not in known:
+            known.add(normalise(name))
+            new.append(name)
+    return new
+
+
+def expanded_file(path: Path, paraphrases: Mapping[str, Paraphrases]) -> str:
+    """The file of clusters with these paraphrases, in the form of the official expanded one."""
+    root: dict[str, Any] = read_json(path).value
+    content = {key: root[key] for key in paraphrases}
+    for key, more in paraphrases.items():
+        for entity, cluster in content[key]["clusters"].items():
+            own = more[entity, ""]
+            cluster["entity_overgenerate"] = own
+            cluster["entity_cluster_combined"] = [*cluster["entity_cluster"], *own]
+            for attribute, item in cluster["attribute_cluster"].items():
+                names = item["attribute_cluster"] if isinstance(item, dict) else item
+                added = more[entity, attribute]
+                cluster["attribute_cluster"][attribute] = {
+                    "attribute_cluster": names,
+                    "attribute_overgenerate": added,
+                    "attribute_cluster_combined": [*names, *added],
+                }
+    return json.dumps(content, indent=4, ensure_ascii=False) + "\n"
+
+
+def expansion_result(gold: Mapping[str, Procedure], paraphrases: Mapping[str, Paraphrases]) -> SystemResult:
+    """How many paraphrases there are, and how many of them the official file has (precision) and the reverse."""
+    compared = {"entities": Figures(), "attributes": Figures()}
+    clusters = {"entities": 0, "attributes": 0}
+    for key, more in paraphrases.items():
+        for (entity, attribute), names in more.items():
+            kind = "attributes" if attribute else "entities"
+            cluster = gold[key].clusters[entity]
+            known = cluster.attributes[attribute] if attribute else cluster.names
+            official = {normalise(name) for name in known.expanded or ()} - set(map(normalise, known.mentions))
+            clusters[kind] += 1
+            _compare(compared[kind], {normalise(name) for name in names}, official)
+    official_there = has_expansion(gold)
+    rows: list[tuple[str, ...]] = []
+    detail: dict[str, dict[str, float | None]] = {}
+    for kind, figures in compared.items():
+        per_cluster = figures.predicted / clusters[kind] if clusters[kind] else 0.0
+        shared = (figures.precision, figures.recall) if official_there else (None, None)
+        rows.append((kind, str(clusters[kind]), f"{per_cluster:.1f}", *map(cell, shared)))
+        detail[kind] = {"clusters": clusters[kind], "paraphrases": figures.predicted}
+        detail[kind] |= {"in_official": shared[0], "of_official": shared[1]}
+    columns = ("of", "clusters", "paraphrases each", "share that the official file has", "share of its own found")
+    headline = {f"{kind}_paraphrases_in_official": detail[kind]["in_official"] for kind in detail}
+    return SystemResult({**headline, "expansion": detail}, [ScoreTable("Expansion of clusters", columns, rows)])
+
+
+def _compare(figures: Figures, predicted: set[str], official: set[str]) -> None:
+    shared = len(predicted & official)
+    figures.predicted += len(predicted)
+    figures.predicted_right += shared
+    figures.gold += len(official)
+    figures.gold_found += shared

@@ -1,0 +1,165 @@
+"""Prompts of the three tasks: a demonstration, then the procedure step by step, as turns or as one text.
+
+A conversation is built in two views. The imagined one leaves out what has to be read: goal and steps of the procedure,
+and with them the answers to earlier steps. The demonstration stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from d2e_sft.chat import Messages
+from eval.systems.openpi2.complete_scorer import sentence
+from eval.systems.openpi2.gold import Procedure
+from eval.systems.openpi2.states_scorer import GoldState
+from eval.systems.openpi2.wording import system, turns, wording
+
+Form = Literal["chat", "text"]
+Listing = Literal["schemata", "complete"]
+
+
+@dataclass(frozen=True)
+class Views:
+    """The same question in two views."""
+
+    messages: Messages
+    imagined: Messages
+
+
+def listing_prompt(
+    task: Listing, form: Form, procedure: Procedure, replies: Sequence[str], *, hidden: bool = False
+) -> Messages:
+    """What changes in the step after those that have been answered.
+
+    Args:
+        replies: to the steps so far.
+        hidden: the imagined view.
+    """
+    told = wording("tracking")
+    steps = procedure.steps[: len(replies) + 1]
+    shown = [told["step"].format(step=step) for step in steps]
+    if hidden:
+        shown, replies = [told["hidden_step"]], ()
+    if form == "text":
+        return turns(_listing_text(task, _goal(procedure.goal, hidden), shown, replies))
+    texts = [text for pair in zip(shown, replies, strict=False) for text in pair]
+    return [
+        *_demonstrated(task, [(step, _listed(task, changes)) for step, changes in _demonstration()]),
+        *turns(_request(task, _goal(procedure.goal, hidden)), told[task]["accept"], *texts, shown[-1]),
+    ]
+
+
+def states_chat_prompt(procedure: Procedure, place: int, state: GoldState, *, hidden: bool = False) -> Messages:
+    """The states of one change at a step (counted from 0), asked by itself (tables 12 and 14's form)."""
+    told = wording("tracking")
+    own = told["states"]
+    solved = [
+        (_question(step, attribute, entity), own["answer"].format(before=before, after=after))
+        for step, changes in _demonstration()
+        for entity, attribute, before, after in changes
+    ]
+    step = told["hidden_step"] if hidden else told["step"].format(step=procedure.steps[place])
+    question = _question(step, state.attribute[0], state.entity[0])
+    return [
+        *_demonstrated("states", solved),
+        *turns(_request("states", _goal(procedure.goal, hidden)), own["accept"], question),
+    ]
+
+
+def states_text_prompt(
+    procedure: Procedure, changes: Sequence[Sequence[GoldState]], replies: Sequence[str], *, hidden: bool = False
+) -> Messages:
+    """The next change of a procedure as a line to be continued (table 13), after the answers so far.
+
+    Args:
+        changes: gold changes by step.
+        replies: to the procedure's first changes, in order.
+    """
+    goal = _goal(procedure.goal, hidden)
+    lines = _hidden_line(changes, len(replies)) if hidden else _lines_so_far(procedure, changes, replies)
+    return turns("\n\n".join((_demonstration_text("states"), "\n".join((_text_head("states", goal), *lines)))))
+
+
+def _lines_so_far(procedure: Procedure, changes: Sequence[Sequence[GoldState]], replies: Sequence[str]) -> list[str]:
+    lines, answers = [], iter(replies)
+    for step, states in zip(procedure.steps, changes, strict=True):
+        lines.append(wording("tracking")["step"].format(step=step))
+        for state in states:
+            reply = next(answers, None)
+            if reply is None:
+                return [*lines, _begun(state)]
+            lines.append(f"{_begun(state)} {reply}")
+    return lines
+
+
+def _hidden_line(changes: Sequence[Sequence[GoldState]], answered: int) -> list[str]:
+    asked = [state for states in changes for state in states][answered]
+    return [wording("tracking")["hidden_step"], _begun(asked)]
+
+
+def _begun(state: GoldState) -> str:
+    return f"- {state.attribute[0]} of {state.entity[0]} was"
+
+
+def _listing_text(task: Listing, goal: str, steps: Sequence[str], replies: Sequence[str]) -> str:
+    cue = wording("tracking")[task]["text_cue"]
+    lines = []
+    for place, step in enumerate(steps):
+        reply = replies[place] if place < len(replies) else ""
+        lines += [step, *filter(None, [" ".join(filter(None, (cue, reply)))])]
+    return "\n\n".join((_demonstration_text(task), "\n".join((_text_head(task, goal), *lines))))
+
+
+def _demonstration_text(task: str) -> str:
+    told = wording("tracking")
+    lines = [_text_head(task, _goal(told["demonstration"]["goal"], hidden=False))]
+    for step, changes in _demonstration():
+        listed = _listed("complete" if task == "states" else task, changes)
+        lines += [step, " ".join(filter(None, (told[task].get("text_cue", ""), listed)))]
+    return "\n".join(lines)
+
+
+def _text_head(task: str, goal: str) -> str:
+    return " ".join(filter(None, (goal, wording("tracking")[task]["text_request"])))
+
+
+def _demonstrated(task: str, solved: Sequence[tuple[str, str]]) -> Messages:
+    told = wording("tracking")
+    texts = [text for pair in solved for text in pair]
+    request = _request(task, _goal(told["demonstration"]["goal"], hidden=False))
+    return [
+        *system(told[task]["system"]),
+        *turns(request, told[task]["accept"], *texts, told["next"], told["agreed"]),
+    ]
+
+
+def _demonstration() -> list[tuple[str, list[Sequence[str]]]]:
+    told = wording("tracking")
+    steps: list[dict[str, Any]] = told["demonstration"]["steps"]
+    return [(told["step"].format(step=step["text"]), step["changes"]) for step in steps]
+
+
+def _listed(task: str, changes: Sequence[Sequence[str]]) -> str:
+    if task == "complete":
+        return "\n".join(
+            f"- {sentence(attribute, entity, before, after)}" for entity, attribute, before, after in changes
+        )
+    attributes: dict[str, list[str]] = {}
+    for entity, attribute, *_ in changes:
+        attributes.setdefault(entity, []).append(attribute)
+    return ", ".join(f"{entity} ({', '.join(names)})" for entity, names in attributes.items())
+
+
+def _goal(goal: str, hidden: bool) -> str:
+    return "" if hidden else wording("tracking")["goal"].format(goal=goal.lower())
+
+
+def _request(task: str, goal: str) -> str:
+    return " ".join(filter(None, (goal, wording("tracking")[task]["request"])))
+
+
+def _question(step: str, attribute: str, entity: str) -> str:
+    text: str = wording("tracking")["states"]["question"].format(step=step, attribute=attribute, entity=entity)
+    return text

@@ -1,0 +1,126 @@
+"""Small procedures in the official forms, written for the tests."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from eval.systems.openpi2.gold import EXPANDED, RANKED
+
+
+def change(attribute: str, before: str, after: str) -> dict[str, Any]:
+    return {"attribute": attribute, "before": before, "after": after, "saliency": 0.5}
+
+
+def _procedure(goal: str, steps: list[str], states: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"goal": goal, "steps": steps, "topics": "Food", "image_urls": ["" for _ in steps], "states": states}
+
+
+def _state(entity: str, *steps: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"entity": entity, "answers": {f"step{place}": changes for place, changes in enumerate(steps, start=1)}}
+
+
+def _attributes(**names: tuple[list[str], list[str]]) -> dict[str, Any]:
+    return {
+        name: {
+            "attribute_cluster": mentions,
+            "attribute_overgenerate": more,
+            "attribute_cluster_combined": [*mentions, *more],
+        }
+        for name, (mentions, more) in names.items()
+    }
+
+
+# Step 1 heats water and kettle, step 2 changes the tea alone.
+TEA = _procedure(
+    "Brew Tea",
+    ["Heat water in the kettle.", "Pour it over the leaves."],
+    [
+        _state("water", [change("temperature", "cold | cool", "hot"), change("place", "tap", "kettle")], []),
+        _state("kettle", [change("temperature", "cold", "hot")], []),
+        _state("tea", [], [change("existence", "absent", "brewed | made")]),
+    ],
+)
+TEA_CLUSTERS = {
+    "water": {
+        "entity_cluster": ["water", "the liquid"],
+        "entity_overgenerate": ["H2O"],
+        "entity_cluster_combined": ["water", "the liquid", "H2O"],
+        "attribute_cluster": _attributes(
+            temperature=(["temperature", "heat"], ["warmth"]), place=(["place", "location"], [])
+        ),
+    },
+    "kettle": {
+        "entity_cluster": ["kettle"],
+        "entity_overgenerate": ["pot"],
+        "entity_cluster_combined": ["kettle", "pot"],
+        "attribute_cluster": _attributes(temperature=(["temperature"], [])),
+    },
+    "tea": {
+        "entity_cluster": ["tea"],
+        "entity_overgenerate": [],
+        "entity_cluster_combined": ["tea"],
+        "attribute_cluster": _attributes(existence=(["existence"], ["presence"])),
+    },
+}
+NAP = _procedure("Take a Nap", ["Lie down."], [_state("you", [change("posture", "standing", "lying")])])
+NAP_CLUSTERS = {
+    "you": {
+        "entity_cluster": ["you"],
+        "entity_overgenerate": [],
+        "entity_cluster_combined": ["you"],
+        "attribute_cluster": _attributes(posture=(["posture"], [])),
+    }
+}
+
+
+def expanded() -> dict[str, Any]:
+    """The content of a file of clusters with paraphrases."""
+    return copy.deepcopy({"1": {**TEA, "clusters": TEA_CLUSTERS}, "2": {**NAP, "clusters": NAP_CLUSTERS}})
+
+
+def clustered() -> dict[str, Any]:
+    """The same without paraphrases."""
+    content = expanded()
+    for procedure in content.values():
+        for cluster in procedure["clusters"].values():
+            del cluster["entity_overgenerate"], cluster["entity_cluster_combined"]
+            cluster["attribute_cluster"] = {
+                name: item["attribute_cluster"] for name, item in cluster["attribute_cluster"].items()
+            }
+    return content
+
+
+def ranked() -> dict[str, Any]:
+    """The ranked form: mentions instead of canonical names, no clusters."""
+    content = copy.deepcopy({"1": TEA, "2": NAP})
+    content["1"]["states"][0]["entity"] = "water | the liquid"
+    return content
+
+
+def judged(values: dict[str, tuple[int, list[int]]], *, predicted: bool = False) -> dict[str, Any]:
+    """Salience of the tea's entities: of the procedure, and of each step."""
+    suffix = "_pred" * predicted
+    content = {"1": copy.deepcopy(TEA)}
+    for state in content["1"]["states"]:
+        overall, steps = values[state["entity"]]
+        state[f"global_salience{suffix}"] = str(overall) if predicted else overall
+        for value, (name, changes) in zip(steps, list(state["answers"].items()), strict=True):
+            state["answers"][name] = {"votes": 3, "states": changes, f"local_salience{suffix}": value}
+    return content
+
+
+def save(path: Path, content: Any) -> Path:
+    """Write a JSON file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def save_official(folder: Path) -> Path:
+    """A folder with the files of the three tasks."""
+    save(folder / "v2.0" / EXPANDED, expanded())
+    save(folder / "v2.0" / RANKED, ranked())
+    return folder

@@ -1,0 +1,120 @@
+"""Clusters: aggregation of several answers, and scores with the official names and the usual ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.errors import UserError
+from eval.systems.openpi2.cluster_gold import (
+    ATTRIBUTE_GOLD,
+    ENTITY_GOLD,
+    ENTITY_INPUT,
+    read_attribute_groups,
+    read_entities_to_cluster,
+    read_entity_groups,
+    read_predicted_attribute_groups,
+    read_predicted_entity_groups,
+)
+from eval.systems.openpi2.clustering import aggregate, merge_alike, parse_groups, spread
+from eval.systems.openpi2.clusters import attribute_file, entity_file
+from eval.systems.openpi2.clusters_scorer import score_attribute_clusters, score_entity_clusters
+from tests.eval.systems.openpi2.procedures import save
+
+
+@pytest.mark.parametrize(
+    ("reply", "groups"),
+    [
+        ("The groups are:\n- ['a', \"b's\"]\n- ['c']", [("a", "b's"), ("c",)]),
+        ("['a', 'b'],\n['c'", [("a", "b"), ("c",)]),
+        ("- ['a', 'b", [("a", "b")]),
+        ("- [a, b]\nnothing\n- [1, 2]\n- []", []),
+    ],
+)
+def test_groups_are_the_lists_of_a_reply(reply: str, groups: list[tuple[str, ...]]) -> None:
+    assert parse_groups(reply) == groups
+
+
+def test_the_group_given_most_often_is_taken_first() -> None:
+    # The paper's example: (pan, cookware, container) four times, (pan, pot) once.
+    answers = [[("pan", "cookware", "container"), ("pot",)]] * 4 + [[("pan", "pot"), ("cookware", "container")]]
+    names = ["pan", "pot", "cookware", "container"]
+    assert aggregate(names, answers, leftovers="apart") == [["pan", "cookware", "container"], ["pot"]]
+
+
+def test_order_in_a_group_matters_not_and_strangers_spoil_it() -> None:
+    answers = [[("b", "a")], [("a", "b")], [("a",), ("b",)], [("a", "b", "lid")]]
+    assert aggregate(["a", "b", "c"], answers, leftovers="apart") == [["b", "a"], ["c"]]
+
+
+def test_leftovers_go_together_or_apart() -> None:
+    assert aggregate(["a", "b", "c"], [[("a",)]], leftovers="together") == [["a"], ["b", "c"]]
+    assert aggregate(["a", "b", "c"], [[("a",)]], leftovers="apart") == [["a"], ["b"], ["c"]]
+    assert aggregate([], [[("a",)]], leftovers="together") == []
+
+
+def test_names_that_differ_by_article_or_plural_are_one_before_asking() -> None:
+    merged = merge_alike(["the berries", "Berry", "glass", "a glass", "eggs", "egg", "bus", "bu"])
+    assert merged == {
+        "the berries": ["the berries", "Berry"],
+        "glass": ["glass", "a glass"],
+        "eggs": ["eggs"],  # too short for a plural, as officially
+        "egg": ["egg"],
+        "bus": ["bus"],
+        "bu": ["bu"],
+    }
+    assert spread([["glass", "egg"]], merged) == [["glass", "a glass", "egg"]]
+
+
+GOLD = {"1": (("pan", "skillet"), ("egg",), ("salt",))}
+
+
+def test_officially_the_names_of_precision_and_recall_are_swapped() -> None:
+    predicted = {"1": (("skillet", "pan", "spatula"), ("egg",), ("salt", "pepper"), ("oil",))}
+    scores = score_entity_clusters(GOLD, predicted)
+    # Names without a label are dropped, so (oil) is an empty cluster, which officially still counts.
+    assert (scores.official.recall, scores.official.precision) == (3 / 3, 3 / 4)
+    assert (scores.corrected.recall, scores.corrected.precision) == (1, 1)
+    some = score_entity_clusters(GOLD, {"1": (("pan",), ("skillet",), ("egg", "salt"), ("egg",))})
+    assert (some.official.recall, some.official.precision) == (1 / 3, 1 / 4)
+    assert (some.corrected.recall, some.corrected.precision) == (1 / 3, 1 / 4)
+
+
+def test_a_cluster_given_twice_is_officially_right_twice() -> None:
+    scores = score_entity_clusters(GOLD, {"1": (("egg",), ("egg",))})
+    assert (scores.official.recall, scores.official.precision) == (2 / 3, 1 / 2)
+    assert (scores.corrected.recall, scores.corrected.precision) == (1 / 3, 1)
+
+
+def test_entities_with_one_gold_cluster_are_skipped() -> None:
+    gold = {"1": {"pan": (("heat", "warmth"), ("place",)), "egg": (("size",),)}}
+    predicted = {"1": {"pan": (("heat", "warmth"), ("place",)), "egg": (("size",), ("wrong",))}}
+    scores = score_attribute_clusters(gold, predicted)
+    assert (scores.official.f1, scores.official.gold, scores.corrected.f1) == (1, 2, 1)
+
+
+def test_files_in_the_official_form_are_read_back(tmp_path: Path) -> None:
+    entities = {"1": [["pan", "skillet"], ["egg"]]}
+    path = save(tmp_path / "entities.json", json.loads(entity_file(entities)))
+    assert read_predicted_entity_groups(path, GOLD) == {"1": (("pan", "skillet"), ("egg",))}
+    gold = {"1": {"pan": (("heat", "warmth"), ("place",))}}
+    path = save(
+        tmp_path / "attributes.json", json.loads(attribute_file({"1": {"pan": [["heat", "warmth"], ["place"]]}}))
+    )
+    assert json.loads(path.read_text())["1"]["pan"] == {"heat": ["warmth"], "place": ["place"]}
+    assert read_predicted_attribute_groups(path, gold) == gold
+    with pytest.raises(UserError, match=r"expected an entity of the gold file, which has none of 'pan'"):
+        read_predicted_attribute_groups(path, {"1": {"pot": ()}})
+    with pytest.raises(UserError, match=r"entities\.json, 1: no such procedure"):
+        read_predicted_entity_groups(tmp_path / "entities.json", {"4": ()})
+
+
+def test_published_labels_scored_against_themselves(published_raw: Path) -> None:
+    folder = published_raw / "openpi2" / "v2.0" / "cluster_mini"
+    entities, attributes = read_entity_groups(folder / ENTITY_GOLD), read_attribute_groups(folder / ATTRIBUTE_GOLD)
+    assert len(entities) == len(attributes) == len(read_entities_to_cluster(folder / ENTITY_INPUT)) == 10
+    assert score_entity_clusters(entities, entities).corrected.f1 == 1
+    found = score_attribute_clusters(attributes, attributes)
+    assert (found.official.f1, found.corrected.f1) == (1, 1)

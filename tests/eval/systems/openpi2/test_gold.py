@@ -1,0 +1,108 @@
+"""The official files: their three forms, their counts, and what is said about damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.errors import UserError
+from eval.systems.openpi2.gold import (
+    CLUSTERED,
+    EXPANDED,
+    RANKED,
+    Change,
+    has_expansion,
+    read_clustered,
+    read_procedures,
+)
+from eval.systems.openpi2.names import normalise
+from eval.systems.openpi2.states_scorer import read_gold_states
+from tests.eval.systems.openpi2.procedures import clustered, expanded, judged, ranked, save
+
+
+def test_the_three_forms_have_one_shape(tmp_path: Path) -> None:
+    plain, with_paraphrases, mentions = (
+        read_procedures(save(tmp_path / f"{number}.json", content))
+        for number, content in enumerate((clustered(), expanded(), ranked()))
+    )
+    assert plain["1"].states == with_paraphrases["1"].states
+    assert plain["1"].states[0].steps[0][0] == Change("temperature", ("cold", "cool"), ("hot",))
+    assert mentions["1"].states[0].entity == "water | the liquid"
+    assert not mentions["1"].clusters
+    assert (has_expansion(plain), has_expansion(with_paraphrases), has_expansion(mentions)) == (False, True, False)
+    assert with_paraphrases["1"].clusters["water"].names.of(expanded=True) == ("water", "the liquid", "H2O")
+    assert with_paraphrases["1"].clusters["water"].names.of(expanded=False) == plain["1"].clusters["water"].names.of(
+        expanded=False
+    )
+
+
+def test_files_with_votes_hold_the_same_changes(tmp_path: Path) -> None:
+    content = judged({"water": (5, [5, 0]), "kettle": (3, [4, 0]), "tea": (5, [0, 5])})
+    answers = content["1"]["states"][0]["answers"]["step1"]
+    answers["states"] = [{"votes": 2, "states": changed} for changed in answers["states"]]
+    found = read_procedures(save(tmp_path / "votes.json", content))
+    assert found["1"].states == read_procedures(save(tmp_path / "plain.json", clustered()))["1"].states
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda p: p.pop("goal"), r"gold.json, 1: got .* expected an object with the key \'goal\'"),
+        (lambda p: p.update(steps=[]), r"1.steps: got \[\]; expected at least one step"),
+        (lambda p: p.update(steps=["one", 2]), r"1.steps\[1\]: got 2; expected a text"),
+        (lambda p: p.update(steps=["one"]), r"1.states\[0\].answers: .*expected the 1 steps"),
+        (
+            lambda p: p["states"][0]["answers"]["step1"][0].update(before=None),
+            r"1.states\[0\].answers.step1\[0\].before: got null; expected a text",
+        ),
+        (lambda p: p["clusters"].pop("tea"), r"1.clusters: has none of 'tea'"),
+        (lambda p: p["clusters"]["tea"].update(entity_cluster="tea"), r"entity_cluster: got \"tea\"; expected an arr"),
+    ],
+)
+def test_damage_is_named_with_its_place(
+    tmp_path: Path, damage: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    content = clustered()
+    damage(content["1"])
+    with pytest.raises(UserError, match=message):
+        read_clustered(save(tmp_path / "gold.json", content))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"1": ', '{"1": {}, "1": {}}', "\xff"])
+def test_what_is_no_such_file_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "gold.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(UserError, match=r"gold\.json: "):
+        read_procedures(path)
+    with pytest.raises(UserError, match="no such file"):
+        read_procedures(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "bare"), [("The Kettle", "kettle"), ("an a", "a"), ("a the cup", "the cup"), ("anise", "anise")]
+)
+def test_one_leading_article_is_stripped(name: str, bare: str) -> None:
+    assert normalise(name) == bare
+
+
+def test_published_files_have_the_published_counts(published_raw: Path) -> None:
+    folder = published_raw / "openpi2" / "v2.0"
+    gold = read_clustered(folder / EXPANDED)
+    assert len(gold) == 55
+    assert sum(len(procedure.steps) for procedure in gold.values()) == 274
+    assert sum(len(procedure.clusters) for procedure in gold.values()) == 356
+    clusters = [cluster for procedure in gold.values() for cluster in procedure.clusters.values()]
+    assert sum(len(cluster.attributes) for cluster in clusters) == 1_068
+    by_step = [step for procedure in gold.values() for states in procedure.states for step in states.steps]
+    assert (sum(map(bool, by_step)), sum(map(len, by_step))) == (669, 1_193)
+    states = read_gold_states(folder / RANKED)
+    assert sum(len(step) for steps in states.values() for step in steps) == 1_324
+    # So one file serves with and without paraphrases.
+    plain = read_clustered(folder / CLUSTERED)
+    assert {key: procedure.states for key, procedure in plain.items()} == {key: p.states for key, p in gold.items()}
+    for key, procedure in plain.items():
+        for name, cluster in procedure.clusters.items():
+            assert cluster.names.mentions == gold[key].clusters[name].names.mentions

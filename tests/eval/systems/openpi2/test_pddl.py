@@ -1,0 +1,146 @@
+"""Planning from text: the files of a reply, and the planner's verdict on hand-written ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.errors import UserError
+from eval.systems.openpi2.pddl import (
+    OWN_PROCEDURES,
+    Written,
+    parse_pddl,
+    pddl_file,
+    pddl_result,
+    read_pddl,
+    read_tasks,
+    tasks_file,
+)
+from eval.systems.openpi2.planner import Planner, Verdict, make_planner
+from eval.systems.openpi2.reading import read_json
+
+DOMAIN = """(define (domain tea)
+  (:requirements :strips :typing :negative-preconditions)
+  (:types kettle pot)
+  (:predicates (full ?k - kettle) (hot ?k - kettle) (leaves ?p - pot) (brewed ?p - pot))
+  (:action fill :parameters (?k - kettle) :precondition (not (full ?k)) :effect (full ?k)) ; a smile :)
+  (:action heat :parameters (?k - kettle) :precondition (full ?k) :effect (hot ?k))
+  (:action pour :parameters (?k - kettle ?p - pot) :precondition (and (hot ?k) (leaves ?p))
+    :effect (and (brewed ?p) (not (full ?k)))))"""
+
+
+def problem(init: str, goal: str) -> str:
+    return f"(define (problem p) (:domain tea) (:objects k - kettle p - pot) (:init {init}) (:goal {goal}))"
+
+
+@pytest.fixture(scope="module")
+def planner() -> Planner:
+    pytest.importorskip("unified_planning", reason="the extra planning is not installed")
+    pytest.importorskip("up_fast_downward", reason="the extra planning is not installed")
+    return make_planner(20)
+
+
+def test_a_plan_makes_it_solvable(planner: Planner) -> None:
+    verdict = planner(DOMAIN, problem("(leaves p)", "(brewed p)"))
+    assert verdict == Verdict("solvable", "fill(k); heat(k); pour(k, p)", 3)
+
+
+def test_a_goal_that_holds_already_needs_no_action(planner: Planner) -> None:
+    assert planner(DOMAIN, problem("(brewed p)", "(brewed p)")) == Verdict("solvable", "", 0)
+
+
+def test_a_goal_out_of_reach_is_unsolvable(planner: Planner) -> None:
+    # The paper's example of a missing side effect: nothing brings leaves into the pot.
+    assert planner(DOMAIN, problem("", "(brewed p)")).outcome == "unsolvable"
+
+
+@pytest.mark.parametrize(
+    ("domain", "task", "why"),
+    [
+        (DOMAIN, problem("(leaves p)", "(drunk p)"), "drunk"),
+        (DOMAIN, problem("(leaves p)", "(brewed q)"), "q"),
+        (DOMAIN, problem("(leaves p k)", "(brewed p)"), "arity"),
+        (DOMAIN[:-8], problem("(leaves p)", "(brewed p)"), "Expected"),
+        ("(define (domain tea) (actions))", problem("", "(full k)"), "Expected"),
+        ("", problem("", "(full k)"), "no domain file"),
+        (DOMAIN, "", "no problem file"),
+    ],
+)
+def test_what_cannot_be_read_is_a_parse_error(planner: Planner, domain: str, task: str, why: str) -> None:
+    verdict = planner(domain, task)
+    assert verdict.outcome == "parse error"
+    assert why in verdict.why
+
+
+def test_out_of_time_is_undecided_and_leaves_nothing_behind(
+    planner: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Lamps are switched two at a time, so never one alone is lit; a planner has to go through all states to know.
+    lamps = [f"l{number}" for number in range(26)]
+    switch = "(:action {name} :parameters (?a ?b) :precondition (and (other ?a ?b) {before}) :effect (and {after}))"
+    lit, dark = "({0} ?a) ({0} ?b)".format("on"), "(not (on ?a)) (not (on ?b))"
+    domain = (
+        "(define (domain lamps) (:requirements :strips :negative-preconditions) (:predicates (on ?a) (other ?a ?b)) "
+        + switch.format(name="light", before=dark, after=lit)
+        + switch.format(name="quench", before=lit, after=dark)
+        + switch.format(name="swap", before="(on ?a) (not (on ?b))", after="(not (on ?a)) (on ?b)")
+        + ")"
+    )
+    others = " ".join(f"(other {a} {b})" for a in lamps for b in lamps if a != b)
+    one = "(on l0) " + " ".join(f"(not (on {lamp}))" for lamp in lamps[1:])
+    task = f"(define (problem p) (:domain lamps) (:objects {' '.join(lamps)}) (:init {others}) (:goal (and {one})))"
+    assert make_planner(1)(domain, task) == Verdict("undecided", "TIMEOUT")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "up_fast_downward", None)
+    with pytest.raises(UserError, match="needs a planner") as refused:
+        make_planner(1)
+    assert "d2e-sft[planning]" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("reply", "written"),
+    [
+        (
+            f"Here it is:\n```pddl\n{DOMAIN}\n```\nand\n{problem('', '(full k)')} Done (really).",
+            Written(DOMAIN, problem("", "(full k)")),
+        ),
+        ("(DEFINE (Domain x))", Written("(DEFINE (Domain x))", "")),
+        ("( define ( problem x ) (:init", Written("", "( define ( problem x ) (:init")),
+        ("I cannot.", Written("", "")),
+    ],
+)
+def test_both_files_are_found_in_a_reply(reply: str, written: Written) -> None:
+    assert parse_pddl(reply) == written
+
+
+def test_verdicts_are_counted() -> None:
+    verdicts = {"a": Verdict("solvable", "x", 2), "b": Verdict("solvable", "", 0), "c": Verdict("parse error", "|")}
+    written = {key: Written(key, key) for key in verdicts}
+    result = pddl_result(written, lambda domain, _: verdicts[domain])
+    assert result.scores["pddl_solvable"] == pytest.approx(2 / 3)
+    assert result.scores["pddl"]["plans_without_an_action"] == 1
+    assert "| parse error |     1 |" in result.tables[0].markdown()
+
+
+def test_tasks_and_predictions_are_read_back(tmp_path: Path) -> None:
+    tasks = read_tasks(OWN_PROCEDURES)
+    assert len(tasks) == 8
+    (tmp_path / "tasks.json").write_text(tasks_file(tasks))
+    assert read_tasks(tmp_path / "tasks.json") == tasks
+    written = {"tea": Written(DOMAIN, problem("", "(full k)"))}
+    (tmp_path / "pddl.json").write_text(pddl_file(written))
+    assert read_pddl(read_json(tmp_path / "pddl.json"), tasks) == written
+    (tmp_path / "pddl.json").write_text(json.dumps({"soup": {"domain": "", "problem": ""}}))
+    with pytest.raises(UserError, match=r"soup: .*expected a task of the gold file"):
+        read_pddl(read_json(tmp_path / "pddl.json"), tasks)
+    row = {"id": "a", "goal": "b", "steps": ["c"], "task": "d"}
+    (tmp_path / "tasks.json").write_text(json.dumps([row, row]))
+    with pytest.raises(UserError, match="expected an id of its own"):
+        read_tasks(tmp_path / "tasks.json")

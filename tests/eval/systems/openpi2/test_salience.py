@@ -1,0 +1,80 @@
+"""Salience: reading it, and how well two judges agree."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from scipy.stats import pearsonr
+
+from d2e_sft.errors import UserError
+from eval.systems.openpi2.salience import salience_file, salience_result
+from eval.systems.openpi2.salience_gold import HUMAN, SECOND_HUMAN, check_same_entities, read_salience
+from eval.systems.openpi2.salience_scorer import agreement
+from tests.eval.systems.openpi2.procedures import clustered, judged, save
+
+FIRST = {"water": (5, [5, 2]), "kettle": (3, [4, 0]), "tea": (-1, [0, 9])}
+SECOND = {"water": (4, [5, 0]), "kettle": (4, [3, 1]), "tea": (5, [0, 5])}
+
+
+def test_agreement_appends_a_zero_and_maps_global_strangers_to_it(tmp_path: Path) -> None:
+    first = read_salience(save(tmp_path / "first.json", judged(FIRST)))
+    second = read_salience(save(tmp_path / "second.json", judged(SECOND, predicted=True)))
+    overall = agreement(first, second, "global")
+    assert overall.mean == pytest.approx(pearsonr([5, 3, 0, 0], [4, 4, 5, 0])[0])
+    local = agreement(first, second, "local")
+    assert local.mean == pytest.approx(pearsonr([5, 2, 4, 0, 0, 9, 0], [5, 0, 3, 1, 0, 5, 0])[0])
+    corrected = agreement(first, second, "local", official=False)
+    assert corrected.mean == pytest.approx(pearsonr([5, 2, 4, 0, 0, 5], [5, 0, 3, 1, 0, 5])[0])
+
+
+def test_a_constant_judge_is_defined_only_by_the_appended_zero(tmp_path: Path) -> None:
+    first = read_salience(save(tmp_path / "first.json", judged(FIRST)))
+    same = {name: (5, [5, 5]) for name in FIRST}
+    constant = read_salience(save(tmp_path / "second.json", judged(same, predicted=True)))
+    assert agreement(first, constant, "global").mean == pytest.approx(pearsonr([5, 3, 0, 0], [5, 5, 5, 0])[0])
+    assert agreement(first, constant, "global", official=False).mean is None
+    silent = {name: (0, [0, 0]) for name in FIRST}
+    nothing = read_salience(save(tmp_path / "third.json", judged(silent, predicted=True)))
+    assert agreement(first, nothing, "global").mean is None
+
+
+def test_only_the_first_twenty_procedures_are_judged(tmp_path: Path) -> None:
+    content = judged(FIRST)
+    content["21"] = {"states": "not read"}
+    assert list(read_salience(save(tmp_path / "first.json", content))) == ["1"]
+
+
+def test_predictions_of_other_entities_are_refused(tmp_path: Path) -> None:
+    first = read_salience(save(tmp_path / "first.json", judged(FIRST)))
+    content = judged(SECOND, predicted=True)
+    content["1"]["states"].pop()
+    second = read_salience(save(tmp_path / "second.json", content))
+    with pytest.raises(UserError, match=r"second.json, 1: got the entities \['water', 'kettle'\]"):
+        check_same_entities(first, second, tmp_path / "second.json")
+    with pytest.raises(UserError, match=r"expected a salience"):
+        read_salience(save(tmp_path / "none.json", clustered()))
+
+
+def test_predictions_are_written_as_the_official_files_are(tmp_path: Path) -> None:
+    path = save(tmp_path / "first.json", judged(FIRST))
+    predicted = read_salience(save(tmp_path / "second.json", judged(SECOND)))
+    written = json.loads(salience_file(path, predicted))
+    state = written["1"]["states"][0]
+    assert (state["global_salience_pred"], state["answers"]["step2"]["local_salience_pred"]) == ("4", "0")
+    assert state["answers"]["step1"]["attributes"][0]["attribute"] == "temperature"
+    assert read_salience(save(tmp_path / "written.json", written)) == predicted
+    scores = salience_result(read_salience(path), predicted, predicted).scores
+    assert scores["salience_global"] == scores["salience"]["second_annotator"]["global_official"]["mean"]
+
+
+def test_published_annotators_agree_as_published(published_raw: Path) -> None:
+    folder = published_raw / "openpi2" / "v2.0"
+    first, second = read_salience(folder / HUMAN), read_salience(folder / SECOND_HUMAN)
+    check_same_entities(first, second, folder / SECOND_HUMAN)
+    assert len(second) == 20
+    # Table 7: .759 and .578.
+    assert agreement(first, second, "global").mean == pytest.approx(0.75941, abs=1e-5)
+    assert agreement(first, second, "local").mean == pytest.approx(0.57764, abs=1e-5)
+    assert agreement(first, first, "global").mean == pytest.approx(1)
