@@ -1,8 +1,8 @@
 """Files of predictions for CREPE, in the format of the official outputs.
 
 The official code adds `predicted_event` (and `predicted_entity`) dictionaries to the blocks of the gold file, so one
-file holds both. Ours are written that way. A file in the shape of the gold file whose `event` dictionaries are the
-predictions is read, too.
+file holds both. Ours are written that way, and say so in each procedure, so that one without a predicted change is
+known for what it is. A file in the shape of the gold file whose `event` dictionaries are the predictions is read, too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from eval.systems.crepe.labels import EQUALLY, LABELS
 
 ReadAs = Literal["auto", "predicted", "event"]
 Missing = Literal["error", "leave_out"]
+# A key of each procedure in our files; the official script reads the goal and the steps alone.
+_MARK = {"predictions": "marked"}
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,9 @@ def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missin
     """Read predictions for the gold procedures.
 
     Args:
-        read: which dictionaries hold the predictions; auto takes `predicted_event` where a file has some. A file that
-            has none is an official output without any predicted change if its events are the gold ones (such is the
-            official majority baseline), else its `event` dictionaries are read.
+        read: which dictionaries hold the predictions; auto takes `predicted_event` where a file has some or is one of
+            ours, else its `event` dictionaries. So an official output without any predicted change (such is the
+            official majority baseline) has to be read as `predicted`: it cannot be told from the gold file.
         missing: what to do about procedures that the file lacks.
 
     Raises:
@@ -67,9 +69,9 @@ def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missin
     found = {procedure.id: procedure for procedure in read_procedures(path)}
     _refuse_misfits(path, found, gold, missing)
     kept = [procedure for procedure in gold if procedure.id in found]
-    marked = any(block.predicted_events for procedure in found.values() for block in procedure.blocks)
+    marked = any(_is_marked(procedure) for procedure in found.values())
     same = not marked and all(_same_events(found[procedure.id], procedure) for procedure in kept)
-    chosen: Literal["predicted", "event"] = "predicted" if marked or same else "event"
+    chosen: Literal["predicted", "event"] = "predicted" if marked else "event"
     if read != "auto":
         chosen = read
     strangers = sum(
@@ -80,6 +82,11 @@ def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missin
     )
     labels = {procedure.id: _labels(found[procedure.id], procedure, chosen) for procedure in kept}
     return PredictionFile(labels, chosen, same, strangers)
+
+
+def _is_marked(procedure: Procedure) -> bool:
+    own = all(procedure.raw.get(key) == value for key, value in _MARK.items())
+    return own or any(block.predicted_events for block in procedure.blocks)
 
 
 def _same_events(found: Procedure, gold: Procedure) -> bool:
@@ -143,7 +150,7 @@ def write_predictions(
                 if label != EQUALLY
             ]
             raw["steps"][number + 1] = block
-        content[procedure.id] = raw
+        content[procedure.id] = raw | _MARK
     return json.dumps(content, indent=4, ensure_ascii=False) + "\n"
 
 

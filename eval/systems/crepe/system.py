@@ -85,7 +85,8 @@ class Crepe:
         notes = []
         if options.read == "auto" and found.same_events:
             notes.append(
-                "nothing is marked as predicted, and the events are the gold ones: read as no predicted change"
+                "nothing is marked as predicted, and the events are the gold ones, so they score as perfect "
+                "predictions; of an official output without a predicted change say so: --set read=predicted"
             )
         elif options.read == "auto" and found.read == "event":
             notes.append("nothing is marked as predicted: the event dictionaries were read as the predictions")

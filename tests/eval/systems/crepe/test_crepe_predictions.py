@@ -27,10 +27,11 @@ def test_marked_predictions_count_and_the_gold_beside_them_does_not(tmp_path: Pa
     assert found.procedures["3"].official == [[0, 0]] * 3
 
 
-def test_an_official_output_without_a_predicted_change_predicts_none(tmp_path: Path) -> None:
+def test_the_gold_file_predicts_itself_unless_it_is_said_to_be_an_output_without_a_change(tmp_path: Path) -> None:
     found = read(tmp_path, GOLD)
-    assert (found.read, found.same_events) == ("predicted", True)
-    assert found.procedures["5"].official == [[0], [0]]
+    assert (found.read, found.same_events) == ("event", True)
+    assert found.procedures["3"].official == LABELS["3"]
+    assert read(tmp_path, GOLD, read_as="predicted").procedures["5"].official == [[0], [0]]
 
 
 def test_a_file_in_the_gold_files_shape_is_read_by_its_events(tmp_path: Path) -> None:
@@ -106,3 +107,8 @@ def test_old_predictions_in_the_gold_file_are_not_written_again(tmp_path: Path) 
     procedures = read_procedures(save(tmp_path / "gold.json", gold))
     text = write_predictions(procedures, {"3": [[0, 0]] * 3, "5": [[0], [0]]}, {})
     assert "predicted_event" not in text
+    path = tmp_path / "written.json"
+    path.write_text(text, encoding="utf-8")
+    found = read_predictions(path, procedures, "auto", "error")
+    assert found.read == "predicted", "what a run wrote is known, also where it predicts no change"
+    assert found.procedures["3"].official == [[0, 0]] * 3
