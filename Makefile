@@ -5,7 +5,7 @@ VENV_VLLM := .venv-vllm
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup quickstart test test-vllm lint types contracts check clean
+.PHONY: help setup quickstart test test-vllm lint types contracts docs check clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -56,7 +56,10 @@ types: setup  ## static types
 contracts: setup  ## which package may import which
 	$(BIN)/lint-imports
 
-check: lint types contracts test  ## all of the above
+docs: setup  ## the documentation as a site, in site/, with the API reference
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+check: lint types contracts docs test  ## all of the above
 
 clean:  ## remove .venv and caches, keep runs and data
 	rm -rf $(VENV) $(VENV_VLLM) .pytest_cache .mypy_cache .ruff_cache
