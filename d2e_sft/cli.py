@@ -35,6 +35,11 @@ _VERBS: dict[str, tuple[str, str, str]] = {
     "table": ("eval.commands.table", "table", "Lay scores out as in the paper's tables, also for LaTeX."),
     "errors": ("eval.commands.errors", "errors", "Sort a run's wrong answers by error pattern."),
     "lm-eval": ("eval.commands.lm_eval", "lm_eval", "Run lm-evaluation-harness with the debiased model."),
+    "inspect": (
+        "eval.commands.inspect",
+        "inspect",
+        "Show a model's thoughts token by token, with and without context.",
+    ),
     "report": ("eval.commands.report", "report", "Write an HTML report of one or more runs."),
 }
 

@@ -1,0 +1,88 @@
+"""`d2e inspect`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from d2e_sft.errors import UserError
+from d2e_sft.sample import FORMATS, EventSample, read_samples
+
+
+@click.command()
+@click.argument("model")
+@click.option("--bench", metavar="PATH", help="A folder of `d2e data build`, or a file of EventSample rows.")
+@click.option("--sample", "names", multiple=True, metavar="ID", help="Which of its samples; repeatable.")
+@click.option(
+    "--samples", "count", type=click.IntRange(1, 50), default=3, show_default=True, help="Else so many drawn ones."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draw.")
+@click.option("--context", help="A context of one's own, instead of --bench.")
+@click.option("--question", help="The question about it.")
+@click.option("--format", "fmt", type=click.Choice(["qa", "nli"]), default="qa", show_default=True, help="Of it.")
+@click.option("--alpha", type=click.FloatRange(0, 10), help="Where the slider begins. [default: as trained, else 0.5]")
+@click.option("--prompt-set", help="Wording; default: as trained, else `default`.")
+@click.option(
+    "--along",
+    type=click.Choice(["decoded", "gold"]),
+    default="decoded",
+    show_default=True,
+    help="Show the tokens of the model's own answer, or of the gold one.",
+)
+@click.option("--max-new-tokens", type=click.IntRange(1, 512), default=48, show_default=True, help="Longest answer.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("inspect.html"), show_default=True
+)
+def inspect(
+    model: str,
+    *,
+    bench: str | None,
+    names: tuple[str, ...],
+    count: int,
+    seed: int,
+    context: str | None,
+    question: str | None,
+    fmt: Any,
+    out: Path,
+    **options: Any,
+) -> None:
+    """Write a page that shows, token by token, what MODEL thinks with and without the context, with a slider for α.
+
+    MODEL is what d2e eval takes: a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct.
+
+    Example: d2e inspect runs/d2e-mini --bench data/mini --samples 5 --out inspect.html
+    """
+    if (bench is None) == (context is None and question is None):
+        raise UserError(
+            "expected either --bench, or --context and --question", "name rows, or ask a question of yours"
+        )
+    from eval.inspection.inspect import InspectOptions, choose, inspect_samples
+
+    if bench is None:
+        samples = [_own(context, question, fmt)]
+        if options["along"] == "gold":
+            raise UserError("--along gold: a question of one's own has no gold answer", "use --along decoded")
+    else:
+        from eval.bench import locate_bench
+
+        samples = choose(read_samples(locate_bench(bench).file), names, count, seed)
+    inspect_samples(model, samples, out, InspectOptions(**options))
+    click.echo(f"wrote {out}")
+
+
+def _own(context: str | None, question: str | None, fmt: Any) -> EventSample:
+    if not (context and context.strip() and question and question.strip()):
+        raise UserError("--context and --question: expected both, and neither empty")
+    assert fmt in FORMATS
+    return EventSample(
+        id="own",
+        dataset="own",
+        split="test",
+        relation="causal",
+        format=fmt,
+        context=context,
+        question=question,
+        answers=["positive" if fmt == "nli" else "(not known)"],
+    )
