@@ -204,6 +204,11 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         raise UserError(f"{found}: {_describe(error, elsewhere)}") from None
 
 
+def is_begun(recipe: Recipe) -> bool:
+    """Whether its run folder holds a run, begun or finished."""
+    return (Path(recipe.train.output_dir) / RECIPE_FILE).is_file()
+
+
 def recipe_of(model: str) -> Recipe | None:
     """The recipe that a run folder, or one of its `checkpoint-N` folders, was trained with; None for other models."""
     folder = Path(model)
