@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import CompletionItem
 
 from d2e_sft import __version__
 from d2e_sft.errors import UserError, did_you_mean
@@ -30,6 +31,9 @@ _VERBS: dict[str, tuple[str, str, str]] = {
     "table": ("eval.commands.table", "table", "Lay scores out as in the paper's tables, also for LaTeX."),
     "errors": ("eval.commands.errors", "errors", "Sort a run's wrong answers by error pattern."),
     "lm-eval": ("eval.commands.lm_eval", "lm_eval", "Run lm-evaluation-harness with the debiased model."),
+    "recipes": ("d2e_sft.commands.recipes", "recipes", "List, show and copy the bundled recipes."),
+    "doctor": ("d2e_sft.commands.doctor", "doctor", "Check this machine and installation."),
+    "completion": ("d2e_sft.commands.completion", "completion", "Print a script for shell completion."),
     "report": ("eval.commands.report", "report", "Write an HTML report of one or more runs."),
 }
 
@@ -45,6 +49,13 @@ class _LazyVerbs(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # click would import every verb to ask it for its help, at each press of the key.
+        verbs = [
+            CompletionItem(verb, help=text) for verb, (_, _, text) in _VERBS.items() if verb.startswith(incomplete)
+        ]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

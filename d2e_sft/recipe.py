@@ -172,11 +172,14 @@ class Recipe(_Section):
         """The ratio its model is decoded with: `eval.alpha` where that is set, else the one it was trained with."""
         return self.d2e.effective_alpha if self.eval.alpha is None else self.eval.alpha
 
+    def as_yaml(self) -> str:
+        """The resolved recipe as the text of a file, every default spelt out."""
+        return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
+
     def save(self, folder: Path) -> None:
         """Write the resolved recipe, every default spelt out, to `folder/recipe.yaml`."""
         folder.mkdir(parents=True, exist_ok=True)
-        text = yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
-        write_whole(folder / RECIPE_FILE, text)
+        write_whole(folder / RECIPE_FILE, self.as_yaml())
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:

@@ -7,11 +7,12 @@ import sys
 
 import click
 
+from d2e_sft.commands.recipe_names import complete_recipe
 from d2e_sft.errors import UserError
 
 
 @click.command()
-@click.argument("recipe")
+@click.argument("recipe", shell_complete=complete_recipe)
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
 @click.option("--resume", is_flag=True, help="Continue from the run folder's last whole checkpoint.")
 @click.option(

@@ -41,7 +41,7 @@ def test_a_launcher_decides_once_for_all_its_processes(
     recipe: Path, begun: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands: list[list[str]] = []
-    monkeypatch.setattr(launch, "_accelerators", lambda: 8)
+    monkeypatch.setattr(launch, "accelerators", lambda: 8)
     monkeypatch.setattr(launch, "launch", lambda command: commands.append(command) or 0)
     monkeypatch.setattr(subprocess, "Popen", None)
     if begun:
