@@ -54,7 +54,7 @@ def lines(found: Iterable[Finding]) -> Iterator[tuple[str, str]]:
 
 def summary(found: Iterable[Finding]) -> str:
     """`31 ok, 2 warnings, no failures`."""
-    counts = Counter(finding.status for finding in found)
+    counts: Counter[str] = Counter(finding.status for finding in found)
     words = [
         f"{counts[status] or 'no'} {name}{'s' * (counts[status] != 1)}"
         for status, name in (("warn", "warning"), ("fail", "failure"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import click
 import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils import DistributedType
 
 from d2e_sft.cli import d2e
@@ -56,6 +58,24 @@ def test_a_shape_differs_from_its_launcher_only_in_its_numbers(shape: str) -> No
     }
     comment = (ACCELERATE / "shapes" / f"{shape}.yaml").read_text("utf-8")
     assert f"--config_file launch/accelerate/shapes/{shape}.yaml" in comment, "the command is the file's own"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_accelerate_launch_takes_the_command_that_a_shape_shows(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ACCELERATE / "shapes" / f"{shape}.yaml").read_text("utf-8")
+    command = text[text.index("accelerate launch") :].split("\ncompute")[0].split("\n# The same")[0]
+    words = shlex.split(command.replace("\\\n#", " ").replace("HOST-OF-0", "node-1").replace("RECIPE", "recipe.yaml"))
+    words = ["1" if word == "R" else word for word in words]
+    assert words[:2] == ["accelerate", "launch"]
+    monkeypatch.chdir(bundled("launch").parent)
+    arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(words[2:]))
+    assert (arguments.training_script, arguments.training_script_args) == ("d2e_sft.train", ["recipe.yaml"])
+    machines, gpus = (2, 16) if shape.startswith("2x8") else (1, int(shape[0]))
+    assert (arguments.num_machines, arguments.num_processes) == (machines, gpus)
+    if machines == 2:
+        assert (arguments.machine_rank, arguments.main_process_ip, arguments.main_process_port) == (1, "node-1", 29500)
+    assert arguments.use_fsdp is shape.endswith("fsdp2")
+    assert arguments.use_deepspeed is ("zero" in shape)
 
 
 @pytest.fixture
