@@ -20,7 +20,10 @@ from d2e_sft.errors import UserError, did_you_mean
 # verb → (module, attribute, one line for the list of verbs)
 _VERBS: dict[str, tuple[str, str, str]] = {
     "quickstart": ("d2e_sft.commands.quickstart", "quickstart", "Train, score and compare SFT and D²E-SFT."),
+    "doctor": ("d2e_sft.commands.doctor", "doctor", "Check this machine and installation."),
+    "completion": ("d2e_sft.commands.completion", "completion", "Print a script for shell completion."),
     "data": ("data_builders.commands", "data", "Build, check, describe and publish EventSample data."),
+    "recipes": ("d2e_sft.commands.recipes", "recipes", "List, show and copy the bundled recipes."),
     "train": ("d2e_sft.commands.train", "train", "Train a model from a recipe."),
     "bench": ("d2e_sft.commands.bench", "bench", "Measure speed and memory on this machine."),
     "serve": ("d2e_sft.commands.serve", "serve", "Serve a model with vLLM; chat requests may carry a context."),
@@ -31,9 +34,6 @@ _VERBS: dict[str, tuple[str, str, str]] = {
     "table": ("eval.commands.table", "table", "Lay scores out as in the paper's tables, also for LaTeX."),
     "errors": ("eval.commands.errors", "errors", "Sort a run's wrong answers by error pattern."),
     "lm-eval": ("eval.commands.lm_eval", "lm_eval", "Run lm-evaluation-harness with the debiased model."),
-    "recipes": ("d2e_sft.commands.recipes", "recipes", "List, show and copy the bundled recipes."),
-    "doctor": ("d2e_sft.commands.doctor", "doctor", "Check this machine and installation."),
-    "completion": ("d2e_sft.commands.completion", "completion", "Print a script for shell completion."),
     "report": ("eval.commands.report", "report", "Write an HTML report of one or more runs."),
 }
 
