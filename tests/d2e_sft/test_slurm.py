@@ -124,7 +124,7 @@ def test_a_first_start_overwrites_as_it_is_told(commands: Path) -> None:
 def test_near_the_time_limit_a_job_is_requeued_so_many_times(
     commands: Path, script: Path, arguments: list[str], restarts: int, requeued: bool
 ) -> None:
-    (commands / "d2e").write_text("#!/usr/bin/env bash\ntouch $REQUEUED.started; sleep 2\nexit 3\n", encoding="utf-8")
+    (commands / "d2e").write_text("#!/usr/bin/env bash\ntouch $REQUEUED.started; sleep 1\nexit 3\n", encoding="utf-8")
     environment = {**job(commands, nodes=1, restarts=restarts), "D2E_MAX_REQUEUES": "3"}
     process = subprocess.Popen(["bash", str(script), *arguments], env=environment, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 30
