@@ -119,7 +119,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Recipe], str]:
         # What changes neither what is computed nor how goes, so that equal recipes are equal; micro-batches are small.
         recipe.train = TrainSection(
             output_dir=str(world / "run"),
-            batch_size=4,
+            batch_size=2,
             micro_batch_size=2,
             precision="float32" if no_float16 else precision_for(recipe),
             packing=train.packing,
