@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import CompletionItem
 
 from d2e_sft import __version__
 from d2e_sft.errors import UserError, did_you_mean
@@ -19,7 +20,10 @@ from d2e_sft.errors import UserError, did_you_mean
 # verb → (module, attribute, one line for the list of verbs)
 _VERBS: dict[str, tuple[str, str, str]] = {
     "quickstart": ("d2e_sft.commands.quickstart", "quickstart", "Train, score and compare SFT and D²E-SFT."),
+    "doctor": ("d2e_sft.commands.doctor", "doctor", "Check this machine and installation."),
+    "completion": ("d2e_sft.commands.completion", "completion", "Print a script for shell completion."),
     "data": ("data_builders.commands", "data", "Build, check, describe and publish EventSample data."),
+    "recipes": ("d2e_sft.commands.recipes", "recipes", "List, show and copy the bundled recipes."),
     "train": ("d2e_sft.commands.train", "train", "Train a model from a recipe."),
     "bench": ("d2e_sft.commands.bench", "bench", "Measure speed and memory on this machine."),
     "serve": ("d2e_sft.commands.serve", "serve", "Serve a model with vLLM; chat requests may carry a context."),
@@ -55,6 +59,13 @@ class _LazyVerbs(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # click would import every verb to ask it for its help, at each press of the key.
+        verbs = [
+            CompletionItem(verb, help=text) for verb, (_, _, text) in _VERBS.items() if verb.startswith(incomplete)
+        ]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from d2e_sft.chat import pad_id
 from d2e_sft.dryrun_data import (
@@ -76,7 +75,7 @@ def dry_run(
     assert device is not None
     where = _where(launcher, processes)
 
-    _section(echo, "recipe", [yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True).rstrip()])
+    _section(echo, "recipe", [recipe.as_yaml().rstrip()])
     _section(echo, "run folder", [_folder_line(recipe, resume=resume, overwrite=overwrite)])
     _section(
         echo, "samples (| prompt, not trained on; > answer, trained on)", _example_lines(encoded, loaded.tokenizer)

@@ -61,9 +61,9 @@ def launch_command(
             processes for its accelerators, or machines that could not find each other.
     """
     _refuse_unknown(name)
-    accelerators = _accelerators()
-    _refuse_missing(name, accelerators)
-    here = _processes(processes, accelerators)
+    found = accelerators()
+    _refuse_missing(name, found)
+    here = _processes(processes, found)
     machines = machines or Machines()
     return [
         sys.executable, "-m", "accelerate.commands.launch",
@@ -83,14 +83,14 @@ def planned_processes(name: str, wanted: int | None, machines: int | None) -> in
     _refuse_unknown(name)
     count = 1 if machines is None else machines
     _refuse_no_machine(count)
-    return count * _processes(wanted, 0 if wanted else _accelerators())
+    return count * _processes(wanted, 0 if wanted else accelerators())
 
 
 def launch(command: Sequence[str]) -> int:
     """Print and run a launch command; its exit status, 128 + N where signal N ended it."""
     print(shlex.join(command), flush=True)
     environment = dict(os.environ)
-    if not _accelerators():
+    if not accelerators():
         environment.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed guesses it too, with a warning a process
     process = subprocess.Popen(command, env=environment)
     # A launcher that is left alone keeps its processes: it has to hear of the end, and is waited for.
@@ -109,7 +109,8 @@ def _configurations() -> Path:
     return bundled("launch") / "accelerate"
 
 
-def _accelerators() -> int:
+def accelerators() -> int:
+    """Accelerators of this machine; 0 where there is none."""
     import torch
 
     return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
@@ -123,32 +124,32 @@ def _refuse_unknown(name: str) -> None:
         )
 
 
-def _refuse_missing(name: str, accelerators: int) -> None:
+def _refuse_missing(name: str, found: int) -> None:
     if name.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
         raise UserError(
             f"--launch {name}: needs DeepSpeed, which is not installed",
             remedy="pip install 'd2e-sft[train-gpu]', or use --launch fsdp2 or ddp",
         )
-    if name == "fsdp2" and not accelerators:
+    if name == "fsdp2" and not found:
         raise UserError(
             "--launch fsdp2: needs GPUs, and this machine has none; accelerate ignores FSDP2 on a CPU",
             remedy="use --launch ddp or zero3, which run without",
         )
 
 
-def _processes(wanted: int | None, accelerators: int) -> int:
-    if wanted is None and not accelerators:
+def _processes(wanted: int | None, found: int) -> int:
+    if wanted is None and not found:
         raise UserError(
             "--launch: this machine has no accelerator to count processes by", remedy="say how many: --processes N"
         )
     if wanted is not None and wanted < 1:
         raise UserError(f"--processes {wanted}: expected a number from 1 on")
-    if wanted is not None and accelerators and wanted > accelerators:
+    if wanted is not None and found and wanted > found:
         raise UserError(
-            f"--processes {wanted}: this machine has {accelerators} accelerators, and a process needs one of its own",
-            remedy=f"use --processes {accelerators} or fewer",
+            f"--processes {wanted}: this machine has {found} accelerators, and a process needs one of its own",
+            remedy=f"use --processes {found} or fewer",
         )
-    return wanted or accelerators
+    return wanted or found
 
 
 def _refuse_no_machine(count: int) -> None:

@@ -1,7 +1,8 @@
 """The recipe: everything that decides a run, typed, in one YAML file.
 
-Five sections (`model`, `data`, `d2e`, `train`, `eval`); every value can be overridden on the command line as
-`section.key=value`. The resolved recipe is saved in the run folder, and that file repeats the run.
+Five sections (`model`, `data`, `d2e`, `train`, `eval`); a file may extend others (see `recipe_files`), and every value
+can be overridden on the command line as `section.key=value`. The resolved recipe is saved in the run folder, and that
+file repeats the run.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from d2e_sft.errors import UserError, did_you_mean
 from d2e_sft.files import load_yaml, write_whole
 from d2e_sft.paths import bundled_recipes, find_recipe
+from d2e_sft.recipe_files import EXTENDS, Keys, read_recipe_file
 
 View = Literal["original", "imagined", "refined"]
 Overlong = Literal["error", "drop", "truncate_context"]
@@ -170,11 +172,14 @@ class Recipe(_Section):
         """The ratio its model is decoded with: `eval.alpha` where that is set, else the one it was trained with."""
         return self.d2e.effective_alpha if self.eval.alpha is None else self.eval.alpha
 
+    def as_yaml(self) -> str:
+        """The resolved recipe as the text of a file, every default spelt out."""
+        return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
+
     def save(self, folder: Path) -> None:
         """Write the resolved recipe, every default spelt out, to `folder/recipe.yaml`."""
         folder.mkdir(parents=True, exist_ok=True)
-        text = yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
-        write_whole(folder / RECIPE_FILE, text)
+        write_whole(folder / RECIPE_FILE, self.as_yaml())
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
@@ -189,22 +194,22 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         names = bundled_recipes()
         raise UserError(
             f"{path}: no such recipe.{did_you_mean(str(path), names)}",
-            remedy=f"give a YAML file, or one of the bundled recipes: {', '.join(names)}",
+            remedy="give a YAML file, or one of the bundled recipes that `d2e recipes list` shows",
         )
-    try:
-        content = load_yaml(found.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError) as error:
-        raise UserError(f"{found}: not a YAML file ({error})") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{found}: holds {type(content).__name__}; expected the sections {_known_keys(())}")
-    for override in overrides:
-        _apply_override(content, override)
-    # A section whose keys are all commented out reads as null and means its defaults.
+    file = read_recipe_file(found)
+    content = dict(file.content)
+    overridden = {_apply_override(content, override) for override in overrides}
     content = {name: {} if section is None else section for name, section in content.items()}
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
-        raise UserError(f"{found}: {_describe(error)}") from None
+        elsewhere = {keys: path for keys, path in file.origins.items() if path != found and keys not in overridden}
+        raise UserError(f"{found}: {_describe(error, elsewhere)}") from None
+
+
+def is_begun(recipe: Recipe) -> bool:
+    """Whether its run folder holds a run, begun or finished."""
+    return (Path(recipe.train.output_dir) / RECIPE_FILE).is_file()
 
 
 def recipe_of(model: str) -> Recipe | None:
@@ -215,25 +220,31 @@ def recipe_of(model: str) -> Recipe | None:
     return next((load_recipe(file) for file in files if file.is_file()), None)
 
 
-def _apply_override(content: dict[str, Any], override: str) -> None:
+def _apply_override(content: dict[str, Any], override: str) -> Keys:
     key, equals, text = override.partition("=")
+    if key == EXTENDS:
+        raise UserError(
+            f"override {override!r}: what a recipe extends is part of its file",
+            remedy=f"write a file with the line `extends: [RECIPE, {text or 'OTHER'}]`",
+        )
     if not equals or not key:
         raise UserError(f"override {override!r}: expected section.key=value, for example d2e.alpha=0.7")
     *sections, last = key.split(".")
     target = content
     for section in sections:
-        if target.get(section) is None:
-            target[section] = {}
-        target = target[section]
-        if not isinstance(target, dict):
+        inner = target.get(section)
+        if inner is not None and not isinstance(inner, dict):
             raise UserError(f"override {override!r}: {section!r} is a value, not a section")
+        target[section] = dict(inner or {})
+        target = target[section]
     try:
         target[last] = load_yaml(text)
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"override {override!r}: the value is not YAML ({error})") from None
+    return (*sections, last)
 
 
-def _describe(error: ValidationError) -> str:
+def _describe(error: ValidationError, extended: Mapping[Keys, Path]) -> str:
     problems = []
     for item in error.errors():
         location = tuple(str(step) for step in item["loc"])
@@ -248,6 +259,9 @@ def _describe(error: ValidationError) -> str:
         else:
             message = item["msg"].removeprefix("Value error, ")
             problems.append(f"{name}: got {item['input']!r}; {message}" if item["type"] != "value_error" else message)
+        said_in = next((extended[location[:n]] for n in range(len(location), 0, -1) if location[:n] in extended), None)
+        if said_in is not None:
+            problems[-1] += f" (in {said_in}, which it extends)"
     return "; ".join(problems)
 
 

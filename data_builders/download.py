@@ -35,8 +35,7 @@ def fetch(folder: str, file: RawFile) -> Path:
     Raises:
         UserError: the host cannot be reached, does not have the file, or sends something else.
     """
-    home = cache_dir() / "raw" / folder / (file.commit[:12] or "unversioned")
-    target = home / file.name
+    home, target = _home(folder, file), cached_path(folder, file)
     if target.is_file():
         if not file.sha256 or sha256_of(target) == file.sha256:
             return target
@@ -64,6 +63,15 @@ def fetch(folder: str, file: RawFile) -> Path:
         delivered.unlink()  # no archive, or another one: the next run gets it anew
         raise
     return target
+
+
+def cached_path(folder: str, file: RawFile) -> Path:
+    """Where `fetch` leaves a file; it need not be there."""
+    return _home(folder, file) / file.name
+
+
+def _home(folder: str, file: RawFile) -> Path:
+    return cache_dir() / "raw" / folder / (file.commit[:12] or "unversioned")
 
 
 def _fetch_file(folder: str, file: RawFile, target: Path) -> Path:

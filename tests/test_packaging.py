@@ -42,7 +42,10 @@ def test_the_wheel_holds_the_three_packages_with_their_data(installed: Path) -> 
     for file in (
         "d2e_sft/prompt_sets/default.yaml",
         "d2e_sft/bundled/recipes/smollm2-135m/d2e-mini.yaml",
+        "d2e_sft/bundled/recipes/shared/piper-10k.yaml",
         "d2e_sft/bundled/launch/constraints.txt",
+        "d2e_sft/bundled/launch/accelerate/shapes/2x8-gpu-zero3.yaml",
+        "d2e_sft/bundled/launch/sky/train.yaml",
         "d2e_sft/bundled/launch/slurm/train.sbatch",
         "data_builders/sources/tracie.py",
         "eval/report/page.html",

@@ -7,13 +7,19 @@ import sys
 
 import click
 
+from d2e_sft.commands.recipe_names import complete_recipe
 from d2e_sft.errors import UserError
 
 
 @click.command()
-@click.argument("recipe")
+@click.argument("recipe", shell_complete=complete_recipe)
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
 @click.option("--resume", is_flag=True, help="Continue from the run folder's last whole checkpoint.")
+@click.option(
+    "--auto-resume",
+    is_flag=True,
+    help="--resume if the run was begun, else begin it; for jobs that are started again.",
+)
 @click.option("--overwrite", is_flag=True, help="Train anew into a folder that already holds a run.")
 @click.option(
     "--dry-run", is_flag=True, help="Show recipe, samples, lengths, steps, memory and time; train and write nothing."
@@ -33,6 +39,7 @@ def train(
     recipe: str,
     overrides: tuple[str, ...],
     resume: bool,
+    auto_resume: bool,
     overwrite: bool,
     dry_run: bool,
     launcher: str | None,
@@ -52,13 +59,15 @@ def train(
 
     Example: d2e train recipes/smollm2-135m/d2e-mini.yaml --dry-run
     """
-    from d2e_sft.recipe import load_recipe
+    from d2e_sft.recipe import is_begun, load_recipe
 
     loaded = load_recipe(recipe, overrides)  # checked before torch is imported: a typing error answers at once
     _refuse_half_a_launch(
         launcher, machines, {"--processes": processes, "--machines": machines},
         {"--machine-rank": machine_rank, "--main-address": main_address},
     )  # fmt: skip
+    # Decided before any process meets another, so all of them find the folder as it was.
+    resume = resume or (auto_resume and is_begun(loaded))
     if dry_run and launcher is not None:
         from d2e_sft.dryrun import dry_run as show
         from d2e_sft.launch import planned_processes

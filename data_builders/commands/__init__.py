@@ -10,6 +10,7 @@ from data_builders.commands.check import check
 from data_builders.commands.compare_refiners import compare_refiners
 from data_builders.commands.convert import convert
 from data_builders.commands.download import download
+from data_builders.commands.list_datasets import list_datasets
 from data_builders.commands.push import push
 from data_builders.commands.stats import stats
 
@@ -22,5 +23,5 @@ def data() -> None:
     """
 
 
-for _verb in (build, boxes, download, check, convert, push, stats, compare_refiners):
+for _verb in (list_datasets, build, boxes, download, check, convert, push, stats, compare_refiners):
     data.add_command(_verb)

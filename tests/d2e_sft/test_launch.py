@@ -42,13 +42,13 @@ def recipe(tmp_path: Path) -> Path:
 @pytest.fixture
 def accelerators(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Eight accelerators, as far as launching is concerned."""
-    monkeypatch.setattr(launch, "_accelerators", lambda: 8)
+    monkeypatch.setattr(launch, "accelerators", lambda: 8)
     return monkeypatch
 
 
 @pytest.fixture
 def no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "_accelerators", lambda: 0)
+    monkeypatch.setattr(launch, "accelerators", lambda: 0)
 
 
 def option(command: list[str], name: str) -> str:

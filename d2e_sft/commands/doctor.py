@@ -1,0 +1,52 @@
+"""`d2e doctor`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from d2e_sft.files import write_json
+
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+@click.command()
+@click.option("--json", "json_file", metavar="FILE", help="Write the findings as JSON too; `-` prints them instead.")
+def doctor(*, json_file: str | None) -> None:
+    """Check this machine and installation: versions, devices, precisions, attention, launchers, disks, network.
+
+    Each line is ok, warn (something that only some commands need) or fail (d2e cannot work so), with a remedy.
+    Exits 1 if one fails. The network is asked for two seconds at most, and not where HF_HUB_OFFLINE or WANDB_MODE
+    say not to.
+
+    \b
+    Examples:
+      d2e doctor
+      d2e doctor --json - | jq '.findings[] | select(.status != "ok")'
+    """
+    from d2e_sft.doctor.finding import Finding
+    from d2e_sft.doctor.run import as_json, findings, lines, summary
+
+    found: list[Finding] = []
+
+    def kept() -> Iterator[Finding]:
+        for finding in findings():
+            found.append(finding)
+            yield finding
+
+    for status, text in lines(kept()):
+        if json_file != "-":
+            mark, colour = f"  {status:<5}", _COLOURS.get(status)
+            click.echo(text.replace(mark, click.style(mark, fg=colour), 1) if colour else text)
+    if json_file == "-":
+        click.echo(json.dumps(as_json(found), indent=2, ensure_ascii=False))
+    else:
+        click.echo(f"\n{summary(found)}")
+    if json_file not in (None, "-"):
+        write_json(Path(str(json_file)), as_json(found))
+        click.echo(f"wrote {json_file}")
+    sys.exit(1 if any(finding.status == "fail" for finding in found) else 0)

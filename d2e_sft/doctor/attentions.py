@@ -1,0 +1,48 @@
+"""Which attention implementations there are: d2e's own choice for this device, and those of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from d2e_sft.attention import BY_BRANCH, DENSE, FLEX
+from d2e_sft.doctor.finding import Finding
+from d2e_sft.doctor.versions import installed_version
+
+_TOPIC = "attention"
+
+
+def check_attentions() -> Iterator[Finding]:
+    """What training takes for packed rows, whether flex_attention can be had, and transformers' implementations."""
+    flex = _flex()
+    chosen = FLEX if torch.cuda.is_available() and flex.status == "ok" else BY_BRANCH
+    yield Finding(
+        _TOPIC, "packed rows", "ok", f"{chosen} is chosen on this device; {', '.join(DENSE)} take them as a dense mask"
+    )
+    yield flex
+    yield Finding(_TOPIC, "transformers", "ok", ", ".join(_transformers_offers()))
+
+
+def _flex() -> Finding:
+    if not torch.cuda.is_available():
+        return Finding(_TOPIC, FLEX, "ok", f"not used: it needs CUDA; {BY_BRANCH} runs everywhere")
+    from d2e_sft.attention_flex import flex_agrees
+
+    if flex_agrees(torch.device("cuda"), heads=4, key_heads=2, width=64):
+        return Finding(_TOPIC, FLEX, "ok", "compiles, and agrees with attention by segments, gradients too")
+    return Finding(
+        _TOPIC, FLEX, "warn", f"does not compile or disagrees; {BY_BRANCH} is used", "install triton and a C compiler"
+    )
+
+
+def _transformers_offers() -> list[str]:
+    """Names for model.attention beside d2e's, as far as what they need is installed."""
+    names = [*DENSE]
+    if installed_version("flash-attn") is not None and torch.cuda.is_available():
+        names.append("flash_attention_2 (takes no packed rows)")
+    from transformers.utils import is_torch_flex_attn_available
+
+    if is_torch_flex_attn_available():
+        names.append("flex_attention (takes no packed rows)")
+    return names

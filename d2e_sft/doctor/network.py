@@ -1,0 +1,99 @@
+"""Whether the Hub and the trackers answer, asked all at once and for two seconds at most."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import httpx
+
+from d2e_sft.doctor.finding import Finding
+
+_TOPIC = "network"
+_SECONDS = 2.0
+_ON = {"1", "true", "yes", "on"}
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service on the network.
+
+    Attributes:
+        url: asked for its head; any answer will do.
+        offline: why it is not to be asked, or "".
+        remedy: what to do where it does not answer.
+    """
+
+    name: str
+    url: str
+    offline: str
+    remedy: str
+
+
+def check_network() -> Iterator[Finding]:
+    """The Hub and wandb, and an MLflow server that is named; not those that the environment says to leave alone."""
+    yield from ask(services(os.environ))
+
+
+def services(environment: Mapping[str, str]) -> list[Service]:
+    """What training and data builders may talk to, as the environment sets it."""
+    hub = environment.get("HF_ENDPOINT") or "https://huggingface.co"
+    hub_off = next((name for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if _is_on(environment, name)), "")
+    mode = environment.get("WANDB_MODE", "")
+    found = [
+        Service(
+            "Hub",
+            hub,
+            f"{hub_off}={environment[hub_off]}" if hub_off else "",
+            "set HTTPS_PROXY, or HF_ENDPOINT for a mirror; without, set HF_HUB_OFFLINE=1 and use folders or builtin:…",
+        ),
+        Service(
+            "wandb",
+            environment.get("WANDB_BASE_URL") or "https://api.wandb.ai",
+            f"WANDB_MODE={mode}" if mode in ("offline", "disabled", "dryrun") else "",
+            "set WANDB_MODE=offline (`wandb sync` later), or train.report_to=tensorboard",
+        ),
+    ]
+    mlflow = environment.get("MLFLOW_TRACKING_URI", "")
+    if mlflow.startswith("http"):
+        found.append(Service("mlflow", mlflow, "", "start the server, or correct MLFLOW_TRACKING_URI"))
+    return found
+
+
+def ask(wanted: list[Service], seconds: float = _SECONDS) -> Iterator[Finding]:
+    """One finding a service, all asked side by side; after `seconds` those that are still silent are given up."""
+    answers: dict[str, str] = {}
+    asked = [service for service in wanted if not service.offline]
+    # Daemons: a name that is never resolved must not keep the command from ending.
+    threads = [threading.Thread(target=_head, args=(item, answers, seconds), daemon=True) for item in asked]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(deadline - time.monotonic(), 0))
+    for service in wanted:
+        answer = answers.get(service.name, f"no answer in {seconds:g} s")
+        if service.offline:
+            yield Finding(_TOPIC, service.name, "ok", f"not asked: {service.offline}")
+        elif answer:
+            yield Finding(_TOPIC, service.name, "warn", f"{service.url}: {answer}", service.remedy)
+        else:
+            yield Finding(_TOPIC, service.name, "ok", f"{service.url} answers")
+
+
+def _head(service: Service, answers: dict[str, str], seconds: float) -> None:
+    """Leave "" where it answers, whatever the status: a page that is refused was reached."""
+    try:
+        response = httpx.head(service.url, timeout=seconds)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        answers[service.name] = f"{type(error).__name__}: {error}".strip(": ")
+    else:
+        # A gateway that stands before the service and says so.
+        answers[service.name] = f"HTTP {response.status_code}" if response.status_code in (407, 502, 503, 504) else ""
+
+
+def _is_on(environment: Mapping[str, str], name: str) -> bool:
+    return environment.get(name, "").lower() in _ON

