@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -13,6 +14,8 @@ from d2e_sft.errors import UserError, did_you_mean
 from d2e_sft.markdown import markdown_table
 from d2e_sft.sample import describe_validation_error
 from eval.systems.asker import Asker
+
+Unit = TypeVar("Unit")
 
 
 class SystemOptions(BaseModel):
@@ -83,6 +86,13 @@ class SystemCall:
     options: Any
     max_samples: int | None
     seed: int
+
+    def drawn(self, units: Sequence[Unit]) -> list[Unit]:
+        """At most `max_samples` of the units, drawn with the seed, in their order."""
+        if self.max_samples is None or self.max_samples >= len(units):
+            return list(units)
+        places = random.Random(self.seed).sample(range(len(units)), self.max_samples)
+        return [units[place] for place in sorted(places)]
 
 
 class System(Protocol):

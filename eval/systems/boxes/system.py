@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +59,7 @@ class Boxes:
         """Ask about every box of every state, and score what is said."""
         options: BoxesOptions = call.options
         questions = read_questions(call.data, split=options.split, password=options.password)
-        chosen = _some(questions, call.max_samples, call.seed)
+        chosen = [question for state in call.drawn(states(questions)) for question in state]
         predictions = _ask(chosen, options, asker)
         return _result(chosen, predictions, call.seed)
 
@@ -69,13 +68,6 @@ class Boxes:
         questions = read_questions(gold, split=options.split, password=options.password)
         chosen, texts = read_predictions(predictions, questions)
         return _result(chosen, texts, options.seed)
-
-
-def _some(questions: Sequence[Question], limit: int | None, seed: int) -> list[Question]:
-    groups = states(questions)
-    if limit is not None and limit < len(groups):
-        groups = [groups[i] for i in sorted(random.Random(seed).sample(range(len(groups)), limit))]
-    return [question for group in groups for question in group]
 
 
 def _ask(questions: Sequence[Question], options: BoxesOptions, asker: Asker) -> list[str | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +52,7 @@ class Crepe:
         """Ask about all (event, step) pairs of a split and score the answers."""
         options: CrepeOptions = call.options
         everything = read_procedures(_gold_file(call.data, options.split))
-        procedures = _drawn(everything, call)
+        procedures = call.drawn(everything)
         request = Request(
             dataset=f"crepe-{options.split}",
             procedures=procedures,
@@ -104,13 +103,6 @@ def _gold_file(data: Path, split: str) -> Path:
             f"{path}: no such file; expected CREPE's {split} split", remedy=f"give --data DIR with {_FILES[split]}"
         )
     return path
-
-
-def _drawn(procedures: Sequence[Procedure], call: SystemCall) -> list[Procedure]:
-    if call.max_samples is None or call.max_samples >= len(procedures):
-        return list(procedures)
-    places = random.Random(call.seed).sample(range(len(procedures)), call.max_samples)
-    return [procedures[place] for place in sorted(places)]
 
 
 def _states(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,12 +38,3 @@ def look_for(data: Path, name: str) -> Path | None:
     """The same, or None."""
     root = data if data.is_dir() else data.parent
     return next((path for folder in _FOLDERS if (path := root / folder / name).is_file()), None)
-
-
-def drawn(items: Mapping[str, Item], limit: int | None, seed: int) -> dict[str, Item]:
-    """At most so many of the items, drawn with a seed, in their order."""
-    keys: Sequence[str] = list(items)
-    if limit is not None and limit < len(keys):
-        taken = set(random.Random(seed).sample(keys, limit))
-        keys = [key for key in keys if key in taken]
-    return {key: items[key] for key in keys}

@@ -27,7 +27,7 @@ from eval.systems.openpi2.crepe_data import read_crepe
 from eval.systems.openpi2.crepe_downstream import ask_setting, downstream_result, prompt_length
 from eval.systems.openpi2.entity_states import ask_entity_states, crepe_entities_file, salient
 from eval.systems.openpi2.gold import CLUSTERED, EXPANDED, RANKED, read_clustered, read_procedures
-from eval.systems.openpi2.official_files import drawn, find_official, look_for
+from eval.systems.openpi2.official_files import find_official, look_for
 from eval.systems.openpi2.options import OpenPIOptions
 from eval.systems.openpi2.parse import parse_schema, parse_sentences
 from eval.systems.openpi2.planner import make_planner
@@ -192,7 +192,7 @@ def _scorer(own: OpenPIOptions) -> Scorer | None:
 
 
 def _some(call: SystemCall, items: dict[str, Item]) -> dict[str, Item]:
-    return drawn(items, call.max_samples, call.seed)
+    return {key: items[key] for key in call.drawn(list(items))}
 
 
 RUNS: dict[str, tuple[Callable[[SystemCall, Asker], SystemResult], ...]] = {

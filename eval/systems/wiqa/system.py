@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +43,7 @@ class Wiqa:
         path = call.data / options.file if call.data.is_dir() else call.data
         if not path.is_file():
             raise UserError(f"{path}: no such file; expected WIQA's questions", "give --data DIR and --set file=NAME")
-        questions = _drawn(read_questions(path), call)
+        questions = call.drawn(read_questions(path))
         shown = options.paragraph == "yes"
         chats = [conversation("wiqa", question, shots=options.shots, paragraph=shown) for question in questions]
         outputs = asker.ask("answers", chats, max_new_tokens=_TOKENS)
@@ -61,13 +60,6 @@ class Wiqa:
         scores["missing"] = len(questions) - len(answers)
         notes = [f"{scores['missing']} questions have no answer and are left out"] if scores["missing"] else []
         return SystemResult(scores, tables(scores, f"WIQA, {predictions.name}", notes))
-
-
-def _drawn(questions: Sequence[Question], call: SystemCall) -> list[Question]:
-    if call.max_samples is None or call.max_samples >= len(questions):
-        return list(questions)
-    places = random.Random(call.seed).sample(range(len(questions)), call.max_samples)
-    return [questions[place] for place in sorted(places)]
 
 
 def _scores(
