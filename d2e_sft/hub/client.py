@@ -155,25 +155,37 @@ def download(name: str, out: Path, *, revision: str | None = None) -> list[str]:
 
 @contextmanager
 def hub_errors(name: str, endpoint: str, *, reading: bool = False, kept: Path | None = None) -> Iterator[None]:
-    """Turns what the Hub and the network raise into one message about `name`."""
+    """Turns what the Hub, its client and the network raise into one message about `name`."""
     again = "the same command goes on where it stopped" + (f" ({kept} holds what has arrived)" if kept else "")
     try:
         yield
-    except HfHubHTTPError as error:
+    except (HTTPError, HFValidationError, OfflineModeIsEnabled, LocalEntryNotFoundError, RuntimeError) as error:
+        raise _described(_cause(error), name, endpoint, again, reading=reading) from error
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What the client wrapped: a file that could not be sent or fetched hides the Hub's answer."""
+    while isinstance(error, RuntimeError | LocalEntryNotFoundError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _described(error: BaseException, name: str, endpoint: str, again: str, *, reading: bool) -> UserError:
+    if isinstance(error, HfHubHTTPError):
         status = error.response.status_code
         what, remedy = (_READ_REFUSALS if reading else _REFUSALS).get(status, ("", again))
         if not what:
             what = "the Hub has a failure of its own" if status >= 500 else (error.server_message or "it says no more")
-        raise UserError(f"{name}: the Hub at {endpoint} answered {status}: {what}", remedy) from None
-    except HFValidationError as error:
-        raise UserError(f"{name!r}: no name of a repository; expected OWNER/NAME ({error})") from None
-    except OfflineModeIsEnabled:
-        raise UserError(f"{name}: HF_HUB_OFFLINE is set, so the Hub is not asked", "unset HF_HUB_OFFLINE") from None
-    except (HTTPError, LocalEntryNotFoundError) as error:  # the second: while a file was on its way
-        raise UserError(
-            f"{name}: the Hub at {endpoint} cannot be reached ({error})",
-            f"check the network and HF_ENDPOINT; {again}",
-        ) from None
+        return UserError(f"{name}: the Hub at {endpoint} answered {status}: {what}", remedy)
+    if isinstance(error, HFValidationError):
+        return UserError(f"{name!r}: no name of a repository; expected OWNER/NAME ({error})", "check the name")
+    if isinstance(error, OfflineModeIsEnabled):
+        return UserError(f"{name}: HF_HUB_OFFLINE is set, so the Hub is not asked", "unset HF_HUB_OFFLINE")
+    if isinstance(error, RuntimeError):
+        return UserError(f"{name}: the exchange with the Hub at {endpoint} broke off ({error})", again)
+    return UserError(
+        f"{name}: the Hub at {endpoint} cannot be reached ({error})", f"check the network and HF_ENDPOINT; {again}"
+    )
 
 
 def _stale(there: Sequence[str], files: Collection[str], patterns: Sequence[str]) -> list[str]:
