@@ -76,6 +76,12 @@ def writing_api() -> HfApi:
     return HfApi(token=token)
 
 
+def full_name(api: HfApi, name: str) -> str:
+    """`OWNER/NAME`; a name alone is one of the token's account."""
+    with hub_errors(name, api.endpoint):
+        return name if "/" in name else f"{api.whoami()['name']}/{name}"
+
+
 def commit(
     api: HfApi,
     name: str,
@@ -102,8 +108,8 @@ def commit(
     Raises:
         UserError: the Hub's no, or no Hub; the repository then holds what it held before.
     """
+    repo = full_name(api, name)
     with hub_errors(name, api.endpoint):
-        repo = name if "/" in name else f"{api.whoami()['name']}/{name}"
         url = api.create_repo(repo, repo_type=repo_type, private=private, exist_ok=True)
         is_private = bool(api.repo_info(repo, repo_type=repo_type).private)
         if private and not is_private:

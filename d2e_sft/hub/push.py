@@ -10,7 +10,7 @@ from pathlib import Path
 
 from d2e_sft.errors import UserError
 from d2e_sft.hub.card import CARD_NAME, portable_adapter
-from d2e_sft.hub.client import check_name, commit, writing_api
+from d2e_sft.hub.client import check_name, commit, full_name, writing_api
 from d2e_sft.hub.export import ExportOptions, export, exported_files
 from d2e_sft.hub.usage import PLACEHOLDER
 from d2e_sft.hub.weights import base_of_adapter, is_adapter
@@ -65,7 +65,9 @@ def push(
         UserError: no run, an option that does not fit, an adapter nobody else could use, no token, or the Hub's no.
     """
     check_name(name)
-    api = None if dry_run else writing_api()  # before an export that may take long
+    # Before an export, which may take long.
+    api = None if dry_run else writing_api()
+    repo = name if api is None else full_name(api, name)
     with _folder(run, options) as folder:
         files = exported_files(folder)
         assert files is not None
@@ -74,7 +76,7 @@ def push(
                 f"{run}: its adapter belongs to {base_of_adapter(folder)!r}, which others cannot load from the Hub",
                 remedy="add --merge, or train on a base model that has a name on the Hub",
             )
-        card = (folder / CARD_NAME).read_text(encoding="utf-8").replace(PLACEHOLDER, name).encode()
+        card = (folder / CARD_NAME).read_text(encoding="utf-8").replace(PLACEHOLDER, repo).encode()
         content: dict[str, Path | bytes] = {file: folder / file for file in files}
         content[CARD_NAME] = card
         sizes = {file: len(card) if file == CARD_NAME else (folder / file).stat().st_size for file in files}
@@ -82,7 +84,7 @@ def push(
             return Pushed(sizes)
         url, is_private = commit(
             api,
-            name,
+            repo,
             content,
             f"d2e-sft: {run.resolve().name}",
             repo_type="model",

@@ -58,7 +58,8 @@ class TrainingData:
 def training_data(run: Path, recipe: Recipe) -> TrainingData:
     """What is known about a run's training data."""
     train = Path(recipe.data.train)
-    record = _json(run / DATA_FILE) or _json(run.parent / DATA_FILE) or {}
+    holder = run.parent if run.name.startswith("checkpoint-") else run
+    record = _json(holder / DATA_FILE) or {}
     source = record.get("source", {})
     sha256 = source.get("train_sha256") or (sha256_of(train) if train.is_file() else None)
     datasets, unknown = _described(train, sha256)

@@ -76,6 +76,12 @@ def test_a_push_that_broke_off_goes_on_and_sends_what_is_missing(
     assert len(hub.messages) == 1, "nothing has changed, so there is no other commit"
 
 
+def test_a_name_alone_is_of_the_tokens_account(hub: HubServer, run: Path) -> None:
+    assert _d2e("push", run, "tiny").exit_code == 0
+    assert hub.private == {"tester/tiny": False}
+    assert b'NAME = "tester/tiny"' in hub.files["tester/tiny"]["README.md"]
+
+
 def test_an_upload_that_is_refused_shows_nothing(
     hub: HubServer, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
