@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import threading
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
@@ -64,6 +65,7 @@ def commit_of(files: dict[str, bytes]) -> str:
     ).hexdigest()
 
 
+@lru_cache
 def _oid(path: str, content: bytes) -> str:
     if path.endswith(_LARGE):
         return hashlib.sha256(content).hexdigest()

@@ -24,8 +24,13 @@ def export(run: Path, out: Path, merge: bool, dtype: str | None, licence: str | 
 
     Example: d2e export runs/d2e-mini exports/d2e-mini --merge --dtype bfloat16
     """
+    from d2e_sft.hub.card import portable_adapter
     from d2e_sft.hub.export import ExportOptions
     from d2e_sft.hub.export import export as write
+    from d2e_sft.hub.weights import base_of_adapter, is_adapter
 
     files = write(run, out, ExportOptions(merge=merge, dtype=dtype, licence=licence))
     click.echo(f"exported {len(files)} files: {out}")
+    if is_adapter(out) and not portable_adapter(out):
+        base = base_of_adapter(out)
+        click.echo(f"warning: its base {base!r} has no name on the Hub; for use elsewhere, add --merge", err=True)

@@ -65,7 +65,7 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, options: CardOp
         formats=_formats(prompt_set),
         results=results,
         data=_data_section(data),
-        limits=_limits(recipe, results, data),
+        limits=_limits(recipe, results, data, at_home=options.adapter and not portable_adapter(run)),
         paper=PAPER,
     )
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
@@ -224,8 +224,10 @@ def _data_section(data: TrainingData) -> str:
     return f"{begin} The file's sources, with the licences of their raw data:\n\n{table}"
 
 
-def _limits(recipe: Recipe, results: Sequence[BenchResult], data: TrainingData) -> list[str]:
+def _limits(recipe: Recipe, results: Sequence[BenchResult], data: TrainingData, *, at_home: bool) -> list[str]:
     limits = ["Trained and scored on the data named here; other domains, languages and wordings are untested."]
+    if at_home:
+        limits.append("Its base model has no name on the Hub: only d2e-sft on the machine of the training finds it.")
     if not results:
         limits.append("Nothing is known about its quality: it has not been scored.")
     elif partial := [result.name for result in results if result.partial]:

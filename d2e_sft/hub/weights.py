@@ -55,6 +55,8 @@ def write_weights(run: Path, recipe: Recipe, out: Path, *, merge: bool, dtype: s
         loaded = load_model(str(run), dtype=dtype or recipe.model.dtype)
         loaded.model.save_pretrained(out)
         loaded.tokenizer.save_pretrained(out)
+        for path in out.glob("*.safetensors"):  # written readable for their owner alone
+            path.chmod(0o644)
     else:
         _place(run, out, (*_FULL, *_TOKENIZER, *_TOKENIZER_MORE), link=link)
     _write_generation_config(run, out)

@@ -86,7 +86,9 @@ def test_a_merged_adapter_is_the_base_with_its_products_added(tmp_path: Path) ->
 
 def test_an_adapter_stays_one_unless_it_is_merged(tmp_path: Path) -> None:
     run = make_run(tmp_path, lora=True)
-    export(run, tmp_path / "out")
+    result = CliRunner().invoke(d2e, ["export", str(run), str(tmp_path / "out")])
+    assert "has no name on the Hub; for use elsewhere, add --merge" in result.stderr
+    assert "Its base model has no name on the Hub" in (tmp_path / "out" / "README.md").read_text()
     for name in ("adapter_model.safetensors", "adapter_config.json"):
         assert (tmp_path / "out" / name).read_bytes() == (run / name).read_bytes()
     assert not (tmp_path / "out" / "model.safetensors").exists()
@@ -99,6 +101,7 @@ def test_the_dtype_of_the_weights_can_be_chosen(tmp_path: Path, lora: bool) -> N
     result = CliRunner().invoke(d2e, ["export", str(run), str(tmp_path / "out"), "--merge", "--dtype", "bfloat16"])
     assert result.exit_code == 0, result.output
     assert {tensor.dtype for tensor in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.bfloat16}
+    assert (tmp_path / "out" / "model.safetensors").stat().st_mode & 0o044, "others may read it"
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert model.dtype == torch.bfloat16
     expected = load_model(str(run)).model.model.embed_tokens.weight.bfloat16()
