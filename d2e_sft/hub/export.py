@@ -51,7 +51,10 @@ class ExportOptions:
     link: bool = False
 
 
-def export(run: Path, out: Path, options: ExportOptions = ExportOptions()) -> list[str]:
+AS_TRAINED = ExportOptions()
+
+
+def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[str]:
     """Write a run as the folder `out`, whole or not at all.
 
     Args:

@@ -11,7 +11,7 @@ from pathlib import Path
 from d2e_sft.errors import UserError
 from d2e_sft.hub.card import CARD_NAME, portable_adapter
 from d2e_sft.hub.client import check_name, commit, full_name, writing_api
-from d2e_sft.hub.export import ExportOptions, export, exported_files
+from d2e_sft.hub.export import AS_TRAINED, ExportOptions, export, exported_files
 from d2e_sft.hub.usage import PLACEHOLDER
 from d2e_sft.hub.weights import base_of_adapter, is_adapter
 
@@ -49,7 +49,7 @@ def push(
     private: bool = False,
     revision: str | None = None,
     dry_run: bool = False,
-    options: ExportOptions = ExportOptions(),  # noqa: B008
+    options: ExportOptions = AS_TRAINED,
 ) -> Pushed:
     """Export a run and commit it to a model repository, which is made where there is none.
 

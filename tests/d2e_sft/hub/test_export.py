@@ -117,6 +117,21 @@ def test_an_export_is_a_model_to_this_package_too(tmp_path: Path) -> None:
     assert (tmp_path / "again" / "README.md").is_file()
 
 
+def test_a_checkpoint_of_a_run_is_exported_with_the_runs_recipe_and_its_own_scores(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    checkpoint = run / "checkpoint-3"
+    checkpoint.mkdir()
+    for path in list(run.iterdir()):
+        if path.is_file() and path.name != "recipe.yaml":
+            path.rename(checkpoint / path.name)
+    write_scores(run, "of-the-run")
+    write_scores(checkpoint, "of-the-checkpoint")
+    export(checkpoint, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out" / "eval").iterdir()] == ["of-the-checkpoint"]
+    assert (tmp_path / "out" / "recipe.yaml").is_file()
+    assert "# tiny-checkpoint-3\n" in (tmp_path / "out" / "README.md").read_text()
+
+
 def test_a_failure_leaves_no_folder_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = make_run(tmp_path)
     write_scores(run)

@@ -196,6 +196,17 @@ def test_what_is_pulled_is_what_was_pushed(hub: HubServer, run: Path, tmp_path: 
     assert load_model(str(out)).model.config.model_type == "llama"
 
 
+def test_what_another_version_left_half_way_is_no_part_of_the_download(
+    hub: HubServer, run: Path, tmp_path: Path
+) -> None:
+    assert _d2e("push", run, NAME).exit_code == 0
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / "adapter_config.json").write_text("{}")
+    (tmp_path / "out.partial" / "config.json").write_text("{}")
+    assert _d2e("pull", NAME, tmp_path / "out").exit_code == 0
+    assert _content(tmp_path / "out") == hub.files[NAME]
+
+
 def test_a_pull_that_broke_off_goes_on_with_what_has_arrived(
     hub: HubServer, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
