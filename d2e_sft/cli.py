@@ -39,12 +39,11 @@ _VERBS: dict[str, tuple[str, str, str]] = {
     "table": ("eval.commands.table", "table", "Lay scores out as in the paper's tables, also for LaTeX."),
     "errors": ("eval.commands.errors", "errors", "Sort a run's wrong answers by error pattern."),
     "lm-eval": ("eval.commands.lm_eval", "lm_eval", "Run lm-evaluation-harness with the debiased model."),
-    "inspect": (
-        "eval.commands.inspect",
-        "inspect",
-        "Show a model's thoughts token by token, with and without context.",
-    ),
     "report": ("eval.commands.report", "report", "Write an HTML report of one or more runs."),
+    "inspect": ("eval.commands.inspect", "inspect", "Show what a model thinks at each token of its answers."),
+    "export": ("d2e_sft.commands.export", "export", "Write a run as a plain checkpoint folder."),
+    "push": ("d2e_sft.commands.push", "push", "Publish a run on the Hub, with a card filled from it."),
+    "pull": ("d2e_sft.commands.pull", "pull", "Download a model from the Hub."),
 }
 
 

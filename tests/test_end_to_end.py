@@ -350,7 +350,20 @@ def test_skipped_bad_rows_are_kept_and_counted(
 DATA_VERBS = ("build", "check", "stats", "push", "convert", "compare-refiners")
 
 
-VERBS = ("quickstart", "train", "eval", "compare", "errors", "report", "table", "sweep", "data")
+VERBS = (
+    "quickstart",
+    "train",
+    "eval",
+    "compare",
+    "errors",
+    "report",
+    "table",
+    "sweep",
+    "data",
+    "export",
+    "push",
+    "pull",
+)
 
 
 @pytest.mark.parametrize("verb", [[], *([verb] for verb in VERBS), *(["data", verb] for verb in DATA_VERBS)])

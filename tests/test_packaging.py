@@ -52,6 +52,8 @@ def test_the_wheel_holds_the_three_packages_with_their_data(installed: Path) -> 
         "eval/report/errors.html",
         "eval/report/sweep.html",
         "d2e_sft/html/style.css",
+        "d2e_sft/hub/card.md.jinja",
+        "d2e_sft/hub/custom_generate/generate.py",
         "data_builders/stats_page.html",
     ):
         assert (installed / file).is_file(), file

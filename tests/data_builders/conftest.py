@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.data_builders.raw_rows import FILES, SUBSTITUTES
+from tests.hub_fixtures import hub
+
+__all__ = ["hub"]
 
 
 @pytest.fixture

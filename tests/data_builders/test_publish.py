@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,18 +15,7 @@ from data_builders.card import render_card, write_card
 from data_builders.commands import data
 from data_builders.manifest import read_manifest
 from data_builders.options import Options
-from tests.data_builders.hub_server import TOKEN, HubServer
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
-    with HubServer() as server:
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-        # The stand-in speaks the older of the two ways for large files; xet is a store of chunks of its own.
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        yield server
+from tests.hub_server import TOKEN, HubServer
 
 
 @pytest.fixture
@@ -78,10 +66,15 @@ def test_a_name_alone_is_of_the_tokens_account(hub: HubServer, built: Path) -> N
     assert hub.private == {"tester/rows": False}
 
 
-def test_pushing_again_commits_to_the_same_repository(hub: HubServer, built: Path) -> None:
-    assert _push("team/rows", "--data", built).exit_code == 0
+def test_pushing_again_commits_what_changed_to_the_same_repository(hub: HubServer, built: Path) -> None:
+    for _ in range(2):
+        assert _push("team/rows", "--data", built).exit_code == 0
+    assert len(hub.messages) == 1
+    (built / "README.md").write_text("another card")
     assert _push("team/rows", "--data", built).exit_code == 0
     assert len(hub.messages) == 2
+    assert hub.files["team/rows"]["README.md"] == b"another card"
+    assert len(hub.asked("PUT", "/store")) == 2
 
 
 def test_nothing_but_the_build_is_sent(hub: HubServer, built: Path) -> None:
@@ -147,7 +140,7 @@ def test_a_folder_that_is_no_build_is_refused(
 def test_a_missing_token_is_one_message(
     hub: HubServer, built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("data_builders.publish.get_token", lambda: None)
+    monkeypatch.setattr("d2e_sft.hub.client.get_token", lambda: None)
     message = _error(capsys, "team/rows", "--data", built)
     assert "no token for the Hub" in message
     assert "HF_TOKEN" in message

@@ -1,0 +1,251 @@
+"""The model card: what a run was, was trained on and scored, as the Hub's README.md.
+
+All of it is read from the run folder and the manifest beside its data, so the same run gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+from huggingface_hub import ModelCardData
+
+from d2e_sft import __version__
+from d2e_sft.hub.results import BenchResult, bench_results, eval_results
+from d2e_sft.hub.training import TrainingData, training_data
+from d2e_sft.hub.usage import Usage, style_of
+from d2e_sft.hub.weights import base_of_adapter
+from d2e_sft.loading import BUILTIN, BUILTIN_HUB_NAME, load_tokenizer
+from d2e_sft.markdown import markdown_table
+from d2e_sft.prompts import PromptSet
+from d2e_sft.recipe import Recipe
+from d2e_sft.sample import Format
+
+CARD_NAME = "README.md"
+PAPER = "PIPER: Benchmarking and Prompting Event Reasoning Boundary of LLMs via Debiasing-Distillation Enhanced Tuning"
+_TEMPLATE = Path(__file__).with_name("card.md.jinja")
+
+
+@dataclass(frozen=True)
+class CardOptions:
+    """What the run folder does not say.
+
+    Attributes:
+        adapter: the export is an adapter on its own.
+        licence: the Hub's name of the weights' licence; None says that it is unknown, unless the base is known.
+    """
+
+    adapter: bool
+    licence: str | None = None
+
+
+def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, options: CardOptions) -> str:
+    """The card's text, with `OWNER/NAME` where the repository's name belongs.
+
+    Raises:
+        UserError: a file of scores is damaged.
+    """
+    results = bench_results(run)
+    data = training_data(run, recipe)
+    usage = _usage(run, recipe, prompt_set, results, adapter=options.adapter)
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
+    text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        card_data=_card_data(run, recipe, options, results, data).to_yaml(),
+        title=_title(run),
+        introduction=_introduction(recipe, options),
+        method=_method(recipe),
+        facts=[(name, _cell(value)) for name, value in _facts(recipe, options, prompt_set)],
+        adapter=options.adapter,
+        alpha=recipe.decoding_alpha,
+        code=usage.code(),
+        formats=_formats(prompt_set),
+        results=results,
+        data=_data_section(data),
+        limits=_limits(recipe, results, data, at_home=options.adapter and not portable_adapter(run)),
+        paper=PAPER,
+    )
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
+
+
+def hub_base(recipe: Recipe) -> str | None:
+    """The base model's name on the Hub; None where it is a folder."""
+    name = recipe.model.name
+    if name == BUILTIN:
+        return BUILTIN_HUB_NAME
+    return name if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) and not Path(name).exists() else None
+
+
+def portable_adapter(run: Path) -> bool:
+    """Whether others can load the base that an adapter names: it has a name on the Hub, and is not of this machine."""
+    base = base_of_adapter(run)
+    return re.fullmatch(r"[\w.-]+(/[\w.-]+)?", base) is not None and not Path(base).exists()
+
+
+def _card_data(
+    run: Path, recipe: Recipe, options: CardOptions, results: Sequence[BenchResult], data: TrainingData
+) -> ModelCardData:
+    base = hub_base(recipe)
+    known = "apache-2.0" if recipe.model.name == BUILTIN else "unknown"
+    card_data = ModelCardData(
+        license=options.licence or known,
+        language="en" if data.datasets else None,
+        library_name="peft" if options.adapter else "transformers",
+        pipeline_tag="text-generation",
+        base_model=base,
+        tags=["event-reasoning", "d2e-sft", "custom_generate"],
+        model_name=_title(run) if results else None,
+        eval_results=eval_results(results) or None,
+    )
+    if base is not None:
+        card_data["base_model_relation"] = "adapter" if options.adapter else "finetune"
+    return card_data
+
+
+def _title(run: Path) -> str:
+    folder = run.resolve()
+    return f"{folder.parent.name}-{folder.name}" if folder.name.startswith("checkpoint-") else folder.name
+
+
+def _introduction(recipe: Recipe, options: CardOptions) -> str:
+    base = hub_base(recipe)
+    of = f"[{base}](https://huggingface.co/{base})" if base else f"`{Path(recipe.model.name).name}`"
+    kind = "An adapter (LoRA) for" if options.adapter else "A fine-tuned version of"
+    how = "D²E-SFT" if recipe.d2e.views != ("original",) else "plain supervised fine-tuning"
+    return (
+        f"{kind} {of}, trained for event reasoning (which event came first, caused, would have changed or is part of "
+        f"another) with {how} by d2e-sft {__version__}."
+    )
+
+
+def _method(recipe: Recipe) -> str:
+    """Two sentences, of what this run did and left out."""
+    views, debiased = recipe.d2e.views, recipe.d2e.effective_alpha > 0
+    names = {"original": "with its context", "imagined": "without it", "refined": "with its relevant parts alone"}
+    seen = " and ".join(filter(None, [", ".join(names[v] for v in views[:-1]), names[views[-1]]]))
+    learnt = "`z_original − α·z_imagined`, the logits with the habit taken out" if debiased else "the logits"
+    kept = ", kept close to those of the refined view by a divergence" if "refined" in views else ""
+    decoded = (
+        "each token is chosen from that difference, so both prompts are needed"
+        if recipe.decoding_alpha > 0
+        else "the model is decoded as any other"
+    )
+    return f"Each sample was seen {seen}, and its answer learnt from {learnt}{kept}. At inference {decoded}."
+
+
+def _facts(recipe: Recipe, options: CardOptions, prompt_set: PromptSet) -> list[tuple[str, str]]:
+    d2e, train, lora = recipe.d2e, recipe.train, recipe.model.lora
+    tuned = "full weights" if lora is None else f"LoRA, r = {lora.r}, alpha = {lora.alpha}"
+    if lora is not None and recipe.model.quantization:
+        tuned += f", base in {recipe.model.quantization}"
+    if lora is not None and not options.adapter:
+        tuned += "; merged here"
+    divergence = {
+        "original_refined": "KL(original ‖ refined)",
+        "refined_original": "KL(refined ‖ original)",
+    }[d2e.kl_direction]
+    base = f"`{hub_base(recipe) or Path(recipe.model.name).name}`"
+    if recipe.model.name == BUILTIN:
+        base += f", as `{BUILTIN}`"
+    return [
+        ("base model", base),
+        ("trained", tuned),
+        ("α in training", f"{d2e.effective_alpha:g}"),
+        ("α in decoding", f"{recipe.decoding_alpha:g}"),
+        ("views", ", ".join(d2e.views)),
+        ("distillation", f"{d2e.kl_weight:g} · {divergence}" if "refined" in d2e.views else "none"),
+        ("prompt set", f"`{prompt_set.name}`"),
+        (
+            "optimisation",
+            f"learning rate {train.learning_rate:g}, batch {train.batch_size}, "
+            + (f"{train.max_steps} steps" if train.max_steps else f"{train.epochs:g} epochs")
+            + f", warm-up {train.warmup_ratio:g}, {train.precision}, seed {train.seed}",
+        ),
+    ]
+
+
+def _usage(
+    run: Path, recipe: Recipe, prompt_set: PromptSet, results: Sequence[BenchResult], *, adapter: bool
+) -> Usage:
+    tokenizer, encoder_decoder = load_tokenizer(str(run))
+    return Usage(
+        prompt_set=prompt_set,
+        fmt=_example_format(prompt_set, results),
+        alpha=recipe.decoding_alpha,
+        max_new_tokens=recipe.eval.max_new_tokens,
+        adapter=adapter,
+        encoder_decoder=encoder_decoder,
+        style=style_of(tokenizer),
+    )
+
+
+def _example_format(prompt_set: PromptSet, results: Sequence[BenchResult]) -> Format:
+    """The format that most scored samples have: what the model is for."""
+    counts: Counter[Format] = Counter()
+    for result in results:
+        for group in result.groups:
+            if group["format"] in prompt_set.zero_shot:
+                counts[group["format"]] += group["n"]
+    if counts:
+        return counts.most_common(1)[0][0]
+    return "qa" if "qa" in prompt_set.zero_shot else next(iter(prompt_set.zero_shot))
+
+
+def _formats(prompt_set: PromptSet) -> str:
+    rows = [
+        (fmt, f"`{_cell(_shown(wording.context))}`", f"`{_cell(_shown(wording.user))}`")
+        for fmt, wording in prompt_set.zero_shot.items()
+    ]
+    return markdown_table(("format", "context line", "prompt"), rows, left=("format", "context line", "prompt"))
+
+
+def _data_section(data: TrainingData) -> str:
+    count = "" if data.samples is None else f"{data.samples:,} samples"
+    if count and data.rows is not None and data.rows != data.samples:
+        count += f" of {data.rows:,} rows"
+    begin = f"{count or 'Samples'} of `{data.file}`."
+    if not data.datasets:
+        return f"{begin} Licences: unknown ({data.unknown})."
+    rows = [
+        (
+            f"[{d.name}]({d.homepage})" if d.homepage else d.name,
+            ", ".join(d.relations),
+            f"{d.rows:,}",
+            _cell(d.licence),
+            _cell(d.redistribution),
+        )
+        for d in data.datasets
+    ]
+    columns = ("dataset", "relations", "rows", "licence", "publishing its rows again")
+    table = markdown_table(columns, rows, left=[name for name in columns if name != "rows"])
+    return f"{begin} The file's sources, with the licences of their raw data:\n\n{table}"
+
+
+def _limits(recipe: Recipe, results: Sequence[BenchResult], data: TrainingData, *, at_home: bool) -> list[str]:
+    limits = ["Trained and scored on the data named here; other domains, languages and wordings are untested."]
+    if at_home:
+        limits.append("Its base model has no name on the Hub: only d2e-sft on the machine of the training finds it.")
+    if not results:
+        limits.append("Nothing is known about its quality: it has not been scored.")
+    elif partial := [result.name for result in results if result.partial]:
+        limits.append(f"Scored on a subset of {', '.join(partial)}: see the width of the intervals.")
+    if not data.datasets:
+        limits.append("The licences of its training data are unknown.")
+    if recipe.decoding_alpha > 0:
+        limits += [
+            f"The scores hold for the α that they name; the default in `custom_generate/generate.py` is "
+            f"{recipe.decoding_alpha:g}.",
+            "Decoding runs two streams, so each token costs up to two; a prompt without a context is decoded plainly.",
+        ]
+    return [*limits, "It can be wrong, and say what the context does not: check answers that matter."]
+
+
+def _shown(template: str) -> str:
+    return template.replace("\n", "⏎")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

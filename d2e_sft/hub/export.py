@@ -1,0 +1,161 @@
+"""A run as a folder that stands on its own: checkpoint, tokenizer, card, recipe, scores and `custom_generate`.
+
+It is written beside its place and moved there when it is whole. Nothing in it names a path of this machine, but for
+the base of an adapter that was trained on a local folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from d2e_sft import __version__
+from d2e_sft.errors import UserError
+from d2e_sft.files import write_json
+from d2e_sft.hub import custom_generate
+from d2e_sft.hub.card import CARD_NAME, CardOptions, model_card
+from d2e_sft.hub.results import SCORES_FILE
+from d2e_sft.hub.weights import is_adapter, write_weights
+from d2e_sft.prompts import PromptSet, load_prompt_set
+from d2e_sft.recipe import RECIPE_FILE, Recipe, recipe_of
+
+EXPORT_FILE = "d2e_export.json"
+PROMPT_SET_FILE = "prompt_set.yaml"
+GENERATE_FILE = "custom_generate/generate.py"
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """How a run becomes a folder.
+
+    Attributes:
+        merge: merge an adapter into its base model.
+        dtype: of the weights; None keeps them, and merges in the recipe's `model.dtype`.
+        licence: of the weights, as the Hub names it, for the card.
+        link: files that stay as they are may be hard links to the run's; for a folder that is gone soon.
+    """
+
+    merge: bool = False
+    dtype: str | None = None
+    licence: str | None = None
+    link: bool = False
+
+
+AS_TRAINED = ExportOptions()
+
+
+def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[str]:
+    """Write a run as the folder `out`, whole or not at all.
+
+    Args:
+        run: what `d2e train` wrote, or one of its checkpoints.
+        out: a new folder.
+
+    Returns:
+        the paths of its files, which `d2e_export.json` lists, too.
+
+    Raises:
+        UserError: there is no run or no finished model in it, `out` holds something, or an option does not fit.
+    """
+    recipe = _recipe(run)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out}: already exists; expected a new folder", "choose another one, or remove it")
+    with _written_aside(out) as aside:
+        prompt_set = load_prompt_set(recipe.data.prompt_set)
+        write_weights(run, recipe, aside, merge=options.merge, dtype=options.dtype, link=options.link)
+        adapter = is_adapter(aside)
+        card = CardOptions(adapter=adapter, licence=options.licence)
+        (aside / CARD_NAME).write_text(model_card(run, recipe, prompt_set, card), encoding="utf-8")
+        _write_generate(aside, recipe.decoding_alpha)
+        _write_record(run, aside, recipe, prompt_set)
+        files = sorted(path.relative_to(aside).as_posix() for path in aside.rglob("*") if path.is_file())
+        files = sorted([*files, EXPORT_FILE])
+        about = {"project": "d2e-sft", "version": __version__, "adapter": adapter, "files": files}
+        write_json(aside / EXPORT_FILE, about)
+    return files
+
+
+def exported_files(folder: Path) -> list[str] | None:
+    """The files of an export as it lists them; None where the folder is no export.
+
+    Raises:
+        UserError: one of them is missing.
+    """
+    try:
+        content = json.loads((folder / EXPORT_FILE).read_text(encoding="utf-8"))
+        files = [str(file) for file in content["files"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if missing := [file for file in files if not (folder / file).is_file()]:
+        raise UserError(
+            f"{folder}: {', '.join(missing)}: no such file, but {EXPORT_FILE} lists it", "export the run again"
+        )
+    return files
+
+
+def _recipe(run: Path) -> Recipe:
+    if not run.is_dir():
+        raise UserError(f"{run}: no such folder; expected a run", "name the folder that `d2e train` wrote")
+    recipe = recipe_of(str(run))
+    if recipe is None:
+        raise UserError(
+            f"{run}: holds no {RECIPE_FILE}, so it is no run; expected what `d2e train` wrote",
+            remedy="name the run folder, or one of its checkpoint-N folders",
+        )
+    return recipe
+
+
+@contextmanager
+def _written_aside(out: Path) -> Iterator[Path]:
+    out = out.absolute()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.partial-", dir=out.parent))
+    try:
+        yield aside
+        aside.chmod(0o755)
+        os.replace(aside, out)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write_generate(out: Path, alpha: float) -> None:
+    """The file of this package with the run's α as its default."""
+    source = (Path(str(custom_generate.__file__)).parent / "generate.py").read_text(encoding="utf-8")
+    text, count = re.subn(r"(?m)^DEFAULT_ALPHA = .*$", f"DEFAULT_ALPHA = {alpha!r}", source)
+    assert count == 1, "generate.py has one line for the default"
+    path = out / GENERATE_FILE
+    path.parent.mkdir()
+    path.write_text(text, encoding="utf-8")
+
+
+def _write_record(run: Path, out: Path, recipe: Recipe, prompt_set: PromptSet) -> None:
+    """Recipe, scores and wording, so that what the card says can be looked up and the model be evaluated again."""
+    content = _portable(recipe.model_dump())
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    (out / RECIPE_FILE).write_text(text, encoding="utf-8")
+    wording = prompt_set.model_dump(exclude_none=True)
+    text = yaml.safe_dump(wording, sort_keys=False, allow_unicode=True, width=100)
+    (out / PROMPT_SET_FILE).write_text(text, encoding="utf-8")
+    for path in sorted(run.glob(f"eval/*/{SCORES_FILE}")):
+        write_json(out / path.relative_to(run), _portable(json.loads(path.read_text(encoding="utf-8"))))
+
+
+def _portable(value: Any) -> Any:
+    """The same content with absolute paths cut to their last two parts: they mean nothing to anyone else."""
+    if isinstance(value, dict):
+        return {key: _portable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_portable(item) for item in value]
+    if isinstance(value, str) and Path(value).is_absolute():
+        return "/".join(Path(value).parts[1:][-2:])
+    return value

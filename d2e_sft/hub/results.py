@@ -1,0 +1,141 @@
+"""What a model card says about results: each `RUN/eval/BENCH/scores.json` as tables, and as the Hub's model-index.
+
+Scores are fractions in the files and percent in the card; an interval is the file's, 95 % by bootstrap.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult
+
+from d2e_sft.errors import UserError
+from d2e_sft.markdown import markdown_table
+
+SCORES_FILE = "scores.json"
+_TABLES_FILE = "tables.md"
+_TASKS = {
+    "nli": "text-classification",
+    "scq": "multiple-choice",
+    "mcq": "multiple-choice",
+    "qa": "question-answering",
+}
+_METRICS = (("exact_match", "exact match"), ("f1", "token-level F1"))
+_COLUMNS = ("relation", "dataset", "format", "n", "mean", "exact match", "F1")
+_SETTINGS = {"zero_shot": "zero-shot", "few_shot": "few-shot", "cot": "chain of thought"}
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """One benchmark's results.
+
+    Attributes:
+        name: the folder under `eval/`.
+        facts: how it was decoded and what was left out, in a few words each.
+        table: Markdown.
+        groups: dataset × relation × format, for the model-index; empty for a related system's benchmark.
+        partial: only a subset was scored.
+    """
+
+    name: str
+    facts: tuple[str, ...]
+    table: str
+    groups: tuple[Mapping[str, Any], ...]
+    partial: bool
+
+
+def bench_results(run: Path) -> list[BenchResult]:
+    """The run's results, by name of the benchmark.
+
+    Raises:
+        UserError: a file of scores is damaged.
+    """
+    return [_result(path) for path in sorted(run.glob(f"eval/*/{SCORES_FILE}"))]
+
+
+def eval_results(results: Iterable[BenchResult]) -> list[EvalResult]:
+    """The Hub's model-index entries: exact match and F1 of each group, in percent; the interval is in the name."""
+    return [
+        EvalResult(
+            task_type=_TASKS.get(group["format"], "text-generation"),
+            dataset_type=str(group["dataset"]),
+            dataset_name=f"{group['dataset']} ({group['relation']}, {group['format']})",
+            dataset_config=str(group["relation"]),
+            dataset_split="test",
+            dataset_args={"benchmark": result.name, "samples": group["n"]},
+            metric_type=metric,
+            metric_value=round(100 * group[metric]["mean"], 1),
+            metric_name=f"{label} (95 % interval {_range(group[metric])})",
+        )
+        for result in results
+        for group in result.groups
+        for metric, label in _METRICS
+    ]
+
+
+def _result(path: Path) -> BenchResult:
+    name = path.parent.name
+    try:
+        scores = json.loads(path.read_text(encoding="utf-8"))
+        if "system" in scores:  # a related system's own scores, which it has laid out itself
+            table = path.with_name(_TABLES_FILE).read_text(encoding="utf-8").strip()
+            subset = scores.get("max_samples")
+            facts = (_decoded(scores), *([f"a subset of {subset}"] if subset else []))
+            return BenchResult(name, facts, table, (), bool(subset))
+        return BenchResult(name, _facts(scores), _table(scores), tuple(scores["groups"]), bool(scores.get("subset")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path}: no scores of `d2e eval` ({type(error).__name__}: {error})", "score the run again, or remove it"
+        ) from None
+
+
+def _facts(scores: Mapping[str, Any]) -> tuple[str, ...]:
+    facts = [_SETTINGS.get(scores.get("setting", ""), "zero-shot"), f"prompt set {_name(scores['prompt_set'])}"]
+    facts.append(_decoded(scores))
+    if subset := scores.get("subset"):
+        facts.append(
+            f"a random subset: at most {subset['per_group']} of each dataset × relation × format, "
+            f"{scores['overall']['n']:,} of {subset['of']:,} samples"
+        )
+    if lacking := scores.get("lacking"):
+        facts.append(f"not scored: {', '.join(map(str, lacking))}")
+    return tuple(facts)
+
+
+def _decoded(scores: Mapping[str, Any]) -> str:
+    alpha = scores.get("alpha")
+    return f"decoded debiased with α = {alpha:g}" if alpha else "decoded plainly"
+
+
+def _table(scores: Mapping[str, Any]) -> str:
+    """Groups by relation, each relation closed by the plain mean over its groups, all samples at the end."""
+    lines: list[list[str]] = []
+    averages = {entry["relation"]: entry for entry in scores.get("relations", ())}
+    for relation in dict.fromkeys(group["relation"] for group in scores["groups"]):
+        groups = [group for group in scores["groups"] if group["relation"] == relation]
+        lines += [_line(group, relation, str(group["dataset"])) for group in groups]
+        if len(groups) > 1 and relation in averages:
+            means = [f"{100 * averages[relation][key]:.1f}" for key in ("mean", "exact_match", "f1")]
+            total = f"{sum(group['n'] for group in groups):,}"
+            lines.append([relation, f"**average of {len(groups)}**", "", total, *means])
+    if len(scores["groups"]) > 1:
+        lines.append(_line(scores["overall"], "all", "**all samples**"))
+    return markdown_table(_COLUMNS, lines, left=_COLUMNS[:3])
+
+
+def _line(group: Mapping[str, Any], relation: str, dataset: str) -> list[str]:
+    cells = [f"{100 * group[key]['mean']:.1f} [{_range(group[key])}]" for key in ("mean", "exact_match", "f1")]
+    fmt = "" if group["format"] == "all" else str(group["format"])
+    return [relation, dataset, fmt, f"{group['n']:,}", *cells]
+
+
+def _range(interval: Mapping[str, float]) -> str:
+    return f"{100 * interval['low']:.1f}, {100 * interval['high']:.1f}"
+
+
+def _name(prompt_set: str) -> str:
+    return f"`{Path(prompt_set).name}`"

@@ -1,0 +1,130 @@
+"""Run folders as training and evaluation leave them, with tiny models, and a process that lacks this package."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+
+from d2e_sft.files import sha256_of
+from d2e_sft.recipe import DataSection, Recipe, load_recipe
+from d2e_sft.sample import write_samples
+from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer
+
+WITHOUT_THIS_PACKAGE = """
+import importlib.abc, sys
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("d2e_sft", "data_builders", "eval"):
+            raise ModuleNotFoundError(f"{name} is not installed here")
+sys.meta_path.insert(0, Refuse())
+"""
+
+
+def make_run(folder: Path, kind: str = "llama", *changes: str, lora: bool = False, base: str | None = None) -> Path:
+    """A finished run; `changes` override its recipe, `base` is the name of an adapter's base model."""
+    run, data = folder / "runs" / "tiny", folder / "data"
+    data.mkdir(parents=True)
+    write_samples(make_samples(8), data / "train.parquet")
+    if lora:
+        name = str(save_tiny_model(folder / "base", kind, seed=1)) if base is None else base
+        model = get_peft_model(tiny_model(kind, seed=1), LoraConfig(r=2, target_modules="all-linear"))
+        torch.manual_seed(3)
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                torch.nn.init.normal_(parameter, std=0.5)
+        model.peft_config["default"].base_model_name_or_path = name
+        model.save_pretrained(run)
+        tiny_tokenizer().save_pretrained(run)
+    else:
+        name = "someone/tiny"
+        save_tiny_model(run, kind, seed=1)
+    recipe = Recipe.model_validate(
+        {
+            "model": {"name": name, "lora": {"r": 2} if lora else None},
+            "data": DataSection(train=str(data / "train.parquet")).model_dump(),
+            "train": {"output_dir": str(run)},
+            "eval": {"max_new_tokens": 12},
+        }
+    )
+    recipe.save(run)
+    load_recipe(run / "recipe.yaml", changes).save(run)
+    return run
+
+
+def write_manifest(run: Path, *, sha256: str | None = None) -> None:
+    """The manifest of a build beside the run's data; `sha256` stands for other rows than the run's."""
+    train = Path(load_recipe(run / "recipe.yaml").data.train)
+    entry = {
+        "licence": "CC-BY-4.0",
+        "redistribution": "allowed by the licence",
+        "homepage": "https://example.org/made-up",
+        "splits": {"train": {"rows_written": 8, "rows_by_relation": {"temporal": 8}}, "test": {"rows_written": 3}},
+    }
+    only_test = {**entry, "splits": {"test": {"rows_written": 5}}}
+    outputs = {"train.parquet": {"bytes": 1, "sha256": sha256 or sha256_of(train)}}
+    manifest = {"project": "d2e-sft", "outputs": outputs, "datasets": {"made-up": entry, "unseen": only_test}}
+    (train.parent / "manifest.json").write_text(json.dumps(manifest))
+
+
+def interval(mean: float) -> dict[str, float]:
+    """An interval of ten percentage points around a mean."""
+    return {"mean": mean, "low": mean - 0.05, "high": mean + 0.05}
+
+
+def write_scores(run: Path, name: str = "mini", **changes: Any) -> None:
+    """`RUN/eval/NAME/scores.json` as `d2e eval` writes it."""
+
+    def group(dataset: str, relation: str, fmt: str, n: int, mean: float) -> dict[str, Any]:
+        scores = {"mean": interval(mean), "exact_match": interval(mean - 0.1), "f1": interval(mean + 0.1)}
+        return {"dataset": dataset, "relation": relation, "format": fmt, "n": n, **scores}
+
+    relation = {"relation": "temporal", "groups": 2, "mean": 0.55, "exact_match": 0.45, "f1": 0.65}
+    scores = {
+        "model": str(run),
+        "alpha": 0.5,
+        "setting": "zero_shot",
+        "prompt_set": "default",
+        "bench": {"name": name, "file": str(run.parent / "test.parquet"), "sha256": "0"},
+        "subset": {"per_group": 30, "seed": 0, "of": 6356},
+        "overall": group("all", "all", "all", 90, 0.6),
+        "relations": [relation],
+        "groups": [
+            group("tracie", "temporal", "nli", 20, 0.5),
+            group("ecare", "causal", "qa", 40, 0.7),
+            group("mctaco", "temporal", "mcq", 30, 0.6),
+        ],
+        **changes,
+    }
+    path = run / "eval" / name / "scores.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(scores))
+
+
+def card_code(folder: Path, name: str | None = None) -> str:
+    """The Python program in a folder's card, for the model `name` (default: the folder itself)."""
+    match = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    assert match is not None
+    return match[1].replace('"OWNER/NAME"', repr(str(folder if name is None else name)))
+
+
+def run_elsewhere(program: str, place: Path, **environment: str) -> str:
+    """What a program prints in a process of its own that cannot import this package."""
+    place.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", WITHOUT_THIS_PACKAGE + program],
+        cwd=place,
+        env={"PATH": os.environ["PATH"], "HOME": str(place), "HF_HOME": str(place / "hf"), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
