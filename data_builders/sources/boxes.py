@@ -205,6 +205,7 @@ BOXES = Source(
     splits=("train", "dev", "test"),
     read=read,
     options=BoxesOptions,
+    redistribution="the task's authors ask that its data stay out of training corpora",
     notes={
         "generator": "an own generator of the published world with an own list of objects; not the published file",
         "refined_context": "exact: the queried box's initial contents and the operations that touch the box (where "

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -22,15 +22,19 @@ class SystemOptions(BaseModel):
     """Options of a benchmark; on the command line `--set NAME=VALUE`. A system derives its own, with defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    # Options that change what is made of the answers, and not the answers.
+    scoring: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def variant(self) -> str:
         """The options that are not the defaults, for the name of the results' folder; empty where all are.
 
-        Fields with `exclude=True` are left out, here and in `scores.json`: they say how to read, not what to ask.
+        Those of scoring are left out, since the answers are the same; so are fields with `exclude=True`, here and in
+        `scores.json`: they say how a file is opened.
         """
-        default = self.defaults()
-        return "-".join(f"{name}={_slug(own)}" for name, own in self.model_dump().items() if own != default[name])
+        default = {name: value for name, value in self.defaults().items() if name not in self.scoring}
+        own = self.model_dump(include=set(default))
+        return "-".join(f"{name}={_slug(value)}" for name, value in own.items() if value != default[name])
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def _only(where: Path, split: str, found: Sequence[P]) -> P:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    return ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
+    return ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
 
 
 def _question(name: str, number: int, line: str) -> Question:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from d2e_sft.errors import UserError
 from eval.systems.boxes.gold import Question
+from eval.systems.json_file import read_json_lines, shown
 
 _REMEDY = 'expected {"line": 12, "prediction": "the drug and the plate"}, or the lines of all questions without "line"'
 
@@ -28,21 +29,18 @@ def read_predictions(path: Path, questions: Sequence[Question]) -> tuple[list[Qu
         UserError: a damaged line, a line number that is unknown or given twice, or too few or too many predictions.
     """
     found: dict[int, str | None] = {}
-    rows = [(n, line) for n, line in enumerate(path.read_text("utf-8").splitlines(), start=1) if line.strip()]
+    rows = list(read_json_lines(path))
     own = {question.line for question in questions}
     numbered = False
-    for place, (number, line) in enumerate(rows):
-        where = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-            prediction = row["prediction"]
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{where}: not a prediction: {line[:80]!r}", _REMEDY) from None
+    for place, (where, row) in enumerate(rows):
+        if "prediction" not in row:
+            raise UserError(f"{where}: not a prediction: {shown(row)}", _REMEDY)
+        prediction = row["prediction"]
         if not (prediction is None or isinstance(prediction, str)):
             raise UserError(f"{where}: prediction is {prediction!r}; expected text or null", _REMEDY)
         numbered = numbered or "line" in row
         key = row.get("line", questions[place].line if place < len(questions) else None)
-        if key not in own:
+        if not isinstance(key, int) or key not in own:
             raise UserError(f"{where}: is about line {key}, which the gold file has no question in", _REMEDY)
         if key in found:
             raise UserError(f"{where}: line {key} is predicted twice", _REMEDY)

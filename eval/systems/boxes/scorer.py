@@ -24,18 +24,19 @@ class Row:
 
 
 def score(
-    questions: Sequence[Question], predictions: Sequence[str | None], baseline: Sequence[str], *, seed: int
+    questions: Sequence[Question], predictions: Sequence[str | None], baseline: Sequence[str], *, boxes: int, seed: int
 ) -> dict[str, Any]:
     """All scores, as fractions.
 
     Args:
         predictions: what is said of each question's box; None where nothing was said.
         baseline: the random answers.
+        boxes: how many questions a whole state has; parts of states are left out of the state accuracy.
     """
     hits = [right(text, question.answer) for text, question in zip(predictions, questions, strict=True)]
     chance = [right(text, question.answer) for text, question in zip(baseline, questions, strict=True)]
     by_line = {question.line: hit for question, hit in zip(questions, hits, strict=True)}
-    whole = [all(by_line[question.line] for question in state) for state in states(questions)]
+    whole = [all(by_line[question.line] for question in state) for state in states(questions) if len(state) == boxes]
     changed = [question.changed for question in questions]
     return {
         "accuracy": _mean(hits, seed),

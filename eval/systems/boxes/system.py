@@ -58,16 +58,15 @@ class Boxes:
     def run(self, call: SystemCall, asker: Asker) -> SystemResult:
         """Ask about every box of every state, and score what is said."""
         options: BoxesOptions = call.options
-        questions = read_questions(call.data, split=options.split, password=options.password)
-        chosen = [question for state in call.drawn(states(questions)) for question in state]
-        predictions = _ask(chosen, options, asker)
-        return _result(chosen, predictions, call.seed)
+        everything = states(read_questions(call.data, split=options.split, password=options.password))
+        chosen = [question for state in call.drawn(everything) for question in state]
+        return _result(chosen, _ask(chosen, options, asker), boxes=max(map(len, everything)), seed=call.seed)
 
     def score(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
         """Score a file of predictions; those of some questions score these alone."""
         questions = read_questions(gold, split=options.split, password=options.password)
         chosen, texts = read_predictions(predictions, questions)
-        return _result(chosen, texts, options.seed)
+        return _result(chosen, texts, boxes=max(map(len, states(questions))), seed=options.seed)
 
 
 def _ask(questions: Sequence[Question], options: BoxesOptions, asker: Asker) -> list[str | None]:
@@ -89,8 +88,10 @@ def _ask(questions: Sequence[Question], options: BoxesOptions, asker: Asker) -> 
     return [answers[0] if answers else None for answers in found]
 
 
-def _result(questions: Sequence[Question], predictions: Sequence[str | None], seed: int) -> SystemResult:
-    scores = score(questions, predictions, random_answers(questions, seed), seed=seed)
+def _result(
+    questions: Sequence[Question], predictions: Sequence[str | None], *, boxes: int, seed: int
+) -> SystemResult:
+    scores = score(questions, predictions, random_answers(questions, seed), boxes=boxes, seed=seed)
     files = {"answers_by_box.jsonl": as_lines(questions, predictions), "accuracy.svg": plot(scores)}
     return SystemResult(scores, tables(scores), files)
 

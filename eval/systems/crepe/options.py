@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -60,6 +60,7 @@ class CrepeOptions(SystemOptions):
         "official", description="of code: official ends at a blank line; lenient reads over blank lines"
     )
     chance_draws: int = Field(1_000, ge=1, description="how often the chance baseline is drawn")
+    scoring: ClassVar[frozenset[str]] = frozenset(("parse", "chance_draws"))
 
     @property
     def shown(self) -> int:

@@ -56,12 +56,12 @@ def changes_of(levels: Sequence[int | None]) -> list[int | None]:
 
 
 def read_change(reply: str) -> int | None:
-    """The label that a chain of thought ends in: the last after "likelihood change is", else the last of all."""
-    found = _CHANGE.findall(reply.lower().rpartition("likelihood change is")[2]) or _CHANGE.findall(reply)
-    if not found:
-        return None
-    # After the marker the first counts: models that go on write the next question.
-    return _CHANGES[(found[0] if "likelihood change is" in reply.lower() else found[-1]).lower()]
+    """The label a chain of thought ends in: behind the last "likelihood change is" that has one, else the last."""
+    for rest in reversed(reply.lower().split("likelihood change is")[1:]):
+        if stated := _CHANGE.search(rest):
+            return _CHANGES[stated[1]]
+    found = _CHANGE.findall(reply.lower())
+    return _CHANGES[found[-1]] if found else None
 
 
 def read_option(reply: str) -> int | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from d2e_sft.errors import UserError
+from eval.systems.openpi2.names import normalise
 from eval.systems.openpi2.reading import Node, read_json
 
 EXPANDED = "dev-data-reformatted-v4-overgenerated-unique.json"
@@ -94,7 +95,7 @@ def read_clustered(path: Path) -> dict[str, Procedure]:
     """As `read_procedures`, of a file that has clusters."""
     procedures = read_procedures(path)
     for procedure in procedures.values():
-        missing = next((s.entity for s in procedure.states if s.entity not in procedure.clusters), None)
+        missing = next(filter(None, (_without_cluster(procedure, states) for states in procedure.states)), None)
         if missing is not None:
             raise UserError(
                 f"{path}, {procedure.id}.clusters: has none of {missing!r}, which has states; expected the clusters "
@@ -102,6 +103,16 @@ def read_clustered(path: Path) -> dict[str, Procedure]:
                 remedy="score schemata and sentences against one of these; states alone need no clusters",
             )
     return procedures
+
+
+def _without_cluster(procedure: Procedure, states: EntityStates) -> str | None:
+    """An entity, or an attribute of one, that changes and has no cluster."""
+    cluster = procedure.clusters.get(states.entity)
+    if cluster is None:
+        return states.entity
+    known = {normalise(name) for name in cluster.attributes}
+    changes = (change for step in states.steps for change in step)
+    return next((f"{c.attribute} of {states.entity}" for c in changes if normalise(c.attribute) not in known), None)
 
 
 def has_expansion(procedures: Mapping[str, Procedure]) -> bool:

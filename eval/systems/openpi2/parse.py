@@ -32,7 +32,7 @@ def parse_states(reply: str) -> tuple[str, str]:
     reply = reply.strip()
     labelled = _LABELLED.search(reply)
     if labelled:
-        return labelled[1], labelled[2].split("\nBefore: ")[0].rstrip()
+        return labelled[1].strip(), labelled[2].split("\nBefore: ")[0].strip()
     before, found, after = reply.partition(_BEFORE_AND)
     if found:
         return before, after.split(" after")[0]

@@ -86,8 +86,9 @@ def _ask_in_turn(
         for key in left:
             entities, opening = conversations[key]
             said = [text for pair in zip(entities, replies[key], strict=False) for text in pair]
-            later = turns(*said, entities[number])
-            asked.append(Conversation(DATASET, key, [*opening(False), *later], [*opening(True), *later]))
+            # Earlier answers tell of the procedure, so the imagined view has none.
+            imagined = [*opening(True), *turns(entities[number])]
+            asked.append(Conversation(DATASET, key, [*opening(False), *turns(*said, entities[number])], imagined))
         outputs = asker.ask(f"{name}-{number + 1}", asked, max_new_tokens=_TOKENS, **sampling)
         for key, output in zip(left, outputs, strict=True):
             replies[key].append(output.strip())

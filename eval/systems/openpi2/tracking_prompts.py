@@ -7,7 +7,6 @@ and with them the answers to earlier steps. The demonstration stays.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from d2e_sft.chat import Messages
@@ -18,14 +17,6 @@ from eval.systems.openpi2.wording import system, turns, wording
 
 Form = Literal["chat", "text"]
 Listing = Literal["schemata", "complete"]
-
-
-@dataclass(frozen=True)
-class Views:
-    """The same question in two views."""
-
-    messages: Messages
-    imagined: Messages
 
 
 def listing_prompt(

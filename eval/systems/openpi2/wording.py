@@ -20,9 +20,9 @@ def wording(name: str) -> dict[str, Any]:
 
 
 def turns(*texts: str) -> Messages:
-    """Messages of user and assistant in turn."""
+    """Messages of user and assistant in turn; an empty reply becomes `…`, since endpoints refuse empty messages."""
     roles = ("user", "assistant")
-    return [{"role": roles[place % 2], "content": text} for place, text in enumerate(texts)]
+    return [{"role": roles[place % 2], "content": (text.strip() and text) or "…"} for place, text in enumerate(texts)]
 
 
 def system(text: str) -> Messages:

@@ -17,7 +17,7 @@ from eval.systems.wiqa.labels import LABELS, OF_POLARITY, Label
 _CHOICES = [{"label": "A", "text": "more"}, {"label": "B", "text": "less"}, {"label": "C", "text": "no effect"}]
 _DIRECTIONS = {1: "RESULTS_IN", -1: "NOT_RESULTS_IN"}
 # Changes that other paragraphs' questions take over, and nodes they are asked about.
-_FOREIGN = ("Z", "V", "U")
+_FOREIGN = OUT_OF_PARAGRAPH
 _ASKED = ("X", "Y", "W", "A", "D")
 
 

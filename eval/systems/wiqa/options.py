@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -24,6 +24,7 @@ class WiqaOptions(SystemOptions):
     graphs: Path | None = Field(
         None, description="wiqa_influence_graphs.jsonl: questions then also meet in other texts of the same node"
     )
+    scoring: ClassVar[frozenset[str]] = frozenset(("graphs",))
 
 
 class WiqaScoreOptions(SystemOptions):

@@ -77,6 +77,9 @@ def assistant(text: str) -> dict[str, str]:
     return {"role": "assistant", "content": text.strip() or _SILENCE}
 
 
+_NOTHING = "…"
+
+
 @dataclass(frozen=True)
 class Dialogue:
     """A conversation in which the model answers turn after turn.
@@ -111,5 +114,5 @@ def _so_far(dataset: str, dialogue: Dialogue, replies: Sequence[str]) -> Convers
         imagined.append(user(hidden))
         if turn < len(replies):
             messages.append(assistant(replies[turn]))
-            imagined.append(assistant(replies[turn]))
+            imagined.append(assistant(_NOTHING))  # a reply may tell of the steps
     return Conversation(dataset, dialogue.id, messages, imagined, group=dialogue.group)

@@ -11,6 +11,7 @@ import pytest
 from d2e_sft.prompts import load_prompt_set
 from eval.systems.boxes.contents import read_all
 from eval.systems.boxes.gold import read_questions
+from eval.systems.boxes.predictions import as_lines, read_predictions
 from eval.systems.boxes.prompts import all_boxes, as_trained, one_box
 from tests.eval.benches import d2e
 from tests.eval.systems.boxes.rows import MOVED, ROWS, save
@@ -83,6 +84,18 @@ def test_predictions_may_name_their_lines_or_follow_the_gold_file(
     assert scored([{"prediction": text} for text in texts])["state_accuracy"]["mean"] == 1
     some = scored([{"line": 5, "prediction": "the pen"}, {"line": 2, "prediction": "nothing"}])
     assert (some["questions"], some["accuracy"]["mean"]) == (2, 0.5)
+    assert (some["states"], some["state_accuracy"]) == (0, None), "a part of a state is no whole one"
+    assert scored([{"line": n, "prediction": texts[n - 1]} for n in (1, 2, 3, 4)])["states"] == 1
+
+
+def test_a_run_scores_its_own_file_whatever_the_model_wrote(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions = read_questions(save(tmp_path / "test.jsonl", ROWS), split="test")
+    odd = ["the cup\u2028and more", "a\nb", None, "nothing", "", "the hat"]
+    path = tmp_path / "p.jsonl"
+    path.write_text(as_lines(questions, odd), encoding="utf-8")
+    assert read_predictions(path, questions) == (questions, odd)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +106,7 @@ def test_predictions_may_name_their_lines_or_follow_the_gold_file(
         ([{"line": 1, "prediction": "a"}, {"line": 1, "prediction": "b"}], "line 2: line 1 is predicted twice"),
         ([{"answer": "the cup"}], "line 1: not a prediction"),
         ([{"line": 1, "prediction": 3}], "prediction is 3; expected text or null"),
+        ([{"line": [1], "prediction": "a"}], "is about line [1]"),
     ],
 )
 def test_predictions_that_do_not_fit_are_named(

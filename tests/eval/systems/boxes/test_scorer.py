@@ -15,7 +15,7 @@ def test_accuracy_is_counted_by_operations_and_change_and_a_state_needs_all_its_
     #  state 0: right, right, right;  state 1: right, wrong (as at the start), unread
     predictions = ["cup", "the pen, the hat", "nothing", "is empty", "the hat and the pen", None]
     baseline = ["the cup", "nothing", "nothing", "the cup", "the pen", "the hat"]
-    scores = score(questions, predictions, baseline, seed=0)
+    scores = score(questions, predictions, baseline, boxes=3, seed=0)
     assert scores["accuracy"]["mean"] == 4 / 6
     assert scores["accuracy_changed"]["mean"] == 1 / 3
     assert scores["accuracy_unchanged"]["mean"] == 1

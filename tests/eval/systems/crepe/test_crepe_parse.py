@@ -62,6 +62,11 @@ def test_chains_of_thought(reply: str, label: int | None) -> None:
     assert read_change(reply) == label
 
 
+def test_a_chain_of_thought_that_was_cut_off_ends_in_its_last_label() -> None:
+    assert read_change("It was more likely before. Now less likely. The likelihood change is") == LESS
+    assert read_change('The likelihood change is "less likely". But then the likelihood change is') == LESS
+
+
 @pytest.mark.parametrize(
     ("reply", "label"),
     [("Options[0]", MORE), (" Options[ 1 ]", LESS), ("[2]", EQUALLY), ('"less likely"', LESS), ("Options[3]", None)],

@@ -305,3 +305,15 @@ def test_pairs_that_the_paper_has_not_are_refused_with_those_it_has(given: tuple
 def test_predicted_states_need_their_file_and_no_other_kind_takes_one(given: tuple[str, ...]) -> None:
     with pytest.raises(UserError, match="are given together or not at all"):
         parse_options(CrepeOptions, given, "crepe")
+
+
+@pytest.mark.parametrize(("prompt", "entities"), [("chat", "none"), ("code_flat", "none"), ("code", "gold")])
+def test_replies_that_tell_of_the_steps_are_not_in_the_imagined_view(
+    tmp_path: Path, prompt: str, entities: str
+) -> None:
+    _, asker = run(tmp_path, lambda chat: f"Yes. <<{last(chat)}>>", prompt=prompt, entities=entities)
+    chats = [chat for _, asked in asker.asked for chat in asked]
+    assert any("<<" in str(chat.messages) for chat in chats)
+    for chat in chats:
+        assert "<<" not in str(chat.imagined)
+        assert [turn["role"] for turn in chat.imagined] == [turn["role"] for turn in chat.messages]

@@ -141,15 +141,18 @@ def test_salience_is_asked_one_entity_after_the_other(tmp_path: Path) -> None:
 
     def rate(name: str, chat: Conversation) -> str:
         overall, steps = values[chat.messages[-1]["content"]]
-        return f"{overall if name.startswith('salience-global') else steps[int(chat.id[-1]) - 1]}: it matters."
+        return f"{overall if name.startswith('salience-global') else steps[int(chat.id[-1]) - 1]}: it boils over."
 
     result, asker = run(tmp_path, rate, "task=salience", "temperature=0.7")
     assert result.scores["salience_global"] == pytest.approx(1)
     assert result.scores["salience_local"] == pytest.approx(1)
     assert result.scores["salience"]["second_annotator"]["global_official"]["mean"] == pytest.approx(1)
     assert list(asker.asked) == [f"salience-{level}-{n}" for level in ("global", "local") for n in (1, 2, 3)]
+    chats = [chat for asked in asker.asked.values() for chat in asked]
+    assert any("it boils over" in str(chat.messages) for chat in chats)
+    assert not any("it boils over" in str(chat.imagined) for chat in chats), "a reply may tell of the procedure"
     said = [message["content"] for message in asker.asked["salience-global-3"][0].messages[-5:]]
-    assert said == ["water", "5: it matters.", "kettle", "3: it matters.", "tea"]
+    assert said == ["water", "5: it boils over.", "kettle", "3: it boils over.", "tea"]
     assert set(asker.sampling.values()) == {(0.7, 0)}
     again = rescored(tmp_path, result, "salience.json", tmp_path / HUMAN, "salience")
     assert again["salience_global"] == result.scores["salience_global"]
