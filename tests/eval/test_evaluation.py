@@ -364,7 +364,7 @@ def test_calls_that_make_no_sense_are_refused_before_anything_is_loaded(
     arguments: tuple[str, ...],
     said: str,
 ) -> None:
-    monkeypatch.setattr("d2e_sft.launch._accelerators", lambda: 0)
+    monkeypatch.setattr("d2e_sft.launch.accelerators", lambda: 0)
     filled = [argument.format(bench=world / "bench") for argument in arguments]
     assert d2e("eval", world / "model", "--out", tmp_path / "run", *filled) == 1
     error = capsys.readouterr().err
