@@ -9,6 +9,7 @@ from __future__ import annotations
 import string
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from data_builders.boxes.world import Operation, Scenario, State
 
@@ -23,6 +24,7 @@ class Wording(ABC):
     """
 
     move_contents: bool = False
+    sentences_by_kind: ClassVar[dict[str, str]]
 
     @abstractmethod
     def name(self, box: int) -> str:
@@ -36,9 +38,16 @@ class Wording(ABC):
     def clause(self, box: int, contents: frozenset[str]) -> str:
         """One box's part of that sentence."""
 
-    @abstractmethod
     def operation(self, operation: Operation, before: State) -> str:
         """An operation as a sentence; `before` is the state that it changes."""
+        unnamed = self.says_contents(operation, before)
+        sentence = self.sentences_by_kind["move_contents" if unnamed else operation.kind]
+        return sentence.format(
+            things=say_contents(operation.things),
+            them="it" if len(operation.things) == 1 else "them",
+            source=self.name(operation.source),
+            target=self.name(operation.target),
+        )
 
     def statement(self, box: int, contents: frozenset[str]) -> str:
         """`Box 0 contains the a and the b`, the form in which contents are asked for and told."""
@@ -59,6 +68,13 @@ class Wording(ABC):
 class PlainWording(Wording):
     """`Box 0 contains the a and the b, Box 1 contains nothing.`"""
 
+    sentences_by_kind: ClassVar[dict[str, str]] = {
+        "move": "Move {things} from {source} to {target}.",
+        "move_contents": "Move the contents of {source} to {target}.",
+        "remove": "Remove {things} from {source}.",
+        "put": "Put {things} into {target}.",
+    }
+
     def name(self, box: int) -> str:
         return f"Box {box}"
 
@@ -68,19 +84,16 @@ class PlainWording(Wording):
     def clause(self, box: int, contents: frozenset[str]) -> str:
         return self.statement(box, contents)
 
-    def operation(self, operation: Operation, before: State) -> str:
-        things = "the contents" if self.says_contents(operation, before) else say_contents(operation.things)
-        source, target = self.name(operation.source), self.name(operation.target)
-        if operation.kind == "move":
-            joint = " of" if self.says_contents(operation, before) else " from"
-            return f"Move {things}{joint} {source} to {target}."
-        if operation.kind == "remove":
-            return f"Remove {things} from {source}."
-        return f"Put {things} into {target}."
-
 
 class AlternateWording(Wording):
     """`The a and the b are in Container A, there is nothing in Container B.`"""
+
+    sentences_by_kind: ClassVar[dict[str, str]] = {
+        "move": "Pick up {things} in {source} and place {them} into {target}.",
+        "move_contents": "Pick up the contents of {source} and place {them} into {target}.",
+        "remove": "Take {things} out of {source}.",
+        "put": "Place {things} inside {target}.",
+    }
 
     def name(self, box: int) -> str:
         letters = string.ascii_uppercase
@@ -94,16 +107,6 @@ class AlternateWording(Wording):
         if not contents:
             return f"there is nothing in {self.name(box)}"
         return f"{say_contents(contents)} {'is' if len(contents) == 1 else 'are'} in {self.name(box)}"
-
-    def operation(self, operation: Operation, before: State) -> str:
-        things = "the contents" if self.says_contents(operation, before) else say_contents(operation.things)
-        source, target = self.name(operation.source), self.name(operation.target)
-        if operation.kind == "move":
-            joint = "of" if self.says_contents(operation, before) else "in"
-            return f"Pick up {things} {joint} {source} and place {_pronoun(operation)} into {target}."
-        if operation.kind == "remove":
-            return f"Take {things} out of {source}."
-        return f"Place {things} inside {target}."
 
 
 def say_contents(contents: frozenset[str]) -> str:
@@ -128,7 +131,3 @@ def refined_context(scenario: Scenario, wording: Wording, box: int, after: int) 
             needed.add(operation.source)
     start = ", ".join(wording.clause(one, scenario.states[0][one]) for one in sorted(needed))
     return " ".join([f"{start[:1].upper()}{start[1:]}.", *reversed(kept)])
-
-
-def _pronoun(operation: Operation) -> str:
-    return "it" if len(operation.things) == 1 else "them"

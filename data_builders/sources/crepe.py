@@ -14,6 +14,7 @@ from data_builders.bad_rows import MISSING, BadRowError
 from data_builders.fields import choice_field, text_field
 from data_builders.raw import RawInput
 from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
+from data_builders.sources.texts import goal_and_steps
 
 _COMMIT = "90042cafd8d4d0da66be71762df64573d890fbd6"
 _URL = f"https://raw.githubusercontent.com/zharry29/causal_reasoning_of_entities_and_events/{_COMMIT}"
@@ -107,14 +108,13 @@ def _block(block: object, place: str) -> tuple[str, dict[str, str]]:
 def _sample(raw: RawInput, pair: _Pair) -> EventSample:
     procedure = pair.procedure
     event = procedure.events[pair.event]
-    done = " ".join(f"{number}. {step}" for number, step in enumerate(procedure.steps[: pair.step], start=1))
     return EventSample(
         id=f"crepe-{raw.split}-{procedure.name}-{pair.step}-{pair.event}",
         dataset="crepe",
         split=raw.split,
         relation="causal",
         format="scq",
-        context=f"Goal: {procedure.goal} Steps so far: {done}",
+        context=goal_and_steps(procedure.goal, procedure.steps[: pair.step]),
         question=f"Compared with the moment before the latest step, how likely is this event now? {event}",
         options=list(OPTIONS),
         answers=[procedure.changes[pair.step - 1].get(event, "equally likely")],

@@ -18,6 +18,7 @@ from data_builders.fields import clean, object_field, text_field, text_list
 from data_builders.raw import RawInput
 from data_builders.sources.rows import not_in_test
 from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
+from data_builders.sources.texts import goal_and_steps
 
 _COMMIT = "90acda8957e232decad40c41d86af79800bdd68e"
 _URL = f"https://raw.githubusercontent.com/allenai/openpi-dataset/{_COMMIT}/v2.0"
@@ -218,14 +219,13 @@ def _merged(questions: list[_Question]) -> list[_Question]:
 
 def _sample(raw: RawInput, question: _Question) -> EventSample:
     procedure, change = question.procedure, question.change
-    done = " ".join(f"{number}. {step}" for number, step in enumerate(procedure.steps[: change.step], start=1))
     return EventSample(
         id=f"openpi2-{raw.split}-{procedure.name}-{question.number}",
         dataset="openpi2",
         split=raw.split,
         relation="temporal",
         format="qa",
-        context=f"Goal: {procedure.goal} Steps so far: {done}",
+        context=goal_and_steps(procedure.goal, procedure.steps[: change.step]),
         question=f"What is the {change.attribute} of {change.entity} before and after the latest step?",
         options=[],
         answers=change.answers,

@@ -1,9 +1,9 @@
-"""What several sources ask of a text: does it hold an "if", is it another one in disguise, how long is it?"""
+"""What several sources ask of a text (does it hold an "if", is it another in disguise?) and write alike."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -40,3 +40,9 @@ def contains_any(context: str, answers: Iterable[str]) -> bool:
 def plain_spaces(text: str) -> str:
     """The text with ordinary spaces for non-breaking ones."""
     return text.replace("\u00a0", " ")
+
+
+def goal_and_steps(goal: str, steps: Sequence[str]) -> str:
+    """The context of a question about a procedure: its goal, and the steps so far, numbered."""
+    done = " ".join(f"{number}. {step}" for number, step in enumerate(steps, start=1))
+    return f"Goal: {goal} Steps so far: {done}"

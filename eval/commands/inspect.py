@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from d2e_sft.errors import UserError
-from d2e_sft.sample import FORMATS, EventSample, read_samples
+from d2e_sft.sample import EventSample, read_samples
 
 
 @click.command()
@@ -75,7 +75,6 @@ def inspect(
 def _own(context: str | None, question: str | None, fmt: Any) -> EventSample:
     if not (context and context.strip() and question and question.strip()):
         raise UserError("--context and --question: expected both, and neither empty")
-    assert fmt in FORMATS
     return EventSample(
         id="own",
         dataset="own",

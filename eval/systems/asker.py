@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +89,15 @@ class Asker:
         now = self._fingerprint(task)
         return now, find_earlier(files, now, task.conversations, overwrite=self.options.overwrite)
 
+    @cached_property
+    def _identity(self) -> str:
+        """Hashes the weights, which many passes need not wait for again."""
+        return identity_of(self.model, self.decoding, self.options)
+
     def _fingerprint(self, task: ConversationTask) -> Fingerprint:
         own = self.options.endpoint.temperature if self.decoding.engine == "openai" else 0.0
         return {
-            "model": identity_of(self.model, self.decoding, self.options),
+            "model": self._identity,
             "view": "imagined" if task.without_context else "original",
             "alpha": task.alpha,
             "max_new_tokens": task.max_new_tokens,

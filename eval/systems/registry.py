@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING
 
-from eval.systems.system import System
+if TYPE_CHECKING:
+    from eval.systems.system import System
 
 # name → (module, attribute)
 _SYSTEMS: dict[str, tuple[str, str]] = {

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
 
 from d2e_sft.errors import UserError
-
-Item = TypeVar("Item")
 
 COMMIT = "90acda8957e232decad40c41d86af79800bdd68e"
 HOMEPAGE = f"https://github.com/allenai/openpi-dataset/tree/{COMMIT}/v2.0"

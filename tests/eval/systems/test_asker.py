@@ -16,6 +16,7 @@ from eval.engines.conversation_task import Conversation
 from eval.options import EvalOptions, resolve_options
 from eval.predictions import read_predictions
 from eval.processes import join_processes
+from eval.systems import asker as asking
 from eval.systems.asker import Asker
 from tests.eval.benches import bench_rows, d2e, save_bench
 from tests.tiny import save_tiny_model
@@ -104,6 +105,23 @@ def test_a_finished_pass_is_read_and_not_decoded_again(
     assert [again.ask("one", conversations()), again.ask("two", conversations(4), max_new_tokens=3)] == outputs
     assert decoded.count == 0
     assert again.records["one"]["engine"] == "transformers"
+
+
+def test_the_weights_are_hashed_once_for_all_passes(
+    asker: Callable[..., Asker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+    original = asking.identity_of
+
+    def counting(model: str, *rest: Any) -> str:
+        hashed.append(model)
+        return original(model, *rest)
+
+    monkeypatch.setattr(asking, "identity_of", counting)
+    own = asker()
+    for name in ("one", "two", "three"):
+        own.ask(name, conversations(2))
+    assert len(hashed) == 1
 
 
 def test_a_pass_that_broke_off_goes_on(
