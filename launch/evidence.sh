@@ -23,7 +23,7 @@ overrides() { # what a run changes in the recipe
 }
 
 score() { # MODEL ALPHA RESULTS
-  d2e eval "$1" --suite piper --alpha "$2" --out "$out/$3" --max-samples 100 --max-new-tokens 48 --batch-size 16 \
+  d2e eval "$1" --suite piper --alpha "$2" --out "$out/$3" --max-samples 100 --max-new-tokens 48 --batch-size 100 \
     --dtype bfloat16
 }
 
