@@ -154,6 +154,8 @@ def _count_lines(recipe: Recipe, encoded: EncodedRecipe) -> list[str]:
 def _step_lines(recipe: Recipe, steps: Steps) -> list[str]:
     train = recipe.train
     saving = f"every {train.save_steps} steps, the last {train.save_total_limit} kept" if train.save_steps else "none"
+    evaluating = f"every {train.eval_steps} steps" if train.eval_steps else "after each epoch"
+    held_out = f"{evaluating}, on {recipe.data.dev}" if recipe.data.dev else "none (data.dev names no held-out rows)"
     return [
         f"{steps.samples} samples / batch {train.batch_size} = {steps.per_epoch} optimiser steps an epoch",
         f"{steps.total} optimiser steps in all ({steps.total / steps.per_epoch:g} epochs), {steps.warmup} of them "
@@ -161,6 +163,7 @@ def _step_lines(recipe: Recipe, steps: Steps) -> list[str]:
         f"a step: {steps.accumulation} micro-batches of {train.micro_batch_size} on {steps.processes} "
         f"process{'es' * (steps.processes > 1)}",
         f"logged every {train.logging_steps} steps; checkpoints: {saving}",
+        f"evaluations on the way: {held_out}",
     ]
 
 

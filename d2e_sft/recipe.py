@@ -67,11 +67,16 @@ class ModelSection(_Section):
 
 
 class DataSection(_Section):
-    """Training rows and how they become tokens; lengths are in tokens, prompt and answer together."""
+    """Training rows and how they become tokens; lengths are in tokens, prompt and answer together.
+
+    `dev` are held-out rows on which the run is evaluated while it trains; see `train.eval_steps`.
+    """
 
     train: UserPath
+    dev: UserPath | None = None
     prompt_set: UserPath = "default"
     max_samples: int | None = Field(default=None, ge=1)
+    max_dev_samples: int | None = Field(default=None, ge=1)
     max_length: int = Field(default=1024, ge=8)
     overlong: Overlong = "error"
     skip_bad: bool = False
@@ -108,7 +113,11 @@ class D2ESection(_Section):
 
 
 class TrainSection(_Section):
-    """Optimisation. `batch_size` is the whole optimiser step's, whatever the number of processes."""
+    """Optimisation. `batch_size` is the whole optimiser step's, whatever the number of processes.
+
+    With `data.dev` the run is evaluated every `eval_steps` steps, or after each epoch where that is None, and as many
+    held-out samples as `sample_predictions` says are decoded each time.
+    """
 
     output_dir: UserPath
     seed: int = Field(default=0, ge=0, lt=2**32)
@@ -128,7 +137,10 @@ class TrainSection(_Section):
     logging_steps: int = Field(default=10, ge=1)
     save_steps: int | None = Field(default=None, ge=1)
     save_total_limit: int = Field(default=2, ge=1)
+    eval_steps: int | None = Field(default=None, ge=1)
+    sample_predictions: int = Field(default=8, ge=0)
     report_to: list[Tracker] = Field(default_factory=list)
+    project: str = "d2e-sft"
 
     @field_validator("report_to", mode="before")
     @classmethod
@@ -166,6 +178,14 @@ class Recipe(_Section):
     d2e: D2ESection = Field(default_factory=D2ESection)
     train: TrainSection
     eval: EvalSection = Field(default_factory=EvalSection)
+
+    @model_validator(mode="after")
+    def _evaluations_need_rows(self) -> Self:
+        if self.train.eval_steps is not None and self.data.dev is None:
+            raise ValueError(
+                f"train.eval_steps={self.train.eval_steps} needs held-out rows to evaluate on; set data.dev=FILE"
+            )
+        return self
 
     @property
     def decoding_alpha(self) -> float:

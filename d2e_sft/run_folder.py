@@ -16,6 +16,7 @@ from d2e_sft.data_record import DATA_FILE, refuse_other_source
 from d2e_sft.errors import UserError
 from d2e_sft.recipe import RECIPE_FILE, Recipe, flat, load_recipe
 from d2e_sft.sample import BAD_ROWS_FILE
+from d2e_sft.sample_predictions import PREDICTIONS_FILE
 
 _TRAINER_STATE = "trainer_state.json"
 _LEFT_BY_TRAINING = (
@@ -34,6 +35,7 @@ _LEFT_BY_TRAINING = (
     DATA_FILE,
     f"{DATA_FILE}.partial",
     BAD_ROWS_FILE,
+    PREDICTIONS_FILE,
     ASIDE,
     "eval",
 )
@@ -42,10 +44,15 @@ _LEFT_BY_TRAINING = (
 _FREE_TO_CHANGE = (
     "data.train",
     "data.prompt_set",
+    "data.dev",
+    "data.max_dev_samples",
     "eval.",
     "train.output_dir",
     "train.logging_steps",
     "train.save_",
+    "train.eval_steps",
+    "train.sample_predictions",
+    "train.project",
     "train.report_to",
 )
 

@@ -24,8 +24,11 @@ from d2e_sft.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.recipe import Precision, Recipe, TrainSection
 from d2e_sft.run_folder import clear_run, starting_point
 from d2e_sft.sample import BAD_ROWS_FILE, BadRow, write_bad_rows
+from d2e_sft.sample_predictions import SamplePredictions
+from d2e_sft.trackers import RecordRecipe, prepare_trackers
 from d2e_sft.trainer import D2ETrainer
-from d2e_sft.training_data import check_positions, training_dataset
+from d2e_sft.training_data import check_positions, held_out_rows, training_rows
+from d2e_sft.training_plan import count_steps
 
 
 def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> Path:
@@ -43,35 +46,46 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
             with another recipe or other data, or a batch size that the number of processes does not divide.
     """
     state = process_state()
+    prepare_trackers(recipe.train.report_to, recipe.train.project)
     recipe.train.precision = precision_for(recipe)
     checkpoint = decided_by_main(state, lambda: starting_point(recipe, resume=resume, overwrite=overwrite))
     # Before the model is loaded: under ZeRO-3 their existence makes transformers load it in shards.
-    args = training_arguments(recipe.train, accumulation_steps(recipe.train, state.num_processes))
+    accumulation = accumulation_steps(recipe.train, state.num_processes)
+    args = training_arguments(recipe.train, accumulation, evaluated=recipe.data.dev is not None)
     if recipe.train.compile:
         check_compiler(state.device)
     loaded = load_on_all(recipe, state)
     bad_rows: list[BadRow] = []
-    dataset = training_dataset(
-        recipe,
-        loaded.tokenizer,
-        bad_rows,
-        encoder_decoder=loaded.model.config.is_encoder_decoder,
-        main=state.is_main_process,
-    )
+    how: dict[str, Any] = {
+        "encoder_decoder": loaded.model.config.is_encoder_decoder,
+        "main": state.is_main_process,
+    }
+    dataset = training_rows(recipe, loaded.tokenizer, bad_rows, **how).dataset
+    held_out = held_out_rows(recipe, loaded.tokenizer, bad_rows, **how)
     run = Path(recipe.train.output_dir)
     check_positions(loaded.model.config, dataset)
+    if held_out is not None:
+        check_positions(loaded.model.config, held_out.dataset)
     same_everywhere(state, "the training tokens", tokens_digest(dataset))
     record = decided_by_main(state, lambda: record_data(recipe, dataset, processes=state.num_processes, resume=resume))
+    # In steps also where epochs are meant: an epoch's own end comes after its last checkpoint, so a resumed run would
+    # lack the evaluation.
+    per_epoch = count_steps(recipe.train, len(dataset), state.num_processes, accumulation).per_epoch
+    args.eval_steps = recipe.train.eval_steps or per_epoch
     set_seed(recipe.train.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
     trainer = D2ETrainer(
         model=with_adapter(recipe, loaded),
         args=args,
         train_dataset=dataset,
+        eval_dataset=held_out.dataset if held_out is not None else None,
         processing_class=loaded.tokenizer,
         d2e=recipe.d2e,
         packing=recipe.train.packing,
         attention=recipe.model.attention,
     )
+    trainer.add_callback(RecordRecipe(recipe))
+    if held_out is not None and recipe.train.sample_predictions:
+        trainer.add_callback(SamplePredictions(trainer, recipe, held_out.samples))
     if recipe.train.compile:
         compile_layers(trainer.model)
     if state.is_main_process:
@@ -142,8 +156,12 @@ def accumulation_steps(train: TrainSection, processes: int) -> int:
     return train.batch_size // at_once
 
 
-def training_arguments(train: TrainSection, accumulation: int) -> TrainingArguments:
-    """transformers' TrainingArguments for a `train` section whose precision is resolved."""
+def training_arguments(train: TrainSection, accumulation: int, *, evaluated: bool = False) -> TrainingArguments:
+    """transformers' TrainingArguments for a `train` section whose precision is resolved.
+
+    Args:
+        evaluated: there are held-out rows to evaluate on; the caller sets `eval_steps` where the recipe has none.
+    """
     on_cpu, deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
     # The recipe decides, not the launcher: TrainingArguments would take the launcher's precision over float32.
     os.environ["ACCELERATE_MIXED_PRECISION"] = {"bfloat16": "bf16", "float16": "fp16"}.get(train.precision, "no")
@@ -175,7 +193,11 @@ def training_arguments(train: TrainSection, accumulation: int) -> TrainingArgume
         save_strategy="steps" if train.save_steps else "no",
         save_steps=train.save_steps or 500,
         save_total_limit=train.save_total_limit,
+        eval_strategy="steps" if evaluated else "no",
+        eval_steps=train.eval_steps,
+        per_device_eval_batch_size=train.micro_batch_size,
         report_to=train.report_to or "none",
+        project=train.project,
         run_name=Path(train.output_dir).name,
         # The batch holds views and answers, not the model's own columns.
         remove_unused_columns=False,

@@ -14,33 +14,38 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import Trainer, TrainerCallback
+from transformers import TrainerCallback
+from transformers.trainer_utils import IntervalStrategy
 
 from d2e_sft.chat import pad_id
 from d2e_sft.checkpoints import AtomicCheckpoints
+from d2e_sft.held_out import HeldOutEvaluation
 from d2e_sft.layout import choose_layout, collator_for
 from d2e_sft.micro_batch import model_inputs
 from d2e_sft.objective import attach_objective
+from d2e_sft.objective_window import ObjectiveWindow
 from d2e_sft.recipe import D2ESection, Packing
 
 
-class _LogLastStep(TrainerCallback):
-    """Closes the last logging window, which is shorter than the others where logging_steps does not divide."""
+class _CloseLastStep(TrainerCallback):
+    """Logs and evaluates after the last step too, where logging_steps or eval_steps does not divide."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if state.global_step >= state.max_steps:
             control.should_log = True
+            control.should_evaluate |= args.eval_strategy == IntervalStrategy.STEPS
         return control
 
 
-class D2ETrainer(AtomicCheckpoints, Trainer):
+class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
     """Trains on rows of token views with CE on debiased logits plus KL (PIPER paper, section 3).
 
     Logs at each logging step, beside the Trainer's own values: `ce` and `kl` (nats a token, `loss` = ce +
     kl_weight · kl), `debiased_accuracy` and `plain_accuracy` (shares of answer tokens that the debiased argmax and
     that of the original view alone get right), `bias_share` (the imagined view's: how often the answer is guessed
     without the context; absent without that view), `alpha`, `tokens_per_second` (tokens of all views, each counted
-    whole, over all processes) and `memory_gib` (the largest so far, of this device, on a CPU of this process).
+    whole, over all processes) and `memory_gib` (the largest so far, of this device, on a CPU of this process). With an
+    `eval_dataset` the same of held-out rows, see `HeldOutEvaluation`.
 
     Args:
         d2e: the objective; the training rows have a column of prompt ids for each of its views, and `answer`.
@@ -79,13 +84,12 @@ class D2ETrainer(AtomicCheckpoints, Trainer):
             )
         attach_objective(self.model, d2e, through_logits=self.layout.through_logits)
         self.d2e = d2e
-        self.add_callback(_LogLastStep)
+        self.add_callback(_CloseLastStep)
         # Makes the Trainer count the labels of the global batch, for any model class; ours are not shifted.
         self.model_accepts_loss_kwargs = True
         self._loss_shifts_labels = False
-        precise = torch.float32 if self.args.device.type == "mps" else torch.float64
-        self._window = torch.zeros(8, dtype=precise, device=self.args.device)
-        self._window_start: float | None = None
+        self._window = ObjectiveWindow(d2e, self.args.device)
+        self._window_start: float | None = None  # seconds of training, evaluations left out
 
     def compute_loss(
         self,
@@ -96,13 +100,15 @@ class D2ETrainer(AtomicCheckpoints, Trainer):
     ) -> Any:
         """The objective on one micro-batch, as its share of the global batch's mean over answer tokens."""
         if model.training and self._window_start is None:
-            self._window_start = time.perf_counter()
+            self._window_start = self._seconds()
         rows = model_inputs(inputs)
         targets = rows["targets"]
         sums = model(**rows)
         scale = self._scale(num_items_in_batch, targets)
         if model.training:
-            self._note(sums, scale, targets, inputs["view_tokens"])
+            self._window.note(sums, targets, inputs["view_tokens"], scale)
+        else:
+            self.note_held_out(sums, targets, inputs["view_tokens"])
         scaled = sums["loss"] * scale
         return (scaled, {}) if return_outputs else scaled
 
@@ -112,13 +118,6 @@ class D2ETrainer(AtomicCheckpoints, Trainer):
         # Gradients are averaged over processes, the count is summed over them.
         return self.accelerator.num_processes / torch.as_tensor(num_items_in_batch, device=targets.device)
 
-    def _note(self, sums: dict[str, Tensor], scale: Tensor, targets: Tensor, view_tokens: int) -> None:
-        answers = torch.tensor(len(targets), device=targets.device)
-        tokens = torch.tensor(view_tokens, device=targets.device)
-        of_step = [sums["ce"] * scale, sums["kl"] * scale, answers * scale]
-        right = [sums["correct"], sums["plain_correct"], sums["imagined_correct"]]
-        self._window += torch.stack([*of_step, *right, answers, tokens]).detach()
-
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the objective's parts, averaged since the last log and over processes."""
         if "loss" in logs:
@@ -126,26 +125,18 @@ class D2ETrainer(AtomicCheckpoints, Trainer):
         super().log(logs, start_time)
 
     def _close_window(self) -> dict[str, float]:
-        window = self._window
-        if self.accelerator.num_processes > 1:
-            window = self.accelerator.gather(window[None]).sum(dim=0)
-        # The shares of one optimiser step add up to `num_processes`, so `share` is the window's step count in
-        # that unit, and ce + kl_weight · kl equals the mean of step losses that the Trainer logs.
-        ce, kl, share, correct, plain, imagined, answers, tokens = window.tolist()
-        seconds = time.perf_counter() - (self._window_start or 0.0)
-        self._window.zero_()
+        values, tokens = self._window.close(self.accelerator)
+        seconds = self._seconds() - (self._window_start or 0.0)
         self._window_start = None
-        bias = {"bias_share": imagined / answers} if "imagined" in self.d2e.views else {}
         return {
-            "ce": ce / share,
-            "kl": kl / share,
-            "debiased_accuracy": correct / answers,
-            "plain_accuracy": plain / answers,
-            **bias,
+            **values,
             "alpha": self.d2e.effective_alpha,
             "tokens_per_second": round(tokens / seconds, 1),
             "memory_gib": round(_largest_memory(self.args.device) / 2**30, 3),
         }
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self.evaluation_seconds
 
 
 def _largest_memory(device: torch.device) -> int:

@@ -6,6 +6,7 @@ import random
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,18 @@ from d2e_sft.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples
 from d2e_sft.views import EncodedSample, ViewEncoder, encode_samples
 
 
-def training_dataset(
+@dataclass(frozen=True)
+class TokenRows:
+    """Samples and, as columns `answer` and one a view, their tokens."""
+
+    samples: list[EventSample]
+    dataset: datasets.Dataset
+
+
+def training_rows(
     recipe: Recipe, tokenizer: Any, bad_rows: list[BadRow], *, encoder_decoder: bool = False, main: bool = True
-) -> datasets.Dataset:
-    """The recipe's training rows as token views: columns `answer` and one a view, lists of ids.
+) -> TokenRows:
+    """The recipe's training rows as token views.
 
     Args:
         bad_rows: takes the rows that `data.skip_bad` skips.
@@ -34,10 +43,35 @@ def training_dataset(
         UserError: as `read_samples` and `encode_samples`.
     """
     data = recipe.data
-    samples = read_samples(data.train, bad_rows=bad_rows if data.skip_bad else None)
-    chosen = choose_samples(samples, data.max_samples, recipe.train.seed)
-    prompt_set = load_prompt_set(data.prompt_set)
-    encoder = ViewEncoder(tokenizer, prompt_set, recipe.d2e.views, encoder_decoder=encoder_decoder)
+    return _token_rows("training", data.train, data.max_samples, recipe, tokenizer, bad_rows, encoder_decoder, main)
+
+
+def held_out_rows(
+    recipe: Recipe, tokenizer: Any, bad_rows: list[BadRow], *, encoder_decoder: bool = False, main: bool = True
+) -> TokenRows | None:
+    """The rows of `data.dev`, as `training_rows`; None where the recipe names none."""
+    data = recipe.data
+    if data.dev is None:
+        return None
+    return _token_rows("dev", data.dev, data.max_dev_samples, recipe, tokenizer, bad_rows, encoder_decoder, main)
+
+
+def _token_rows(
+    kind: str,
+    file: str,
+    limit: int | None,
+    recipe: Recipe,
+    tokenizer: Any,
+    bad_rows: list[BadRow],
+    encoder_decoder: bool,
+    main: bool,
+) -> TokenRows:
+    data, bad_before = recipe.data, len(bad_rows)
+    samples = read_samples(file, bad_rows=bad_rows if data.skip_bad else None)
+    chosen = choose_samples(samples, limit, recipe.train.seed)
+    encoder = ViewEncoder(
+        tokenizer, load_prompt_set(data.prompt_set), recipe.d2e.views, encoder_decoder=encoder_decoder
+    )
     result = encode_samples(
         chosen,
         encoder,
@@ -49,14 +83,14 @@ def training_dataset(
         counts = {
             f"longer than {data.max_length} tokens and dropped": len(result.dropped),
             f"longer than {data.max_length} tokens, so their contexts were cut": len(result.truncated),
-            f"bad rows skipped, kept in {Path(recipe.train.output_dir) / BAD_ROWS_FILE}": len(bad_rows),
+            f"bad rows skipped, kept in {Path(recipe.train.output_dir) / BAD_ROWS_FILE}": len(bad_rows) - bad_before,
             "without a context, so that the imagined view is the original": sum(not s.context for s in chosen),
         }
-        print(f"training samples: {len(result.kept)} of {len(samples)} in {data.train}", flush=True)
+        print(f"{kind} samples: {len(result.kept)} of {len(samples)} in {file}", flush=True)
         for what, count in counts.items():
             if count:
                 print(f"  {count} {what}", flush=True)
-    return datasets.Dataset.from_list([dataset_row(item) for item in result.kept])
+    return TokenRows(result.samples, datasets.Dataset.from_list([dataset_row(item) for item in result.kept]))
 
 
 def dataset_row(encoded: EncodedSample) -> Row:

@@ -95,9 +95,10 @@ class ViewEncoder:
 
 @dataclass(frozen=True)
 class EncodedSamples:
-    """What became of a list of samples: `kept` are ready for training, the other two say what it cost."""
+    """What became of a list of samples: `kept`, of `samples`, are ready; the other two say what it cost."""
 
     kept: list[EncodedSample]
+    samples: list[EventSample]
     dropped: list[EventSample]
     truncated: list[EventSample]
 
@@ -120,7 +121,7 @@ def encode_samples(
     Raises:
         UserError: some samples are too long and may not be dropped; says how many and how long the longest is.
     """
-    result = EncodedSamples([], [], [])
+    result = EncodedSamples([], [], [], [])
     longest = 0
     for sample in progress(samples):
         encoded = encoder.encode(sample)
@@ -129,6 +130,7 @@ def encode_samples(
             result.truncated.append(sample)
         if encoded.longest <= max_length:
             result.kept.append(encoded)
+            result.samples.append(sample)
         else:
             result.dropped.append(sample)
             longest = max(longest, encoded.longest)

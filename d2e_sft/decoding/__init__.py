@@ -3,5 +3,6 @@
 from d2e_sft.decoding.batches import decode_prompts
 from d2e_sft.decoding.generate import generate_debiased, stop_token_ids
 from d2e_sft.decoding.options import DecodingOptions
+from d2e_sft.decoding.samples import answer_samples
 
-__all__ = ["DecodingOptions", "decode_prompts", "generate_debiased", "stop_token_ids"]
+__all__ = ["DecodingOptions", "answer_samples", "decode_prompts", "generate_debiased", "stop_token_ids"]

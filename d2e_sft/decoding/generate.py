@@ -7,7 +7,7 @@ rows of a pair then take it. A pair whose α is 0, or that has no context to rem
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -15,12 +15,11 @@ import torch
 from d2e_sft.attention import BY_BRANCH
 from d2e_sft.decoding.choice import TokenChoice
 from d2e_sft.decoding.options import DecodingOptions, check_alphas, merged_stop_ids
-from d2e_sft.decoding.packed_rows import PackedRows, Prefix, takes_packed_rows
+from d2e_sft.decoding.packed_rows import PackedRows, Prefix, is_sharded, takes_packed_rows
 from d2e_sft.decoding.padded_rows import CausalRows, EncoderDecoderRows
 from d2e_sft.forward import bare_model
 
 
-@torch.inference_mode()
 def generate_debiased(
     model: Any,
     originals: Sequence[Sequence[int]],
@@ -69,7 +68,8 @@ def generate_debiased(
     answers = _Answers(len(originals), model, settings, on_token, streamer)
     active = list(range(len(originals)))  # which prompt each pair of the batch is
     ratios = torch.tensor(alphas, device=model.device)
-    with _rows(model, originals, counterparts, debiased, settings, prefix or Prefix(())) as rows:
+    rows_of_model = _rows(model, originals, counterparts, debiased, settings, prefix or Prefix(()))
+    with _without_gradients(model), rows_of_model as rows:
         for step in range(settings.max_new_tokens):
             states = rows.next_states()
             ratio = ratios[torch.tensor(active, device=ratios.device)[states.partner]]
@@ -88,6 +88,11 @@ def generate_debiased(
 def stop_token_ids(model: Any, end_of_turn: int | None = None) -> list[int]:
     """The end-of-turn token and whatever else the model's generation config stops at."""
     return merged_stop_ids(getattr(model.generation_config, "eos_token_id", None), end_of_turn)
+
+
+def _without_gradients(model: Any) -> AbstractContextManager[Any]:
+    # Weights that are gathered in inference mode (FSDP) could not be trained on afterwards.
+    return torch.no_grad() if is_sharded(model) else torch.inference_mode()
 
 
 class _Answers:

@@ -41,7 +41,7 @@ class Prefix:
 def takes_packed_rows(model: Any) -> bool:
     """Whether packed rows are exact for the model; asked of it once (see `d2e_sft.layout`)."""
     causal = bare_model(model)
-    if causal.config.is_encoder_decoder or _is_sharded(model):
+    if causal.config.is_encoder_decoder or is_sharded(model):
         return False
     if causal not in _IS_EXACT:
         given = causal.config._attn_implementation
@@ -49,6 +49,14 @@ def takes_packed_rows(model: Any) -> bool:
         causal.set_attn_implementation(given)
         _IS_EXACT[causal] = layout.packing == "shared_batch" and not layout.through_logits
     return _IS_EXACT[causal]
+
+
+def is_sharded(model: Any) -> bool:
+    """Whether weights are gathered by the whole model's forward (FSDP, ZeRO-3), which must then be called itself."""
+    from torch.distributed.fsdp import FSDPModule
+    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
+
+    return unwrapped(model) is not model or isinstance(model, FSDPModule) or bool(is_deepspeed_zero3_enabled())
 
 
 class PackedRows:
@@ -172,10 +180,3 @@ def _ends(row: PackedRow, start: int, prefix: int) -> list[int]:
 
 def _all_share_the_first(row: PackedRow) -> bool:
     return all(segment.parent >= 0 for segment in row.forest.segments[1:])
-
-
-def _is_sharded(model: Any) -> bool:
-    """Whether its weights are gathered by the wrapper's forward (FSDP, ZeRO-3), which must then be called itself."""
-    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
-
-    return unwrapped(model) is not model or bool(is_deepspeed_zero3_enabled())

@@ -13,7 +13,7 @@ import torch
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from tests.d2e_sft.distributed.one_step import OBJECTIVES, samples, take_step, trainer_for
+from tests.d2e_sft.distributed.one_step import OBJECTIVES, decode, samples, take_step, trainer_for
 
 
 def shard(model: Any) -> None:
@@ -32,9 +32,11 @@ def main() -> None:
     for name, config in OBJECTIVES.items():
         trainer = trainer_for(config, Path(sys.argv[1]) / name)
         shard(trainer.model)
+        answers = decode(trainer, samples(config))
         loss = take_step(trainer, samples(config)[rank::world_size])
         parameters = dict(trainer.model.named_parameters())
         found[name] = {
+            "answers": answers,
             "loss": loss,
             "sharded": isinstance(trainer.model, FSDPModule),
             "processes": trainer.accelerator.num_processes,

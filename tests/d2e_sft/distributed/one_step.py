@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
+from d2e_sft.decoding import generate_debiased
 from d2e_sft.prompts import load_prompt_set
 from d2e_sft.recipe import D2ESection
 from d2e_sft.trainer import D2ETrainer
@@ -35,3 +36,13 @@ def take_step(trainer: D2ETrainer, rows: list[dict[str, Any]]) -> float:
     batches, answer_tokens = trainer.get_batch_samples(iter([trainer.data_collator(rows)]), 1, torch.device("cpu"))
     loss = trainer.training_step(trainer.model, batches[0], answer_tokens)
     return float(trainer.accelerator.reduce(loss, reduction="mean"))
+
+
+def decode(trainer: D2ETrainer, rows: list[dict[str, Any]]) -> list[list[int]]:
+    """Debiased answers to two prompts, as between two steps of a training."""
+    trainer.model.eval()
+    answers = generate_debiased(
+        trainer.model, [row["original"] for row in rows[:2]], [row["imagined"] for row in rows[:2]], max_new_tokens=5
+    )
+    trainer.model.train()
+    return answers

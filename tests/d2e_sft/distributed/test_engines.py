@@ -24,18 +24,20 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from d2e_sft.loading import load_model
 from d2e_sft.paths import bundled
 from d2e_sft.sample import write_samples
-from tests.tiny import make_samples, tiny_model, tiny_tokenizer
+from tests.tiny import make_sample, make_samples, tiny_model, tiny_tokenizer
 
 ROOT = Path(__file__).resolve().parents[3]
 # ZeRO-3 leaves parameters of up to 100,000 numbers (DeepSpeed's default) whole on every process once it has gathered
 # them: the model needs some that are larger, here the MLPs'.
 KEPT_WHOLE = 100_000
-# 20 samples: a process's five micro-batches make optimiser steps of two, two and one.
+# 20 samples: a process's five micro-batches make optimiser steps of two, two and one. Five held-out ones: three
+# batches, of which one process has one only.
 RECIPE = """
 model: {{name: {world}/model}}
-data: {{train: {world}/train.parquet, max_length: 1000}}
+data: {{train: {world}/train.parquet, dev: {world}/dev.parquet, max_length: 1000}}
 train: {{output_dir: {world}/one, epochs: 2, batch_size: 8, micro_batch_size: 2, learning_rate: 1e-3,
-         logging_steps: 1, precision: float32}}
+         logging_steps: 1, precision: float32, sample_predictions: 2}}
+eval: {{max_new_tokens: 4}}
 """
 STEPS = 6
 LORA = ["model.lora.r=4", "model.lora.target_modules=[q_proj, down_proj]"]
@@ -59,6 +61,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.save_pretrained(folder / "model")
     tiny_tokenizer().save_pretrained(folder / "model")
     write_samples(make_samples(20), folder / "train.parquet")
+    write_samples([make_sample(number, split="dev") for number in range(20, 25)], folder / "dev.parquet")
     (folder / "recipe.yaml").write_text(RECIPE.format(world=folder), encoding="utf-8")
     return folder
 
@@ -111,9 +114,9 @@ def aborted_at_exit(report: str) -> bool:
     return -signal.SIGABRT in codes and codes <= {-signal.SIGABRT, -signal.SIGTERM}
 
 
-def logs(run: Path) -> list[dict[str, Any]]:
+def logs(run: Path, of: str = "loss") -> list[dict[str, Any]]:
     history = json.loads((run / "trainer_state.json").read_text())["log_history"]
-    return [entry for entry in history if "loss" in entry]
+    return [entry for entry in history if of in entry]
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +145,20 @@ def assert_trained_alike(records: list[dict[str, Any]], run: Path, one: Path) ->
                 assert ours[key] == pytest.approx(theirs[key], rel=LOSS_RTOL), (ours["step"], key)
             assert ours["kl"] == pytest.approx(theirs["kl"], abs=LOSS_RTOL * theirs["loss"]), ours["step"]
     assert_same_weights(run / "model.safetensors", one / "model.safetensors")
+    assert_evaluated_alike(run, one)
+
+
+def assert_evaluated_alike(run: Path, one: Path) -> None:
+    """After each epoch: each held-out row counted once, and the same text decoded."""
+    expected = logs(one, "eval_loss")
+    assert [entry["step"] for entry in expected] == [3, 6]
+    for ours, theirs in zip(logs(run, "eval_loss"), expected, strict=True):
+        for key in ("eval_loss", "eval_ce", "eval_debiased_accuracy", "eval_plain_accuracy", "eval_bias_share"):
+            assert ours[key] == pytest.approx(theirs[key], rel=LOSS_RTOL), (ours["step"], key)
+        assert ours["eval_kl"] == pytest.approx(theirs["eval_kl"], abs=LOSS_RTOL * theirs["eval_loss"]), ours["step"]
+    texts = [(folder / "held_out_predictions.jsonl").read_text() for folder in (run, one)]
+    assert len(texts[0].splitlines()) == 4
+    assert texts[0] == texts[1]
 
 
 def assert_same_weights(ours: Path, theirs: Path) -> None:
@@ -214,7 +231,7 @@ def test_resuming_under_zero3_ends_as_the_whole_training(
     run = world / "zero3-resumed"
     run.mkdir()
     shutil.copytree(zero3[0] / "checkpoint-3", run / "checkpoint-3")
-    for name in ("data.json", "recipe.yaml"):
+    for name in ("data.json", "recipe.yaml", "held_out_predictions.jsonl"):
         shutil.copy(zero3[0] / name, run)
     records = two_processes(world, "zero3", run, "train.save_steps=3", "--resume")
     assert_trained_alike(records, run, one)

@@ -1,4 +1,4 @@
-"""FSDP2: a step on two processes with a sharded model has the loss and the gradients of one process.
+"""FSDP2: two processes with a sharded model decode as one process, and a step has its loss and its gradients.
 
 accelerate ignores FSDP2 without CUDA, so the model is sharded by torch's own fully_shard here; through accelerate it
 is tested in test_engines.py, where there are two GPUs.
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.d2e_sft.distributed.one_step import OBJECTIVES, samples, take_step, trainer_for
+from tests.d2e_sft.distributed.one_step import OBJECTIVES, decode, samples, take_step, trainer_for
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -51,11 +51,13 @@ def test_every_parameter_lies_in_halves(ranks: list[dict[str, Any]], objective: 
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_sharded_step_has_the_loss_and_the_gradients_of_one_process(
+def test_sharded_weights_decode_and_step_as_those_of_one_process(
     ranks: list[dict[str, Any]], objective: str, tmp_path: Path
 ) -> None:
     config = OBJECTIVES[objective]
     trainer = trainer_for(config, tmp_path)
+    answers = decode(trainer, samples(config))
+    assert all(found[objective]["answers"] == answers for found in ranks)
     loss = take_step(trainer, samples(config))
     for found in ranks:
         assert found[objective]["loss"] == pytest.approx(loss, rel=1e-5)
