@@ -36,7 +36,7 @@ def radar_chart(title: str, names: Sequence[str], labels: Sequence[str], scores:
         raise ValueError(f"a radar of {len(names)} axes; expected at least {FEWEST_AXES}")
     angles = [2 * math.pi * index / len(names) for index in range(len(names))]
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 4.3 + 0.22 * len(labels)), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 4.2 + 0.22 * len(labels)), layout="constrained")
         axes = figure.add_subplot(projection="polar")
         assert isinstance(axes, PolarAxes)
         _prepare(axes, angles, names, outer_ring(scores))
@@ -73,9 +73,12 @@ def _prepare(axes: PolarAxes, angles: Sequence[float], names: Sequence[str], rin
         text.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
         text.set_verticalalignment("bottom" if math.cos(angle) > 0.9 else "top" if math.cos(angle) < -0.9 else "center")
     axes.set_ylim(0, ring)
-    axes.set_yticks(range(_STEP, ring + 1, _STEP))
-    # Between the first two axes, where no corner of a polygon hides them.
-    axes.set_rlabel_position(math.degrees(angles[1] / 2))
-    axes.tick_params(axis="y", labelsize=7.5, labelcolor="#555555")
+    axes.set_yticks(range(_STEP, ring + 1, _STEP), [])
+    for value in range(_STEP, ring + 1, _STEP):
+        # Text of our own, above the polygons, which would hide the labels of the rings; between two axes.
+        axes.text(
+            angles[1] / 2, value, str(value), fontsize=7.5, color="#444444", ha="center", va="center", zorder=5,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6},
+        )  # fmt: skip
     axes.grid(color="#d5d5d5", linewidth=0.6)
     axes.spines["polar"].set_color("#aaaaaa")
