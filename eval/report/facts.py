@@ -15,10 +15,16 @@ from pydantic import ValidationError
 from d2e_sft.data_record import DATA_FILE, DataRecord
 from d2e_sft.errors import UserError
 from d2e_sft.sample import describe_validation_error
+from eval.extract import Mode
 from eval.report.training import Training
 from eval.runs import ScoredRun
 
 _NONE = "–"
+_EXTRACTION: dict[Mode, str] = {
+    "strict": "in the response form",
+    "lenient": "read leniently",
+    "none": "not parsed",
+}
 _COUNTS = {  # of scores.json: said where some run has any
     "bad_rows": "bad rows left out",
     "empty_contexts": "samples without a context",
@@ -93,9 +99,9 @@ def _written(value: Any) -> str:
         return _NONE
     if isinstance(value, str):
         return value
-    if isinstance(value, bool) or not isinstance(value, int):
-        return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | dict | list) else str(value)
-    return f"{value:,}"
+    if isinstance(value, bool | dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _evaluation(run: ScoredRun) -> dict[str, Any]:
@@ -117,9 +123,6 @@ def _evaluation(run: ScoredRun) -> dict[str, Any]:
         **{name: more.get(key) or None for key, name in _COUNTS.items()},
         "evaluation time": None if scores.seconds is None else f"{scores.seconds:,.0f} s",
     }
-
-
-_EXTRACTION = {"strict": "in the response form", "lenient": "read leniently", "none": "not parsed"}
 
 
 def _training(record: DataRecord | None, training: Training | None) -> dict[str, Any]:

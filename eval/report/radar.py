@@ -71,7 +71,9 @@ def _prepare(axes: PolarAxes, angles: Sequence[float], names: Sequence[str], rin
         side = math.sin(angle)
         # Names beside the circle grow away from it; matplotlib would centre them on its rim.
         text.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
-        text.set_verticalalignment("bottom" if math.cos(angle) > 0.9 else "top" if math.cos(angle) < -0.9 else "center")
+        text.set_verticalalignment(
+            "bottom" if math.cos(angle) > 0.9 else "top" if math.cos(angle) < -0.9 else "center"
+        )
     axes.set_ylim(0, ring)
     axes.set_yticks(range(_STEP, ring + 1, _STEP), [])
     for value in range(_STEP, ring + 1, _STEP):

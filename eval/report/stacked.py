@@ -12,8 +12,6 @@ from matplotlib.figure import Figure
 
 from d2e_sft.html.figures import STYLE, WIDTH, inline_svg
 
-_LEGEND_COLUMNS = 3
-
 
 class Part(NamedTuple):
     """One of the things that are stacked; `key` is its name in the data."""
@@ -59,7 +57,8 @@ def stacked_chart(
         middle: draw a line at 50 percent.
     """
     bars = [(group, name, shares) for group, own in groups.items() for name, shares in own.items()]
-    rows = -(-len(parts) // _LEGEND_COLUMNS)
+    columns = 2 if len(parts) % 2 == 0 else 3  # no row of the legend is left half empty
+    rows = -(-len(parts) // columns)
     with mpl.rc_context(STYLE):
         height = 0.65 + 0.25 * rows + 0.24 * len(bars) + 0.3 * len(groups)
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -77,5 +76,5 @@ def stacked_chart(
         if middle:
             axes.axvline(50, color="#222222", linewidth=0.8, linestyle=":")
         axes.set_xlabel(unit, loc="right")
-        figure.legend(loc="outside upper left", ncols=min(len(parts), _LEGEND_COLUMNS), frameon=False, handlelength=1.4)
+        figure.legend(loc="outside upper left", ncols=columns, frameon=False, handlelength=1.4)
         return inline_svg(figure, description)
