@@ -79,7 +79,6 @@ def browser_data(
         )
     return {
         "runs": [run.label for run in runs],
-        "all": len(runs[0].predictions),
         "patterns": [part.name for part in PATTERN_PARTS],
         "instructions": [[one.format, texts.number(one.text), list(one.labels)] for one in instructions],
         "groups": [list(group) for group in groups],
