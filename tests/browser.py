@@ -12,8 +12,12 @@ import pytest
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
-def after_scripts(page: Path, folder: Path, script: str = "") -> str:
+def after_scripts(page: Path, folder: Path, script: str = "", *, fragment: str = "", patience: int = 0) -> str:
     """The document of a page after its own scripts and one more, which can move its controls.
+
+    Args:
+        fragment: of the page's address, with its `#`.
+        patience: milliseconds of the page's own clock to wait for what its scripts do later.
 
     Asserts that no script failed and nothing was written to the console; skips where there is no browser.
     """
@@ -30,9 +34,10 @@ def after_scripts(page: Path, folder: Path, script: str = "") -> str:
         "--disable-gpu",
         "--enable-logging=stderr",
         f"--user-data-dir={folder}/chrome",
+        *([f"--virtual-time-budget={patience}"] if patience else []),
     ]
     done = subprocess.run(
-        [browser, *flags, "--dump-dom", copy.as_uri()],
+        [browser, *flags, "--dump-dom", copy.as_uri() + fragment],
         capture_output=True,
         text=True,
         timeout=120,

@@ -49,6 +49,8 @@ def test_the_wheel_holds_the_three_packages_with_their_data(installed: Path) -> 
         "d2e_sft/bundled/launch/slurm/train.sbatch",
         "data_builders/sources/tracie.py",
         "eval/report/page.html",
+        "eval/report/browser.js",
+        "eval/report/report.css",
         "eval/report/errors.html",
         "eval/report/sweep.html",
         "d2e_sft/html/style.css",

@@ -19,12 +19,12 @@ from eval.error_patterns import (
     error_prompts,
     find_error_patterns,
 )
+from eval.pattern_file import PATTERNS_FILE
 from eval.predictions import Prediction
 from eval.runs import ScoredRun, load_runs
 from eval.tables import error_pattern_table
 from eval.without_context import answers_without_context
 
-_FILE = "error_patterns.json"
 _BY_RULE = (
     "Estimated by rule: an answer that stays the same without the context neglects it, one that is not recognised is "
     "other, and the rest is undecided. Neglect is an upper bound, since the same answer may also be guessed."
@@ -88,7 +88,7 @@ def _write(
 
     found = wrong_answers(wrong, judged, answers)
     content = {**_described(wrong, judged, judge), "relations": count_patterns(found)}
-    target = run.folder / _FILE
+    target = run.folder / PATTERNS_FILE
     write_whole(target, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     by_rule = judge.backend == "rules"
     report = ErrorReport(
@@ -97,7 +97,7 @@ def _write(
         answers=found,
         method=_BY_RULE if by_rule else f"Sorted by the judge {judge.model}.",
         by_rule=by_rule,
-        file=_FILE,
+        file=PATTERNS_FILE,
     )
     return [target, *write_error_report(report, run.folder, samples=samples)]
 

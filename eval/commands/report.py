@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from d2e_sft.errors import UserError
 from eval.runs import load_runs
 
 
@@ -20,19 +21,51 @@ from eval.runs import load_runs
 )
 @click.option("--bench", metavar="NAME", help="Benchmark to report on. [default: the only one all runs share]")
 @click.option(
-    "--samples", type=click.IntRange(min=0), default=6, show_default=True, help="How many samples to show in full."
+    "--browse",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="How many samples the page's browser holds; 0 leaves it out. [default: all]",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(min=0),
+    default=6,
+    show_default=True,
+    help="How many samples can be read where scripts are switched off.",
+)
+@click.option("--no-texts", is_flag=True, help="Leave out contexts, questions, answers and outputs of all samples.")
+@click.option(
+    "--no-texts-of", metavar="DATASET", multiple=True, help="The same for one dataset's samples; repeatable."
 )
 @click.option("--title", metavar="TEXT", help="Heading of the page. [default: the benchmark's name]")
-def report(runs: tuple[Path, ...], out: Path, bench: str | None, samples: int, title: str | None) -> None:
+def report(
+    runs: tuple[Path, ...],
+    *,
+    out: Path,
+    bench: str | None,
+    browse: int | None,
+    samples: int,
+    no_texts: bool,
+    no_texts_of: tuple[str, ...],
+    title: str | None,
+) -> None:
     """Write an HTML report of one or more runs.
 
-    The page is one file without external parts: scores with intervals, differences to the first RUN,
-    training curves, samples side by side, and each run's recipe and environment. The last RUN is the one
-    whose changes the samples show.
+    The page is one file without external parts, for the screen, a phone and print: scores with intervals,
+    differences to the first RUN, charts, error patterns where `d2e errors` found them, training curves, every
+    sample with all answers (filtered by what was mended or broken from one run to another, and searched), and each
+    run's recipe and environment.
 
     Example: d2e report runs/base runs/sft runs/d2e --out report.html
-    """
-    from eval.report.page import write_report  # matplotlib takes a second, which `--help` need not wait for
 
-    write_report(load_runs(runs, bench), out, samples=samples, title=title)
-    click.echo(f"wrote {out}")
+    Example of a page to pass on: d2e report runs/base runs/d2e --no-texts-of timeqa --out report.html
+    """
+    from eval.report.page import ReportOptions, write_report  # matplotlib takes a second; `--help` need not wait
+    from eval.report.redact import datasets_of
+
+    if no_texts and no_texts_of:
+        raise UserError("--no-texts leaves out all texts; expected it without --no-texts-of", "drop one of the two")
+    loaded = load_runs(runs, bench)
+    left_out = datasets_of(loaded[0]) if no_texts else no_texts_of
+    write_report(loaded, out, ReportOptions(samples, browse, left_out, title))
+    click.echo(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")

@@ -11,19 +11,15 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from d2e_sft.files import write_whole
-from d2e_sft.html.figures import COLOURS, HATCHES, STYLE, WIDTH, inline_svg
+from d2e_sft.html.figures import STYLE, WIDTH, inline_svg
 from d2e_sft.html.pages import page_environment
 from eval.error_patterns import AnswersWithoutContext, ErrorPattern, JudgedError
 from eval.predictions import Prediction
+from eval.report.patterns import PATTERN_PARTS
 from eval.report.samples import in_turns
 from eval.report.shown import shown
+from eval.report.stacked import stack
 
-_NAMES = {
-    ErrorPattern.NEGLECT_CONTEXT: "neglects the context",
-    ErrorPattern.INACCURATE_POSITION: "looks at the wrong place",
-    ErrorPattern.OTHER: "other",
-    ErrorPattern.UNDECIDED: "undecided",
-}
 PatternCounts = Mapping[str, Mapping[str, int]]  # relation → pattern → number; the last relation may be `all`
 
 
@@ -99,29 +95,12 @@ def pattern_chart(counts: PatternCounts, *, by_rule: bool) -> Figure:
     """Shares of the patterns among each relation's wrong answers, stacked to 100 percent."""
     figure = Figure(figsize=(WIDTH, 1.3 + 0.34 * len(counts)), layout="constrained")
     axes = figure.add_subplot()
-    left = [0.0] * len(counts)
-    present = [p for p in ErrorPattern if any(own[p.value] for own in counts.values())]
-    for pattern in present:
-        place = list(ErrorPattern).index(pattern)
-        widths = [100 * own[pattern.value] / sum(own.values()) for own in counts.values()]
-        undecided = pattern is ErrorPattern.UNDECIDED
-        axes.barh(
-            range(len(counts)),
-            widths,
-            left=left,
-            height=0.75,
-            label=_NAMES[pattern],
-            color="#cccccc" if undecided else COLOURS[place],
-            hatch="" if undecided else HATCHES[place],
-            edgecolor="white",
-            linewidth=0,
-        )
-        left = [start + width for start, width in zip(left, widths, strict=True)]
+    present = [part for part in PATTERN_PARTS if any(own[part.key] for own in counts.values())]
+    stack(axes, range(len(counts)), list(counts.values()), present)
     axes.set_yticks(
         range(len(counts)), [f"{relation} (n = {sum(own.values()):,})" for relation, own in counts.items()]
     )
     axes.set_ylim(len(counts) - 0.5, -0.5)
-    axes.set_xlim(0, 100)
     # Right-aligned: longer than the axis, it grows over the room of the names and not out of the picture.
     axes.set_xlabel("wrong answers, percent" + (" (estimated by rule)" if by_rule else ""), loc="right")
     figure.legend(loc="outside upper left", ncols=2, frameon=False, handlelength=1.4)
@@ -141,6 +120,7 @@ def _rendered(report: ErrorReport, counts: PatternCounts, chart: Markup | None, 
         method=report.method,
         by_rule=report.by_rule,
         chart=chart,
+        names={part.key: part.name for part in PATTERN_PARTS},
         patterns=[pattern.value for pattern in ErrorPattern],
         relations=counts,
         shown=list(in_turns(list(groups.values())))[:samples],

@@ -1,68 +1,138 @@
 """Assembles the page: what the template shows is worked out here, how it looks is the template's business.
 
 Whatever a model, a dataset or a recipe says is escaped by the template engine; only the plots, which are made
-here, enter the page as markup.
+here, and the data of the sample browser, which escapes itself, enter the page as markup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment
 from markupsafe import Markup
 
+from d2e_sft.files import write_whole
 from d2e_sft.html.pages import page_environment
-from eval.compare import AVERAGE, Comparison, Row, compare_runs
+from eval.compare import Comparison, compare_runs
 from eval.label_shares import shares_in_percent
-from eval.report.plots import Curve, bar_chart, line_chart, share_chart
+from eval.pattern_file import RunPatterns, read_patterns
+from eval.report import charts
+from eval.report.browser import browser_data, count_changes, packed
+from eval.report.facts import run_facts
+from eval.report.patterns import pattern_section
+from eval.report.redact import check_datasets, without_texts
 from eval.report.samples import choose_samples, is_right
 from eval.report.shown import shown
-from eval.report.training import CURVES, Training, read_training
+from eval.report.training import read_training
+from eval.report.wording import Instruction, instructions
 from eval.runs import ScoredRun
 from eval.tables import collapses, p_value, percent, points
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What the page shows of the samples.
+
+    Attributes:
+        samples: how many stand on the page itself and are read without its script.
+        browse: how many the browser holds; None is all, 0 leaves it out.
+        no_texts_of: datasets whose texts the page must not hold.
+        title: heading of the page; None names the benchmark.
+    """
+
+    samples: int = 6
+    browse: int | None = None
+    no_texts_of: Collection[str] = ()
+    title: str | None = None
 
 
 @dataclass(frozen=True)
 class _RunDetails:
     run: ScoredRun
     recipe: str | None
-    training: Training | None
 
 
-def write_report(runs: Sequence[ScoredRun], out: Path, *, samples: int = 6, title: str | None = None) -> None:
+@dataclass(frozen=True)
+class _Browser:
+    text: Markup
+    type: str
+    held: int
+    all: int
+
+
+def write_report(runs: Sequence[ScoredRun], out: Path, options: ReportOptions | None = None) -> None:
     """Write one self-contained HTML page about the runs.
 
     Args:
         runs: from `eval.runs.load_runs`; differences are to the first of them.
         out: the file; its folder is made, an earlier page is replaced.
-        samples: how many samples to show in full.
-        title: heading of the page; by default it names the benchmark.
 
     Raises:
-        UserError: a run's trainer state is damaged.
+        UserError: a file of a run is damaged, or an option names no dataset of the benchmark.
     """
-    page = render_page(runs, samples=samples, title=title)
+    page = render_page(runs, options)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page, encoding="utf-8")
+    write_whole(out, page)
 
 
-def render_page(runs: Sequence[ScoredRun], *, samples: int = 6, title: str | None = None) -> str:
+def render_page(runs: Sequence[ScoredRun], options: ReportOptions | None = None) -> str:
     """The page of `write_report` as text."""
+    options = options or ReportOptions()
+    check_datasets(options.no_texts_of, runs[0])
     comparison = compare_runs(runs)
-    details = [_RunDetails(run, _recipe(run.path), read_training(run.path)) for run in runs]
+    patterns = {run.label: found for run in runs if (found := read_patterns(run)) is not None}
+    trainings = [read_training(run.path) for run in runs]
+    told = instructions(runs)
+    readable = without_texts(runs, options.no_texts_of)
     context = {
-        "title": title or f"Event reasoning on {comparison.bench}",
+        "title": options.title or f"Event reasoning on {comparison.bench}",
         "comparison": comparison,
-        "details": details,
-        "bars": _bars(comparison),
-        "shares": _shares(comparison),
+        "radars": charts.radars(comparison),
+        "bars": charts.bars(comparison),
+        "shares": charts.shares(comparison),
         "collapses": collapses(comparison),
-        "curves": _curves(details),
-        "samples": choose_samples(runs, samples),
+        "patterns": pattern_section(runs, patterns),
+        "curves": charts.curves(comparison.labels, trainings),
+        "changes": count_changes(runs),
+        "samples": choose_samples(readable, options.samples),
+        "browser": _browser(readable, patterns, told, options.browse),
+        "left_out": sorted(options.no_texts_of),
+        "facts": run_facts(runs, trainings),
+        "instructions": told,
+        "details": [_RunDetails(run, _recipe(run.path)) for run in runs],
     }
-    return _environment().get_template("page.html").render(context)
+    return _environment().get_template("page.html").render(context, contents=_contents(comparison, context))
+
+
+def _browser(
+    runs: Sequence[ScoredRun],
+    patterns: dict[str, RunPatterns],
+    told: Sequence[Instruction],
+    limit: int | None,
+) -> _Browser | None:
+    if limit == 0:
+        return None
+    data = browser_data(runs, patterns, told, limit)
+    text, kind = packed(data)
+    return _Browser(Markup(text), kind, len(data["samples"]), len(runs[0].predictions))
+
+
+def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str, str]]:
+    """Anchor and name of the page's parts."""
+    parts = [
+        ("scores", "Scores", True),
+        ("differences", "Differences", len(comparison.labels) > 1),
+        ("groups", "Charts", True),
+        ("labels", "Labels", context["shares"] is not None),
+        ("errors", "Errors", True),
+        ("curves", "Training", bool(context["curves"])),
+        ("samples", "Samples", True),
+        ("runs", "Recipes", True),
+    ]
+    return [(anchor, name) for anchor, name, there in parts if there]
 
 
 def _environment() -> Environment:
@@ -71,55 +141,6 @@ def _environment() -> Environment:
     environment.filters.update(share=_share, letter=_letter, shown=shown)
     environment.tests["right"] = is_right
     return environment
-
-
-def _bars(comparison: Comparison) -> list[Markup]:
-    groups = [_group_name(row) for row in comparison.rows]
-    charts = {"mean": "Mean of EM and F1", "exact_match": "Exact match", "f1": "Token-level F1"}
-    return [
-        bar_chart(
-            title,
-            groups,
-            comparison.labels,
-            [[getattr(cell, metric) for cell in row.cells] for row in comparison.rows],
-        )
-        for metric, title in charts.items()
-    ]
-
-
-def _group_name(row: Row) -> str:
-    if row.dataset == "all":
-        return "all"
-    return f"{row.dataset}\n{row.relation}" + ("" if row.dataset == AVERAGE else f" · {row.format}")
-
-
-def _shares(comparison: Comparison) -> Markup | None:
-    rows = {
-        f"{row.dataset} · {row.relation}": {
-            "gold": row.gold_shares,
-            **{
-                label: cell.label_shares
-                for label, cell in zip(comparison.labels, row.cells, strict=True)
-                if cell.label_shares
-            },
-        }
-        for row in comparison.rows
-        if row.gold_shares
-    }
-    return share_chart(rows) if rows else None
-
-
-def _curves(details: Sequence[_RunDetails]) -> list[Markup]:
-    charts = []
-    for key, title in CURVES.items():
-        curves = [
-            Curve(index, one.run.label, one.training.curves[key])
-            for index, one in enumerate(details)
-            if one.training is not None and key in one.training.curves
-        ]
-        if curves:
-            charts.append(line_chart(title, curves))
-    return charts
 
 
 def _recipe(run: Path) -> str | None:

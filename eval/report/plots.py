@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from d2e_sft.html.figures import COLOURS, HATCHES, LINES, STYLE, WIDTH, inline_svg, legend_name
 from eval.intervals import Interval
 from eval.label_shares import LABELS
+from eval.report.stacked import Part, stacked_chart
 
 _MAX_POINTS = 200  # a curve: more are not seen at this width, and each costs bytes in the page
 
@@ -78,34 +79,19 @@ def share_chart(groups: Mapping[str, Mapping[str, Mapping[str, float] | None]]) 
     Args:
         groups: group → name of the bar → label → share; the first bar of a group is the gold one.
     """
-    bars = [(group, name, shares or {}) for group, own in groups.items() for name, shares in own.items()]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 0.9 + 0.24 * len(bars) + 0.3 * len(groups)), layout="constrained")
-        axes = figure.add_subplot()
-        places, place = [], 0.0
-        for index, (group, _, _) in enumerate(bars):
-            if index == 0 or group != bars[index - 1][0]:
-                place += 1.1  # room for the group's name
-                axes.text(0, place - 0.8, group, va="center", fontsize=9, color="#555555")
-            places.append(place)
-            place += 1
-        left = [0.0] * len(bars)
-        for index, label in enumerate(LABELS):
-            widths = [100 * shares.get(label, 0.0) for _, _, shares in bars]
-            colour, hatch = (COLOURS[index], HATCHES[index]) if label != "other" else ("#bbbbbb", "")
-            axes.barh(
-                places, widths, height=0.8, left=left, label="no label" if label == "other" else label,
-                color=colour, hatch=hatch, edgecolor="white", linewidth=0,
-            )  # fmt: skip
-            left = [start + width for start, width in zip(left, widths, strict=True)]
-        axes.set_yticks(places, [name for _, name, _ in bars])
-        axes.set_ylim(place - 0.4, -0.1)
-        axes.set_xlim(0, 100)
-        axes.axvline(50, color="#222222", linewidth=0.8, linestyle=":")
-        axes.set_xlabel("predicted labels, percent")
-        figure.legend(loc="outside upper left", ncols=3, frameon=False, handlelength=1.4)
-        runs = ", ".join(dict.fromkeys(name for _, name, _ in bars))
-        return inline_svg(figure, f"Stacked bars: shares of the predicted nli labels of {runs}")
+    runs = ", ".join(dict.fromkeys(name for own in groups.values() for name in own))
+    return stacked_chart(
+        {group: {name: shares or {} for name, shares in own.items()} for group, own in groups.items()},
+        [
+            Part(label, "no label", "#bbbbbb", "")
+            if label == "other"
+            else Part(label, label, COLOURS[index], HATCHES[index])
+            for index, label in enumerate(LABELS)
+        ],
+        unit="predicted labels, percent",
+        description=f"Stacked bars: shares of the predicted nli labels of {runs}",
+        middle=True,
+    )
 
 
 def line_chart(title: str, curves: Sequence[Curve]) -> Markup:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from eval.predictions import Prediction
 from eval.runs import SampleKey, ScoredRun
@@ -16,6 +16,13 @@ from eval.scores import GroupKey, group_of
 
 _T = TypeVar("_T")
 
+Outcome = Literal["mended", "broken", "both right", "both wrong"]
+OUTCOMES: dict[tuple[bool, bool], Outcome] = {  # right in one run, right in another
+    (False, True): "mended",
+    (True, False): "broken",
+    (True, True): "both right",
+    (False, False): "both wrong",
+}
 BETWEEN_RUNS = {
     (False, True): "mended by the last run",
     (True, False): "broken by the last run",
