@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from d2e_sft.errors import did_you_mean
 from data_builders.bad_rows import shortened
 
 _LONGEST_CELL = 131_072  # csv's own limit, which would refuse the file and name no column
@@ -15,16 +16,24 @@ class BrokenCsvError(Exception):
     """Text that is not the expected CSV as a whole; the message begins with its line."""
 
 
-def read_csv(text: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any], str]]:
+class MissingColumnError(BrokenCsvError):
+    """The header lacks a column, or has it twice."""
+
+
+def read_csv(
+    text: str, columns: Sequence[str], *, optional: Sequence[str] = (), delimiter: str = ","
+) -> Iterator[tuple[int, dict[str, Any], str]]:
     """(line of its start, text by column, what is wrong with it or "") for each row that is not blank.
 
-    A quoted text may hold line breaks, so a row may span lines. Only the named columns are returned.
+    A quoted text may hold line breaks, so a row may span lines. Only the named columns are returned, of the optional
+    ones those that are there.
 
     Raises:
-        BrokenCsvError: a named column is missing or stands twice, or the quoting breaks.
+        MissingColumnError: a named column is missing or stands twice.
+        BrokenCsvError: the quoting breaks.
     """
     # Lines keep their ends: a "\r" or a Unicode line separator inside a text is part of the text.
-    reader = csv.reader(_lines(text), strict=True)
+    reader = csv.reader(_lines(text), strict=True, delimiter=delimiter)
     header: list[str] = []
     start = 1
     limit = csv.field_size_limit(len(text) + 1)
@@ -35,6 +44,7 @@ def read_csv(text: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str,
                 continue
             if not header:
                 header = _checked_header(cells, columns, line)
+                columns = [*columns, *(name for name in optional if header.count(name) == 1)]
                 continue
             row: dict[str, Any] = dict(zip(header, cells, strict=False))
             yield line, {name: row.get(name) for name in columns}, _problem(header, cells)
@@ -60,7 +70,8 @@ def _checked_header(cells: Sequence[str], columns: Sequence[str], line: int) -> 
         if header.count(name) != 1:
             found = shortened(", ".join(map(repr, header)))
             how = "missing" if name not in header else "there more than once"
-            raise BrokenCsvError(f"line {line}: column {name!r} is {how}; found {found}")
+            hint = did_you_mean(name, header) if name not in header else ""
+            raise MissingColumnError(f"line {line}: column {name!r} is {how}; found {found}.{hint}")
     return header
 
 
