@@ -36,9 +36,8 @@ def read_csv(
     reader = csv.reader(_lines(text), strict=True, delimiter=delimiter)
     header: list[str] = []
     start = 1
-    limit = csv.field_size_limit(len(text) + 1)
     try:
-        for cells in reader:
+        for cells in _with_limit(reader, len(text) + 1):
             line, start = start, reader.line_num + 1
             if not any(cell.strip() for cell in cells):
                 continue
@@ -50,10 +49,24 @@ def read_csv(
             yield line, {name: row.get(name) for name in columns}, _problem(header, cells)
     except csv.Error as error:
         raise BrokenCsvError(f"line {start}: the CSV row that begins here breaks ({error})") from None
-    finally:
-        csv.field_size_limit(limit)
     if not header:
         raise BrokenCsvError(f"line 1: no header; expected the columns {', '.join(columns)}")
+
+
+def _with_limit(reader: Iterator[list[str]], limit: int) -> Iterator[list[str]]:
+    """The reader's rows under another limit of cells, which holds for the whole process: so for no longer than needed.
+
+    A limit around all rows would stay as it is for as long as somebody holds on to a reader that was left halfway.
+    """
+    while True:
+        before = csv.field_size_limit(limit)
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        finally:
+            csv.field_size_limit(before)
+        yield cells
 
 
 def _lines(text: str) -> Iterator[str]:
