@@ -41,8 +41,8 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """YAML's safe loader, to which a key given twice is an error: PyYAML would silently keep the last."""
+class _WithoutTwins(yaml.constructor.BaseConstructor):
+    """To which a key given twice is an error: PyYAML would silently keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -52,9 +52,21 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def load_yaml(text: str) -> Any:
-    """The content of a YAML document; a key given twice in a mapping is a `yaml.YAMLError`."""
-    return yaml.load(text, Loader=_StrictLoader)
+class _StrictLoader(_WithoutTwins, yaml.SafeLoader):
+    """YAML's safe loader, without twins."""
+
+
+class _TextLoader(_WithoutTwins, yaml.BaseLoader):
+    """The same, but every scalar is text: `yes` is not true, `01` is not 1, and nothing at all is ""."""
+
+
+def load_yaml(text: str, *, texts_only: bool = False) -> Any:
+    """The content of a YAML document; a key given twice in a mapping is a `yaml.YAMLError`.
+
+    Args:
+        texts_only: leave scalars as they are written, instead of making numbers, booleans and null of them.
+    """
+    return yaml.load(text, Loader=_TextLoader if texts_only else _StrictLoader)
 
 
 def object_without_twins(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

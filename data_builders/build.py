@@ -7,7 +7,7 @@ others with it: they are written, and the result names it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from data_builders.compose import Composition, compose
 from data_builders.judging.refining import Outcome, judge_refine
 from data_builders.mixture import Mixture
 from data_builders.options import Options
+from data_builders.own_data.source import how_to_describe, is_data_file, is_own, own_source
 from data_builders.reading import Reading, read_datasets
 from data_builders.refine import RefinerOptions, refine, refine_samples
-from data_builders.settings import parse_settings
+from data_builders.settings import REFINE, parse_settings
 from data_builders.sources import SOURCES
 from data_builders.sources.source import ALL_SPLITS, Source, SplitRows
 from data_builders.writing import check_target, write_build
@@ -116,21 +117,38 @@ def build(options: Options) -> Result:
 
 
 def pick_sources(names: Iterable[str]) -> list[Source]:
-    """The sources by name, each once.
+    """The sources by name, or by the file that describes own data; each once.
 
     Raises:
-        UserError: an unknown name, or no name.
+        UserError: an unknown name, no name, a wrong description, or own data with the name of another dataset.
     """
-    sources = {}
+    sources: dict[str, Source] = {}
     for name in names:
-        if name not in SOURCES:
+        source = own_source(Path(name)) if is_own(name) else SOURCES.get(name)
+        if source is None:
             raise UserError(
-                f"unknown dataset {name!r}; expected some of {', '.join(SOURCES)}.{did_you_mean(name, SOURCES)}"
+                f"unknown dataset {name!r}; expected some of {', '.join(SOURCES)}, or a .yaml file that describes own "
+                f"data.{did_you_mean(name, SOURCES)}",
+                remedy=how_to_describe(name) if is_data_file(name) else None,
             )
-        sources[name] = SOURCES[name]
+        _check_own_name(name, source, sources)
+        sources[source.name] = source
     if not sources:
         raise UserError(f"no dataset named; expected some of {', '.join(SOURCES)}", remedy="pass --datasets")
     return list(sources.values())
+
+
+def _check_own_name(file: str, source: Source, others: Mapping[str, Source]) -> None:
+    """Own data must have a name that neither a published dataset, the refiner's options nor other own data has."""
+    if source.own is None:
+        return
+    other = others.get(source.name)
+    again = other is not None and other.own is not None and other.own.file.resolve() == source.own.file.resolve()
+    if not again and (other is not None or source.name in SOURCES or source.name == REFINE):
+        raise UserError(
+            f"{file}: its name is {source.name!r}, which something else is called already",
+            remedy="add a line such as `name: mine`",
+        )
 
 
 def _emptied(name: str, split: str, rows: SplitRows) -> list[str]:
@@ -201,7 +219,7 @@ def _describe(
 
 def _describe_options(options: Options, refiner: RefinerOptions) -> dict[str, Any]:
     return {
-        "datasets": list(options.datasets),
+        "datasets": [Path(name).name if is_own(name) else name for name in options.datasets],
         "skip_bad": options.skip_bad,
         "refine": refiner.model_dump(),
         "context_words": [options.bounds.least, options.bounds.most],

@@ -6,6 +6,7 @@ and `datasets.load_dataset` read: the licences and which file holds which split.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -108,7 +109,8 @@ def _front_matter(manifest: Mapping[str, Any], datasets: Mapping[str, Any], titl
     return {
         "pretty_name": title,
         "license": licences if len(licences) > 1 else licences[0],
-        "language": ["en"],
+        # Of own data nobody said its language.
+        **({} if any("described_by" in dataset for dataset in datasets.values()) else {"language": ["en"]}),
         "task_categories": sorted({_TASKS[dataset["format"]] for dataset in datasets.values()}),
         "size_categories": [next((name for limit, name in _SIZES if rows < limit), "1M<n<10M")],
         "tags": ["event-reasoning", "d2e-sft"],
@@ -119,14 +121,16 @@ def _front_matter(manifest: Mapping[str, Any], datasets: Mapping[str, Any], titl
 def _licence_id(licence: str) -> str:
     if licence.startswith("not stated"):
         return "unknown"
-    known = (name for prefix, name in _LICENCE_IDS.items() if licence == prefix or licence.startswith(f"{prefix} "))
-    return next(known, "other")
+    # Case aside: a user's own licence may be written as the Hub writes it.
+    said = f"{licence.lower()} "
+    return next((name for prefix, name in _LICENCE_IDS.items() if said.startswith(f"{prefix.lower()} ")), "other")
 
 
 def _introduction(manifest: Mapping[str, Any], datasets: Mapping[str, Any]) -> str:
     rows = sum(map(rows_of, datasets.values()))
     made = f"built by d2e-sft {manifest['version']} with seed {manifest['seed']}"
-    text = f"{rows:,} event-reasoning samples from {len(datasets)} datasets, {made}."
+    number = f"{len(datasets)} dataset{'' if len(datasets) == 1 else 's'}"
+    text = f"{rows:,} event-reasoning samples from {number}, {made}."
     if failures := manifest.get("failures"):
         text += f" **Incomplete:** {', '.join(failures)} could not be read and {_is_are(failures)} missing."
     return text
@@ -269,10 +273,19 @@ def _notes(datasets: Mapping[str, Any]) -> str:
 
 def _rebuild(manifest: Mapping[str, Any]) -> str:
     command = ["d2e", "data", "build", *_arguments(manifest)]
-    return (
+    text = (
         f"With d2e-sft {manifest['version']}, and the raw files of the checksums above, the same bytes come from\n\n"
         f"```console\n$ {shlex.join(command)}\n```"
     )
+    own = [dataset["described_by"] for dataset in manifest["datasets"].values() if "described_by" in dataset]
+    return "\n\n".join([text, *(_description(each["file"], each["content"]) for each in own)])
+
+
+def _description(file: str, content: Mapping[str, Any]) -> str:
+    """The description of own data, which a reader would have to write anew."""
+    said = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", said)), default=0))
+    return f"where `{file}` says\n\n{fence}yaml\n{said}{fence}"
 
 
 def _arguments(manifest: Mapping[str, Any]) -> list[str]:

@@ -22,6 +22,7 @@ MANIFEST_NAME = "manifest.json"
 _PROJECT = "d2e-sft"
 CHECKSUM_EQUAL = "equals the published file"
 CHECKSUM_UNKNOWN = "no published checksum is known"
+CHECKSUM_OWN = "own file"
 CHECKSUM_DIFFERS = "differs from the published file"
 _REDISTRIBUTION_ALLOWED = "allowed by the licence"
 
@@ -104,6 +105,9 @@ def describe_dataset(
         "homepage": source.homepage,
         "format": source.format,
         "options": options.model_dump(),
+        **(
+            {"described_by": {"file": source.own.file.name, "content": dict(source.own.content)}} if source.own else {}
+        ),
         "files": files,
         "splits": splits,
         "notes": dict(source.notes),
@@ -119,7 +123,7 @@ def describe_file(file: RawFile, path: Path) -> dict[str, Any]:
         "commit": file.commit,
         "bytes": path.stat().st_size,
         "sha256": found,
-        "checksum": _compare(found, file.sha256),
+        "checksum": CHECKSUM_OWN if file.own else _compare(found, file.sha256),
         "substitute": file.substitute,
     }
 

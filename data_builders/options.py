@@ -22,7 +22,7 @@ class Options:
     """What to build.
 
     Attributes:
-        datasets: names, in the order in which their rows are written.
+        datasets: names, or files that describe own data, in the order in which their rows are written.
         out: folder for the results.
         raw: folder with `<dataset>/<file>`; None downloads.
         seed: for every draw.

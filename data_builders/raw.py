@@ -20,8 +20,8 @@ from d2e_sft.errors import UserError
 from d2e_sft.sample import EventSample, Split, describe_validation_error
 from data_builders.bad_rows import BadRowError, BadRows, shortened, shown
 from data_builders.fields import check_texts
-from data_builders.raw_content import DAMAGED, GZIP_ERRORS, broken_gzip, check_is_data, open_bytes
-from data_builders.raw_csv import BrokenCsvError, read_csv
+from data_builders.raw_content import GZIP_ERRORS, broken_gzip, check_is_data, damaged, open_bytes
+from data_builders.raw_csv import BrokenCsvError, MissingColumnError, read_csv
 from data_builders.raw_json import BrokenJsonError, array_items, array_start, decode_all
 
 __all__ = ["BadRowError", "BadRows", "RawInput", "check_is_data", "open_bytes"]
@@ -55,6 +55,7 @@ class RawInput:
         bad: where bad rows go.
         unit: what the numbers of rows count; a JSON array may stand in one line, so its items are counted.
         folder: the dataset's folder, where it is not its name.
+        own_spec: for a user's own data the file that describes it, which messages then name.
         numbers: the numbers of the lines read so far that are not blank, bad ones included.
     """
 
@@ -65,7 +66,12 @@ class RawInput:
     bad: BadRows
     unit: Literal["line", "item"] = "line"
     folder: str = ""
+    own_spec: str = ""
     numbers: list[int] = field(default_factory=list)
+
+    @property
+    def _damaged(self) -> str:
+        return damaged(bool(self.own_spec))
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """(line number, text without its line end and leading byte order marks) for each line that is not blank.
@@ -91,14 +97,14 @@ class RawInput:
 
     def _byte_lines(self) -> Iterator[tuple[int, bytes]]:
         """Bytes, not text mode: only "\\n" ends a row, and a wrong encoding has a line number."""
-        check_is_data(self.path)
+        check_is_data(self.path, own=bool(self.own_spec))
         number = 0
         with open_bytes(self.path) as source:
             try:
                 for number, raw in enumerate(source, start=1):
                     yield number, raw
             except GZIP_ERRORS as error:
-                raise broken_gzip(self.path, number + 1, error) from None
+                raise broken_gzip(self.path, number + 1, error, own=bool(self.own_spec)) from None
 
     def json_lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """(line number, object) for each line of a JSON-lines file."""
@@ -146,10 +152,10 @@ class RawInput:
         try:
             content, problem = decode_all(self._text())
         except (json.JSONDecodeError, RecursionError) as error:
-            raise UserError(f"{self.path}: not a JSON object ({error})", remedy=DAMAGED) from None
+            raise UserError(f"{self.path}: not a JSON object ({error})", remedy=self._damaged) from None
         if problem or not isinstance(content, dict):
             raise UserError(
-                f"{self.path}: {problem or f'got {shown(content)}; expected a JSON object'}", remedy=DAMAGED
+                f"{self.path}: {problem or f'got {shown(content)}; expected a JSON object'}", remedy=self._damaged
             )
         for number, (key, item) in enumerate(content.items(), start=1):
             for _, row in self._object(number, item, ""):
@@ -160,7 +166,7 @@ class RawInput:
         try:
             yield from array_items(text, array_start(text, key))
         except BrokenJsonError as error:
-            raise UserError(f"{self.path}, {error}", remedy=DAMAGED) from None
+            raise UserError(f"{self.path}, {error}", remedy=self._damaged) from None
 
     def _object(self, number: int, item: Any, problem: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """The item, if it is an object without problem whose texts are sound."""
@@ -175,20 +181,30 @@ class RawInput:
         else:
             yield number, item
 
-    def csv_rows(self, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def csv_rows(
+        self, columns: Sequence[str], *, optional: Sequence[str] = (), delimiter: str = ","
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
         """(line number of its start, text of each column) for each row of a CSV file with a header.
+
+        Args:
+            columns: those that must be there.
+            optional: those that are read where they are there.
+            delimiter: what stands between two cells.
 
         Raises:
             UserError: a column is missing, or the file breaks off inside a quoted text; neither can be skipped.
         """
         try:
-            for line, row, problem in read_csv(self._text(), columns):
+            for line, row, problem in read_csv(self._text(), columns, optional=optional, delimiter=delimiter):
                 if problem:
                     self.reject(line, row, problem)
                 else:
                     yield from self._object(line, row, "")
+        except MissingColumnError as error:
+            mapped = f"name the file's own column under `columns:` in {self.own_spec}"
+            raise UserError(f"{self.path}, {error}", remedy=mapped if self.own_spec else self._damaged) from None
         except BrokenCsvError as error:
-            raise UserError(f"{self.path}, {error}", remedy=DAMAGED) from None
+            raise UserError(f"{self.path}, {error}", remedy=self._damaged) from None
 
     def _text(self) -> str:
         """The whole file without leading byte order marks; a byte that is not UTF-8 is an error with its line."""
@@ -197,7 +213,7 @@ class RawInput:
             return content.decode("utf-8").lstrip(_BYTE_ORDER_MARK)
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
-            raise UserError(f"{self.path}, line {line}: not UTF-8 text ({error})", remedy=DAMAGED) from None
+            raise UserError(f"{self.path}, line {line}: not UTF-8 text ({error})", remedy=self._damaged) from None
 
     def parse(self, rows: Iterable[tuple[int, Raw]], parser: Callable[[int, Raw], Parsed]) -> list[Parsed]:
         """Apply `parser(line, row)` to each row; rows for which it raises BadRowError are rejected."""
@@ -247,7 +263,7 @@ class RawInput:
     def _reject_damaged(self, line: _Line, problem: str) -> None:
         """Reject a line that is no row at all: as the first or the unfinished last one it tells of a damaged file."""
         if line.number == self.numbers[0] or not line.ends:
-            self.reject(line.number, line.text, problem, f"{DAMAGED}. If only this row is bad, add {_SKIP}")
+            self.reject(line.number, line.text, problem, f"{self._damaged}. If only this row is bad, add {_SKIP}")
         else:
             self.reject(line.number, line.text, problem)
 

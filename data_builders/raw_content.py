@@ -11,6 +11,7 @@ from typing import IO, cast
 from d2e_sft.errors import UserError
 
 DAMAGED = "the file is damaged: fetch it again, or drop --raw and let the builder download it"
+OWN_DAMAGED = "the file is damaged, or not what its ending says: mend it, or save it again"
 GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 
 _START = 512
@@ -19,8 +20,8 @@ _GZIP_MARK = b"\x1f\x8b"
 _UTF8_MARK = b"\xef\xbb\xbf"
 _MARKUP_COMMENTS = re.compile(rb"\A(\s|<!--.*?(-->|\Z))*", re.DOTALL)
 _OR_DOWNLOAD = "or drop --raw and let the builder download it"
-_SAVE_RAW = f"save the raw file, not the page that shows it, {_OR_DOWNLOAD}"
-_ASK_AGAIN = f"the server refused or did not know the file when it was fetched: fetch it again, {_OR_DOWNLOAD}"
+_SAVE_RAW = "save the raw file, not the page that shows it"
+_ASK_AGAIN = "the server refused or did not know the file when it was fetched: fetch it again"
 # (beginning in lower case, what such a file is, the remedy)
 _NOT_DATA = (
     (b"<!doctype html", "a web page (HTML)", _SAVE_RAW),
@@ -33,9 +34,9 @@ _NOT_DATA = (
     (
         b"version https://git-lfs",
         "a Git LFS pointer, which only names the file",
-        f"get the file itself with 'git lfs pull', {_OR_DOWNLOAD}",
+        "get the file itself with 'git lfs pull'",
     ),
-    (b"pk\x03\x04", "a zip archive", f"unpack it and give the file inside, {_OR_DOWNLOAD}"),
+    (b"pk\x03\x04", "a zip archive", "unpack it and give the file inside"),
 )
 
 
@@ -46,12 +47,20 @@ def open_bytes(path: Path) -> IO[bytes]:
     return cast(IO[bytes], gzip.open(path, "rb")) if packed else path.open("rb")
 
 
-def broken_gzip(path: Path, line: int, error: Exception) -> UserError:
-    return UserError(f"{path}, line {line}: the gzip data ends or breaks here ({error})", remedy=DAMAGED)
+def damaged(own: bool) -> str:
+    """The remedy for a damaged file; a user's own file can be got from nowhere else."""
+    return OWN_DAMAGED if own else DAMAGED
 
 
-def check_is_data(path: Path) -> None:
+def broken_gzip(path: Path, line: int, error: Exception, *, own: bool = False) -> UserError:
+    return UserError(f"{path}, line {line}: the gzip data ends or breaks here ({error})", remedy=damaged(own))
+
+
+def check_is_data(path: Path, *, own: bool = False) -> None:
     """Refuse a file that is empty or that is no data at all: a web page, an error message, an archive, UTF-16.
+
+    Args:
+        own: whether it is a user's own file, which no builder can download.
 
     Raises:
         UserError: for any of them; the message says which, and how the file begins.
@@ -60,9 +69,9 @@ def check_is_data(path: Path) -> None:
         try:
             start = source.read(_START)
         except GZIP_ERRORS as error:
-            raise broken_gzip(path, 1, error) from None
+            raise broken_gzip(path, 1, error, own=own) from None
     if not start.strip():
-        raise UserError(f"{path}: the file is empty; expected data", remedy=DAMAGED)
+        raise UserError(f"{path}: the file is empty; expected data", remedy=damaged(own))
     begun = start.removeprefix(_UTF8_MARK)
     plain = _MARKUP_COMMENTS.sub(b"", begun).lower()
     if plain.startswith(b"<?xml") and b"<html" in plain:
@@ -71,12 +80,13 @@ def check_is_data(path: Path) -> None:
         plain = b"<html"  # nothing but a comment so far
     for mark, what, remedy in _NOT_DATA:
         if plain.startswith(mark):
-            raise _no_data(path, what, begun.decode("utf-8", errors="replace"), remedy)
+            raise _no_data(path, what, begun.decode("utf-8", errors="replace"), remedy, own)
     # UTF-16 with or without its mark: every second byte of a text in Latin letters is zero.
     if start.count(0) * 4 > len(start):
         found = start.decode("utf-16-be" if start[:1] in (b"\xfe", b"\0") else "utf-16-le", errors="replace")
-        raise _no_data(path, "UTF-16 text or binary data", found, f"save it as UTF-8 text, {_OR_DOWNLOAD}")
+        raise _no_data(path, "UTF-16 text or binary data", found, "save it as UTF-8 text", own)
 
 
-def _no_data(path: Path, what: str, found: str, remedy: str) -> UserError:
+def _no_data(path: Path, what: str, found: str, remedy: str, own: bool) -> UserError:
+    remedy = remedy if own else f"{remedy}, {_OR_DOWNLOAD}"
     return UserError(f"{path}: holds {what}, not data; it begins with {found.strip()[:_FOUND]!r}", remedy=remedy)

@@ -30,7 +30,7 @@ def find_files(
         MissingRawFileError: the folder lacks a file, or a download fails.
         UserError: no candidate has the chosen name.
     """
-    if raw is not None and not raw.is_dir():
+    if raw is not None and source.own is None and not raw.is_dir():
         raise UserError(f"--raw {raw}: no such folder; expected one with raw files as DATASET/FILE")
     wanted = [item for item in source.inputs if set(item.splits) & set(splits)]
     return {item.key: _find(source, item, raw, (chosen or {}).get(item.key)) for item in wanted}
@@ -38,6 +38,8 @@ def find_files(
 
 def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> FoundFile:
     candidates = item.candidates if name is None else (_named(source, item, name),)
+    if candidates[0].own is not None:
+        return FoundFile(candidates[0], candidates[0].own)
     if raw is None:
         downloadable = [file for file in candidates if file.url]
         if not downloadable:

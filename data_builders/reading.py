@@ -48,11 +48,11 @@ class Reading:
         missing: dataset → why, where a raw file is not there or cannot be downloaded.
         damaged: dataset → what is wrong with its raw file.
         lost: dataset → the splits that it lacks, where others could be read.
-        raw: the user's folder of raw files, if any.
+        folders: the user's own folders of raw files, which the manifest must not name.
     """
 
     bad: BadRows
-    raw: Path | None = None
+    folders: list[Path] = field(default_factory=list)
     datasets: dict[str, ReadDataset] = field(default_factory=dict)
     missing: dict[str, UserError] = field(default_factory=dict)
     damaged: dict[str, UserError] = field(default_factory=dict)
@@ -74,7 +74,9 @@ class Reading:
     def why(self, name: str) -> str:
         """Why a dataset could not be read, in one line for a table or the manifest: without the user's own folder."""
         first = self.failures[name].message.splitlines()[0]
-        return first if self.raw is None else first.replace(f"{self.raw}/", "")
+        for folder in self.folders:
+            first = first.replace(f"{folder}/", "")
+        return first
 
     def warnings(self) -> list[str]:
         """One line for each file whose bytes are not the published ones."""
@@ -102,7 +104,8 @@ def read_datasets(
     Raises:
         UserError: no source could be read; it is the first one's error, a damaged one's first.
     """
-    reading = Reading(BadRows(skip=skip_bad), raw=raw)
+    folders = [source.own.file.parent for source in sources if source.own]
+    reading = Reading(BadRows(skip=skip_bad), [raw, *folders] if raw else folders)
     progress = tqdm(sources, desc="datasets", unit="dataset", disable=None, leave=False)
     for source in progress:
         progress.set_postfix_str(source.name)
@@ -110,23 +113,23 @@ def read_datasets(
         if not wanted:
             continue
         try:
-            reading.datasets[source.name] = _read(source, wanted, settings, seed, reading)
+            reading.datasets[source.name] = _read(source, wanted, settings, raw, seed, reading)
         except UserError as error:
             reading.note(source.name, error)
             if len(wanted) > 1:
-                _read_split_by_split(source, wanted, settings, seed, reading)
+                _read_split_by_split(source, wanted, settings, raw, seed, reading)
     if reading.failures and not reading.datasets:
         raise next(iter(reading.failures.values()))
     return reading
 
 
 def _read_split_by_split(
-    source: Source, wanted: Sequence[Split], settings: Settings, seed: int, reading: Reading
+    source: Source, wanted: Sequence[Split], settings: Settings, raw: Path | None, seed: int, reading: Reading
 ) -> None:
     parts: list[ReadDataset] = []
     for split in wanted:
         try:
-            parts.append(_read(source, [split], settings, seed, reading))
+            parts.append(_read(source, [split], settings, raw, seed, reading))
         except UserError as error:
             reading.lost.setdefault(source.name, []).append(split)
             reading.note(source.name, error)
@@ -141,8 +144,10 @@ def _read_split_by_split(
         )
 
 
-def _read(source: Source, splits: Sequence[Split], settings: Settings, seed: int, reading: Reading) -> ReadDataset:
-    files = find_files(source, splits, reading.raw, settings.files.get(source.name))
+def _read(
+    source: Source, splits: Sequence[Split], settings: Settings, raw: Path | None, seed: int, reading: Reading
+) -> ReadDataset:
+    files = find_files(source, splits, raw, settings.files.get(source.name))
     described = [manifest.describe_file(found.file, found.path) for found in files.values()]
     bad = BadRows(skip=reading.bad.skip)
     job = Job(source.name, files, seed, settings.sources[source.name], bad, frozenset(splits))
@@ -151,7 +156,9 @@ def _read(source: Source, splits: Sequence[Split], settings: Settings, seed: int
         if not found.samples and bad.count(source.name, split):
             raise UserError(
                 f"{source.name}, {split}: none of its rows is usable ({bad.count(source.name, split)} bad)",
-                remedy="its raw file is damaged or not what it should be; get it again",
+                remedy="run without --skip-bad to see the first of them"
+                if source.own
+                else "its raw file is damaged or not what it should be; get it again",
             )
     # A file that two splits need may have been read, and its bad rows met, before.
     met = {_place(entry) for entry in reading.bad.entries}

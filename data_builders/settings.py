@@ -13,7 +13,7 @@ from data_builders.refine import RefinerOptions
 from data_builders.sources import SOURCES
 from data_builders.sources.source import Source, SourceOptions
 
-_REFINE = "refine"
+REFINE = "refine"
 _FILE = "_file"
 
 
@@ -39,7 +39,7 @@ def parse_settings(texts: Iterable[str], sources: Sequence[Source]) -> Settings:
         UserError: a text without `=`, an unknown key, a key given twice, or a value that the option refuses.
     """
     models: dict[str, type[BaseModel]] = {source.name: source.options for source in sources}
-    models[_REFINE] = RefinerOptions
+    models[REFINE] = RefinerOptions
     choices = {
         f"{source.name}.{item.key}{_FILE}" for source in sources for item in source.inputs if len(item.candidates) > 1
     }
@@ -63,7 +63,7 @@ def parse_settings(texts: Iterable[str], sources: Sequence[Source]) -> Settings:
         else:
             values[name][option] = None if value.lower() in ("none", "null") else value
     checked = {name: _checked(name, model, values[name]) for name, model in models.items()}
-    refiner = checked.pop(_REFINE)
+    refiner = checked.pop(REFINE)
     assert isinstance(refiner, RefinerOptions)
     return Settings({name: _own(options) for name, options in checked.items()}, files, refiner)
 

@@ -23,7 +23,10 @@ from data_builders.suites import PIPER_10K, SUITES, Suite
 
 
 @click.command()
-@click.option("--datasets", help=f"Comma-separated names, of: {', '.join(SOURCES)}.")
+@click.option(
+    "--datasets",
+    help=f"Comma-separated names, of: {', '.join(SOURCES)}; or .yaml files that describe your own data.",
+)
 @click.option(
     "--suite",
     type=click.Choice(list(SUITES)),
@@ -97,10 +100,19 @@ def build(
     """Build datasets into OUT: train.parquet, test.parquet (and dev.parquet), manifest.json and README.md.
 
     KEY=VALUE sets an option of a dataset (boxes.boxes=3) or of the refiner (refine.threshold=0.5).
+    Your own data needs a description, mine.yaml:
+
+    \b
+      train: mine.csv               CSV, TSV, JSONL, JSON or Parquet; dev and test too, as files or as a share of train
+      test: 0.2
+      format: qa                    or nli, scq, mcq
+      relation: causal              or temporal, counterfactual, subevent_conditional
+      columns: {context: passage, question: query, answer: label}
 
     \b
     Examples:
       d2e data build --datasets boxes,tracie --out data/mini boxes.boxes=3 boxes.operations=2
+      d2e data build --datasets mine.yaml,boxes --out data/mine     # own data: docs/data.md says what is in mine.yaml
       d2e data build --suite piper --out data/piper
       d2e data build --suite piper-10k --seed 0 --allow-shortfall --out data/piper-10k
     """
@@ -154,7 +166,7 @@ def _pick(datasets: str | None, suite: str | None) -> tuple[Suite | None, list[s
     if (datasets is None) == (suite is None):
         raise UserError(
             "expected either --datasets or --suite" + (", got both" if suite else ""),
-            remedy=f"name datasets ({', '.join(SOURCES)}) or a suite ({', '.join(SUITES)})",
+            remedy=f"name datasets ({', '.join(SOURCES)}, or mine.yaml) or a suite ({', '.join(SUITES)})",
         )
     if suite is not None:
         chosen = SUITES[suite]

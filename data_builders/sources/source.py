@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -40,6 +41,7 @@ class RawFile:
         member: path of the file inside the archive (zip or tar) that `url` gives; empty where `url` gives the file.
         by_hand: the steps to get it where it cannot be downloaded (registration, no public address).
         substitute: for a file that stands in for an official one: what differs, in one clause; else empty.
+        own: for a user's own file where it lies on this machine; None for published ones.
     """
 
     name: str
@@ -50,6 +52,7 @@ class RawFile:
     member: str = ""
     by_hand: str = ""
     substitute: str = ""
+    own: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -112,14 +115,27 @@ class Job:
         """Which of an input's candidates is read."""
         return self.files[key].file
 
-    def input(self, key: str, split: Split, folder: str = "") -> RawInput:
+    def input(self, key: str, split: Split, folder: str = "", own_spec: str = "") -> RawInput:
         """The raw file of the input `key`, read for `split`; `folder` is the source's, where it is not its name."""
         found = self.files[key]
-        return RawInput(self.dataset, split, found.file.name, found.path, self.bad, folder=folder)
+        return RawInput(self.dataset, split, found.file.name, found.path, self.bad, folder=folder, own_spec=own_spec)
 
     def random(self, purpose: str) -> random.Random:
         """A generator that depends on seed, dataset and purpose only, not on what else is built."""
         return random.Random(f"{self.seed}/{self.dataset}/{purpose}")
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """What says that a source is a user's own data.
+
+    Attributes:
+        file: the file that describes it.
+        content: what it says, for the manifest.
+    """
+
+    file: Path
+    content: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -139,6 +155,7 @@ class Source:
         redistribution: why the rows must not be published again, in one clause; empty where the licence allows it.
         splits: the splits it can give.
         others: official files that no split needs, but a benchmark of its own does.
+        own: for a user's own data the description of it; None for published datasets.
     """
 
     name: str
@@ -153,6 +170,7 @@ class Source:
     redistribution: str = ""
     splits: tuple[Split, ...] = ("train", "test")
     others: tuple[RawFile, ...] = ()
+    own: OwnData | None = None
 
     @property
     def official(self) -> tuple[RawFile, ...]:

@@ -1,0 +1,242 @@
+"""The YAML file that describes own data: which files, which format, which column is which part of a sample.
+
+Everything in it is read as text: YAML would turn a label `yes` into true and a label `01` into 1, and the texts of the
+data would then match neither.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from d2e_sft.errors import UserError, did_you_mean
+from d2e_sft.files import load_yaml
+from d2e_sft.sample import NLI_LABELS, Format, Relation, Split
+
+ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+AnswerAs = Literal["text", "letter", "from-0", "from-1"]
+Label = Literal["positive", "negative"]
+
+EXAMPLE = """\
+    train: mine.csv
+    test: 0.2
+    format: qa
+    relation: causal
+    columns: {context: passage, question: query, answer: label}"""
+_SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
+def _one_or_more(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Columns(BaseModel):
+    """Which column (of JSON: which key) holds which part of a sample.
+
+    Attributes:
+        options: of scq and mcq: one column with all of them, or one column for each.
+        relation: read where the description gives no relation for all rows.
+        id: read where there is such a column; else the split and the line are the id.
+        refined_context: likewise; where it is empty the refiner writes one.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    context: Text = "context"
+    question: Text = "question"
+    answer: Text = "answer"
+    options: Annotated[list[Text], BeforeValidator(_one_or_more), Field(min_length=1)] = ["options"]
+    relation: Text = "relation"
+    id: Text = "id"
+    refined_context: Text = "refined_context"
+
+
+class OwnSpec(BaseModel):
+    """A description of own data.
+
+    Attributes:
+        train, dev, test: a file, by its path from the description; dev and test may be a share of train instead
+            (`0.1`), which is drawn by the seed and shares no context with the rest.
+        format: of all rows.
+        relation: of all rows; None reads it from its column.
+        columns: where the parts of a sample are.
+        labels: for nli the label of each value of the answer column.
+        answer_as: how scq and mcq name the correct option: by its text, by its letter (A, B, …), or by its number.
+        separator: what stands between several texts in one cell: options, answers of mcq, and, where it is given,
+            accepted answers of qa. None is `|` for options and answers of mcq.
+        delimiter: what stands between two cells of a CSV or TSV file, where it is not what its ending says.
+        name: of the dataset; the name of the description without its ending where it is empty.
+        licence: of the rows. Without one they are not published to where others read them.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    train: str = ""
+    dev: str = ""
+    test: str = ""
+    format: Format
+    relation: Relation | None = None
+    columns: Columns = Columns()
+    labels: dict[str, Label] = Field(default_factory=dict)
+    answer_as: AnswerAs = "text"
+    separator: Text | None = None
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    name: str = ""
+    licence: str = ""
+
+    @property
+    def files(self) -> dict[Split, str]:
+        """Split → the file that it is read from."""
+        return {split: text for split, text in self._given().items() if _share(text) is None}
+
+    @property
+    def shares(self) -> dict[Split, float]:
+        """Split → the share of the training rows that is drawn for it."""
+        shares = {split: _share(text) for split, text in self._given().items()}
+        return {split: share for split, share in shares.items() if share is not None}
+
+    def _given(self) -> dict[Split, str]:
+        texts: dict[Split, str] = {"train": self.train, "dev": self.dev, "test": self.test}
+        return {split: text for split, text in texts.items() if text}
+
+    @model_validator(mode="after")
+    def _splits_can_be_had(self) -> Self:
+        if not self.files:
+            raise ValueError("train: no file is named; expected one, as `train: mine.csv`")
+        if "train" in self.shares:
+            raise ValueError(f"train: got {self.train!r}; expected a file (dev and test may be shares of it)")
+        for split, share in self.shares.items():
+            if "train" not in self.files:
+                raise ValueError(f"{split}: got the share {share:g} of train; expected `train:` to name a file")
+            if not 0 < share < 1:
+                raise ValueError(f"{split}: got {share:g}; expected a file, or a share of train between 0 and 1")
+        if sum(self.shares.values()) >= 1:
+            raise ValueError(f"{' and '.join(self.shares)}: take all of train; expected shares with a sum below 1")
+        for split, file in self.files.items():
+            if file in [other for name, other in self.files.items() if name != split]:
+                raise ValueError(f"{split}: {file!r} is another split's file too; expected a file for each")
+        return self
+
+    @model_validator(mode="after")
+    def _keys_have_a_meaning(self) -> Self:
+        choice = self.format in ("scq", "mcq")
+        idle = {
+            "labels": bool(self.labels) and self.format != "nli",
+            "answer_as": self.answer_as != "text" and not choice,
+            "columns.options": "options" in self.columns.model_fields_set and not choice,
+            "separator": self.separator is not None and self.format == "nli",
+            "columns.relation": "relation" in self.columns.model_fields_set and self.relation is not None,
+            "delimiter": self.delimiter is not None
+            and not any(ending_of(name) in DELIMITERS for name in self.files.values()),
+        }
+        for key, has_none in idle.items():
+            if has_none:
+                where = {
+                    "delimiter": "without a CSV or TSV file",
+                    "columns.relation": f"beside relation {self.relation}",
+                }
+                raise ValueError(f"{key}: has no meaning {where.get(key, f'for format {self.format}')}; drop it")
+        if self.name and not _NAME.fullmatch(self.name):
+            raise ValueError(f"name: got {self.name!r}; expected letters, digits, '_', '-' and '.'")
+        return self
+
+
+def read_spec(path: Path) -> OwnSpec:
+    """Read and check a description.
+
+    Raises:
+        UserError: it is missing, no YAML, has an unknown key (with the nearest known one) or a value that does not
+            fit, or names a file that is not there or has another ending.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; expected the description of own data", f"write one:\n{EXAMPLE}")
+    try:
+        content = load_yaml(path.read_text(encoding="utf-8"), texts_only=True)
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"{path}: not a YAML file ({error})") from None
+    if not isinstance(content, dict):
+        raise UserError(
+            f"{path}: holds {type(content).__name__}; expected keys and values", f"for example:\n{EXAMPLE}"
+        )
+    try:
+        # An empty value (`dev:`) says nothing.
+        spec = OwnSpec.model_validate({key: value for key, value in content.items() if value != ""})
+    except ValidationError as error:
+        raise UserError(f"{path}: {_describe(error)}") from None
+    for split, name in spec.files.items():
+        _check_file(path, split, name)
+    return spec
+
+
+def name_of(path: Path, spec: OwnSpec) -> str:
+    """The dataset's name.
+
+    Raises:
+        UserError: the description gives none and its own name cannot be one.
+    """
+    if not spec.name and not _NAME.fullmatch(path.stem):
+        raise UserError(f"{path}: {path.stem!r} cannot name a dataset", "add a line such as `name: mine`")
+    return spec.name or path.stem
+
+
+def ending_of(name: str) -> str:
+    """The ending that says how a file is read; `.gz` after it does not count."""
+    return Path(name.lower().removesuffix(".gz")).suffix
+
+
+def _check_file(path: Path, split: str, name: str) -> None:
+    file = path.parent / name
+    if ending_of(name) not in ENDINGS:
+        raise UserError(f"{path}: {split}: got {name!r}; expected a file that ends in {', '.join(ENDINGS)}")
+    if not file.is_file():
+        there = [found.name for found in file.parent.iterdir()] if file.parent.is_dir() else []
+        raise UserError(
+            f"{path}: {split}: {file}: no such file.{did_you_mean(file.name, there)}",
+            remedy="paths are relative to the folder of the description",
+        )
+
+
+def _share(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _describe(error: ValidationError) -> str:
+    """The first error, in terms of the description."""
+    item = error.errors()[0]
+    location = [str(step) for step in item["loc"]]
+    key, message = ".".join(location), item["msg"].removeprefix("Value error, ")
+    if item["type"] == "extra_forbidden":
+        known = list((Columns if location[0] == "columns" else OwnSpec).model_fields)
+        hint = did_you_mean(location[-1], known)
+        return (
+            f"unknown key {key!r} (value {item['input']!r}); expected some of {', '.join(known)}.{hint}{_turned(item)}"
+        )
+    if item["type"] == "missing":
+        expected = " or ".join(("nli", "scq", "mcq", "qa")) if key == "format" else "a value"
+        return f"{key}: missing; expected {expected}"
+    if item["type"] == "value_error":
+        return message
+    if location[0] == "labels" and len(location) > 1:
+        return (
+            f"{key}: got {item['input']!r}; expected {' or '.join(NLI_LABELS)} (the data's own label before the colon)"
+        )
+    return f"{key}: got {item['input']!r}; {message[0].lower()}{message[1:]}"
+
+
+def _turned(item: Mapping[str, Any]) -> str:
+    """A hint where part and column were exchanged: `passage: context`."""
+    turned = len(item["loc"]) == 2 and item["input"] in Columns.model_fields
+    return f" The part of the sample comes first: `{item['input']}: {item['loc'][1]}`." if turned else ""
