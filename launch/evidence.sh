@@ -22,9 +22,14 @@ overrides() { # what a run changes in the recipe
   esac
 }
 
-score() { # MODEL ALPHA RESULTS
+score() { # MODEL ALPHA RESULTS [OPTION …]
   d2e eval "$1" --suite piper --alpha "$2" --out "$out/$3" --max-samples 100 --max-new-tokens 48 --batch-size 100 \
-    --dtype bfloat16
+    --dtype bfloat16 "${@:4}"
+}
+
+error_patterns() { # MODEL ALPHA RESULTS: by rule, which asks for the answers without the contexts
+  score "$1" "$2" "$3" --without-context
+  d2e errors "$out/$3" --bench piper
 }
 
 runs=("$@")
@@ -36,6 +41,7 @@ for run in "${runs[@]}"; do
   if [ "$run" = base ]; then
     score builtin:smollm2-135m-instruct 0 base-plain
     score builtin:smollm2-135m-instruct 0.5 base
+    error_patterns builtin:smollm2-135m-instruct 0 base-plain
     continue
   fi
   options=$(overrides "$run")
@@ -51,4 +57,8 @@ for run in "${runs[@]}"; do
   esac
   score "$out/$run" "$alpha" "$run"
   score "$out/$run" 0 "$run-plain"
+  case $run in # each as it is meant to be decoded
+    sft) error_patterns "$out/sft" 0 sft-plain ;;
+    d2e) error_patterns "$out/d2e" 0.5 d2e ;;
+  esac
 done
