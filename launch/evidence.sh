@@ -35,13 +35,17 @@ error_patterns() { # MODEL ALPHA RESULTS: by rule, which asks for the answers wi
 runs=("$@")
 if [ ${#runs[@]} -eq 0 ]; then
   runs=(base sft d2e no-distill no-debias original-gradient refined-original sft-seed1 d2e-seed1 sft-equal-compute
-    alpha-0.1 alpha-0.3 alpha-0.7 alpha-1.0 original-gradient-refined-original)
+    alpha-0.1 alpha-0.3 alpha-0.7 alpha-1.0 original-gradient-refined-original float32)
 fi
 for run in "${runs[@]}"; do
   if [ "$run" = base ]; then
     score builtin:smollm2-135m-instruct 0 base-plain
     score builtin:smollm2-135m-instruct 0.5 base
     error_patterns builtin:smollm2-135m-instruct 0 base-plain
+    continue
+  fi
+  if [ "$run" = float32 ]; then # how much of a score is bfloat16's rounding; needs sft
+    score "$out/sft" 0 sft-plain-float32 --dtype float32
     continue
   fi
   options=$(overrides "$run")
