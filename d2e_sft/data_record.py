@@ -35,6 +35,8 @@ class DataSource(BaseModel):
     rows: int | None
     prompt_set: str
     prompt_set_sha256: str
+    dev: str | None = None
+    dev_sha256: str | None = None
 
     @classmethod
     def of(cls, recipe: Recipe) -> Self:
@@ -47,6 +49,8 @@ class DataSource(BaseModel):
             rows=_count_rows(path),
             prompt_set=recipe.data.prompt_set,
             prompt_set_sha256=prompts.digest(),
+            dev=recipe.data.dev,
+            dev_sha256=None if recipe.data.dev is None else sha256_of(Path(recipe.data.dev)),
         )
 
     def changes(self, now: DataSource) -> list[str]:
@@ -103,6 +107,13 @@ def record_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: int, re
         run = Path(recipe.train.output_dir)
         before = _load(run)
         _refuse_other_tokens(before, record, run)
+        if before.source.dev_sha256 != record.source.dev_sha256:
+            was, now = before.source.dev, record.source.dev
+            print(
+                f"warning: resumed with other held-out rows, so eval_ values before and after cannot be compared: "
+                f"{_line('data.dev', was, now)}",
+                file=sys.stderr,
+            )
         for line in _other_conditions(before, record):
             print(
                 f"warning: resumed under other conditions, so losses may be rounded otherwise: {line}", file=sys.stderr

@@ -23,6 +23,7 @@ from d2e_sft.dryrun_data import (
 )
 from d2e_sft.errors import UserError
 from d2e_sft.layout import Layout, choose_layout, collator_for
+from d2e_sft.loading import LoadedModel
 from d2e_sft.memory_estimate import estimate_memory, on_each_device
 from d2e_sft.micro_batch import enable_checkpointing
 from d2e_sft.objective import attach_objective
@@ -30,7 +31,7 @@ from d2e_sft.processes import process_state
 from d2e_sft.recipe import Recipe
 from d2e_sft.run_folder import starting_point
 from d2e_sft.train import accumulation_steps, load_on_all, precision_for, with_adapter
-from d2e_sft.training_data import dataset_row
+from d2e_sft.training_data import check_files, dataset_row, held_out_rows
 from d2e_sft.training_plan import Speed, Steps, average_tokens, count_steps, measure_speed
 from d2e_sft.views import EncodedSample
 
@@ -57,6 +58,7 @@ def dry_run(
         UserError: as `train_recipe`, except for rows that are too long and for the run folder: these are shown.
     """
     state = process_state()
+    check_files(recipe)
     recipe.train.precision = precision_for(recipe)
     accumulation = accumulation_steps(recipe.train, processes)
     loaded = load_on_all(recipe, state)
@@ -80,7 +82,8 @@ def dry_run(
     _section(
         echo, "samples (| prompt, not trained on; > answer, trained on)", _example_lines(encoded, loaded.tokenizer)
     )
-    _section(echo, "lengths", [*_count_lines(recipe, encoded), *length_table(encoded)])
+    held_out = _held_out_line(recipe, loaded)
+    _section(echo, "lengths", [*_count_lines(recipe, encoded), *length_table(encoded), *held_out])
     laid_out, apart, batches = average_tokens(rows, collate, recipe.train.micro_batch_size)
     _section(
         echo,
@@ -149,6 +152,15 @@ def _count_lines(recipe: Recipe, encoded: EncodedRecipe) -> list[str]:
     if encoded.bad_rows:
         lines.append(f"bad rows that training would skip: {encoded.bad_rows}")
     return [*lines, *describe_overlong(recipe, encoded)]
+
+
+def _held_out_line(recipe: Recipe, loaded: LoadedModel) -> list[str]:
+    encoder_decoder = loaded.model.config.is_encoder_decoder
+    try:
+        rows = held_out_rows(recipe, loaded.tokenizer, [], encoder_decoder=encoder_decoder, main=False)
+    except UserError as error:
+        return [f"training would stop: {error}"]
+    return [] if rows is None else [f"held-out samples: {len(rows.samples)} in {recipe.data.dev}"]
 
 
 def _step_lines(recipe: Recipe, steps: Steps) -> list[str]:

@@ -59,7 +59,8 @@ class HeldOutEvaluation(Trainer):
         batches = ProcessBatches(
             len(dataset), self.args.eval_batch_size, self.accelerator.process_index, self.accelerator.num_processes
         )
-        return DataLoader(dataset, batch_sampler=batches, collate_fn=self.data_collator)
+        # A generator of its own: without one an iteration draws from the global one, as dropout does.
+        return DataLoader(dataset, batch_sampler=batches, collate_fn=self.data_collator, generator=torch.Generator())
 
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
         """As transformers' own; the time that it takes is kept apart from training's."""

@@ -181,10 +181,10 @@ class Recipe(_Section):
 
     @model_validator(mode="after")
     def _evaluations_need_rows(self) -> Self:
-        if self.train.eval_steps is not None and self.data.dev is None:
-            raise ValueError(
-                f"train.eval_steps={self.train.eval_steps} needs held-out rows to evaluate on; set data.dev=FILE"
-            )
+        needing = {"train.eval_steps": self.train.eval_steps, "data.max_dev_samples": self.data.max_dev_samples}
+        for key, value in needing.items():
+            if value is not None and self.data.dev is None:
+                raise ValueError(f"{key}={value} needs held-out rows to evaluate on; set data.dev=FILE")
         return self
 
     @property

@@ -144,10 +144,7 @@ def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> l
             names file, line, field, value and expectation.
     """
     path = Path(path)
-    if path.is_dir():
-        raise UserError(f"{path}: is a folder; expected a file of EventSample rows", f"give {path / 'train.parquet'}")
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; expected EventSample rows (.parquet or .jsonl)")
+    check_readable(path)
     samples: list[EventSample] = []
     first_line: dict[tuple[str, str, str], int] = {}
     refused = 0
@@ -171,6 +168,14 @@ def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> l
     if not samples:
         raise UserError(f"{path}: no usable row ({refused} bad); expected at least one EventSample")
     return samples
+
+
+def check_readable(path: Path) -> None:
+    """Raise UserError unless there is a file that `read_samples` could read."""
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; expected a file of EventSample rows", f"give {path / 'train.parquet'}")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; expected EventSample rows (.parquet or .jsonl)")
 
 
 def write_bad_rows(bad: Sequence[BadRow], target: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from d2e_sft.decoding import answer_samples
+from d2e_sft.errors import UserError
 from d2e_sft.files import write_whole
 from d2e_sft.recipe import Recipe
 from d2e_sft.sample import EventSample
@@ -85,7 +86,17 @@ class SamplePredictions(TrainerCallback):
 
     def _write(self, rows: Sequence[dict[str, Any]], step: int) -> None:
         """Add the rows; those of this and later steps are of a run that was killed and goes on from before them."""
-        before = self.file.read_text(encoding="utf-8").splitlines() if self.file.exists() else []
-        kept = [line for line in before if json.loads(line)["step"] < step]
+        # Not splitlines(): a text may hold a line separator that JSON leaves as it is.
+        before = self.file.read_text(encoding="utf-8").split("\n") if self.file.exists() else []
+        kept = [line for number, line in enumerate(before, 1) if line and self._step(line, number) < step]
         lines = [*kept, *(json.dumps(row, ensure_ascii=False) for row in rows)]
         write_whole(self.file, "\n".join(lines) + "\n")
+
+    def _step(self, line: str, number: int) -> int:
+        try:
+            return int(json.loads(line)["step"])
+        except (ValueError, KeyError, TypeError):
+            raise UserError(
+                f"{self.file}, line {number}: not a row of predictions with its step: {line[:80]!r}",
+                remedy="move the file away; it is only written to, and the run goes on without it",
+            ) from None

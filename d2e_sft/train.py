@@ -27,7 +27,7 @@ from d2e_sft.sample import BAD_ROWS_FILE, BadRow, write_bad_rows
 from d2e_sft.sample_predictions import SamplePredictions
 from d2e_sft.trackers import RecordRecipe, prepare_trackers
 from d2e_sft.trainer import D2ETrainer
-from d2e_sft.training_data import check_positions, held_out_rows, training_rows
+from d2e_sft.training_data import check_files, check_positions, held_out_rows, training_rows
 from d2e_sft.training_plan import count_steps
 
 
@@ -47,6 +47,7 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     """
     state = process_state()
     prepare_trackers(recipe.train.report_to, recipe.train.project)
+    check_files(recipe)
     recipe.train.precision = precision_for(recipe)
     checkpoint = decided_by_main(state, lambda: starting_point(recipe, resume=resume, overwrite=overwrite))
     # Before the model is loaded: under ZeRO-3 their existence makes transformers load it in shards.

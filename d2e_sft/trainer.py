@@ -27,8 +27,14 @@ from d2e_sft.objective_window import ObjectiveWindow
 from d2e_sft.recipe import D2ESection, Packing
 
 
-class _CloseLastStep(TrainerCallback):
-    """Logs and evaluates after the last step too, where logging_steps or eval_steps does not divide."""
+class _StepActions(TrainerCallback):
+    """Logs and evaluates after the last step too, where logging_steps or eval_steps does not divide.
+
+    A resumed run takes its intervals from its arguments: the checkpoint's are those of the run before.
+    """
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        state.logging_steps, state.eval_steps, state.save_steps = args.logging_steps, args.eval_steps, args.save_steps
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if state.global_step >= state.max_steps:
@@ -84,7 +90,7 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
             )
         attach_objective(self.model, d2e, through_logits=self.layout.through_logits)
         self.d2e = d2e
-        self.add_callback(_CloseLastStep)
+        self.add_callback(_StepActions)
         # Makes the Trainer count the labels of the global batch, for any model class; ours are not shifted.
         self.model_accepts_loss_kwargs = True
         self._loss_shifts_labels = False

@@ -17,7 +17,7 @@ from d2e_sft.collation import Row
 from d2e_sft.errors import UserError
 from d2e_sft.prompts import load_prompt_set
 from d2e_sft.recipe import Recipe
-from d2e_sft.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples
+from d2e_sft.sample import BAD_ROWS_FILE, BadRow, EventSample, check_readable, read_samples
 from d2e_sft.views import EncodedSample, ViewEncoder, encode_samples
 
 
@@ -27,6 +27,21 @@ class TokenRows:
 
     samples: list[EventSample]
     dataset: datasets.Dataset
+
+
+def check_files(recipe: Recipe) -> None:
+    """See that the recipe's files are there, which is quicker than loading a model first.
+
+    Raises:
+        UserError: one is missing, or a folder.
+    """
+    data = recipe.data
+    check_readable(Path(data.train))
+    if data.dev is None:
+        return
+    check_readable(Path(data.dev))
+    if Path(data.dev).resolve() == Path(data.train).resolve():
+        print(f"warning: data.dev={data.dev} is what is trained on, so nothing is held out", file=sys.stderr)
 
 
 def training_rows(
@@ -72,13 +87,16 @@ def _token_rows(
     encoder = ViewEncoder(
         tokenizer, load_prompt_set(data.prompt_set), recipe.d2e.views, encoder_decoder=encoder_decoder
     )
-    result = encode_samples(
-        chosen,
-        encoder,
-        max_length=data.max_length,
-        overlong=data.overlong,
-        progress=lambda rows: tqdm(rows, desc="tokenising", disable=not main),
-    )
+    try:
+        result = encode_samples(
+            chosen,
+            encoder,
+            max_length=data.max_length,
+            overlong=data.overlong,
+            progress=lambda rows: tqdm(rows, desc="tokenising", disable=not main),
+        )
+    except UserError as error:
+        raise UserError(f"{file}: {error.message}", error.remedy) from None
     if main:
         counts = {
             f"longer than {data.max_length} tokens and dropped": len(result.dropped),

@@ -106,7 +106,9 @@ def build(options: Options) -> Result:
     if not result.counts:
         raise UserError(
             f"no usable row in {', '.join(options.datasets)} ({len(reading.bad.entries)} bad); nothing was written",
-            remedy="run without --skip-bad to see the first bad row, or look at the filters' options",
+            remedy="run without --skip-bad to see the first bad row, or look at the filters' options"
+            if reading.bad.entries
+            else "the files have no rows, or the filters' options leave none",
         )
     result.bad_rows = len(reading.bad.entries)
     described = _describe(options, settings.refiner, reading, benchmark, result)
@@ -144,7 +146,9 @@ def _check_own_name(file: str, source: Source, others: Mapping[str, Source]) -> 
         return
     other = others.get(source.name)
     again = other is not None and other.own is not None and other.own.file.resolve() == source.own.file.resolve()
-    if not again and (other is not None or source.name in SOURCES or source.name == REFINE):
+    # Tables of scores have rows `all` and `average`.
+    taken = source.name in (*SOURCES, REFINE, "all", "average")
+    if not again and (other is not None or taken):
         raise UserError(
             f"{file}: its name is {source.name!r}, which something else is called already",
             remedy="add a line such as `name: mine`",

@@ -42,6 +42,7 @@ class RowParser:
         self._spec = spec
         self._spec_name = spec_name
         self._first_line: dict[str, int] = {}
+        self._has_ids: bool | None = None  # whether the rows bring ids; not known before the first
 
     @property
     def columns(self) -> list[str]:
@@ -108,6 +109,11 @@ class RowParser:
 
     def _id(self, line: int, row: Mapping[str, Any]) -> str:
         name = self._spec.columns.id
+        # The ids that rows without one are given could be those of other rows.
+        if self._has_ids is None:
+            self._has_ids = name in row
+        elif self._has_ids != (name in row):
+            raise BadRowError.at(name, row.get(name), "an id in every row of the file, or in none")
         if name not in row:
             return ""
         text = _as_text(name, row[name])

@@ -122,9 +122,6 @@ class OwnSpec(BaseModel):
                 raise ValueError(f"{split}: got {share:g}; expected a file, or a share of train between 0 and 1")
         if sum(self.shares.values()) >= 1:
             raise ValueError(f"{' and '.join(self.shares)}: take all of train; expected shares with a sum below 1")
-        for split, file in self.files.items():
-            if file in [other for name, other in self.files.items() if name != split]:
-                raise ValueError(f"{split}: {file!r} is another split's file too; expected a file for each")
         return self
 
     @model_validator(mode="after")
@@ -175,6 +172,13 @@ def read_spec(path: Path) -> OwnSpec:
         raise UserError(f"{path}: {_describe(error)}") from None
     for split, name in spec.files.items():
         _check_file(path, split, name)
+    places = {split: (path.parent / name).resolve() for split, name in spec.files.items()}
+    for split, place in places.items():
+        if place in [other for name, other in places.items() if name != split]:
+            raise UserError(
+                f"{path}: {split}: {spec.files[split]!r} is another split's file too; expected a file for each",
+                remedy=f"write `{split}: 0.1` for a share of train" if split != "train" else None,
+            )
     return spec
 
 
@@ -196,7 +200,7 @@ def ending_of(name: str) -> str:
 
 def _check_file(path: Path, split: str, name: str) -> None:
     file = path.parent / name
-    if ending_of(name) not in ENDINGS:
+    if ending_of(name) not in ENDINGS or name.lower().endswith(".parquet.gz"):
         raise UserError(f"{path}: {split}: got {name!r}; expected a file that ends in {', '.join(ENDINGS)}")
     if not file.is_file():
         there = [found.name for found in file.parent.iterdir()] if file.parent.is_dir() else []

@@ -106,9 +106,11 @@ def curves(labels: Sequence[str], trainings: Sequence[Training | None]) -> list[
     charts = []
     for key, title in CURVES.items():
         drawn = [
-            Curve(index, label, training.curves[key])
+            Curve(index, label + suffix, points[key], marked=bool(suffix))
             for index, (label, training) in enumerate(zip(labels, trainings, strict=True))
-            if training is not None and key in training.curves
+            if training is not None
+            for suffix, points in (("", training.curves), (", held out", training.held_out))
+            if key in points
         ]
         if drawn:
             charts.append(line_chart(title, drawn))

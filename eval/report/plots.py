@@ -25,6 +25,7 @@ class Curve(NamedTuple):
     run: int
     label: str
     points: Sequence[tuple[int, float]]
+    marked: bool = False  # with a dot at each point, where there are few
 
 
 def bar_chart(
@@ -99,7 +100,7 @@ def line_chart(title: str, curves: Sequence[Curve]) -> Markup:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 2.6 + 0.22 * len(curves)), layout="constrained")
         axes = figure.add_subplot()
-        for run, label, points in curves:
+        for run, label, points, marked in curves:
             steps, values = zip(*_thinned(points), strict=True)
             axes.plot(
                 steps,
@@ -108,7 +109,8 @@ def line_chart(title: str, curves: Sequence[Curve]) -> Markup:
                 color=COLOURS[run % len(COLOURS)],
                 linestyle=LINES[run % len(LINES)],
                 linewidth=1.6,
-                marker="o" if len(points) == 1 else None,
+                marker="o" if marked or len(points) == 1 else None,
+                markersize=4,
             )
         axes.set_title(title, fontsize=10, loc="left")
         axes.set_xlabel("step")

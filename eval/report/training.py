@@ -29,11 +29,13 @@ class Training:
 
     Attributes:
         curves: by key of `CURVES`, (step, value) in order of steps; non-finite values are left out.
+        held_out: the same on held-out samples.
         steps: the last logged step.
         tokens_per_second: median over the log, or None where it was not logged.
     """
 
     curves: dict[str, list[tuple[int, float]]]
+    held_out: dict[str, list[tuple[int, float]]]
     steps: int
     tokens_per_second: float | None
 
@@ -55,12 +57,20 @@ def read_training(run: Path) -> Training | None:
             f"{path}: not a trainer state ({error!r}); expected JSON with a log_history list",
             remedy="copy it again from the run's last checkpoint, or remove it to report without curves",
         ) from None
-    curves = {
-        key: [(step, float(entry[key])) for step, entry in entries if _is_value(entry.get(key))] for key in CURVES
-    }
+
+    def series(prefix: str) -> dict[str, list[tuple[int, float]]]:
+        found = {
+            key: sorted(
+                (step, float(entry[prefix + key])) for step, entry in entries if _is_value(entry.get(prefix + key))
+            )
+            for key in CURVES
+        }
+        return {key: points for key, points in found.items() if points}
+
     speeds = [entry["tokens_per_second"] for _, entry in entries if _is_value(entry.get("tokens_per_second"))]
     return Training(
-        curves={key: sorted(points) for key, points in curves.items() if points},
+        curves=series(""),
+        held_out=series("eval_"),
         steps=max((step for step, _ in entries), default=0),
         tokens_per_second=median(speeds) if speeds else None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +17,13 @@ from transformers import TrainingArguments
 
 from d2e_sft import held_out, sample_predictions, trainer
 from d2e_sft.decoding import generate_debiased
+from d2e_sft.dryrun import dry_run
 from d2e_sft.errors import UserError
 from d2e_sft.held_out import ProcessBatches
 from d2e_sft.loading import load_model
 from d2e_sft.prompts import load_prompt_set
-from d2e_sft.recipe import D2ESection, load_recipe
-from d2e_sft.sample import write_samples
+from d2e_sft.recipe import D2ESection, Recipe, load_recipe
+from d2e_sft.sample import EventSample, write_samples
 from d2e_sft.train import train_recipe
 from d2e_sft.trainer import D2ETrainer
 from d2e_sft.views import ViewEncoder
@@ -36,13 +38,28 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model, nine training samples and seven others."""
     folder = tmp_path_factory.mktemp("held-out")
     save_tiny_model(folder / "model")
+    dropping: Any = tiny_model("gpt2")
+    dropping.config.resid_pdrop = dropping.config.embd_pdrop = dropping.config.attn_pdrop = 0.1
+    dropping.save_pretrained(folder / "dropout")
+    tiny_tokenizer().save_pretrained(folder / "dropout")
     write_samples(make_samples(9), folder / "train.jsonl")
-    write_samples([make_sample(number, split="dev") for number in range(20, 27)], folder / "dev.jsonl")
+    write_samples(held_out_samples(), folder / "dev.jsonl")
     return folder
+
+
+def held_out_samples() -> list[EventSample]:
+    """Questions with a line separator, which str.splitlines takes for the end of a line and JSON does not."""
+    return [make_sample(number, split="dev", question=f"What\u2028rose {number}?") for number in range(20, 27)]
 
 
 def trained(world: Path, run: Path, *overrides: str, **options: Any) -> list[dict[str, Any]]:
     """The log of a run of five steps, evaluated after the second, the fourth and the last."""
+    train_recipe(recipe_for(world, run, *overrides), **options)
+    history: list[dict[str, Any]] = json.loads((run / "trainer_state.json").read_text())["log_history"]
+    return history
+
+
+def recipe_for(world: Path, run: Path, *overrides: str) -> Recipe:
     recipe = run.with_suffix(".yaml")
     recipe.write_text(
         f"model: {{name: {world}/model}}\n"
@@ -51,13 +68,11 @@ def trained(world: Path, run: Path, *overrides: str, **options: Any) -> list[dic
         "logging_steps: 1, precision: float32, eval_steps: 2, sample_predictions: 3}\n"
         "eval: {max_new_tokens: 6}\n"
     )
-    train_recipe(load_recipe(recipe, overrides), **options)
-    history: list[dict[str, Any]] = json.loads((run / "trainer_state.json").read_text())["log_history"]
-    return history
+    return load_recipe(recipe, overrides)
 
 
 def predictions(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "held_out_predictions.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (run / "held_out_predictions.jsonl").read_text().split("\n")[:-1]]
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +123,12 @@ def test_a_run_is_evaluated_every_so_many_steps_and_at_its_end(world: Path, run:
     assert [entry["step"] for entry in epochs if "eval_loss" in entry] == [3, STEPS]
 
 
-def test_evaluating_changes_nothing_of_the_training(world: Path, run: Path) -> None:
-    trained(world, world / "alone", "train.eval_steps=null", "data.dev=null")
+def test_evaluating_changes_nothing_of_the_training(world: Path) -> None:
+    model = f"model.name={world}/dropout"  # which draws random numbers in every step
+    trained(world, world / "evaluated", model)
+    trained(world, world / "alone", model, "train.eval_steps=null", "data.dev=null")
     assert not (world / "alone" / "held_out_predictions.jsonl").exists()
-    ours, theirs = (load_file(folder / "model.safetensors") for folder in (run, world / "alone"))
+    ours, theirs = (load_file(world / name / "model.safetensors") for name in ("evaluated", "alone"))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
@@ -119,7 +136,7 @@ def test_predictions_are_those_of_the_model_at_that_step(world: Path, run: Path)
     rows = predictions(run)
     assert [row["step"] for row in rows] == [step for step in (2, 4, STEPS) for _ in range(3)]
     model, tokenizer = load_model(str(run)).model.eval(), tiny_tokenizer()
-    samples = {s.id: s for s in (make_sample(number, split="dev") for number in range(20, 27))}
+    samples = {s.id: s for s in held_out_samples()}
     encoder = ViewEncoder(tokenizer, load_prompt_set("default"), ("original", "imagined"))
     for row in rows[-3:]:
         sample = samples[row["id"]]
@@ -144,8 +161,32 @@ def test_a_resumed_run_has_each_step_once(world: Path) -> None:
     for name in ("checkpoint-5", "model.safetensors", "trainer_state.json"):
         path = run / name
         path.rename(world / f"aside-{name}")
-    trained(world, run, "train.save_steps=3", "train.sample_predictions=3", resume=True)
+    trained(world, run, "train.save_steps=3", resume=True)
     assert predictions(run) == whole, "step 4 and 5 are evaluated again, from checkpoint 3"
+
+
+def test_a_resumed_run_is_evaluated_when_it_is_told_to_be_now(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "resumed"
+    trained(world, run, "train.save_steps=3", "train.eval_steps=3")
+    shutil.rmtree(run / "checkpoint-5")
+    (run / "model.safetensors").unlink()
+    write_samples(held_out_samples()[:3], tmp_path / "other.jsonl")
+    capsys.readouterr()
+    history = trained(
+        world, run, "train.save_steps=3", "train.eval_steps=1", f"data.dev={tmp_path}/other.jsonl", resume=True
+    )
+    assert [entry["step"] for entry in history if "eval_loss" in entry] == [3, 4, 5]
+    assert "warning: resumed with other held-out rows" in capsys.readouterr().err
+
+
+def test_a_damaged_file_of_predictions_is_named(world: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "held_out_predictions.jsonl").write_text('{"step": 1}\n{"st')
+    with pytest.raises(UserError, match=r"held_out_predictions\.jsonl, line 2: not a row of predictions"):
+        trained(world, run)
 
 
 def test_time_of_evaluations_is_not_trainings(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +220,40 @@ def test_evaluations_without_rows_are_refused(world: Path, tmp_path: Path) -> No
         trained(world, tmp_path / "none", "data.dev=null")
 
 
-def test_a_missing_file_of_held_out_rows_is_named(world: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none\.jsonl"):
-        trained(world, tmp_path / "none", "data.dev=none.jsonl")
+def test_a_number_of_held_out_rows_without_any_is_refused(world: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.max_dev_samples=3 needs held-out rows"):
+        trained(world, tmp_path / "none", "data.dev=null", "train.eval_steps=null", "data.max_dev_samples=3")
+
+
+@pytest.mark.parametrize("begin", [train_recipe, dry_run])
+def test_a_missing_file_of_held_out_rows_is_named(
+    world: Path, tmp_path: Path, begin: Callable[[Recipe], object]
+) -> None:
+    recipe = recipe_for(world, tmp_path / "none", "data.dev=none.jsonl")
+    with pytest.raises(UserError, match=r"none\.jsonl: no such file"):
+        begin(recipe)
+
+
+def test_what_is_wrong_with_held_out_rows_names_their_file(world: Path, tmp_path: Path) -> None:
+    write_samples([make_sample(30, split="dev", refined_context=None)], tmp_path / "unrefined.jsonl")
+    dev = f"data.dev={tmp_path}/unrefined.jsonl"
+    with pytest.raises(UserError, match=r"unrefined\.jsonl: sample 's30' .*refined_context is missing"):
+        trained(world, tmp_path / "none", dev)
+    shown: list[str] = []
+    dry_run(recipe_for(world, tmp_path / "none", dev), shown.append)
+    assert "training would stop:" in "".join(shown)
+    assert "unrefined.jsonl: sample 's30'" in "".join(shown)
+
+
+def test_a_dry_run_counts_held_out_rows(world: Path, tmp_path: Path) -> None:
+    shown: list[str] = []
+    dry_run(recipe_for(world, tmp_path / "none", "data.max_dev_samples=4"), shown.append)
+    assert f"held-out samples: 4 in {world}/dev.jsonl" in "".join(shown)
+    assert f"evaluations on the way: every 2 steps, on {world}/dev.jsonl" in "".join(shown)
+
+
+def test_evaluating_on_what_is_trained_on_is_said(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(world, tmp_path / "same", f"data.dev={world}/../{world.name}/train.jsonl", "train.max_steps=1")
+    assert "is what is trained on, so nothing is held out" in capsys.readouterr().err

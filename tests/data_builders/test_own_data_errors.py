@@ -39,6 +39,8 @@ def _error(spec: Path) -> UserError:
         (QA + "test: 0.5\ndev: 0.5", "dev and test: take all of train"),
         (QA.replace("train", "dev") + "test: 0.5", "test: got the share 0.5 of train; expected `train:` to name"),
         (QA + "test: mine.csv", "train: 'mine.csv' is another split's file too; expected a file for each"),
+        (QA + "test: ./mine.csv", "train: 'mine.csv' is another split's file too; expected a file for each"),
+        (QA.replace("mine.csv", "mine.parquet.gz"), "train: got 'mine.parquet.gz'; expected a file that ends in"),
         (QA + "test: mine.xlsx", "test: got 'mine.xlsx'; expected a file that ends in .csv, .tsv, .jsonl"),
         (QA + "test: mime.csv", "mime.csv: no such file. Did you mean 'mine.csv'?"),
         (QA + "labels: {a: positive}", "labels: has no meaning for format qa; drop it"),
@@ -164,11 +166,23 @@ def test_a_share_that_whole_contexts_cannot_give_is_refused(tmp_path: Path) -> N
     assert "mine.csv: 4 rows with 1 different contexts cannot be divided as asked (test 0, train 4)" in error.message
 
 
-@pytest.mark.parametrize(("name", "taken"), [("ecare", "ecare"), ("refine", "refine")])
+@pytest.mark.parametrize(("name", "taken"), [("ecare", "ecare"), ("refine", "refine"), ("all", "all")])
 def test_own_data_may_not_take_a_name_that_means_something_else(tmp_path: Path, name: str, taken: str) -> None:
     error = _error(write(tmp_path, mine_yaml=QA + f"name: {name}\n", mine_csv=QA_ROWS))
     assert f"its name is {taken!r}" in error.message
     assert "name: mine" in str(error.remedy)
+
+
+@pytest.mark.parametrize("given", [0, 1])
+def test_ids_stand_in_every_row_or_in_none(tmp_path: Path, given: int) -> None:
+    # A made id, mine-train-2, could be one that another row brings along.
+    rows = [{"context": "A b.", "question": "Why?", "answer": "a"} for _ in range(2)]
+    rows[given]["id"] = "mine-train-2"
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    spec = write(tmp_path, mine_yaml=QA.replace(".csv", ".jsonl"), mine_jsonl=text)
+    error = _error(spec)
+    assert "mine.jsonl, line 2: id: got" in error.message
+    assert "expected an id in every row of the file, or in none" in error.message
 
 
 def test_two_descriptions_need_two_names_but_one_may_be_named_twice(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from d2e_sft.errors import UserError
 from eval.commands.report import report
+from eval.report.charts import curves
 from eval.report.page import render_page
 from eval.report.samples import choose_samples
 from eval.report.training import read_training
@@ -179,6 +180,17 @@ def test_curves_skip_values_that_are_no_numbers(tmp_path: Path) -> None:
     assert training.curves == {"loss": [(2, 1.0)]}
     assert training.steps == 3
     assert training.tokens_per_second is None
+
+
+def test_curves_of_held_out_samples_stand_beside_those_of_training(tmp_path: Path) -> None:
+    history = [{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.0}, {"step": 2, "eval_loss": 2.5, "eval_ce": 2.4}]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    training = read_training(tmp_path)
+    assert training is not None
+    assert training.held_out == {"loss": [(2, 2.5)], "ce": [(2, 2.4)]}
+    loss, ce = curves(["mine"], [training])
+    assert "of mine, mine, held out" in loss
+    assert "of mine, held out" in ce
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"log_history": [1]}'])
