@@ -79,7 +79,7 @@ def test_a_summary_tells_whether_the_answer_is_a_habit(said: tuple[str, str, str
 
 def test_a_summary_says_who_is_right_only_where_that_is_known() -> None:
     judged = summary("a cup", "the dam", "a cup", expected="The dam\nthe wall")
-    assert [part.count("right") for part in judged.split("<tr>")[1:]] == [0, 2, 0]  # its class, and the word
+    assert [part.count("right") for part in judged.split("<dt>")[1:]] == [0, 2, 0]  # its class, and the word
     assert "Expected: <strong>The dam; the wall</strong>" in judged
     assert "✓" not in summary("a cup", "the dam", "a cup") + summary("a", "b", "c")
 
