@@ -40,6 +40,7 @@ _VERBS: dict[str, tuple[str, str, str]] = {
     "errors": ("eval.commands.errors", "errors", "Sort a run's wrong answers by error pattern."),
     "lm-eval": ("eval.commands.lm_eval", "lm_eval", "Run lm-evaluation-harness with the debiased model."),
     "report": ("eval.commands.report", "report", "Write an HTML report of one or more runs."),
+    "demo": ("eval.commands.demo", "demo", "Open a web page to ask a model about a context."),
     "inspect": ("eval.commands.inspect", "inspect", "Show what a model thinks at each token of its answers."),
     "export": ("d2e_sft.commands.export", "export", "Write a run as a plain checkpoint folder."),
     "push": ("d2e_sft.commands.push", "push", "Publish a run on the Hub, with a card filled from it."),
