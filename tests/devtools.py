@@ -69,7 +69,10 @@ class Tab:
         self.evaluate(
             f"(() => {{ const f = document.querySelector({json.dumps(selector)}); f.focus(); f.select() }})()"
         )
-        self._call("Input.insertText", text=text)
+        if text:
+            self._call("Input.insertText", text=text)
+        else:
+            self.evaluate("document.execCommand('delete')")
 
     def picture(self, file: Path) -> None:
         """A PNG of the whole page."""

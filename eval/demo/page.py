@@ -13,7 +13,7 @@ from typing import Any
 
 from d2e_sft.errors import UserError
 from eval.demo.answering import Answerer, DemoModel
-from eval.demo.examples import labels_of
+from eval.demo.examples import labels_of, without_stale_answer
 from eval.demo.question import CHOICE, Question
 from eval.demo.summary import summarise
 
@@ -34,17 +34,15 @@ _STYLE = """
 .gradio-container { max-width: 1200px !important; margin: 0 auto !important; }
 .d2e-head h1 { font-size: 1.35rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
 .d2e-head p { margin: 0; max-width: 46rem; }
-.d2e-summary p { margin: .5rem 0; }
-.d2e-summary { padding: 0 .8rem; }
-.d2e-read { border-collapse: collapse; width: 100%; }
-.d2e-read th, .d2e-read td { text-align: left; vertical-align: top; padding: .4rem .8rem .4rem 0 !important;
-  border: 0 solid var(--border-color-primary) !important; border-bottom-width: 1px !important;
-  overflow-wrap: anywhere; }
-.d2e-read th { font-weight: 600; width: 11rem; }
+.d2e-summary p { margin: .6rem 0 0; }
+.d2e-read { margin: 0; display: grid; grid-template-columns: 11rem 1fr; }
+.d2e-read dt, .d2e-read dd { margin: 0; padding: .4rem 0; overflow-wrap: anywhere;
+  border-bottom: 1px solid var(--border-color-primary); }
+.d2e-read dt { font-weight: 600; padding-right: .8rem; }
 .d2e-read span { display: block; opacity: .75; }
 .d2e-read .right { color: #15803d; opacity: 1; }
 .dark .d2e-read .right { color: #4ade80; }
-@media (max-width: 500px) { .d2e-read th { width: 7rem; } }
+@media (max-width: 500px) { .d2e-read { grid-template-columns: 7.5rem 1fr; } }
 """
 
 
@@ -74,23 +72,27 @@ def build_page(model: DemoModel, examples: Sequence[Question]) -> Any:
         gr.HTML(_INTRODUCTION.format(model=escape(model.name)), elem_classes="d2e-head")
         with gr.Row():
             with gr.Column(min_width=320):
-                form, ask = _form(gr, model, examples)
+                form = _form(gr, model, examples)
+                with gr.Row():
+                    ask = gr.Button("Answer", variant="primary", elem_id="ask")
+                    stop = gr.Button("Stop", visible=False, elem_id="stop")
             with gr.Column(min_width=320):
                 answers = _answers(gr, model.alpha)
-                stop = gr.Button("Stop", visible=False, elem_id="stop")
-        fields = [form[name] for name in ("fmt", "context", "question", "options", "expected", "instruction")]
-        sliders = [form["alpha"], form["limit"]]
+        fields = ("example", "fmt", "context", "question", "options", "expected", "instruction", "alpha", "limit")
         asked = gr.on(
             [ask.click, form["question"].submit],
-            _answering(gr, model, answerer),
-            inputs=[*fields, *sliders],
-            outputs=[*answers, stop],
+            _answering(gr, model, answerer, examples),
+            inputs=[form[name] for name in fields],
+            outputs=[*answers, form["expected"], ask, stop],
             concurrency_limit=1,
+            # By default a press is lost while an answer is still ending, as it may be just after Stop.
+            trigger_mode="multiple",
             api_name="answer",
             show_progress="minimal",
         )
-        asked.then(lambda: gr.Button(visible=False), outputs=stop, api_visibility="private")
-        stop.click(lambda: gr.Button(visible=False), outputs=stop, cancels=[asked], api_visibility="private")
+        ready = {"fn": lambda: _buttons(gr, answering=False), "outputs": [ask, stop], "api_visibility": "private"}
+        asked.then(**ready)  # after an error, too
+        stop.click(**ready, cancels=[asked])
     return page
 
 
@@ -110,13 +112,13 @@ def launch_options(gr: Any) -> dict[str, Any]:
     }
 
 
-def _form(gr: Any, model: DemoModel, examples: Sequence[Question]) -> tuple[dict[str, Any], Any]:
-    """The visitor's fields by name, filled with the first example, and the button."""
+def _form(gr: Any, model: DemoModel, examples: Sequence[Question]) -> dict[str, Any]:
+    """The visitor's fields by name, filled with the first example."""
     first = examples[0]
     form: dict[str, Any] = {}
     names = [(name, fmt) for fmt, name in _FORMAT_NAMES.items() if fmt in model.prompt_set.zero_shot]
     labels = labels_of(examples)
-    example = gr.Dropdown(
+    form["example"] = gr.Dropdown(
         list(zip(labels, range(len(labels)), strict=True)), value=0, label="Try an example", elem_id="example"
     )
     form["fmt"] = gr.Radio(names, value=first.fmt, label="Format", elem_id="format")
@@ -143,7 +145,6 @@ def _form(gr: Any, model: DemoModel, examples: Sequence[Question]) -> tuple[dict
         form["instruction"] = gr.Textbox(
             "", label="Instruction", info="Empty: the one below.", lines=3, placeholder=_system(model, first.fmt)
         )
-    ask = gr.Button("Answer", variant="primary", elem_id="ask")
     form["fmt"].change(
         _on_format(gr, model),
         inputs=form["fmt"],
@@ -151,8 +152,8 @@ def _form(gr: Any, model: DemoModel, examples: Sequence[Question]) -> tuple[dict
         api_visibility="private",
     )
     parts = [form[name] for name in ("fmt", "context", "question", "options", "expected")]
-    example.change(_on_example(examples), inputs=example, outputs=parts, api_visibility="private")
-    return form, ask
+    form["example"].change(_on_example(examples), inputs=form["example"], outputs=parts, api_visibility="private")
+    return form
 
 
 def _answers(gr: Any, alpha: float) -> list[Any]:
@@ -166,8 +167,9 @@ def _answers(gr: Any, alpha: float) -> list[Any]:
     return [plain, debiased, imagined, summary]
 
 
-def _answering(gr: Any, model: DemoModel, answerer: Answerer) -> Any:
+def _answering(gr: Any, model: DemoModel, answerer: Answerer, examples: Sequence[Question]) -> Any:
     def answer(
+        example: int,
         fmt: str,
         context: str,
         question: str,
@@ -178,13 +180,14 @@ def _answering(gr: Any, model: DemoModel, answerer: Answerer) -> Any:
         limit: float,
     ) -> Iterator[tuple[Any, ...]]:
         """Answer a question plainly, debiased, and without the context."""
-        asked = Question(fmt, context, question, options, expected, instruction)
-        stop = gr.Button(visible=True)
+        typed = Question(fmt, context, question, options, expected, instruction)
+        asked = without_stale_answer(typed, examples[example])
+        buttons = _buttons(gr, answering=True)
         try:
             for said in answerer.stream(asked, alpha, int(limit)):
                 debiased = gr.Textbox(said.debiased, label=_debiased_label(alpha))
                 told = summarise(asked, model.prompt_set, said, alpha) if said.done else ""
-                yield said.plain, debiased, said.imagined, told, stop
+                yield said.plain, debiased, said.imagined, told, asked.expected, *buttons
         except UserError as error:
             raise gr.Error(" ".join(filter(None, [escape(error.message), escape(error.remedy or "")]))) from None
 
@@ -205,6 +208,10 @@ def _on_example(examples: Sequence[Question]) -> Any:
         return one.fmt, one.context, one.question, one.options, one.expected
 
     return choose
+
+
+def _buttons(gr: Any, *, answering: bool) -> tuple[Any, Any]:
+    return gr.Button(interactive=not answering), gr.Button(visible=answering)
 
 
 def _system(model: DemoModel, fmt: str) -> str:

@@ -44,7 +44,7 @@ def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha
     }
     said = [_Said(name, score_output(sample, text, marker)) for name, text in names.items()]
     rows = "".join(_row(one, question.is_answered) for one in said)
-    parts = [f'<table class="d2e-read"><tbody>{rows}</tbody></table>', f"<p>{escape(verdict(*said))}</p>"]
+    parts = [f'<dl class="d2e-read">{rows}</dl>', f"<p>{escape(verdict(*said))}</p>"]
     if question.is_answered:
         parts.insert(1, f"<p>Expected: <strong>{escape('; '.join(sample.answers))}</strong></p>")
     if answers.cut:
@@ -75,4 +75,4 @@ def _row(said: _Said, judged: bool) -> str:
     right = said.read.exact_match == 1
     mark = ("<span class='right'>✓ right</span>" if right else "<span>✗ not what is expected</span>") if judged else ""
     text = escape(said.text) if said.parsed else "<em>no answer recognised</em>"
-    return f"<tr><th scope='row'>{escape(said.name)}</th><td>{text}{mark}</td></tr>"
+    return f"<dt>{escape(said.name)}</dt><dd>{text}{mark}</dd>"
