@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from d2e_sft.recipe import recipe_of
@@ -56,6 +57,13 @@ def as_question(sample: EventSample) -> Question:
         "\n".join(sample.options),
         "\n".join(sample.answers),
     )
+
+
+def without_stale_answer(typed: Question, example: Question) -> Question:
+    """What was typed; without the example's answer where the example is no longer what is asked."""
+    asked = replace(typed, instruction=example.instruction)
+    same_answer, same_question = asked.expected == example.expected, asked == replace(example, expected=asked.expected)
+    return replace(typed, expected="") if same_answer and not same_question else typed
 
 
 def labels_of(questions: Sequence[Question], length: int = 60) -> list[str]:

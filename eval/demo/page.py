@@ -13,7 +13,7 @@ from typing import Any
 
 from d2e_sft.errors import UserError
 from eval.demo.answering import Answerer, DemoModel
-from eval.demo.examples import labels_of
+from eval.demo.examples import labels_of, without_stale_answer
 from eval.demo.question import CHOICE, Question
 from eval.demo.summary import summarise
 
@@ -78,13 +78,12 @@ def build_page(model: DemoModel, examples: Sequence[Question]) -> Any:
                     stop = gr.Button("Stop", visible=False, elem_id="stop")
             with gr.Column(min_width=320):
                 answers = _answers(gr, model.alpha)
-        fields = [form[name] for name in ("fmt", "context", "question", "options", "expected", "instruction")]
-        sliders = [form["alpha"], form["limit"]]
+        fields = ("example", "fmt", "context", "question", "options", "expected", "instruction", "alpha", "limit")
         asked = gr.on(
             [ask.click, form["question"].submit],
-            _answering(gr, model, answerer),
-            inputs=[*fields, *sliders],
-            outputs=[*answers, ask, stop],
+            _answering(gr, model, answerer, examples),
+            inputs=[form[name] for name in fields],
+            outputs=[*answers, form["expected"], ask, stop],
             concurrency_limit=1,
             # By default a press is lost while an answer is still ending, as it may be just after Stop.
             trigger_mode="multiple",
@@ -119,7 +118,7 @@ def _form(gr: Any, model: DemoModel, examples: Sequence[Question]) -> dict[str, 
     form: dict[str, Any] = {}
     names = [(name, fmt) for fmt, name in _FORMAT_NAMES.items() if fmt in model.prompt_set.zero_shot]
     labels = labels_of(examples)
-    example = gr.Dropdown(
+    form["example"] = gr.Dropdown(
         list(zip(labels, range(len(labels)), strict=True)), value=0, label="Try an example", elem_id="example"
     )
     form["fmt"] = gr.Radio(names, value=first.fmt, label="Format", elem_id="format")
@@ -153,17 +152,7 @@ def _form(gr: Any, model: DemoModel, examples: Sequence[Question]) -> dict[str, 
         api_visibility="private",
     )
     parts = [form[name] for name in ("fmt", "context", "question", "options", "expected")]
-    example.change(_on_example(examples), inputs=example, outputs=parts, api_visibility="private")
-    typed = [form[name].input for name in ("fmt", "context", "question", "options")]
-    gr.on(
-        typed,
-        _on_typing(examples),
-        inputs=[example, form["expected"]],
-        outputs=form["expected"],
-        queue=False,
-        show_progress="hidden",
-        api_visibility="private",
-    )
+    form["example"].change(_on_example(examples), inputs=form["example"], outputs=parts, api_visibility="private")
     return form
 
 
@@ -178,8 +167,9 @@ def _answers(gr: Any, alpha: float) -> list[Any]:
     return [plain, debiased, imagined, summary]
 
 
-def _answering(gr: Any, model: DemoModel, answerer: Answerer) -> Any:
+def _answering(gr: Any, model: DemoModel, answerer: Answerer, examples: Sequence[Question]) -> Any:
     def answer(
+        example: int,
         fmt: str,
         context: str,
         question: str,
@@ -190,13 +180,14 @@ def _answering(gr: Any, model: DemoModel, answerer: Answerer) -> Any:
         limit: float,
     ) -> Iterator[tuple[Any, ...]]:
         """Answer a question plainly, debiased, and without the context."""
-        asked = Question(fmt, context, question, options, expected, instruction)
+        typed = Question(fmt, context, question, options, expected, instruction)
+        asked = without_stale_answer(typed, examples[example])
         buttons = _buttons(gr, answering=True)
         try:
             for said in answerer.stream(asked, alpha, int(limit)):
                 debiased = gr.Textbox(said.debiased, label=_debiased_label(alpha))
                 told = summarise(asked, model.prompt_set, said, alpha) if said.done else ""
-                yield said.plain, debiased, said.imagined, told, *buttons
+                yield said.plain, debiased, said.imagined, told, asked.expected, *buttons
         except UserError as error:
             raise gr.Error(" ".join(filter(None, [escape(error.message), escape(error.remedy or "")]))) from None
 
@@ -221,14 +212,6 @@ def _on_example(examples: Sequence[Question]) -> Any:
 
 def _buttons(gr: Any, *, answering: bool) -> tuple[Any, Any]:
     return gr.Button(interactive=not answering), gr.Button(visible=answering)
-
-
-def _on_typing(examples: Sequence[Question]) -> Any:
-    def forget(number: int, expected: str) -> str:
-        """The expected answer, unless it is the example's, which is no longer asked."""
-        return "" if expected == examples[number].expected else expected
-
-    return forget
 
 
 def _system(model: DemoModel, fmt: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from d2e_sft.decoding import generate_debiased
 from d2e_sft.errors import UserError
 from eval.demo.answering import Answerer, DemoModel, load_demo_model
 from eval.demo.examples import OWN
@@ -58,13 +59,6 @@ def opened(tab: Tab, address: str, width: int = 1200) -> Tab:
     return tab
 
 
-def opened_whole(tab: Tab, address: str) -> None:
-    """With the fields that are folded away at first."""
-    opened(tab, address)
-    tab.evaluate("document.querySelector('button.label-wrap').click()")
-    tab.wait_for("document.querySelector('#expected textarea')")
-
-
 def answered(tab: Tab) -> list[str]:
     """Press the button, once a page; the three answers when they are complete."""
     tab.evaluate("document.querySelector('#ask').click()")
@@ -86,11 +80,10 @@ def test_the_first_example_is_answered_as_the_answerer_answers_it(tab: Tab, addr
 
 
 def test_typed_text_and_the_slider_change_the_answers(tab: Tab, address: str, model: DemoModel) -> None:
-    opened_whole(tab, address)
+    opened(tab, address)
     tab.type_into("#context textarea", "Hail fell.")
     tab.type_into("#question textarea", "What fell?")
     tab.type_into("#alpha input[type=number]", "1.2")
-    tab.wait_for("document.querySelector('#expected textarea').value == ''")
     asked = Question("qa", "Hail fell.", "What fell?")
     assert answered(tab) == expected(model, asked, 1.2) != expected(model, asked, 0.5)
     assert "Debiased, α = 1.2" in tab.text()
@@ -99,13 +92,12 @@ def test_typed_text_and_the_slider_change_the_answers(tab: Tab, address: str, mo
 
 
 def test_a_format_with_options_shows_their_field(tab: Tab, address: str, model: DemoModel) -> None:
-    opened_whole(tab, address)
+    opened(tab, address)
     assert not tab.evaluate("!!document.querySelector('#options textarea')")
     tab.evaluate("document.querySelector('#format input[value=scq]').click()")
     tab.wait_for("document.querySelector('#options textarea')")
     tab.type_into("#options textarea", "The power failed\nIt was Monday")
     asked = Question("scq", OWN[0].context, OWN[0].question, "The power failed\nIt was Monday")
-    tab.wait_for("document.querySelector('#expected textarea').value == ''")
     assert answered(tab) == expected(model, asked, 0.5)
     assert tab.complaints == []
 
@@ -120,41 +112,62 @@ def test_an_example_fills_the_form(tab: Tab, address: str, model: DemoModel) -> 
     tab.wait_for(f"document.querySelector('#question textarea').value == {OWN[2].question!r}")
     tab.wait_for("document.querySelector('#options textarea')?.value.startsWith('It broke')")
     assert answered(tab) == expected(model, OWN[2], 0.5)
+    assert "Expected: It stayed whole" in tab.text()
     assert tab.complaints == []
 
 
-def test_an_expected_answer_that_was_typed_stays(tab: Tab, address: str) -> None:
-    opened_whole(tab, address)
+def test_an_expected_answer_of_ones_own_stays(tab: Tab, address: str) -> None:
+    opened(tab, address)
+    tab.evaluate("document.querySelector('button.label-wrap').click()")
+    tab.wait_for("document.querySelector('#expected textarea')")
     tab.type_into("#expected textarea", "hail")
     tab.type_into("#question textarea", "What fell?")
     answered(tab)
     assert "Expected: hail" in tab.text()
 
 
-def test_stop_ends_the_decoding_and_the_next_question_is_answered(
-    tab: Tab, address: str, model: DemoModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Decoding that ends only when it is given up; set once it is."""
     ended = threading.Event()
 
-    def endless(*_: object, on_token: Callable[[int, int], None], **__: object) -> None:
+    def decode(*_: object, on_token: Callable[[int, int], None], **__: object) -> None:
         try:
             while not ended.wait(0.05):
                 on_token(1, 70)
         finally:
             ended.set()
 
-    opened(tab, address)
     with monkeypatch.context() as patched:
-        patched.setattr("eval.demo.answering.generate_debiased", endless)
-        tab.evaluate("document.querySelector('#ask').click()")
-        tab.wait_for("document.querySelector('#debiased textarea').value.length > 3")
-        tab.wait_for("document.querySelector('#stop')")
-        tab.evaluate("document.querySelector('#stop').click()")
-        assert ended.wait(20)
+        patched.setattr("eval.demo.answering.generate_debiased", decode)
+        yield ended
+    ended.set()
+
+
+def begun(tab: Tab, address: str) -> None:
+    opened(tab, address)
+    tab.evaluate("document.querySelector('#ask').click()")
+    tab.wait_for("document.querySelector('#debiased textarea').value.length > 3")
+
+
+def test_stop_ends_the_decoding_and_the_next_question_is_answered(
+    tab: Tab, address: str, model: DemoModel, endless: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(tab, address)
+    tab.wait_for("document.querySelector('#stop')")
+    tab.evaluate("document.querySelector('#stop').click()")
+    assert endless.wait(20)
     tab.wait_for("!document.querySelector('#stop')")
+    monkeypatch.setattr("eval.demo.answering.generate_debiased", generate_debiased)
     time.sleep(1)  # nobody presses again within milliseconds, while Gradio is still taking the cancelled answer down
     assert answered(tab) == expected(model, OWN[0], 0.5)
     assert tab.complaints == []
+
+
+def test_leaving_the_page_ends_the_decoding(tab: Tab, address: str, endless: threading.Event) -> None:
+    begun(tab, address)
+    tab.open("about:blank")
+    assert endless.wait(20)
 
 
 def test_what_is_missing_is_said_on_the_page(tab: Tab, address: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import yaml
 from d2e_sft.errors import UserError
 from d2e_sft.prompts import load_prompt_set
 from eval.demo.answering import Answers
-from eval.demo.examples import OWN, as_question, examples_for, labels_of
+from eval.demo.examples import OWN, as_question, examples_for, labels_of, without_stale_answer
 from eval.demo.question import Question
 from eval.demo.summary import summarise
 from tests.eval.benches import bench_rows, save_bench
@@ -96,6 +97,20 @@ def test_what_a_model_or_visitor_writes_is_text_and_no_markup() -> None:
     assert "<img" not in shown
     assert "<script" not in shown
     assert "&lt;img src=x onerror=alert(1)&gt;" in shown
+
+
+def test_an_examples_answer_is_forgotten_once_something_else_is_asked() -> None:
+    example = OWN[0]
+    others = [
+        replace(example, question="Who ate it?"),
+        replace(example, context="Snow fell."),
+        replace(example, fmt="nli"),
+    ]
+    assert [without_stale_answer(typed, example).expected for typed in others] == ["", "", ""]
+    same = [example, replace(example, expected="bread"), replace(example, instruction="Be brief.")]
+    assert [without_stale_answer(typed, example) for typed in same] == same
+    own = replace(example, question="Who ate it?", expected="Ann")
+    assert without_stale_answer(own, example) == own
 
 
 def test_examples_are_drawn_from_the_benchmark(tmp_path: Path) -> None:
