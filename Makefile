@@ -26,10 +26,10 @@ $(READY): pyproject.toml launch/constraints.txt
 quickstart: setup  ## train, score and compare SFT and D²E-SFT on generated data (runs/quickstart)
 	$(BIN)/d2e quickstart
 
-# A file's tests stay together, since they share models; torch's own threads would only compete with the workers.
-WORKERS ?= 2
-test: setup  ## run the tests (WORKERS=N processes)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+# With workers a file's tests stay together, since they share models; torch's own threads would only compete with them.
+WORKERS ?= 0
+test: setup  ## run the tests (WORKERS=4: on four processes)
+	$(if $(filter-out 0,$(WORKERS)),OMP_NUM_THREADS=1 )$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # vLLM's CPU build, in an environment of its own: its pins are not ours. torchvision, torchaudio and torchcodec, which it
 # brings along, do not fit the CPU build of torch and break its import.

@@ -16,6 +16,8 @@ from d2e_sft.recipe import Recipe
 
 # Trackers whose module has another name, or that another package may stand in for.
 _MODULES = {"tensorboard": ("tensorboard", "tensorboardX")}
+# What a run of this process has set, and the next may set anew; transformers asks the environment for it.
+_named: dict[str, str] = {}
 
 
 def prepare_trackers(names: Sequence[str], project: str) -> None:
@@ -33,7 +35,8 @@ def prepare_trackers(names: Sequence[str], project: str) -> None:
                 f"train.report_to={name}: the package {name} is not installed",
                 remedy=f"pip install {name}, or take {name} out of train.report_to",
             )
-    os.environ.setdefault("WANDB_PROJECT", project)
+    if "wandb" in names and os.environ.get("WANDB_PROJECT") in (None, _named.get("WANDB_PROJECT")):
+        os.environ["WANDB_PROJECT"] = _named["WANDB_PROJECT"] = project
 
 
 class RecordRecipe(TrainerCallback):

@@ -131,7 +131,21 @@ def test_trackio_gets_curves_the_recipe_and_the_table(tmp_path: Path) -> None:
     assert len(tables) == 2
 
 
+def test_each_run_of_a_process_has_its_own_project_unless_the_user_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    monkeypatch.setattr(trackers, "_named", {})
+    trackers.prepare_trackers([], "none")
+    assert "WANDB_PROJECT" not in os.environ
+    for project in ("one", "two"):
+        trackers.prepare_trackers(["wandb"], project)
+        assert os.environ["WANDB_PROJECT"] == project
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
+    trackers.prepare_trackers(["wandb"], "three")
+    assert os.environ["WANDB_PROJECT"] == "mine"
+
+
 def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
     monkeypatch.setattr(trackers, "find_spec", lambda name: None if name == "swanlab" else object())
     trackers.prepare_trackers(["wandb"], "d2e-sft")
     with pytest.raises(UserError, match=r"train\.report_to=swanlab: the package swanlab is not installed"):

@@ -256,7 +256,7 @@ def test_a_refusal_of_both_names_ends_the_run(server: JudgeServer, judge: MakeJu
 
 def test_replies_under_way_when_a_run_fails_are_kept(server: JudgeServer, judge: MakeJudge) -> None:
     server.plan = [
-        Misbehave(body=completion("echo: slow"), stall=0.3),
+        Misbehave(body=completion("echo: slow"), stall=1.5),
         Misbehave(status=401, body=b"{}", stall=0.1),
     ]
     with pytest.raises(UserError, match="1 of 9 replies are kept"):
@@ -410,7 +410,7 @@ def _start_child(server: JudgeServer) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_an_ended_run_goes_on_where_it_was(server: JudgeServer, tmp_path: Path, end: signal.Signals) -> None:
-    server.delay = 0.1  # so that a loaded machine, too, ends the run before it has finished
+    server.delay = 0.3  # so that a loaded machine, too, ends the run before it has finished
     child = _start_child(server)
     deadline = time.monotonic() + 60
     while len(server.requests) < 12 and time.monotonic() < deadline:
