@@ -35,13 +35,9 @@ def check_files(recipe: Recipe) -> None:
     Raises:
         UserError: one is missing, or a folder.
     """
-    data = recipe.data
-    check_readable(Path(data.train))
-    if data.dev is None:
-        return
-    check_readable(Path(data.dev))
-    if Path(data.dev).resolve() == Path(data.train).resolve():
-        print(f"warning: data.dev={data.dev} is what is trained on, so nothing is held out", file=sys.stderr)
+    for file in (recipe.data.train, recipe.data.dev):
+        if file is not None:
+            check_readable(Path(file))
 
 
 def training_rows(
@@ -68,6 +64,8 @@ def held_out_rows(
     data = recipe.data
     if data.dev is None:
         return None
+    if main and Path(data.dev).resolve() == Path(data.train).resolve():
+        print(f"warning: data.dev={data.dev} is what is trained on, so nothing is held out", file=sys.stderr)
     return _token_rows("dev", data.dev, data.max_dev_samples, recipe, tokenizer, bad_rows, encoder_decoder, main)
 
 
