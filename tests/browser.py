@@ -12,6 +12,14 @@ import pytest
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
+def headless_chromium(folder: Path) -> list[str]:
+    """The command that starts a browser whose profile is kept in the folder; skips where there is no browser."""
+    browser = next(filter(None, map(shutil.which, _NAMES)), None)
+    if browser is None:
+        pytest.skip("no Chromium on this machine")
+    return [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/chrome"]
+
+
 def after_scripts(page: Path, folder: Path, script: str = "", *, fragment: str = "", patience: int = 0) -> str:
     """The document of a page after its own scripts and one more, which can move its controls.
 
@@ -21,23 +29,14 @@ def after_scripts(page: Path, folder: Path, script: str = "", *, fragment: str =
 
     Asserts that no script failed and nothing was written to the console; skips where there is no browser.
     """
-    browser = next(filter(None, map(shutil.which, _NAMES)), None)
-    if browser is None:
-        pytest.skip("no Chromium on this machine")
+    command = headless_chromium(folder)
     copy = folder / f"probed-{page.name}"
     text = page.read_text(encoding="utf-8")
     assert text.count("</body>") == 1
     copy.write_text(text.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
-    flags = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--enable-logging=stderr",
-        f"--user-data-dir={folder}/chrome",
-        *([f"--virtual-time-budget={patience}"] if patience else []),
-    ]
+    flags = ["--enable-logging=stderr", *([f"--virtual-time-budget={patience}"] if patience else [])]
     done = subprocess.run(
-        [browser, *flags, "--dump-dom", copy.as_uri() + fragment],
+        [*command, *flags, "--dump-dom", copy.as_uri() + fragment],
         capture_output=True,
         text=True,
         timeout=120,

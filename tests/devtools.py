@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,10 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.browser import headless_chromium
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--force-color-profile=srgb")
+_FLAGS = ("--remote-debugging-pipe", "--force-color-profile=srgb")
 
 
 class Tab:
@@ -117,14 +115,11 @@ class Tab:
 @contextmanager
 def browser_tab(folder: Path) -> Iterator[Tab]:
     """A tab of a browser of its own, whose profile is kept in the folder; skips where there is no browser."""
-    browser = next(filter(None, map(shutil.which, _NAMES)), None)
-    if browser is None:
-        pytest.skip("no Chromium on this machine")
     to_browser, ours_out = os.pipe()
     ours_in, from_browser = os.pipe()
     # It reads from descriptor 3 and writes to 4.
     redirect = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
-    command = ["bash", "-c", redirect, "browser", browser, *_FLAGS, f"--user-data-dir={folder}/chrome"]
+    command = ["bash", "-c", redirect, "browser", *headless_chromium(folder), *_FLAGS]
     process = subprocess.Popen(
         command, pass_fds=(to_browser, from_browser), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
