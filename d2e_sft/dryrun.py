@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from d2e_sft.chat import pad_id
+from d2e_sft.device import usable_device
 from d2e_sft.dryrun_data import (
     EncodedRecipe,
     describe_overlong,
@@ -73,8 +74,7 @@ def dry_run(
     )
     rows = [dataset_row(item) for item in encoded.kept]
     steps = count_steps(recipe.train, len(rows), processes, accumulation)
-    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
-    assert device is not None
+    device = usable_device()
     where = _where(launcher, processes)
 
     _section(echo, "recipe", [recipe.as_yaml().rstrip()])

@@ -16,6 +16,7 @@ import torch
 from d2e_sft.attention import BY_BRANCH, DENSE, FLEX, IMPLEMENTATIONS, KeysAndValues, register
 from d2e_sft.attention_flex import flex_agrees
 from d2e_sft.collation import BatchedCollator, EncoderDecoderCollator, PackedCollator
+from d2e_sft.device import usable_device
 from d2e_sft.errors import UserError
 from d2e_sft.forward import bare_model
 from d2e_sft.objective import head_of, hidden_states, packed_inputs
@@ -123,8 +124,8 @@ def _attention_reason(attention: str | None, d2e: D2ESection) -> str | None:
 
 def _best_attention(model: Any) -> str:
     """flex_attention where it compiles and is right, else branch by branch."""
-    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if device is None or device.type != "cuda":
+    device = usable_device()
+    if device.type != "cuda":
         return BY_BRANCH
     config = model.config.get_text_config()
     heads = config.num_attention_heads

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
+
+
+def markdown_cell(value: Any) -> str:
+    """A value as the text of a table's cell: on one line, its bars escaped."""
+    return " ".join(str(value).split()).replace("|", r"\|")
 
 
 def markdown_table(columns: Sequence[str], lines: Sequence[Sequence[str]], left: Collection[str] = ()) -> str:

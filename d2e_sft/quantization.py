@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from d2e_sft.device import usable_device
 from d2e_sft.errors import UserError
 from d2e_sft.processes import asked_for
 from d2e_sft.recipe import Precision, Quantization
@@ -74,8 +75,7 @@ def _check_bitsandbytes(kind: Quantization) -> None:
         missing = isinstance(error, ModuleNotFoundError) and error.name == "bitsandbytes"
         why = "is not installed" if missing else f"cannot be imported ({error})"
         raise UserError(f"model.quantization={kind}: bitsandbytes {why}", remedy=_INSTALL) from None
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    device = accelerator.type if accelerator is not None else "cpu"
+    device = usable_device().type
     supported = getattr(bitsandbytes, "supported_torch_devices", {"cuda"})
     if device not in supported:
         raise UserError(

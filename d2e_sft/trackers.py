@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 from transformers.integrations import TensorBoardCallback
 
 from d2e_sft.errors import UserError
-from d2e_sft.markdown import markdown_table
+from d2e_sft.markdown import markdown_cell, markdown_table
 from d2e_sft.recipe import Recipe
 
 # Trackers whose module has another name, or that another package may stand in for.
@@ -80,9 +80,6 @@ def log_table(trainer: Any, name: str, columns: Sequence[str], rows: Sequence[Se
         callbacks = trainer.callback_handler.callbacks
         writer = next((c.tb_writer for c in callbacks if isinstance(c, TensorBoardCallback)), None)
         if writer is not None:
-            writer.add_text(name, markdown_table(columns, [[_cell(value) for value in row] for row in values]), step)
-
-
-def _cell(value: Any) -> str:
-    """One line of Markdown text in which no bar ends the cell."""
-    return " ".join(str(value).split()).replace("|", r"\|")
+            writer.add_text(
+                name, markdown_table(columns, [[markdown_cell(value) for value in row] for row in values]), step
+            )

@@ -18,6 +18,7 @@ from d2e_sft.compilation import check_compiler, compile_layers
 from d2e_sft.data_record import record_data, tokens_digest
 from d2e_sft.errors import UserError
 from d2e_sft.loading import LoadedModel, load_model, resolve_name
+from d2e_sft.positions import check_positions
 from d2e_sft.precision import resolve_precision
 from d2e_sft.processes import asked_for, decided_by_main, process_state, same_everywhere
 from d2e_sft.quantization import prepare_for_adapter, quantization_config
@@ -27,7 +28,7 @@ from d2e_sft.sample import BAD_ROWS_FILE, BadRow, write_bad_rows
 from d2e_sft.sample_predictions import SamplePredictions
 from d2e_sft.trackers import RecordRecipe, prepare_trackers
 from d2e_sft.trainer import D2ETrainer
-from d2e_sft.training_data import check_files, check_positions, held_out_rows, training_rows
+from d2e_sft.training_data import check_files, held_out_rows, training_rows
 from d2e_sft.training_plan import count_steps
 
 
@@ -161,7 +162,7 @@ def training_arguments(train: TrainSection, accumulation: int, *, evaluated: boo
     """transformers' TrainingArguments for a `train` section whose precision is resolved.
 
     Args:
-        evaluated: there are held-out rows to evaluate on; the caller sets `eval_steps` where the recipe has none.
+        evaluated: there are held-out rows to evaluate on; the caller sets `eval_steps`.
     """
     on_cpu, deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
     # The recipe decides, not the launcher: TrainingArguments would take the launcher's precision over float32.
@@ -195,7 +196,6 @@ def training_arguments(train: TrainSection, accumulation: int, *, evaluated: boo
         save_steps=train.save_steps or 500,
         save_total_limit=train.save_total_limit,
         eval_strategy="steps" if evaluated else "no",
-        eval_steps=train.eval_steps,
         per_device_eval_batch_size=train.micro_batch_size,
         report_to=train.report_to or "none",
         project=train.project,

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from d2e_sft.markdown import markdown_cell
 from data_builders.manifest import SPLITS, restricted, rows_of
 from data_builders.refine import RefinerOptions
 from data_builders.sources import SOURCES
@@ -341,7 +342,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int
 
 def _escaped(text: str) -> str:
     """Text that neither ends a table's cell nor is read as HTML."""
-    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
+    return markdown_cell(text).replace("<", "&lt;")
 
 
 def _is_are(names: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from d2e_sft.device import usable_device
 from d2e_sft.errors import UserError
 
 _MB = 2**20
@@ -23,8 +24,7 @@ class PeakMemory:
     """
 
     def __init__(self) -> None:
-        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        self.device = found or torch.device("cpu")
+        self.device = usable_device()
         if self.device.type not in ("cuda", "cpu") or (self.device.type == "cpu" and sys.platform != "linux"):
             raise UserError(f"memory cannot be measured on {self.device.type} under {sys.platform}")
         self.reset()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
+from d2e_sft.device import usable_device
 from d2e_sft.doctor.finding import Finding
 
 _TOPIC = "precision"
@@ -18,8 +19,7 @@ _TOLERANCE = {"bfloat16": 2e-2, "float16": 5e-3}
 
 def check_precisions() -> Iterator[Finding]:
     """bfloat16, float16 and TF32 on the device that training uses, each compared with float32 on the CPU."""
-    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
-    assert device is not None
+    device = usable_device()
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(_SIDE, _SIDE, generator=generator) for _ in range(2))
     expected = left @ right

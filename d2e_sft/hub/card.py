@@ -20,7 +20,7 @@ from d2e_sft.hub.training import TrainingData, training_data
 from d2e_sft.hub.usage import Usage, style_of
 from d2e_sft.hub.weights import base_of_adapter
 from d2e_sft.loading import BUILTIN, BUILTIN_HUB_NAME, load_tokenizer
-from d2e_sft.markdown import markdown_table
+from d2e_sft.markdown import markdown_cell, markdown_table
 from d2e_sft.prompts import PromptSet
 from d2e_sft.recipe import Recipe
 from d2e_sft.sample import Format
@@ -58,7 +58,7 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, options: CardOp
         title=_title(run),
         introduction=_introduction(recipe, options),
         method=_method(recipe),
-        facts=[(name, _cell(value)) for name, value in _facts(recipe, options, prompt_set)],
+        facts=[(name, markdown_cell(value)) for name, value in _facts(recipe, options, prompt_set)],
         adapter=options.adapter,
         alpha=recipe.decoding_alpha,
         code=usage.code(),
@@ -196,7 +196,7 @@ def _example_format(prompt_set: PromptSet, results: Sequence[BenchResult]) -> Fo
 
 def _formats(prompt_set: PromptSet) -> str:
     rows = [
-        (fmt, f"`{_cell(_shown(wording.context))}`", f"`{_cell(_shown(wording.user))}`")
+        (fmt, f"`{markdown_cell(_shown(wording.context))}`", f"`{markdown_cell(_shown(wording.user))}`")
         for fmt, wording in prompt_set.zero_shot.items()
     ]
     return markdown_table(("format", "context line", "prompt"), rows, left=("format", "context line", "prompt"))
@@ -214,8 +214,8 @@ def _data_section(data: TrainingData) -> str:
             f"[{d.name}]({d.homepage})" if d.homepage else d.name,
             ", ".join(d.relations),
             f"{d.rows:,}",
-            _cell(d.licence),
-            _cell(d.redistribution),
+            markdown_cell(d.licence),
+            markdown_cell(d.redistribution),
         )
         for d in data.datasets
     ]
@@ -245,7 +245,3 @@ def _limits(recipe: Recipe, results: Sequence[BenchResult], data: TrainingData, 
 
 def _shown(template: str) -> str:
     return template.replace("\n", "⏎")
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")

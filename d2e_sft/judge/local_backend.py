@@ -10,6 +10,7 @@ from typing import Any
 from d2e_sft.errors import UserError
 from d2e_sft.judge.messages import Listener, Prompt, Reply
 from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.positions import position_limit
 
 
 class LocalBackend:
@@ -87,7 +88,7 @@ class LocalBackend:
         return ids
 
     def _check_lengths(self, prompts: Sequence[Prompt], encoded: Sequence[Sequence[int]]) -> None:
-        limit = getattr(self._loaded.model.config, "max_position_embeddings", None)
+        limit = position_limit(self._loaded.model.config)
         longest = max(range(len(prompts)), key=lambda i: len(encoded[i]))
         if limit is not None and len(encoded[longest]) + self._options.max_tokens > limit:
             raise UserError(

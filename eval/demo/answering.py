@@ -7,12 +7,12 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
-
 from d2e_sft.chat import pad_id
 from d2e_sft.decoding import generate_debiased, stop_token_ids
+from d2e_sft.device import usable_device
 from d2e_sft.errors import UserError
 from d2e_sft.loading import LoadedModel, load_model
+from d2e_sft.positions import position_limit
 from d2e_sft.prompts import PromptSet, SettingPrompts, load_prompt_set
 from d2e_sft.recipe import recipe_of
 from d2e_sft.views import ViewEncoder
@@ -78,8 +78,7 @@ def load_demo_model(
     loaded = load_model(model, dtype=decoding.dtype or decoding.section.dtype, attention=decoding.section.attention)
     # A tokenizer that cannot make prompts is found now, not at the first question.
     ViewEncoder(loaded.tokenizer, wording, (), encoder_decoder=loaded.model.config.is_encoder_decoder)
-    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
-    loaded.model.to(device).eval()
+    loaded.model.to(usable_device()).eval()
     return DemoModel(model, loaded, wording, decoding.alpha, decoding.max_new_tokens)
 
 
@@ -183,7 +182,7 @@ def _prompts(model: DemoModel, question: Question, max_new_tokens: int) -> Token
         batch_size=1,
         overlong="truncate_context",
     )
-    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
+    limit = position_limit(config)
     try:
         return task.tokens(model.loaded.tokenizer, encoder_decoder=config.is_encoder_decoder, limit=limit)
     except UserError:

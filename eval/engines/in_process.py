@@ -14,6 +14,7 @@ from d2e_sft.chat import pad_id
 from d2e_sft.compilation import check_compiler
 from d2e_sft.decoding import decode_prompts, stop_token_ids
 from d2e_sft.loading import load_model
+from d2e_sft.positions import position_limit
 from d2e_sft.recipe import ModelSection
 from eval.engines.engine import OnAnswers
 from eval.engines.task import Task, TokenPrompts
@@ -54,7 +55,7 @@ class InProcessEngine:
 
     def begin(self, task: Task) -> Sequence[int]:
         config = self._model.config
-        limit = getattr(config.get_text_config(), "max_position_embeddings", None)
+        limit = position_limit(config)
         prompts = task.tokens(self._tokenizer, encoder_decoder=config.is_encoder_decoder, limit=limit)
         self._begun = task, prompts
         return [len(prompt) for prompt in prompts.originals]

@@ -11,6 +11,7 @@ from typing import Any
 import d2e_sft
 from d2e_sft.errors import UserError
 from d2e_sft.loading import load_tokenizer, resolve_name
+from d2e_sft.positions import position_limit
 from eval.engines.engine import OnAnswers
 from eval.engines.task import Task, TokenPrompts
 from eval.progress import Answer
@@ -117,9 +118,7 @@ def _import_offline() -> Any:
 def _positions(source: str) -> int | None:
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(_base(source)).get_text_config()
-    limit: int | None = getattr(config, "max_position_embeddings", None)
-    return limit
+    return position_limit(AutoConfig.from_pretrained(_base(source)))
 
 
 def _base(source: str) -> str:

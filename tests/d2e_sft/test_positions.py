@@ -1,4 +1,4 @@
-"""What training finds out about its rows before the first step."""
+"""Samples beyond the positions of a model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datasets
 import pytest
 
 from d2e_sft.errors import UserError
-from d2e_sft.training_data import check_positions
+from d2e_sft.positions import check_positions
 from tests.tiny import tiny_model
 
 
