@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from eval.context_use import AnswersWithout, ContextUse, context_use, read_without_context
 from eval.extract import Mode
 from eval.intervals import Difference, Interval, bootstrap_average, holm, paired_average
 from eval.predictions import Prediction
@@ -50,6 +51,7 @@ class Row:
         dataset: the group's; `average` in a relation's row and `all` in the last one.
         cells: one for each run.
         gains: one for each run after the first.
+        context_use: one for each run; None for one that was not asked without the contexts.
         gold_shares: shares of the labels among the gold answers; nli only.
     """
 
@@ -59,6 +61,7 @@ class Row:
     n: int
     cells: tuple[Cell, ...]
     gains: tuple[Gain, ...]
+    context_use: tuple[ContextUse | None, ...]
     gold_shares: dict[str, float] | None
 
 
@@ -69,6 +72,11 @@ class Comparison:
     bench: str
     labels: tuple[str, ...]
     rows: tuple[Row, ...]
+
+    @property
+    def has_context_use(self) -> bool:
+        """Whether some run was asked without the contexts, too."""
+        return any(use is not None for use in self.rows[0].context_use)
 
     @property
     def has_sets(self) -> bool:
@@ -85,16 +93,23 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
     groups: dict[GroupKey, list[SampleKey]] = {}
     for sample, prediction in runs[0].predictions.items():
         groups.setdefault(group_of(prediction), []).append(sample)
-    rows = [_row(key, [samples], runs, seed) for key, samples in groups.items()]
+    without = [read_without_context(run) for run in runs]
+    rows = [_row(key, [samples], runs, without, seed) for key, samples in groups.items()]
     for relation, keys in by_relation(groups).items():
         if len(keys) > 1:  # of one group, the average would only repeat it
-            rows.append(_row((AVERAGE, relation, "–"), [groups[key] for key in keys], runs, seed))
+            rows.append(_row((AVERAGE, relation, "–"), [groups[key] for key in keys], runs, without, seed))
     if len(groups) > 1:
-        rows.append(_row(ALL, [list(runs[0].predictions)], runs, seed))
+        rows.append(_row(ALL, [list(runs[0].predictions)], runs, without, seed))
     return Comparison(runs[0].scores.bench.name, tuple(run.label for run in runs), _corrected(rows))
 
 
-def _row(key: GroupKey, groups: Sequence[Sequence[SampleKey]], runs: Sequence[ScoredRun], seed: int) -> Row:
+def _row(
+    key: GroupKey,
+    groups: Sequence[Sequence[SampleKey]],
+    runs: Sequence[ScoredRun],
+    without: Sequence[AnswersWithout | None],
+    seed: int,
+) -> Row:
     """A row over one list of samples, or averaged over several."""
     picked = [[[run.predictions[sample] for sample in samples] for samples in groups] for run in runs]
     return Row(
@@ -102,6 +117,10 @@ def _row(key: GroupKey, groups: Sequence[Sequence[SampleKey]], runs: Sequence[Sc
         sum(len(samples) for samples in groups),
         cells=tuple(_cell(run, key, chosen, seed) for run, chosen in zip(runs, picked, strict=True)),
         gains=tuple(_gain(picked[0], chosen, seed) for chosen in picked[1:]),
+        context_use=tuple(
+            None if answers is None else context_use(chosen, answers, seed=seed)
+            for chosen, answers in zip(picked, without, strict=True)
+        ),
         gold_shares=gold_shares(picked[0][0]) if key[2] == "nli" else None,
     )
 
@@ -138,6 +157,11 @@ def _corrected(rows: Sequence[Row]) -> tuple[Row, ...]:
             adjusted = holm([getattr(rows[index].gains[run], metric) for index in tested])
             changed = dict(zip(tested, adjusted, strict=True))
             rows = [_with_gain(row, run, metric, changed[i]) if i in changed else row for i, row in enumerate(rows)]
+    for run in range(len(rows[0].context_use)):
+        uses = [row.context_use[run] for row in rows]
+        gains = holm([use.gain for use in uses if use is not None])
+        if gains:
+            rows = [_with_context_gain(row, run, gain) for row, gain in zip(rows, gains, strict=True)]
     return tuple(rows)
 
 
@@ -145,3 +169,11 @@ def _with_gain(row: Row, run: int, metric: str, difference: Difference) -> Row:
     gains = list(row.gains)
     gains[run] = replace(gains[run], **{metric: difference})
     return replace(row, gains=tuple(gains))
+
+
+def _with_context_gain(row: Row, run: int, gain: Difference) -> Row:
+    uses = list(row.context_use)
+    use = uses[run]
+    assert use is not None
+    uses[run] = replace(use, gain=gain)
+    return replace(row, context_use=tuple(uses))

@@ -18,7 +18,7 @@ from d2e_sft.judge.closing import closing_value, without_closing
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.templates import JobTemplates, load_templates, render_answers, render_options
-from eval.normalise import option_key
+from eval.normalise import same_answers
 from eval.predictions import Prediction
 
 # (dataset, id) → the answer that the same model gives without the context, as in `Prediction.answer`.
@@ -105,13 +105,9 @@ def _by_rule(prediction: Prediction, without_context: AnswersWithoutContext) -> 
     other = without_context.get((prediction.dataset, prediction.id))
     if other is None:
         return JudgedError(ErrorPattern.UNDECIDED, "no answer without the context to compare with")
-    if _keys(other) == _keys(prediction.answer):
+    if same_answers(other, prediction.answer):
         return JudgedError(ErrorPattern.NEGLECT_CONTEXT, "the answer is the same without the context")
     return JudgedError(ErrorPattern.UNDECIDED, "the answer is another without the context, so the context was used")
-
-
-def _keys(answers: Sequence[str]) -> set[str]:
-    return {option_key(answer) for answer in answers}
 
 
 @cache

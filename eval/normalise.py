@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Sequence
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
@@ -22,3 +23,8 @@ def option_key(option: str) -> str:
     `?`), the text itself counts.
     """
     return normalise(_DECIMAL_POINT.sub(" point ", option)) or option.strip().casefold()
+
+
+def same_answers(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether two answers name the same texts, in whatever order."""
+    return {option_key(text) for text in one} == {option_key(text) for text in other}

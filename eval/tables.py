@@ -89,6 +89,12 @@ def comparison_tables(comparison: Comparison) -> str:
         parts.append(f"Predicted labels of nli: {_SHARES}")
         parts.append(_rendered(_share_table(comparison)))
         parts.extend(collapses(comparison))
+    if comparison.has_context_use:
+        parts.append(
+            "What the context is worth: the mean of answers without it, what it adds to them in percentage points "
+            "(paired; * where the p corrected for the rows is below 0.05), and how many percent stay the same"
+        )
+        parts.append(_rendered(_context_table(comparison)))
     if len(labels) > 1:
         parts.append(
             f"Paired difference to {labels[0]}: percentage points with 95 % intervals; p of a paired sign-flip test "
@@ -151,6 +157,16 @@ def _gain_table(comparison: Comparison) -> Table:
 def _gain_cells(gain: Gain, sets: bool) -> list[str]:
     rest = [gain.exact_match, gain.f1, *([gain.set_accuracy] if sets else [])]
     return [points(gain.mean), p_value(gain.mean), *map(points, rest)]
+
+
+def _context_table(comparison: Comparison) -> Table:
+    asked = [i for i, use in enumerate(comparison.rows[0].context_use) if use is not None]
+    table = _table(f"{comparison.labels[i]} {name}" for i in asked for name in ("without", "context adds", "same"))
+    for row in comparison.rows:
+        uses = [use for use in row.context_use if use is not None]
+        cells = ((percent(use.without), points(use.gain), f"{100 * use.same:.1f}") for use in uses)
+        _add(table, row, [cell for of_run in cells for cell in of_run])
+    return table
 
 
 def _share_table(comparison: Comparison) -> Table:

@@ -27,8 +27,8 @@ def compare(runs: tuple[Path, ...], bench: str | None, json_file: Path | None) -
 
     Each RUN is a folder that `d2e eval` has scored; all must be scored on the same samples. The tables are
     Markdown: exact match (EM) and token-level F1 in percent with 95 % intervals, for nli the shares of
-    the predicted labels, and paired differences to the first RUN, where * marks a
-    corrected p below 0.05.
+    the predicted labels, for runs that were also evaluated --without-context what the context adds, and paired
+    differences to the first RUN, where * marks a corrected p below 0.05.
 
     Example: d2e compare runs/base runs/sft runs/d2e --bench piper
     """

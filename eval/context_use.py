@@ -1,0 +1,74 @@
+"""What the context is worth to a model: its answers beside those that it gives without the context.
+
+A model that has learnt to neglect the context (PIPER, section 2.2) answers the same without it and scores the same. On
+a dataset where every model does so, nothing that makes a model read can show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from d2e_sft.errors import UserError
+from eval.intervals import Difference, Interval, bootstrap_average, paired_average
+from eval.normalise import same_answers
+from eval.predictions import Prediction, read_predictions
+from eval.results import WITHOUT_CONTEXT, PassFiles
+from eval.runs import SampleKey, ScoredRun
+from eval.without_context import command_without_context
+
+AnswersWithout = Mapping[SampleKey, Prediction]
+
+
+@dataclass(frozen=True)
+class ContextUse:
+    """One run in one row, as fractions.
+
+    Attributes:
+        without: the mean of EM and F1 of the answers without the context, which are decoded plainly.
+        gain: what the context adds: the run's answers as they were decoded minus those without, paired.
+        same: how often an answer was recognised with and without, and was the same.
+    """
+
+    without: Interval
+    gain: Difference
+    same: float
+
+
+def read_without_context(run: ScoredRun) -> AnswersWithout | None:
+    """A run's answers without the contexts, or None where it was not asked for them.
+
+    Raises:
+        UserError: the file is damaged, or is not about the run's samples.
+    """
+    file = PassFiles(run.folder, WITHOUT_CONTEXT).predictions
+    if not file.is_file():
+        return None
+    answers = {(p.dataset, p.id): p for p in read_predictions(file)}
+    lacking = [key for key, p in run.predictions.items() if p.context.strip() and key not in answers]
+    if lacking:
+        dataset, sample = lacking[0]
+        raise UserError(
+            f"{file}: lacks {len(lacking)} of the {len(run.predictions)} samples of predictions.jsonl, such as "
+            f"{sample!r} of {dataset!r}",
+            remedy=command_without_context(run),
+        )
+    return answers
+
+
+def context_use(groups: Sequence[Sequence[Prediction]], without: AnswersWithout, *, seed: int = 0) -> ContextUse:
+    """What the context adds to one list of predictions, or on average to several.
+
+    A sample that has no context counts as answered the same.
+    """
+    pairs = [[(p, without.get((p.dataset, p.id), p)) for p in group] for group in groups]
+    before = [[other.mean for _, other in group] for group in pairs]
+    after = [[one.mean for one, _ in group] for group in pairs]
+    same = [sum(_same(*pair) for pair in group) / len(group) for group in pairs]
+    return ContextUse(
+        bootstrap_average(before, seed=seed), paired_average(before, after, seed=seed), sum(same) / len(same)
+    )
+
+
+def _same(one: Prediction, other: Prediction) -> bool:
+    return one.parsed and other.parsed and same_answers(one.answer, other.answer)
