@@ -8,6 +8,8 @@ out=${D2E_EVIDENCE:-runs/evidence}
 
 overrides() { # what a run changes in the recipe
   case $1 in
+    *-lr*) echo "$(overrides "${1%-lr*}") train.learning_rate=${1##*-lr}" ;;
+    *-seed1) echo "$(overrides "${1%-seed1}") train.seed=1" ;;
     d2e) ;;
     sft) echo d2e.debias=false d2e.distill=false ;;
     no-distill) echo d2e.distill=false ;;
@@ -16,8 +18,7 @@ overrides() { # what a run changes in the recipe
     refined-original) echo d2e.kl_direction=refined_original ;;
     original-gradient-refined-original) echo d2e.view_gradients=original d2e.kl_direction=refined_original ;;
     alpha-*) echo "d2e.alpha=${1#alpha-}" ;;
-    *-seed1) echo "$(overrides "${1%-seed1}") train.seed=1" ;;
-    sft-equal-compute) echo "$(overrides sft) train.epochs=4" ;; # as many tokens as d2e: see docs/evidence.md
+    sft-equal-compute) echo "$(overrides sft) train.epochs=3" ;; # d2e lays out 1.54 times the tokens of sft
     *) echo "unknown run $1" >&2; exit 2 ;;
   esac
 }
@@ -48,6 +49,10 @@ for run in "${runs[@]}"; do
     score "$out/sft" 0 sft-plain-float32 --dtype float32
     continue
   fi
+  if [[ "$run" = *-at-* ]]; then # MODEL-at-ALPHA: a model that is trained already, decoded otherwise
+    score "$out/${run%-at-*}" "${run##*-at-}" "$run"
+    continue
+  fi
   options=$(overrides "$run")
   if [ ! -f "$out/$run/model.safetensors" ] || [ ! -f "$out/$run/trainer_state.json" ]; then
     how=$(if compgen -G "$out/$run/checkpoint-*" > /dev/null; then echo --resume; elif [ -d "$out/$run" ]; then echo --overwrite; fi)
@@ -56,7 +61,7 @@ for run in "${runs[@]}"; do
   fi
   case "$options" in
     *d2e.debias=false*) alpha=0.5 ;;
-    *d2e.alpha=*) alpha=${options#*d2e.alpha=} ;;
+    *d2e.alpha=*) alpha=${options#*d2e.alpha=} alpha=${alpha%% *} ;;
     *) alpha=0.5 ;;
   esac
   score "$out/$run" "$alpha" "$run"

@@ -65,7 +65,7 @@ from eval.systems.registry import SYSTEM_NAMES, load_system
     show_default=True,
     help="What to do about contexts beyond the model's length.",
 )
-@click.option("--without-context", is_flag=True, help="Decode the prompts without context, for `d2e errors`.")
+@click.option("--without-context", is_flag=True, help="Decode the prompts without context, for `d2e errors` and `d2e compare`.")
 @click.option("--skip-bad", is_flag=True, help="Keep bad rows in a side file instead of stopping.")
 @click.option("--overwrite", is_flag=True, help="Decode anew, and remove results of other models and options.")
 @click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="Who decodes.")
