@@ -16,10 +16,11 @@ from eval.options import Decoding
 from eval.progress import Fingerprint
 
 # The pass without context goes with the predictions beside it, whatever ratio and length rule these were decoded by.
-_OF_ONE_PASS = frozenset({"alpha", "view", "cut_to"})
+_OF_ONE_PASS = frozenset({"alpha", "plausibility", "view", "cut_to"})
 _NAMES = {
     "model": "the model",
     "alpha": "--alpha",
+    "plausibility": "--plausibility",
     "max_new_tokens": "--max-new-tokens",
     "setting": "--setting",
     "prompt_set": "the prompt set",
@@ -58,6 +59,7 @@ def fingerprint(
         "model": identity,
         "view": "imagined" if decoding.without_context else "original",
         "alpha": decoding.alpha,
+        **plausibility_of(decoding),
         "max_new_tokens": decoding.max_new_tokens,
         "setting": decoding.setting,
         "prompt_set": f"{prompts.name}, sha256 {prompts.digest(decoding.setting)}",
@@ -68,6 +70,11 @@ def fingerprint(
         "temperature": temperature,
         "cut_to": max_model_len if decoding.overlong == "truncate_context" else None,
     }
+
+
+def plausibility_of(decoding: Decoding) -> Fingerprint:
+    """The cut-off, where there is one: results are not to differ by an option that was not given."""
+    return {"plausibility": decoding.plausibility} if decoding.plausibility > 0 else {}
 
 
 def refuse_other(before: Fingerprint, now: Fingerprint, file: Path, *, companion: bool = False) -> None:

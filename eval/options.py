@@ -29,6 +29,7 @@ class EvalOptions:
     Attributes:
         engine: `auto` is `openai` where the endpoint has an address, else `transformers`.
         without_context: decode the imagined prompts alone, plainly: what the model says when it has not read.
+        plausibility: only tokens that the original view gives at least so much of its best probability; 0 allows all.
         max_samples: at most so many samples of each dataset × relation × format, drawn with `seed`.
         seed: of the subset, the demonstrations and the bootstrap.
         demonstrations: a file or folder of training rows for the few-shot setting; None looks beside the benchmark.
@@ -44,6 +45,7 @@ class EvalOptions:
     setting: Setting = "zero_shot"
     without_context: bool = False
     alpha: float | None = None
+    plausibility: float = 0.0
     prompt_set: str | None = None
     batch_size: int | None = None
     max_new_tokens: int | None = None
@@ -64,7 +66,7 @@ class Decoding:
     """The options with every default filled in.
 
     Attributes:
-        alpha: 0 where the context is left out, since the two views are then the same.
+        alpha, plausibility: 0 where the context is left out, since the two views are then the same.
         max_samples: None takes all.
         section: how the model was trained: dtype and attention.
     """
@@ -73,6 +75,7 @@ class Decoding:
     setting: Setting
     without_context: bool
     alpha: float
+    plausibility: float
     prompt_set: str
     batch_size: int
     max_new_tokens: int
@@ -87,7 +90,7 @@ def resolve_options(model: str, options: EvalOptions) -> Decoding:
     """Fill in the defaults for a model.
 
     Raises:
-        UserError: options that contradict each other, or an α that is not a number from 0 on.
+        UserError: options that contradict each other, or an α or a plausibility out of its range.
     """
     engine = _engine(options)
     recipe = None if engine == "openai" else recipe_of(model)
@@ -95,12 +98,14 @@ def resolve_options(model: str, options: EvalOptions) -> Decoding:
     alpha = _alpha(options, recipe)
     if engine == "openai":
         _refuse_what_endpoints_cannot(model, options, alpha)
+    _check_plausibility(options, alpha)
     limit = own.cot_max_new_tokens if options.setting == "cot" else own.max_new_tokens
     return Decoding(
         engine=engine,
         setting=options.setting,
         without_context=options.without_context,
         alpha=0.0 if options.without_context else alpha,
+        plausibility=0.0 if options.without_context else options.plausibility,
         prompt_set=options.prompt_set or (recipe.data.prompt_set if recipe is not None else "default"),
         batch_size=options.batch_size or own.batch_size,
         max_new_tokens=options.max_new_tokens or limit,
@@ -124,6 +129,16 @@ def _alpha(options: EvalOptions, recipe: Recipe | None) -> float:
             raise UserError(f"--alpha {options.alpha}: expected a finite number from 0 on")
         return options.alpha
     return 0.0 if recipe is None else recipe.decoding_alpha
+
+
+def _check_plausibility(options: EvalOptions, alpha: float) -> None:
+    if not 0 <= options.plausibility <= 1:
+        raise UserError(f"--plausibility {options.plausibility:g}: expected a number from 0 to 1")
+    if options.plausibility > 0 and alpha == 0:
+        raise UserError(
+            f"--plausibility {options.plausibility:g} with α = 0: plain decoding takes the likeliest token already",
+            remedy="drop it, or debias: --alpha 0.5",
+        )
 
 
 def _refuse_what_endpoints_cannot(model: str, options: EvalOptions, alpha: float) -> None:

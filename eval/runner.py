@@ -22,7 +22,7 @@ from eval.decode import Decoded, Spent, clear_parts, decode_rest, gather, make_r
 from eval.demonstrations import Demonstrations, load_demonstrations
 from eval.engines.choose import identity_of, make_engine
 from eval.engines.sample_task import SampleTask
-from eval.fingerprint import fingerprint
+from eval.fingerprint import fingerprint, plausibility_of
 from eval.options import Decoding, EvalOptions, resolve_options
 from eval.predictions import write_predictions
 from eval.processes import Processes, join_processes
@@ -52,6 +52,7 @@ class Evaluation:
             samples=self.rows.chosen,
             wording=self.wording,
             alpha=self.decoding.alpha,
+            plausibility=self.decoding.plausibility,
             without_context=self.decoding.without_context,
             max_new_tokens=self.decoding.max_new_tokens,
             batch_size=self.decoding.batch_size,
@@ -176,6 +177,7 @@ def _describe(evaluation: Evaluation, decoded: Decoded) -> dict[str, Any]:
     return {
         "model": evaluation.model,
         "alpha": decoding.alpha,
+        **plausibility_of(decoding),
         "setting": decoding.setting,
         "engine": decoded.record["engine"],
         "engine_counts": decoded.record["engine_counts"],

@@ -23,6 +23,16 @@ overrides() { # what a run changes in the recipe
   esac
 }
 
+ratio() { # the α that a run is decoded with: that of its training, else 0.5
+  local options
+  options=$(overrides "$1")
+  case "$options" in
+    *d2e.debias=false* | "") echo 0.5 ;;
+    *d2e.alpha=*) options=${options#*d2e.alpha=} && echo "${options%% *}" ;;
+    *) echo 0.5 ;;
+  esac
+}
+
 score() { # MODEL ALPHA RESULTS [OPTION …]
   d2e eval "$1" --suite piper --alpha "$2" --out "$out/$3" --max-samples 100 --max-new-tokens 48 --batch-size 100 \
     --dtype bfloat16 "${@:4}"
@@ -49,22 +59,23 @@ for run in "${runs[@]}"; do
     score "$out/sft" 0 sft-plain-float32 --dtype float32
     continue
   fi
-  if [[ "$run" = *-at-* ]]; then # MODEL-at-ALPHA: a model that is trained already, decoded otherwise
-    score "$out/${run%-at-*}" "${run##*-at-}" "$run"
-    continue
-  fi
+  case $run in # a model that is trained already, decoded otherwise
+    *-at-*) # MODEL-at-ALPHA: with another ratio
+      score "$out/${run%-at-*}" "${run##*-at-}" "$run"
+      continue
+      ;;
+    *-cut-*) # MODEL-cut-BETA: with its ratio, and a plausibility cut-off
+      score "$out/${run%-cut-*}" "$(ratio "${run%-cut-*}")" "$run" --plausibility "${run##*-cut-}"
+      continue
+      ;;
+  esac
   options=$(overrides "$run")
   if [ ! -f "$out/$run/model.safetensors" ] || [ ! -f "$out/$run/trainer_state.json" ]; then
     how=$(if compgen -G "$out/$run/checkpoint-*" > /dev/null; then echo --resume; elif [ -d "$out/$run" ]; then echo --overwrite; fi)
     # shellcheck disable=SC2086  # overrides are words
     d2e train $recipe train.output_dir="$out/$run" $options $how
   fi
-  case "$options" in
-    *d2e.debias=false*) alpha=0.5 ;;
-    *d2e.alpha=*) alpha=${options#*d2e.alpha=} alpha=${alpha%% *} ;;
-    *) alpha=0.5 ;;
-  esac
-  score "$out/$run" "$alpha" "$run"
+  score "$out/$run" "$(ratio "$run")" "$run"
   score "$out/$run" 0 "$run-plain"
   case $run in # each as it is meant to be decoded
     sft) error_patterns "$out/sft" 0 sft-plain ;;

@@ -44,6 +44,13 @@ from eval.systems.registry import SYSTEM_NAMES, load_system
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder for the results; default: MODEL's own.")
 @click.option("--alpha", type=click.FloatRange(min=0, max=1e6), help="Debias ratio; default: as trained, else 0.")
+@click.option(
+    "--plausibility",
+    type=click.FloatRange(min=0, max=1),
+    default=0.0,
+    metavar="β",
+    help="Only tokens that the original view gives at least β times its best probability. [default: 0, which is all]",
+)
 @click.option("--prompt-set", help="Wording; default: as trained, else `default`.")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens. [default: 64; cot 512]")
 @click.option(
@@ -65,7 +72,9 @@ from eval.systems.registry import SYSTEM_NAMES, load_system
     show_default=True,
     help="What to do about contexts beyond the model's length.",
 )
-@click.option("--without-context", is_flag=True, help="Decode the prompts without context, for `d2e errors` and `d2e compare`.")
+@click.option(
+    "--without-context", is_flag=True, help="Decode the prompts without context, for `d2e errors` and `d2e compare`."
+)
 @click.option("--skip-bad", is_flag=True, help="Keep bad rows in a side file instead of stopping.")
 @click.option("--overwrite", is_flag=True, help="Decode anew, and remove results of other models and options.")
 @click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="Who decodes.")

@@ -44,6 +44,7 @@ class ConversationTask:
     without_context: bool
     max_new_tokens: int
     batch_size: int
+    plausibility: float = 0.0
     temperature: float = 0.0
     seed: int = 0
 

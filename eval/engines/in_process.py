@@ -78,6 +78,7 @@ class InProcessEngine:
             groups=[groups[place] for place in places],
             on_batch=on_batch,
             alpha=task.alpha,
+            plausibility=task.plausibility,
             max_new_tokens=task.max_new_tokens,
             stop_ids=stop_token_ids(self._model, prompts.end_of_turn),
             pad_id=pad_id(self._tokenizer),

@@ -32,6 +32,7 @@ class SampleTask:
     max_new_tokens: int
     batch_size: int
     overlong: str
+    plausibility: float = 0.0
     temperature: float = 0.0
     seed: int = 0
 

@@ -32,6 +32,10 @@ class Task(Protocol):
         """The debias ratio; 0 decodes plainly."""
 
     @property
+    def plausibility(self) -> float:
+        """Only tokens that the original prompt gives at least so much of its best probability; 0 allows all."""
+
+    @property
     def max_new_tokens(self) -> int:
         """Of one answer."""
 

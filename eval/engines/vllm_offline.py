@@ -81,6 +81,7 @@ class VllmEngine:
                 [prompts.originals[place] for place in places],
                 None if imagined is None else [imagined[place] for place in places],
                 alpha=task.alpha,
+                plausibility=task.plausibility,
                 max_new_tokens=task.max_new_tokens,
                 stop_ids=self._offline.stop_ids_of(self._llm, prompts.end_of_turn),
                 on_finished=on_finished,

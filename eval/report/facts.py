@@ -111,6 +111,7 @@ def _evaluation(run: ScoredRun) -> dict[str, Any]:
     return {
         "model": scores.model,
         "α at decoding": scores.alpha,
+        "plausibility cut-off": more.get("plausibility"),
         "engine": more.get("engine"),
         "setting": scores.setting,
         "prompt set": scores.prompt_set,

@@ -15,6 +15,7 @@ from eval.decode import Decoded, Spent, clear_parts, decode_rest, gather, make_r
 from eval.engines.choose import identity_of, make_engine
 from eval.engines.conversation_task import Conversation, ConversationTask
 from eval.engines.engine import Engine
+from eval.fingerprint import plausibility_of
 from eval.options import Decoding, EvalOptions
 from eval.processes import Processes
 from eval.progress import Fingerprint
@@ -70,6 +71,7 @@ class Asker:
             name=name,
             conversations=conversations,
             alpha=self.decoding.alpha,
+            plausibility=self.decoding.plausibility,
             without_context=self.decoding.without_context,
             max_new_tokens=self.options.max_new_tokens or max_new_tokens or self.decoding.max_new_tokens,
             batch_size=self.decoding.batch_size,
@@ -100,6 +102,7 @@ class Asker:
             "model": self._identity,
             "view": "imagined" if task.without_context else "original",
             "alpha": task.alpha,
+            **plausibility_of(self.decoding),
             "max_new_tokens": task.max_new_tokens,
             "prompts": f"sha256 {_digest(task)}",
             "dtype": self.decoding.dtype,

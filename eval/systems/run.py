@@ -10,6 +10,7 @@ from typing import Any
 
 from d2e_sft.errors import UserError
 from d2e_sft.files import write_whole
+from eval.fingerprint import plausibility_of
 from eval.options import Decoding, EvalOptions, resolve_options
 from eval.processes import join_processes
 from eval.results import SCORES_FILE
@@ -78,6 +79,7 @@ def _described(
         **result.scores,
         "model": model,
         "alpha": decoding.alpha,
+        **plausibility_of(decoding),
         "without_context": decoding.without_context,
         "options": options.model_dump(mode="json"),
         "max_samples": decoding.max_samples,

@@ -39,11 +39,13 @@ class Offline:
         imagined: Sequence[list[int]] | None,
         *,
         alpha: float,
+        plausibility: float,
         max_new_tokens: int,
         stop_ids: Sequence[int],
         on_finished: Callable[[int, list[int]], object],
     ) -> Any:
         options: dict[str, Any] = {"alpha": alpha, "max_new_tokens": max_new_tokens, "stop_ids": stop_ids}
+        options["plausibility"] = plausibility
         answers = generate_debiased(llm.model.eval(), originals, imagined, **options)
         for count, place in enumerate(reversed(range(len(originals)))):  # answers come in any order
             if count == self.dies_after:
@@ -71,7 +73,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def evaluate(world: Path, run: Path, *arguments: str | int) -> int:
+def evaluate(world: Path, run: Path, *arguments: str | float) -> int:
     common = ("--bench", world / "bench", "--out", run, "--max-new-tokens", 6)
     return d2e("eval", world / "model", *common, *arguments)
 
@@ -81,12 +83,12 @@ def outputs(run: Path) -> list[str]:
     return [json.loads(line)["output"] for line in text.splitlines()]
 
 
-@pytest.mark.parametrize("alpha", [0, 0.5])
+@pytest.mark.parametrize("how", [("--alpha", 0), ("--alpha", 0.5), ("--alpha", 2, "--plausibility", 0.99)])
 def test_vllm_is_given_the_prompts_of_the_other_engine(
-    world: Path, tmp_path: Path, offline: Offline, alpha: float
+    world: Path, tmp_path: Path, offline: Offline, how: tuple[str | float, ...]
 ) -> None:
-    assert evaluate(world, tmp_path / "vllm", "--engine", "vllm", "--alpha", alpha) == 0
-    assert evaluate(world, tmp_path / "here", "--alpha", alpha) == 0
+    assert evaluate(world, tmp_path / "vllm", "--engine", "vllm", *how) == 0
+    assert evaluate(world, tmp_path / "here", *how) == 0
     assert outputs(tmp_path / "vllm") == outputs(tmp_path / "here")
     scores = scores_of(tmp_path / "vllm")
     assert scores["engine"] == "vllm"

@@ -1,0 +1,75 @@
+"""`d2e eval --plausibility`: its ends are plain and debiased decoding; its results are not mixed with others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eval.report.facts import run_facts
+from eval.runs import load_runs
+from tests.eval.benches import bench_rows, d2e, save_bench, scores_of
+from tests.tiny import save_tiny_model
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    save_tiny_model(folder / "model", seed=3)
+    save_bench(folder / "bench", bench_rows())
+    return folder
+
+
+def evaluate(world: Path, run: Path, *arguments: object) -> int:
+    return d2e("eval", world / "model", "--bench", world / "bench", "--out", run, "--max-new-tokens", 6, *arguments)
+
+
+def outputs(run: Path) -> list[str]:
+    lines = (run / "eval" / "bench" / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["output"] for line in lines]
+
+
+def test_its_ends_are_plain_and_debiased_decoding(world: Path, tmp_path: Path) -> None:
+    asked: dict[str, tuple[object, ...]] = {
+        "plain": ("--alpha", 0),
+        "strictest": ("--alpha", 2, "--plausibility", 1),
+        "between": ("--alpha", 2, "--plausibility", 0.99),
+        "loosest": ("--alpha", 2, "--plausibility", 1e-30),
+        "debiased": ("--alpha", 2),
+    }
+    for name, arguments in asked.items():
+        assert evaluate(world, tmp_path / name, *arguments) == 0
+    said = {name: outputs(tmp_path / name) for name in asked}
+    assert said["strictest"] == said["plain"]
+    assert said["loosest"] == said["debiased"] != said["plain"]
+    assert said["between"] not in (said["plain"], said["debiased"])
+
+
+def test_it_is_recorded_where_it_is_given(world: Path, tmp_path: Path) -> None:
+    assert evaluate(world, tmp_path / "cut", "--alpha", 0.5, "--plausibility", 0.1) == 0
+    assert evaluate(world, tmp_path / "all", "--alpha", 0.5) == 0
+    assert scores_of(tmp_path / "cut")["plausibility"] == 0.1
+    assert "plausibility" not in scores_of(tmp_path / "all")
+    facts = run_facts(load_runs([tmp_path / "cut", tmp_path / "all"]), [None, None])["Evaluation"]
+    assert next(fact.values for fact in facts if fact.name == "plausibility cut-off") == ("0.1", "–")
+
+
+def test_results_with_another_cut_off_are_not_mixed(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path, "--alpha", 0.5, "--plausibility", 0.1) == 0
+    assert evaluate(world, tmp_path, "--alpha", 0.5) == 1
+    assert "--plausibility: 0.1 → none" in capsys.readouterr().err
+    assert evaluate(world, tmp_path, "--alpha", 0.5, "--plausibility", 0.1, "--without-context") == 0
+
+
+def test_a_cut_off_that_cuts_nothing_is_refused(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path, "--plausibility", 0.1) == 1
+    error = capsys.readouterr().err
+    assert "--plausibility 0.1 with α = 0: plain decoding takes the likeliest token already" in error
+    assert "--alpha 0.5" in error
+    assert evaluate(world, tmp_path, "--alpha", 0.5, "--plausibility", 1.5) == 2
+    assert "0<=x<=1" in capsys.readouterr().err
