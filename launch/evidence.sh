@@ -8,8 +8,8 @@ out=${D2E_EVIDENCE:-runs/evidence}
 
 overrides() { # what a run changes in the recipe
   case $1 in
-    *-lr*) echo "$(overrides "${1%-lr*}") train.learning_rate=${1##*-lr}" ;;
     *-seed1) echo "$(overrides "${1%-seed1}") train.seed=1" ;;
+    *-lr*) echo "$(overrides "${1%-lr*}") train.learning_rate=${1##*-lr}" ;;
     d2e) ;;
     sft) echo d2e.debias=false d2e.distill=false ;;
     no-distill) echo d2e.distill=false ;;
@@ -27,7 +27,6 @@ ratio() { # the α that a run is decoded with: that of its training, else 0.5
   local options
   options=$(overrides "$1")
   case "$options" in
-    *d2e.debias=false* | "") echo 0.5 ;;
     *d2e.alpha=*) options=${options#*d2e.alpha=} && echo "${options%% *}" ;;
     *) echo 0.5 ;;
   esac
