@@ -74,9 +74,10 @@ class Comparison:
     rows: tuple[Row, ...]
 
     @property
-    def has_context_use(self) -> bool:
-        """Whether some run was asked without the contexts, too."""
-        return any(use is not None for use in self.rows[0].context_use)
+    def asked_without(self) -> list[str]:
+        """Labels of the runs that were asked without the contexts, too."""
+        uses = self.rows[0].context_use
+        return [label for label, use in zip(self.labels, uses, strict=True) if use is not None]
 
     @property
     def has_sets(self) -> bool:

@@ -89,7 +89,7 @@ def comparison_tables(comparison: Comparison) -> str:
         parts.append(f"Predicted labels of nli: {_SHARES}")
         parts.append(_rendered(_share_table(comparison)))
         parts.extend(collapses(comparison))
-    if comparison.has_context_use:
+    if comparison.asked_without:
         parts.append(
             "What the context is worth: the mean of answers without it, what it adds to them in percentage points "
             "(paired; * where the p corrected for the rows is below 0.05), and how many percent stay the same"
@@ -160,8 +160,9 @@ def _gain_cells(gain: Gain, sets: bool) -> list[str]:
 
 
 def _context_table(comparison: Comparison) -> Table:
-    asked = [i for i, use in enumerate(comparison.rows[0].context_use) if use is not None]
-    table = _table(f"{comparison.labels[i]} {name}" for i in asked for name in ("without", "context adds", "same"))
+    table = _table(
+        f"{label} {name}" for label in comparison.asked_without for name in ("without", "context adds", "same")
+    )
     for row in comparison.rows:
         uses = [use for use in row.context_use if use is not None]
         cells = ((percent(use.without), points(use.gain), f"{100 * use.same:.1f}") for use in uses)

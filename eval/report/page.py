@@ -90,6 +90,7 @@ def render_page(runs: Sequence[ScoredRun], options: ReportOptions | None = None)
     context = {
         "title": options.title or f"Event reasoning on {comparison.bench}",
         "comparison": comparison,
+        "asked_without": comparison.asked_without,
         "radars": charts.radars(comparison),
         "bars": charts.bars(comparison),
         "shares": charts.shares(comparison),
@@ -125,6 +126,7 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
     parts = [
         ("scores", "Scores", True),
         ("differences", "Differences", len(comparison.labels) > 1),
+        ("context", "Context", bool(comparison.asked_without)),
         ("groups", "Charts", True),
         ("labels", "Labels", context["shares"] is not None),
         ("errors", "Errors", True),

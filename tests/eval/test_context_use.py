@@ -12,6 +12,7 @@ from eval.compare import compare_runs
 from eval.context_use import context_use, read_without_context
 from eval.intervals import holm
 from eval.predictions import Prediction, write_predictions
+from eval.report.page import render_page
 from eval.runs import load_runs
 from eval.tables import comparison_tables
 from tests.eval.fake_runs import make_run, prediction
@@ -88,3 +89,16 @@ def test_a_file_about_other_samples_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"without_context\.jsonl: lacks 1 of the 2 samples.*such as '") as raised:
         compare_runs(load_runs([run]))
     assert "--without-context" in (raised.value.remedy or "")
+
+
+def test_the_report_has_it_too(tmp_path: Path) -> None:
+    rows = [prediction(n, n < 30) for n in range(40)]
+    plain = make_run(tmp_path / "plain", rows)
+    asked = run_with(tmp_path / "asked", rows, [prediction(n, n < 10) for n in range(40)])
+    section = render_page(load_runs([plain, asked])).split('<section id="context">')[1].split("</section>")[0]
+    assert "<td>asked</td>" in section
+    assert "<td>plain</td>" not in section
+    assert "+50.0 *" in section
+    page = render_page(load_runs([plain]))
+    assert 'id="context"' not in page
+    assert '"#context"' not in page
