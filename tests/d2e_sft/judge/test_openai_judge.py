@@ -391,10 +391,12 @@ def test_a_reply_that_cannot_be_written_ends_the_run(
 
 
 _CHILD = """
-import sys
+import signal, sys
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.options import JudgeOptions
+# A shell's background jobs, and so these tests in one, are started with interrupts ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 judge = make_judge(JudgeOptions(backend="openai", model="m", base_url=sys.argv[1], concurrency=2))
 prompts = [Prompt("Repeat.", f"word {n}") for n in range(40)]
 judge.ask(prompts, str, what="echo", reminder="")
