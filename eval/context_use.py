@@ -26,7 +26,8 @@ class ContextUse:
 
     Attributes:
         without: the mean of EM and F1 of the answers without the context, which are decoded plainly.
-        gain: what the context adds: the run's answers as they were decoded minus those without, paired.
+        gain: what the context adds: the run's answers as they were decoded minus those without, paired. Of a run
+            that was decoded debiased it holds what debiasing does, too.
         same: how often an answer was recognised with and without, and was the same.
     """
 
@@ -51,7 +52,7 @@ def read_without_context(run: ScoredRun) -> AnswersWithout | None:
         raise UserError(
             f"{file}: lacks {len(lacking)} of the {len(run.predictions)} samples of predictions.jsonl, such as "
             f"{sample!r} of {dataset!r}",
-            remedy=command_without_context(run),
+            remedy=f"{command_without_context(run)} --overwrite",
         )
     return answers
 
@@ -59,7 +60,7 @@ def read_without_context(run: ScoredRun) -> AnswersWithout | None:
 def context_use(groups: Sequence[Sequence[Prediction]], without: AnswersWithout, *, seed: int = 0) -> ContextUse:
     """What the context adds to one list of predictions, or on average to several.
 
-    A sample that has no context counts as answered the same.
+    A sample that has no context counts as answered the same, if an answer was recognised.
     """
     pairs = [[(p, without.get((p.dataset, p.id), p)) for p in group] for group in groups]
     before = [[other.mean for _, other in group] for group in pairs]

@@ -18,6 +18,7 @@ from d2e_sft.recipe import EvalSection, ModelSection, Recipe, recipe_of
 
 EngineName = Literal["auto", "transformers", "vllm", "openai"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+CUTS_NOTHING = "--plausibility has no effect where α is 0: plain decoding takes the likeliest token already"
 OverlongRule = Literal["error", "truncate_context"]
 OVERLONG_RULES: tuple[OverlongRule, ...] = get_args(OverlongRule)
 
@@ -66,7 +67,8 @@ class Decoding:
     """The options with every default filled in.
 
     Attributes:
-        alpha, plausibility: 0 where the context is left out, since the two views are then the same.
+        alpha: 0 where the context is left out, since the two views are then the same.
+        plausibility: 0 where α is, since plain decoding takes the likeliest token already.
         max_samples: None takes all.
         section: how the model was trained: dtype and attention.
     """
@@ -98,14 +100,14 @@ def resolve_options(model: str, options: EvalOptions) -> Decoding:
     alpha = _alpha(options, recipe)
     if engine == "openai":
         _refuse_what_endpoints_cannot(model, options, alpha)
-    _check_plausibility(options, alpha)
+    _check_plausibility(options)
     limit = own.cot_max_new_tokens if options.setting == "cot" else own.max_new_tokens
     return Decoding(
         engine=engine,
         setting=options.setting,
         without_context=options.without_context,
         alpha=0.0 if options.without_context else alpha,
-        plausibility=0.0 if options.without_context else options.plausibility,
+        plausibility=0.0 if options.without_context or alpha == 0 else options.plausibility,
         prompt_set=options.prompt_set or (recipe.data.prompt_set if recipe is not None else "default"),
         batch_size=options.batch_size or own.batch_size,
         max_new_tokens=options.max_new_tokens or limit,
@@ -131,14 +133,9 @@ def _alpha(options: EvalOptions, recipe: Recipe | None) -> float:
     return 0.0 if recipe is None else recipe.decoding_alpha
 
 
-def _check_plausibility(options: EvalOptions, alpha: float) -> None:
+def _check_plausibility(options: EvalOptions) -> None:
     if not 0 <= options.plausibility <= 1:
         raise UserError(f"--plausibility {options.plausibility:g}: expected a number from 0 to 1")
-    if options.plausibility > 0 and alpha == 0:
-        raise UserError(
-            f"--plausibility {options.plausibility:g} with α = 0: plain decoding takes the likeliest token already",
-            remedy="drop it, or debias: --alpha 0.5",
-        )
 
 
 def _refuse_what_endpoints_cannot(model: str, options: EvalOptions, alpha: float) -> None:
@@ -147,6 +144,12 @@ def _refuse_what_endpoints_cannot(model: str, options: EvalOptions, alpha: float
             f"--alpha {alpha:g} with --engine openai: an endpoint decodes plainly, as it gives out no logits to "
             "subtract; expected α = 0",
             remedy="drop --alpha, or decode the model here: --engine transformers or vllm",
+        )
+    if options.plausibility > 0:
+        raise UserError(
+            f"--plausibility {options.plausibility:g} with --engine openai: an endpoint decodes plainly, so there is "
+            "nothing to cut off; expected 0",
+            remedy="drop --plausibility, or decode the model here: --engine transformers or vllm",
         )
     if options.overlong != "error":
         raise UserError(

@@ -145,6 +145,8 @@ def _sensitivity(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
         ratio = f"α={_trained(result):g}"
         if decoded is not None and decoded != _trained(result):
             ratio += f", decoded with {decoded:g}"
+        if result.scores.plausibility > 0:
+            ratio += f", β={result.scores.plausibility:g}"
         return Entry(f"{model(result)} ({ratio})", result.scores, block=model(result)), result
 
     def model(result: Result) -> str:

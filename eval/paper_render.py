@@ -105,6 +105,7 @@ def to_json(table: PaperTable) -> str:
             "block": row.entry.block,
             "setting": row.entry.scores.setting,
             "alpha": row.entry.scores.alpha,
+            **({"plausibility": row.entry.scores.plausibility} if row.entry.scores.plausibility > 0 else {}),
             "model": row.entry.scores.model,
             **(row.entry.facts or {}),
             "values": {key: value.percent for key, value in zip(keys, row.values, strict=True)},

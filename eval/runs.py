@@ -61,6 +61,7 @@ class RunScores(BaseModel):
     groups: list[GroupScores]
     model: str
     alpha: float | None
+    plausibility: float = 0.0
     bench: Bench
     prompt_set: str
     setting: Setting = "zero_shot"

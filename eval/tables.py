@@ -92,7 +92,8 @@ def comparison_tables(comparison: Comparison) -> str:
     if comparison.asked_without:
         parts.append(
             "What the context is worth: the mean of answers without it, what it adds to them in percentage points "
-            "(paired; * where the p corrected for the rows is below 0.05), and how many percent stay the same"
+            "(paired; * where the p corrected for the rows is below 0.05), and how many percent stay the same. "
+            "Answers without it are decoded plainly, so runs of another α are not alike in this"
         )
         parts.append(_rendered(_context_table(comparison)))
     if len(labels) > 1:

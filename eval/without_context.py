@@ -38,7 +38,7 @@ def answers_without_context(
         raise UserError(
             f"{source}: holds no answer for {len(lacking)} of {len(wrong)} wrong predictions, such as "
             f"{lacking[0].id!r} of {lacking[0].dataset!r}; expected the samples of {run.folder / 'predictions.jsonl'}",
-            remedy=command_without_context(run),
+            remedy=f"{command_without_context(run)} --overwrite",
         )
     return answers
 

@@ -42,6 +42,7 @@ compare equal-compute sft-equal-compute-plain d2e
 compare ablation d2e no-distill no-debias-plain no-debias sft-plain
 compare gradient-and-direction d2e original-gradient refined-original original-gradient-refined-original
 compare alpha d2e alpha-0.1 alpha-0.3 alpha-0.7 alpha-1.0
+compare decoding d2e d2e-plain d2e-at-0.25 d2e-cut-0.1
 compare rounding sft-plain sft-plain-float32
 table table-main piper base-plain base sft-plain sft d2e-plain d2e
 table table-ablation ablation sft d2e no-distill no-debias

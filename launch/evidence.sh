@@ -8,8 +8,8 @@ out=${D2E_EVIDENCE:-runs/evidence}
 
 overrides() { # what a run changes in the recipe
   case $1 in
-    *-seed1) echo "$(overrides "${1%-seed1}") train.seed=1" ;;
-    *-lr*) echo "$(overrides "${1%-lr*}") train.learning_rate=${1##*-lr}" ;;
+    *-seed1) overrides "${1%-seed1}" && echo train.seed=1 ;;
+    *-lr*) overrides "${1%-lr*}" && echo "train.learning_rate=${1##*-lr}" ;;
     d2e) ;;
     sft) echo d2e.debias=false d2e.distill=false ;;
     no-distill) echo d2e.distill=false ;;
@@ -18,16 +18,16 @@ overrides() { # what a run changes in the recipe
     refined-original) echo d2e.kl_direction=refined_original ;;
     original-gradient-refined-original) echo d2e.view_gradients=original d2e.kl_direction=refined_original ;;
     alpha-*) echo "d2e.alpha=${1#alpha-}" ;;
-    sft-equal-compute) echo "$(overrides sft) train.epochs=3" ;; # d2e lays out 1.54 times the tokens of sft
-    *) echo "unknown run $1" >&2; exit 2 ;;
+    sft-equal-compute) overrides sft && echo train.epochs=3 ;; # d2e lays out 1.54 times the tokens of sft
+    *) echo "unknown run $1" >&2; return 2 ;;
   esac
 }
 
 ratio() { # the α that a run is decoded with: that of its training, else 0.5
   local options
-  options=$(overrides "$1")
+  options=$(overrides "$1") || return
   case "$options" in
-    *d2e.alpha=*) options=${options#*d2e.alpha=} && echo "${options%% *}" ;;
+    *d2e.alpha=*) options=${options#*d2e.alpha=} && echo "${options%%[[:space:]]*}" ;;
     *) echo 0.5 ;;
   esac
 }
@@ -45,7 +45,7 @@ error_patterns() { # MODEL ALPHA RESULTS: by rule, which asks for the answers wi
 runs=("$@")
 if [ ${#runs[@]} -eq 0 ]; then
   runs=(base sft d2e no-distill no-debias original-gradient refined-original sft-seed1 d2e-seed1 sft-equal-compute
-    alpha-0.1 alpha-0.3 alpha-0.7 alpha-1.0 original-gradient-refined-original float32)
+    alpha-0.1 alpha-0.3 alpha-0.7 alpha-1.0 d2e-at-0.25 d2e-at-0.75 d2e-cut-0.1 sft-cut-0.1 original-gradient-refined-original float32)
 fi
 for run in "${runs[@]}"; do
   if [ "$run" = base ]; then
@@ -64,7 +64,8 @@ for run in "${runs[@]}"; do
       continue
       ;;
     *-cut-*) # MODEL-cut-BETA: with its ratio, and a plausibility cut-off
-      score "$out/${run%-cut-*}" "$(ratio "${run%-cut-*}")" "$run" --plausibility "${run##*-cut-}"
+      alpha=$(ratio "${run%-cut-*}")
+      score "$out/${run%-cut-*}" "$alpha" "$run" --plausibility "${run##*-cut-}"
       continue
       ;;
   esac
@@ -74,10 +75,13 @@ for run in "${runs[@]}"; do
     # shellcheck disable=SC2086  # overrides are words
     d2e train $recipe train.output_dir="$out/$run" $options $how
   fi
-  score "$out/$run" "$(ratio "$run")" "$run"
+  alpha=$(ratio "$run")
+  score "$out/$run" "$alpha" "$run"
   score "$out/$run" 0 "$run-plain"
-  case $run in # each as it is meant to be decoded
-    sft) error_patterns "$out/sft" 0 sft-plain ;;
-    d2e) error_patterns "$out/d2e" 0.5 d2e ;;
+  case $run in
+    sft | d2e) # answers without the contexts are decoded plainly, so only runs of one α compare
+      error_patterns "$out/$run" 0.5 "$run"
+      error_patterns "$out/$run" 0 "$run-plain"
+      ;;
   esac
 done

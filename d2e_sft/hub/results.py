@@ -108,7 +108,8 @@ def _facts(scores: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _decoded(scores: Mapping[str, Any]) -> str:
     alpha = scores.get("alpha")
-    return f"decoded debiased with α = {alpha:g}" if alpha else "decoded plainly"
+    cut = f" and a plausibility cut-off of {scores['plausibility']:g}" if scores.get("plausibility") else ""
+    return f"decoded debiased with α = {alpha:g}{cut}" if alpha else "decoded plainly"
 
 
 def _table(scores: Mapping[str, Any]) -> str:

@@ -60,8 +60,9 @@ def run_facts(runs: Sequence[ScoredRun], trainings: Sequence[Training | None]) -
     Raises:
         UserError: a run's `data.json` is damaged.
     """
+    with_cut_off = any(run.scores.plausibility > 0 for run in runs)
     tables = {
-        "Evaluation": [_evaluation(run) for run in runs],
+        "Evaluation": [_evaluation(run, with_cut_off=with_cut_off) for run in runs],
         "Environment of the evaluation": [dict(run.scores.environment) for run in runs],
         "Training and its environment": [
             _training(read_data_record(run), training) for run, training in zip(runs, trainings, strict=True)
@@ -104,14 +105,14 @@ def _written(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _evaluation(run: ScoredRun) -> dict[str, Any]:
+def _evaluation(run: ScoredRun, *, with_cut_off: bool) -> dict[str, Any]:
     scores, more = run.scores, run.scores.model_extra or {}
     extraction = scores.overall.extraction
     shares = (f"{100 * extraction.get(mode, 0.0):.1f} % {name}" for mode, name in _EXTRACTION.items())
     return {
         "model": scores.model,
         "α at decoding": scores.alpha,
-        "plausibility cut-off": more.get("plausibility"),
+        "plausibility cut-off": scores.plausibility if with_cut_off else None,
         "engine": more.get("engine"),
         "setting": scores.setting,
         "prompt set": scores.prompt_set,

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from d2e_sft.hub.results import bench_results
 from eval.report.facts import run_facts
 from eval.runs import load_runs
 from tests.eval.benches import bench_rows, d2e, save_bench, scores_of
+from tests.eval.fake_runs import make_run, prediction
 from tests.tiny import save_tiny_model
 
 
@@ -52,7 +54,7 @@ def test_it_is_recorded_where_it_is_given(world: Path, tmp_path: Path) -> None:
     assert scores_of(tmp_path / "cut")["plausibility"] == 0.1
     assert "plausibility" not in scores_of(tmp_path / "all")
     facts = run_facts(load_runs([tmp_path / "cut", tmp_path / "all"]), [None, None])["Evaluation"]
-    assert next(fact.values for fact in facts if fact.name == "plausibility cut-off") == ("0.1", "–")
+    assert next(fact.values for fact in facts if fact.name == "plausibility cut-off") == ("0.1", "0.0")
 
 
 def test_results_with_another_cut_off_are_not_mixed(
@@ -64,12 +66,31 @@ def test_results_with_another_cut_off_are_not_mixed(
     assert evaluate(world, tmp_path, "--alpha", 0.5, "--plausibility", 0.1, "--without-context") == 0
 
 
-def test_a_cut_off_that_cuts_nothing_is_refused(
+def test_a_cut_off_that_cuts_nothing_is_said_and_not_recorded(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert evaluate(world, tmp_path, "--plausibility", 0.1) == 1
-    error = capsys.readouterr().err
-    assert "--plausibility 0.1 with α = 0: plain decoding takes the likeliest token already" in error
-    assert "--alpha 0.5" in error
+    assert evaluate(world, tmp_path, "--plausibility", 0.1) == 0
+    assert "warning: --plausibility has no effect where α is 0" in capsys.readouterr().err
+    assert "plausibility" not in scores_of(tmp_path)
+    assert evaluate(world, tmp_path, "--alpha", 0) == 0, "the same decoding"
+
+
+def test_one_out_of_range_or_for_an_endpoint_is_refused(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        evaluate(world, tmp_path, "--engine", "openai", "--base-url", "http://127.0.0.1:9", "--plausibility", 0.1) == 1
+    )
+    assert "--plausibility 0.1 with --engine openai: an endpoint decodes plainly" in capsys.readouterr().err
     assert evaluate(world, tmp_path, "--alpha", 0.5, "--plausibility", 1.5) == 2
     assert "0<=x<=1" in capsys.readouterr().err
+
+
+def test_tables_and_cards_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [prediction(n, n < 5).model_copy(update={"dataset": "tracie"}) for n in range(10)]
+    run = make_run(tmp_path / "cut", rows, plausibility=0.1)
+    assert "decoded debiased with α = 0.5 and a plausibility cut-off of 0.1" in bench_results(run)[0].facts
+    assert d2e("table", run, "--layout", "sensitivity") == 0
+    assert "α=0.5, β=0.1)" in capsys.readouterr().out
+    assert d2e("table", run, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["rows"][0]["plausibility"] == 0.1
