@@ -9,8 +9,8 @@ mkdir -p "$out/scores" "$out/recipes"
 scored=()
 for folder in "$runs"/*/; do
   run=$(basename "$folder")
-  [ -f "$folder/recipe.yaml" ] && cp "$folder/recipe.yaml" "$out/recipes/$run.yaml"
   [ -f "$folder/eval/piper/scores.json" ] || continue
+  [ -f "$folder/recipe.yaml" ] && cp "$folder/recipe.yaml" "$out/recipes/$run.yaml"
   scored+=("$run")
   cp "$folder/eval/piper/scores.json" "$out/scores/$run.json"
   [ -f "$folder/eval/piper/error_patterns.png" ] && cp "$folder/eval/piper/error_patterns.png" "$out/errors-$run.png"
@@ -41,8 +41,8 @@ compare seeds sft-seed1-plain d2e-seed1 d2e-seed1-plain
 compare equal-compute sft-equal-compute-plain d2e
 compare ablation d2e no-distill no-debias-plain no-debias sft-plain
 compare gradient-and-direction d2e original-gradient refined-original original-gradient-refined-original
-compare alpha d2e alpha-0.1 alpha-0.3 alpha-0.7 alpha-1.0
-compare decoding d2e d2e-plain d2e-at-0.25 d2e-cut-0.1
+compare alpha d2e alpha-0.1 alpha-0.3 alpha-0.7 alpha-1.0 sft-plain
+compare decoding d2e d2e-plain d2e-at-0.25 d2e-at-0.75 d2e-cut-0.1
 compare rounding sft-plain sft-plain-float32
 table table-main piper base-plain base sft-plain sft d2e-plain d2e
 table table-ablation ablation sft d2e no-distill no-debias
