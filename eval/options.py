@@ -7,6 +7,7 @@ override. Anything else (a Hub name, a plain checkpoint, an endpoint) is decoded
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,7 +19,6 @@ from d2e_sft.recipe import EvalSection, ModelSection, Recipe, recipe_of
 
 EngineName = Literal["auto", "transformers", "vllm", "openai"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
-CUTS_NOTHING = "--plausibility has no effect where α is 0: plain decoding takes the likeliest token already"
 OverlongRule = Literal["error", "truncate_context"]
 OVERLONG_RULES: tuple[OverlongRule, ...] = get_args(OverlongRule)
 
@@ -117,6 +117,15 @@ def resolve_options(model: str, options: EvalOptions) -> Decoding:
         dtype=options.dtype,
         section=recipe.model if recipe is not None else ModelSection(),
     )
+
+
+def warn_of_idle_options(options: EvalOptions, decoding: Decoding) -> None:
+    """Say on stderr which given option changes nothing."""
+    if options.plausibility > decoding.plausibility:
+        print(
+            "warning: --plausibility has no effect where α is 0: plain decoding takes the likeliest token already",
+            file=sys.stderr,
+        )
 
 
 def _engine(options: EvalOptions) -> Literal["transformers", "vllm", "openai"]:

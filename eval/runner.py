@@ -23,7 +23,7 @@ from eval.demonstrations import Demonstrations, load_demonstrations
 from eval.engines.choose import identity_of, make_engine
 from eval.engines.sample_task import SampleTask
 from eval.fingerprint import fingerprint, plausibility_of
-from eval.options import CUTS_NOTHING, Decoding, EvalOptions, resolve_options
+from eval.options import Decoding, EvalOptions, resolve_options, warn_of_idle_options
 from eval.predictions import write_predictions
 from eval.processes import Processes, join_processes
 from eval.progress import Fingerprint
@@ -141,8 +141,7 @@ def _warn(evaluation: Evaluation, options: EvalOptions) -> None:
     bench, empty = evaluation.bench, _empty_contexts(evaluation)
     if bench.lacking:
         print(f"warning: {bench.file.parent} is incomplete, it lacks {', '.join(bench.lacking)}", file=sys.stderr)
-    if options.plausibility > evaluation.decoding.plausibility:
-        print(f"warning: {CUTS_NOTHING}", file=sys.stderr)
+    warn_of_idle_options(options, evaluation.decoding)
     if empty and evaluation.decoding.alpha > 0:
         print(
             f"warning: {empty} of {len(evaluation.rows.chosen)} samples have no context and are decoded plainly",

@@ -45,7 +45,8 @@ error_patterns() { # MODEL ALPHA RESULTS: by rule, which asks for the answers wi
 runs=("$@")
 if [ ${#runs[@]} -eq 0 ]; then
   runs=(base sft d2e no-distill no-debias original-gradient refined-original sft-seed1 d2e-seed1 sft-equal-compute
-    alpha-0.1 alpha-0.3 alpha-0.7 alpha-1.0 d2e-at-0.25 d2e-at-0.75 d2e-cut-0.1 sft-cut-0.1 original-gradient-refined-original float32)
+    alpha-0.1 alpha-0.3 alpha-0.7 alpha-1.0 d2e-at-0.25 d2e-at-0.75 d2e-cut-0.1 sft-cut-0.1
+    original-gradient-refined-original float32)
 fi
 for run in "${runs[@]}"; do
   if [ "$run" = base ]; then

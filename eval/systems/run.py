@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from d2e_sft.errors import UserError
 from d2e_sft.files import write_whole
 from eval.fingerprint import plausibility_of
-from eval.options import CUTS_NOTHING, Decoding, EvalOptions, resolve_options
+from eval.options import Decoding, EvalOptions, resolve_options, warn_of_idle_options
 from eval.processes import join_processes
 from eval.results import SCORES_FILE
 from eval.systems.asker import Asker
@@ -49,8 +48,8 @@ def evaluate_system(
         decoding = replace(decoding, max_samples=None)
     folder = run / "eval" / _folder_name(system, own, decoding)
     processes = join_processes(decoding.engine)
-    if processes.is_main and options.plausibility > decoding.plausibility:
-        print(f"warning: {CUTS_NOTHING}", file=sys.stderr)
+    if processes.is_main:
+        warn_of_idle_options(options, decoding)
     asker = Asker(model, decoding, options, processes, folder)
     call = SystemCall(_located(system, data), own, decoding.max_samples, decoding.seed)
     result = system.run(call, asker)
