@@ -7,16 +7,17 @@ once, so each metric's p-values are corrected for the number of its rows (Holm) 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from eval.context_use import AnswersWithout, ContextUse, context_use, read_without_context
+from eval.context_use import ContextUse, context_use
 from eval.extract import Mode
 from eval.intervals import Difference, Interval, bootstrap_average, holm, paired_average
 from eval.predictions import Prediction
 from eval.runs import SampleKey, ScoredRun
 from eval.scores import ALL, METRICS, MODES, GroupKey, by_relation, gold_shares, group_of
+from eval.without_context import asked_without_context, read_without_context
 
 AVERAGE = "average"  # the dataset's place in a row that averages a relation's datasets
 
@@ -94,7 +95,9 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
     groups: dict[GroupKey, list[SampleKey]] = {}
     for sample, prediction in runs[0].predictions.items():
         groups.setdefault(group_of(prediction), []).append(sample)
-    without = [read_without_context(run) for run in runs]
+    without = [
+        read_without_context(run, run.predictions.values()) if asked_without_context(run) else None for run in runs
+    ]
     rows = [_row(key, [samples], runs, without, seed) for key, samples in groups.items()]
     for relation, keys in by_relation(groups).items():
         if len(keys) > 1:  # of one group, the average would only repeat it
@@ -108,7 +111,7 @@ def _row(
     key: GroupKey,
     groups: Sequence[Sequence[SampleKey]],
     runs: Sequence[ScoredRun],
-    without: Sequence[AnswersWithout | None],
+    without: Sequence[Mapping[SampleKey, Prediction] | None],
     seed: int,
 ) -> Row:
     """A row over one list of samples, or averaged over several."""

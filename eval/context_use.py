@@ -9,15 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from d2e_sft.errors import UserError
 from eval.intervals import Difference, Interval, bootstrap_average, paired_average
 from eval.normalise import same_answers
-from eval.predictions import Prediction, read_predictions
-from eval.results import WITHOUT_CONTEXT, PassFiles
-from eval.runs import SampleKey, ScoredRun
-from eval.without_context import command_without_context
-
-AnswersWithout = Mapping[SampleKey, Prediction]
+from eval.predictions import Prediction
+from eval.runs import SampleKey
 
 
 @dataclass(frozen=True)
@@ -36,28 +31,9 @@ class ContextUse:
     same: float
 
 
-def read_without_context(run: ScoredRun) -> AnswersWithout | None:
-    """A run's answers without the contexts, or None where it was not asked for them.
-
-    Raises:
-        UserError: the file is damaged, or is not about the run's samples.
-    """
-    file = PassFiles(run.folder, WITHOUT_CONTEXT).predictions
-    if not file.is_file():
-        return None
-    answers = {(p.dataset, p.id): p for p in read_predictions(file)}
-    lacking = [key for key, p in run.predictions.items() if p.context.strip() and key not in answers]
-    if lacking:
-        dataset, sample = lacking[0]
-        raise UserError(
-            f"{file}: lacks {len(lacking)} of the {len(run.predictions)} samples of predictions.jsonl, such as "
-            f"{sample!r} of {dataset!r}",
-            remedy=f"{command_without_context(run)} --overwrite",
-        )
-    return answers
-
-
-def context_use(groups: Sequence[Sequence[Prediction]], without: AnswersWithout, *, seed: int = 0) -> ContextUse:
+def context_use(
+    groups: Sequence[Sequence[Prediction]], without: Mapping[SampleKey, Prediction], *, seed: int = 0
+) -> ContextUse:
     """What the context adds to one list of predictions, or on average to several.
 
     A sample that has no context counts as answered the same, if an answer was recognised.

@@ -3,16 +3,46 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from d2e_sft.errors import UserError
 from eval.error_patterns import AnswersWithoutContext
 from eval.predictions import Prediction, read_predictions
-from eval.results import WITH_CONTEXT, PassFiles, read_record
-from eval.runs import ScoredRun
+from eval.results import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles, read_record
+from eval.runs import SampleKey, ScoredRun
 
-WITHOUT_CONTEXT_FILE = "without_context.jsonl"
+WITHOUT_CONTEXT_FILE = f"{WITHOUT_CONTEXT}.jsonl"
+
+
+def asked_without_context(run: ScoredRun) -> bool:
+    """Whether the run's samples were asked without their contexts, too."""
+    return (run.folder / WITHOUT_CONTEXT_FILE).is_file()
+
+
+def read_without_context(
+    run: ScoredRun, samples: Collection[Prediction], file: Path | None = None, *, noun: str = "samples"
+) -> dict[SampleKey, Prediction]:
+    """A run's predictions without the contexts, by dataset and id.
+
+    Args:
+        samples: those that must be among them, unless they have no context.
+        file: in the format of predictions.jsonl; None takes `without_context.jsonl` beside the run's predictions.
+        noun: what an error calls the samples.
+
+    Raises:
+        UserError: the file is damaged, or lacks one of the samples; says which command writes it.
+    """
+    source = run.folder / WITHOUT_CONTEXT_FILE if file is None else file
+    answers = {(p.dataset, p.id): p for p in read_predictions(source)}
+    lacking = [p for p in samples if p.context.strip() and (p.dataset, p.id) not in answers]
+    if lacking:
+        raise UserError(
+            f"{source}: holds no answer for {len(lacking)} of {len(samples)} {noun}, such as "
+            f"{lacking[0].id!r} of {lacking[0].dataset!r}; expected the samples of {run.folder / 'predictions.jsonl'}",
+            remedy=f"{command_without_context(run)} --overwrite",
+        )
+    return answers
 
 
 def answers_without_context(
@@ -21,7 +51,7 @@ def answers_without_context(
     """The answers to compare a run's wrong ones with.
 
     Args:
-        file: in the format of predictions.jsonl; None takes `without_context.jsonl` beside the run's predictions.
+        file: as for `read_without_context`.
 
     Raises:
         UserError: there is no such file, or it lacks a wrong prediction's sample; says which command writes it.
@@ -32,15 +62,8 @@ def answers_without_context(
             f"{source}: no such file; the rule needs what the model answers without the context",
             remedy=f"{command_without_context(run)}\n  or name a judge: --judge openai or local",
         )
-    answers = {(p.dataset, p.id): p.answer for p in read_predictions(source)}
-    lacking = [p for p in wrong if p.context.strip() and (p.dataset, p.id) not in answers]
-    if lacking:
-        raise UserError(
-            f"{source}: holds no answer for {len(lacking)} of {len(wrong)} wrong predictions, such as "
-            f"{lacking[0].id!r} of {lacking[0].dataset!r}; expected the samples of {run.folder / 'predictions.jsonl'}",
-            remedy=f"{command_without_context(run)} --overwrite",
-        )
-    return answers
+    predictions = read_without_context(run, wrong, source, noun="wrong predictions")
+    return {key: prediction.answer for key, prediction in predictions.items()}
 
 
 def command_without_context(run: ScoredRun) -> str:

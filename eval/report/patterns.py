@@ -14,7 +14,7 @@ from eval.error_patterns import ErrorPattern
 from eval.pattern_file import RunPatterns
 from eval.report.stacked import Part, stacked_chart
 from eval.runs import ScoredRun
-from eval.without_context import WITHOUT_CONTEXT_FILE, command_without_context
+from eval.without_context import asked_without_context, command_without_context
 
 _NAMES = {
     ErrorPattern.NEGLECT_CONTEXT: "neglects the context",
@@ -115,4 +115,4 @@ def _rows(relation: str, runs: Sequence[ScoredRun], patterns: Mapping[str, RunPa
 def _commands(run: ScoredRun) -> list[str]:
     find = shlex.join(["d2e", "errors", str(run.path), "--bench", run.folder.name])
     # The rule compares with the answers without the context, which an evaluation of its own writes.
-    return [find] if (run.folder / WITHOUT_CONTEXT_FILE).is_file() else [command_without_context(run), find]
+    return [find] if asked_without_context(run) else [command_without_context(run), find]

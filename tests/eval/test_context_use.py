@@ -9,7 +9,7 @@ import pytest
 
 from d2e_sft.errors import UserError
 from eval.compare import compare_runs
-from eval.context_use import context_use, read_without_context
+from eval.context_use import context_use
 from eval.intervals import holm
 from eval.predictions import Prediction, write_predictions
 from eval.report.page import render_page
@@ -50,7 +50,7 @@ def test_a_sample_without_a_context_is_its_own_counterpart(tmp_path: Path) -> No
     bare = prediction(1, True).model_copy(update={"context": " "})
     assert context_use([[bare]], {}).same == 1
     run = run_with(tmp_path / "run", [bare, prediction(2, True)], [prediction(2, True)])
-    assert read_without_context(load_runs([run])[0]) is not None
+    assert compare_runs(load_runs([run])).rows[0].context_use[0] is not None
 
 
 def test_the_table_has_only_runs_that_were_asked_without(tmp_path: Path) -> None:
@@ -86,7 +86,9 @@ def test_its_p_values_are_corrected_for_the_rows(tmp_path: Path) -> None:
 
 def test_a_file_about_other_samples_is_refused(tmp_path: Path) -> None:
     run = run_with(tmp_path / "run", [prediction(1, True), prediction(2, True)], [prediction(2, True)])
-    with pytest.raises(UserError, match=r"without_context\.jsonl: lacks 1 of the 2 samples.*such as '") as raised:
+    with pytest.raises(
+        UserError, match=r"without_context\.jsonl: holds no answer for 1 of 2 samples, such as '"
+    ) as raised:
         compare_runs(load_runs([run]))
     assert "--without-context" in (raised.value.remedy or "")
 
