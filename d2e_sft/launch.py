@@ -66,7 +66,7 @@ def launch_command(
     here = _processes(processes, found)
     machines = machines or Machines()
     return [
-        sys.executable, "-m", "accelerate.commands.launch",
+        sys.executable, "-m", "d2e_sft.accelerate_launch",
         "--config_file", str(_configurations() / f"{name}.yaml"),
         "--num_processes", str(here * machines.count),
         *_meeting_point(machines),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -95,7 +96,7 @@ def configuration(name: str) -> dict[str, Any]:
 
 def test_the_command_runs_accelerate_in_this_python(accelerators: pytest.MonkeyPatch) -> None:
     command = launch_command("zero3", ["recipe.yaml", "d2e.alpha=0.7", "--resume"], processes=4)
-    assert command[:3] == [sys.executable, "-m", "accelerate.commands.launch"]
+    assert command[:3] == [sys.executable, "-m", "d2e_sft.accelerate_launch"]
     assert option(command, "--config_file") == str(bundled("launch") / "accelerate" / "zero3.yaml")
     assert option(command, "--num_processes") == "4"
     assert command[-5:] == ["-m", "d2e_sft.train", "recipe.yaml", "d2e.alpha=0.7", "--resume"]
@@ -184,6 +185,38 @@ def test_the_launchers_exit_status_is_passed_on(capfd: pytest.CaptureFixture[str
     assert launch.launch([sys.executable, "-c", "raise SystemExit(7)"]) == 7
     assert "SystemExit(7)" in capfd.readouterr().out, "the command is printed"
     assert launch.launch([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) == 128 + 9
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "said"),
+    [
+        ("print('d2e: error: mend it', file=sys.stderr); sys.exit(1)", 1, r"process \d exited with status 1; what it"),
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            128 + 9,
+            r"error: process \d was ended by SIGKILL; most often the ma",
+        ),
+        ("os.abort()", 128 + 6, r"error: process \d was ended by SIGABRT\n$"),
+    ],
+)
+def test_a_failed_process_is_named_in_one_line_below_what_it_said(
+    tmp_path: Path, end: str, status: int, said: str
+) -> None:
+    script = tmp_path / "work.py"
+    script.write_text(f"import os, signal, sys\n{end}\n", encoding="utf-8")
+    *launcher, _, _ = launch_command("ddp", [], processes=2)  # up to what it launches, `-m d2e_sft.train`
+    ended = subprocess.run(
+        [*launcher, str(script)],
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == status
+    assert re.search(said, ended.stderr), ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "elastic" not in ended.stderr
 
 
 def test_two_machines_meet_and_train_together(recipe: Path) -> None:
