@@ -1,0 +1,140 @@
+"""Replies are kept: a second run, damage, a full disk, and runs that end too soon."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.errors import UserError
+from tests.d2e_sft.judge.echo import ask, prompts, words
+from tests.judge_fixtures import KEY, MakeJudge
+from tests.judge_server import JudgeServer, Misbehave, completion
+
+
+def test_a_second_run_sends_nothing(server: JudgeServer, judge: MakeJudge) -> None:
+    ask(judge(), prompts(5))
+    again = judge()
+    assert ask(again, prompts(5)) == words(5)
+    assert len(server.requests) == 5
+    assert (again.usage.asked, again.usage.cached) == (0, 5)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"model": "other"}, {"max_tokens": 9}, {"temperature": 0.5}, {"base_url": "http://localhost:{port}/v1"}],
+)
+def test_a_reply_is_not_taken_for_one_to_another_question(
+    server: JudgeServer, judge: MakeJudge, monkeypatch: pytest.MonkeyPatch, changed: dict[str, object]
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    ask(judge(), prompts(1))
+    options = {k: v.format(port=server.server_port) if isinstance(v, str) else v for k, v in changed.items()}
+    assert ask(judge(**options), prompts(1)) == words(1)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b'{"text": "echo: wo', b'{"text": 3}', b"[]", b"\xff\xfe", b'{"text": "echo: x", "more": 1}']
+)
+def test_a_damaged_reply_is_asked_for_again_and_rewritten(
+    server: JudgeServer, judge: MakeJudge, tmp_path: Path, damage: bytes
+) -> None:
+    ask(judge(), prompts(1))
+    (kept,) = (tmp_path / "cache" / "judge").rglob("*.json")
+    whole = kept.read_bytes()
+    kept.write_bytes(damage)
+    assert ask(judge(), prompts(1)) == words(1)
+    assert kept.read_bytes() == whole
+
+
+def test_replies_under_way_when_a_run_fails_are_kept(server: JudgeServer, judge: MakeJudge) -> None:
+    server.plan = [
+        Misbehave(body=completion("echo: slow"), stall=1.5),
+        Misbehave(status=401, body=b"{}", stall=0.1),
+    ]
+    with pytest.raises(UserError, match="1 of 9 replies are kept"):
+        ask(judge(concurrency=2), prompts(9))
+    assert len(server.requests) <= 3
+
+
+def test_the_key_is_nowhere_on_the_disk_and_in_no_message(
+    server: JudgeServer, judge: MakeJudge, tmp_path: Path
+) -> None:
+    server.plan = [None, Misbehave(status=401, body=f'{{"error": "wrong key {KEY}"}}'.encode())]
+    with pytest.raises(UserError, match=r"wrong key \[key\]") as caught:
+        ask(judge(concurrency=1), prompts(2))
+    assert KEY not in str(caught.value)
+    files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert files
+    assert all(KEY.encode() not in path.read_bytes() for path in files)
+
+
+def test_a_cache_that_cannot_be_written_is_told_before_anything_is_asked(
+    server: JudgeServer, judge: MakeJudge, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"replies cannot be kept \(File exists\)") as caught:
+        ask(judge(cache=tmp_path / "file"), prompts(1))
+    assert "--judge-cache" in (caught.value.remedy or "")
+    assert server.requests == []
+
+
+def test_a_reply_that_cannot_be_written_ends_the_run(
+    server: JudgeServer, judge: MakeJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("d2e_sft.judge.cache.sync", full)
+    with pytest.raises(UserError, match=r"cannot be kept \(No space left on device\); 0 of 5 replies are kept"):
+        ask(judge(concurrency=1), prompts(5))
+    assert len(server.requests) == 1
+
+
+_CHILD = """
+import signal, sys
+from d2e_sft.judge.judge import make_judge
+from d2e_sft.judge.messages import Prompt
+from d2e_sft.judge.options import JudgeOptions
+# A shell's background jobs, and so these tests in one, are started with interrupts ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+judge = make_judge(JudgeOptions(backend="openai", model="m", base_url=sys.argv[1], concurrency=2))
+prompts = [Prompt("Repeat.", f"word {n}") for n in range(40)]
+judge.ask(prompts, str, what="echo", reminder="")
+print("finished", judge.usage.asked)
+"""
+
+
+def _start_child(server: JudgeServer) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _CHILD, server.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_an_ended_run_goes_on_where_it_was(server: JudgeServer, tmp_path: Path, end: signal.Signals) -> None:
+    server.delay = 0.3  # so that a loaded machine, too, ends the run before it has finished
+    child = _start_child(server)
+    deadline = time.monotonic() + 60
+    while len(server.requests) < 12 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    os.kill(child.pid, end)
+    _, printed = child.communicate(timeout=30)
+    assert child.returncode != 0
+    kept = len(list((tmp_path / "cache" / "judge").rglob("*.json")))
+    assert 10 <= kept < 40
+    sent_before = list(server.users)
+    if end is signal.SIGINT:
+        assert f"echo: stopped; {kept} of 40 replies are kept in" in printed
+        assert len(sent_before) == kept  # requests under way were waited for
+    assert len(sent_before) - kept <= 2  # at most those under way were lost
+    child = _start_child(server)
+    assert child.communicate(timeout=60)[0].strip() == f"finished {40 - kept}"
+    assert len(server.users) == len(sent_before) + 40 - kept

@@ -1,0 +1,85 @@
+"""What a judge has cost and may cost, and how it is shown."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import Any
+
+import pytest
+from tqdm import tqdm
+
+from tests.d2e_sft.judge.echo import ask, prompts
+from tests.judge_fixtures import MakeJudge
+from tests.judge_server import JudgeServer, Misbehave
+
+
+def test_cost_is_tokens_times_price(server: JudgeServer, judge: MakeJudge) -> None:
+    priced = judge(price_in=2.5, price_out=10)
+    ask(priced, prompts(4))  # each has 10 prompt tokens, and 3 of reply: echo, word and the number
+    assert (priced.usage.prompt_tokens, priced.usage.completion_tokens) == (40, 12)
+    assert priced.describe_usage().endswith("; 40 prompt + 12 reply tokens, $0.0002")
+    unpriced = judge()
+    ask(unpriced, prompts(4))
+    assert unpriced.describe_usage().endswith("0 prompt + 0 reply tokens")
+
+
+def test_tokens_that_a_server_does_not_count_are_guessed_and_said_so(server: JudgeServer, judge: MakeJudge) -> None:
+    server.usage = False
+    priced = judge(price_in=1e6, price_out=1e6)
+    ask(priced, prompts(1))  # "Repeat." and "word 0" are 2 tokens each, "echo: word 0" is 3
+    assert priced.describe_usage().endswith("about 4 prompt + 3 reply tokens, about $7.0000")
+
+
+def test_the_estimate_bounds_what_is_then_used(server: JudgeServer, judge: MakeJudge) -> None:
+    ask(judge(), prompts(3))
+    priced = judge(price_in=2, price_out=8, max_tokens=512)
+    estimate = priced.estimate([*prompts(10), *prompts(10)])
+    assert (estimate.requests, estimate.cached) == (7, 3)
+    assert len(server.requests) == 3
+    assert (estimate.prompt_tokens, estimate.most_completion_tokens) == (7 * 4, 7 * 512)
+    assert estimate.most_cost == pytest.approx((28 * 2 + 7 * 512 * 8) / 1e6)
+    ask(priced, prompts(10))
+    assert priced.usage.asked == estimate.requests
+    assert priced.usage.completion_tokens <= estimate.most_completion_tokens
+    assert str(estimate).startswith(
+        "7 requests (3 replies already at hand), 28 prompt tokens (guessed at 4 characters a token), at most 3,584 "
+        "reply tokens; at most $0.0287;"
+    )
+    assert "no price given" in str(judge().estimate(prompts(1)))
+
+
+def test_progress_shows_what_it_has_cost(
+    server: JudgeServer, judge: MakeJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = io.StringIO()
+
+    def to_a_terminal(**options: Any) -> Any:
+        return tqdm(**{**options, "disable": False, "file": shown, "ncols": 100, "mininterval": 0})
+
+    monkeypatch.setattr("d2e_sft.judge.judge.tqdm", to_a_terminal)
+    server.plan = [None, Misbehave(status=503)]
+    ask(judge(price_in=1e4, price_out=1e4, concurrency=1), prompts(3))  # 13 tokens each
+    assert "echo (m): 100%" in shown.getvalue()
+    assert re.search(r"1/3 \[.*, \$0\.1300\]", shown.getvalue())
+    assert re.search(r"3/3 \[.*, \$0\.3900, 1 retried\]", shown.getvalue())
+
+
+def test_a_log_gets_a_line_now_and_then(
+    server: JudgeServer, judge: MakeJudge, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("d2e_sft.judge.judge._LOG_EVERY", 2)
+    ask(judge(price_in=1e4, price_out=1e4, concurrency=1), prompts(5))
+    lines = [line for line in capsys.readouterr().err.splitlines() if "replies" in line]
+    assert lines == ["echo: 2 of 5 replies, $0.2600", "echo: 4 of 5 replies, $0.5200"]
+
+
+@pytest.mark.parametrize("usage", [{"prompt_tokens": -3, "completion_tokens": "7"}, "none", [1], None])
+def test_a_reply_is_not_lost_over_an_odd_bill(server: JudgeServer, judge: MakeJudge, usage: Any) -> None:
+    body = {"choices": [{"message": {"content": "echo: paid"}}], "usage": usage}
+    server.plan = [Misbehave(body=json.dumps(body).encode())]
+    asked = judge()
+    assert ask(asked, prompts(1)) == ["paid"]
+    assert asked.usage.guessed
+    assert asked.usage.completion_tokens > 0
