@@ -11,6 +11,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from d2e_sft.launch import exit_status
+
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
@@ -39,14 +41,14 @@ def main() -> None:
 
 def _say(error: ChildFailedError) -> int:
     rank, failure = error.get_first_failure()
-    status = failure.exitcode
-    if status >= 0:
-        print(f"d2e: process {rank} exited with status {status}; what it said is above", file=sys.stderr)
-        return status
-    name = signal.Signals(-status).name
-    killed = -status == signal.SIGKILL
-    print(f"d2e: error: process {rank} was ended by {name}{_OUT_OF_MEMORY if killed else ''}", file=sys.stderr)
-    return 128 - status
+    code = failure.exitcode
+    if code >= 0:
+        print(f"d2e: process {rank} exited with status {code}; what it said is above", file=sys.stderr)
+    else:
+        name = signal.Signals(-code).name
+        reason = _OUT_OF_MEMORY if -code == signal.SIGKILL else ""
+        print(f"d2e: error: process {rank} was ended by {name}{reason}", file=sys.stderr)
+    return exit_status(code)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,12 @@ def launch(command: Sequence[str]) -> int:
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
-    return status if status >= 0 else 128 - status
+    return exit_status(status)
+
+
+def exit_status(returncode: int) -> int:
+    """A process's return code as a shell gives it: 128 + N where signal N ended it (-N in Python)."""
+    return returncode if returncode >= 0 else 128 - returncode
 
 
 def _configurations() -> Path:

@@ -23,6 +23,7 @@ from d2e_sft.sample import write_samples
 from tests.tiny import make_samples, save_tiny_model
 
 ROOT = Path(cli.__file__).parents[1]
+ON_CPU = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
 RECIPE = """
 model: {{name: {world}/model}}
 data: {{train: {world}/train.parquet, max_length: 1000}}
@@ -208,7 +209,7 @@ def test_a_failed_process_is_named_in_one_line_below_what_it_said(
     ended = subprocess.run(
         [*launcher, str(script)],
         check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+        env=ON_CPU,
         capture_output=True,
         text=True,
         timeout=300,
@@ -229,7 +230,7 @@ def test_two_machines_meet_and_train_together(recipe: Path) -> None:
                 sys.executable, "-m", "d2e_sft.cli", "train", str(recipe), "--launch", "zero2", "--processes", "1",
                 "--machines", "2", "--machine-rank", str(rank), "--main-address", address,
             ],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+            env=ON_CPU,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
