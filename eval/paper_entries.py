@@ -20,7 +20,7 @@ _VARIANTS = (_FULL, "w/o DIE", "w/o DEE", "w/o BOTH")
 
 @dataclass(frozen=True)
 class Result:
-    """One run's scores on one benchmark; `recipe` is None for a model that was not trained here."""
+    """One run's scores on one benchmark; `recipe` is its model's, None for a model that was not trained here."""
 
     label: str
     run: Path
@@ -90,8 +90,10 @@ def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
 
 
 def _read_result(path: Path, label: str, bench: str) -> Result:
-    recipe = load_recipe(path / RECIPE_FILE) if (path / RECIPE_FILE).is_file() else None
-    return Result(label, path, bench, read_scores(path / "eval" / bench / "scores.json"), recipe)
+    scores = read_scores(path / "eval" / bench / "scores.json")
+    # Results that were written elsewhere (`d2e eval RUN --out FOLDER`) name the run whose model they are of.
+    recipes = [folder / RECIPE_FILE for folder in (path, Path(scores.model)) if (folder / RECIPE_FILE).is_file()]
+    return Result(label, path, bench, scores, load_recipe(recipes[0]) if recipes else None)
 
 
 def _fitting(path: Path, results: Sequence[Result], layout: Layout) -> list[Result]:
@@ -124,7 +126,8 @@ def _samples(scores: RunScores) -> str:
 def _ablation(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
     def named(result: Result) -> tuple[Entry, Result]:
         variant = _variant(result)
-        label = f"{result.model} ({variant})" if variant in (_FULL, "frozen") else f"- {variant}"
+        how = _otherwise_decoded(result)
+        label = f"{result.model} ({variant}{how})" if variant in (_FULL, "frozen") else f"- {variant}{how}"
         return Entry(label, result.scores, block=result.model, facts={"variant": variant}), result
 
     order = ["frozen", *_VARIANTS]
@@ -141,12 +144,7 @@ def _variant(result: Result) -> str:
 
 def _sensitivity(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
     def named(result: Result) -> tuple[Entry, Result]:
-        decoded = result.scores.alpha
-        ratio = f"α={_trained(result):g}"
-        if decoded is not None and decoded != _trained(result):
-            ratio += f", decoded with {decoded:g}"
-        if result.scores.plausibility > 0:
-            ratio += f", β={result.scores.plausibility:g}"
+        ratio = f"α={_trained(result):g}{_otherwise_decoded(result)}"
         return Entry(f"{model(result)} ({ratio})", result.scores, block=model(result)), result
 
     def model(result: Result) -> str:
@@ -155,6 +153,13 @@ def _sensitivity(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
 
     models = list(dict.fromkeys(model(result) for result in results))
     return [named(r) for r in sorted(results, key=lambda r: (models.index(model(r)), _trained(r)))]
+
+
+def _otherwise_decoded(result: Result) -> str:
+    """What a row's name says of a decoding that is not that of the model's training."""
+    decoded, cutoff = result.scores.alpha, result.scores.plausibility
+    ratio = "" if decoded is None or decoded == _trained(result) else f", decoded with {decoded:g}"
+    return ratio + (f", β={cutoff:g}" if cutoff > 0 else "")
 
 
 def _trained(result: Result) -> float:

@@ -136,15 +136,37 @@ def trained(folder: Path, d2e: str, scores: Mapping[tuple[str, str], float] = PA
     return path
 
 
+def named(*arguments: object) -> list[str]:
+    """What the rows of a table with two lines of header are called."""
+    return [row[0].replace("<sub>ZS</sub>", "").strip() for row in cells(printed(*arguments))[3:]]
+
+
 def test_the_ablation_is_named_and_ordered_by_what_a_recipe_leaves_out(tmp_path: Path) -> None:
     runs = [
-        trained(tmp_path / "a", "{debias: false, distill: false}"),
-        trained(tmp_path / "b", "{debias: false}"),
+        trained(tmp_path / "a", "{debias: false, distill: false}", alpha=0.0),
+        trained(tmp_path / "b", "{debias: false}", alpha=0.0),
         trained(tmp_path / "c", "{}"),
         trained(tmp_path / "d", "{kl_weight: 0}"),
     ]
-    names = [row[0].replace("<sub>ZS</sub>", "").strip() for row in cells(printed(*runs, "--layout", "ablation"))[3:]]
-    assert names == ["Qwen1.5-7b (D²E-SFT)", "- w/o DIE", "- w/o DEE", "- w/o BOTH"]
+    assert named(*runs, "--layout", "ablation") == ["Qwen1.5-7b (D²E-SFT)", "- w/o DIE", "- w/o DEE", "- w/o BOTH"]
+
+
+def test_the_ablation_says_what_was_not_decoded_as_it_was_trained(tmp_path: Path) -> None:
+    runs = [trained(tmp_path / "d2e", "{}", alpha=0.0), trained(tmp_path / "b", "{debias: false}", alpha=0.5)]
+    runs.append(trained(tmp_path / "cut", "{distill: false}", plausibility=0.1))
+    assert named(*runs, "--layout", "ablation") == [
+        "Qwen1.5-7b (D²E-SFT, decoded with 0)", "- w/o DIE, β=0.1", "- w/o DEE, decoded with 0.5"
+    ]  # fmt: skip
+
+
+def test_results_beside_a_run_are_named_by_the_recipe_of_the_model_that_was_scored(tmp_path: Path) -> None:
+    d2e = trained(tmp_path / "d2e", "{}")
+    sft = trained(tmp_path / "sft", "{debias: false, distill: false}", alpha=0.0)
+    plain = run(tmp_path / "sft-plain", model=str(sft), alpha=0.0)
+    frozen = run(tmp_path / "base", model="models/Qwen1.5-7b", alpha=0.0)
+    assert named(d2e, plain, frozen, "--layout", "ablation") == [
+        "Qwen1.5-7b (frozen)", "Qwen1.5-7b (D²E-SFT)", "- w/o BOTH"
+    ]  # fmt: skip
 
 
 def test_runs_of_one_variant_keep_their_names(tmp_path: Path) -> None:
