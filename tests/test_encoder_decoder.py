@@ -15,7 +15,8 @@ from d2e_sft.loading import load_model
 from d2e_sft.prompts import load_prompt_set
 from d2e_sft.sample import write_samples
 from d2e_sft.views import ViewEncoder
-from tests.test_end_to_end import d2e, losses, write_recipe
+from tests.command import d2e
+from tests.test_end_to_end import losses, write_recipe
 from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_t5_tokenizer
 
 VIEWS = ("original", "imagined", "refined")

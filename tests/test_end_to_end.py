@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from safetensors.torch import load_file
 from d2e_sft import cli
 from d2e_sft.paths import bundled
 from d2e_sft.sample import EventSample, read_samples, write_samples
+from tests.command import d2e
 from tests.tiny import make_sample, make_samples, save_tiny_model
 
 RECIPE = """
@@ -53,15 +53,6 @@ def write_recipe(world: Path, run: str) -> Path:
         RECIPE.format(model=world / "model", data=world / "bench" / "train.parquet", out=world / run), encoding="utf-8"
     )
     return path
-
-
-def d2e(*arguments: str | Path) -> int:
-    """Run the command line; the exit status."""
-    try:
-        cli.main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
 
 
 def losses(run: Path) -> list[dict[str, Any]]:
@@ -345,35 +336,3 @@ def test_skipped_bad_rows_are_kept_and_counted(
     assert d2e("train", world / "run.yaml", f"data.train={data}", "data.skip_bad=true", f"train.output_dir={run}") == 0
     assert "1 bad rows skipped, kept in" in capsys.readouterr().out
     assert json.loads((run / "bad_rows.jsonl").read_text())["line"] == 4
-
-
-DATA_VERBS = ("build", "check", "stats", "push", "convert", "compare-refiners")
-
-
-VERBS = (
-    "quickstart",
-    "train",
-    "eval",
-    "compare",
-    "errors",
-    "report",
-    "table",
-    "sweep",
-    "data",
-    "export",
-    "push",
-    "pull",
-)
-
-
-@pytest.mark.parametrize("verb", [[], *([verb] for verb in VERBS), *(["data", verb] for verb in DATA_VERBS)])
-def test_every_verb_explains_itself_with_an_example(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert d2e(*verb, "--help") == 0
-    assert re.search(r"Examples?:\s+d2e ", capsys.readouterr().out)
-
-
-def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
-    heavy = "[name for name in ('torch', 'transformers', 'matplotlib') if name in sys.modules]"
-    code = f"import sys; from d2e_sft import cli; cli.run(['--help']); print({heavy})"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.strip().endswith("[]")

@@ -68,6 +68,13 @@ def test_every_verb_is_listed_with_a_line(capsys: pytest.CaptureFixture[str]) ->
         assert re.search(rf"^  {verb}\s+\S", printed, re.MULTILINE), verb
 
 
+def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
+    heavy = "[name for name in ('torch', 'transformers', 'matplotlib') if name in sys.modules]"
+    code = f"import sys; from d2e_sft import cli; cli.run(['--help']); print({heavy})"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip().endswith("[]")
+
+
 def completed(shell: str, line: str) -> str:
     """What d2e answers to a shell for the last word of a line, in a process of its own."""
     words = [*shlex.split(line), *([""] if line.endswith(" ") else [])]

@@ -1,4 +1,4 @@
-"""Small benchmarks on disk, and `d2e` as the tests call it."""
+"""Small benchmarks on disk, and what `d2e eval` leaves of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from d2e_sft import cli
 from d2e_sft.sample import EventSample, write_samples
+from tests.command import d2e
 from tests.tiny import make_sample
 
 LABELS = ("positive", "negative")
+QUICK = ("--max-new-tokens", 6, "--batch-size", 3)
 
 
 def bench_rows(count: int = 8) -> list[EventSample]:
@@ -54,13 +55,14 @@ def save_suite(folder: Path, suite: str | None, tests: Sequence[EventSample], **
     return folder
 
 
-def d2e(*arguments: str | Path | int) -> int:
-    """Run the command line; the exit status."""
-    try:
-        cli.main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
+def evaluate(world: Path, run: Path, *arguments: str | Path | int) -> int:
+    """`d2e eval` of WORLD/model on WORLD/bench, a few tokens an answer."""
+    return d2e("eval", world / "model", "--bench", world / "bench", "--out", run, *QUICK, *arguments)
+
+
+def predictions(run: Path, bench: str = "bench", stem: str = "predictions") -> list[dict[str, Any]]:
+    text = (run / "eval" / bench / f"{stem}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def scores_of(run: Path, bench: str = "bench") -> dict[str, Any]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.prompts import load_prompt_set
-from tests.eval.benches import bench_rows, d2e, save_bench, scores_of, train_rows
+from tests.command import d2e
+from tests.eval.benches import bench_rows, save_bench, scores_of, train_rows
 from tests.judge_fixtures import KEY
 from tests.judge_server import JudgeServer, Misbehave, completion
 

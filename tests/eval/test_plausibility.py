@@ -10,7 +10,8 @@ import pytest
 from d2e_sft.hub.results import bench_results
 from eval.report.facts import run_facts
 from eval.runs import load_runs
-from tests.eval.benches import bench_rows, d2e, save_bench, scores_of
+from tests.command import d2e
+from tests.eval.benches import bench_rows, save_bench, scores_of
 from tests.eval.fake_runs import make_run, prediction
 from tests.tiny import save_tiny_model
 

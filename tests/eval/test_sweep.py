@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 
 from d2e_sft import cli
 from d2e_sft.sample import EventSample, write_samples
+from tests.command import d2e
 from tests.tiny import make_sample, make_samples, save_tiny_model
 
 RECIPE = """
@@ -53,15 +54,6 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums over several threads are rounded otherwise from run to run."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("PYTHONPATH", str(Path(cli.__file__).parents[1]))
-
-
-def d2e(*arguments: str | Path) -> int:
-    """Run the command line; the exit status."""
-    try:
-        cli.main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
 
 
 def command(world: Path, out: Path, *axes: str) -> list[str]:

@@ -14,7 +14,8 @@ import pytest
 
 from d2e_sft.decoding import generate_debiased, stop_token_ids
 from d2e_sft.loading import load_model
-from tests.eval.benches import bench_row, bench_rows, d2e, save_bench, scores_of
+from tests.command import d2e
+from tests.eval.benches import bench_row, bench_rows, save_bench, scores_of
 from tests.tiny import save_tiny_model
 
 

@@ -15,7 +15,8 @@ from d2e_sft.sample import EventSample
 from eval.demo.answering import Answerer, DemoModel, load_demo_model
 from eval.demo.examples import as_question
 from eval.demo.question import Question
-from tests.eval.benches import bench_rows, d2e, save_bench
+from tests.command import d2e
+from tests.eval.benches import bench_rows, save_bench
 from tests.tiny import make_sample, save_tiny_model
 
 ALPHA, TOKENS = 0.7, 8

@@ -17,8 +17,8 @@ from eval.demo.answering import Answerer, DemoModel, load_demo_model
 from eval.demo.examples import OWN
 from eval.demo.page import build_page, import_gradio, launch_options
 from eval.demo.question import Question
+from tests.command import d2e
 from tests.devtools import Tab, browser_tab
-from tests.eval.benches import d2e
 from tests.tiny import save_tiny_model
 
 TOKENS = 12

@@ -16,7 +16,8 @@ from d2e_sft.views import ViewEncoder
 from eval.inspection.distributions import answer_places
 from eval.inspection.inspect import ratio_grid
 from tests.browser import after_scripts
-from tests.eval.benches import bench_rows, d2e, save_bench
+from tests.command import d2e
+from tests.eval.benches import bench_rows, save_bench
 from tests.tiny import make_sample, save_tiny_model
 
 RATIOS = [0.0, 0.5, 1.3]

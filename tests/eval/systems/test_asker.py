@@ -18,7 +18,8 @@ from eval.predictions import read_predictions
 from eval.processes import join_processes
 from eval.systems import asker as asking
 from eval.systems.asker import Asker
-from tests.eval.benches import bench_rows, d2e, save_bench
+from tests.command import d2e
+from tests.eval.benches import bench_rows, save_bench
 from tests.tiny import save_tiny_model
 
 ROWS = bench_rows(10)

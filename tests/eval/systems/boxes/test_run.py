@@ -13,7 +13,7 @@ from eval.systems.boxes.contents import read_all
 from eval.systems.boxes.gold import read_questions
 from eval.systems.boxes.predictions import as_lines, read_predictions
 from eval.systems.boxes.prompts import all_boxes, as_trained, one_box
-from tests.eval.benches import d2e
+from tests.command import d2e
 from tests.eval.systems.boxes.rows import MOVED, ROWS, save
 from tests.tiny import save_tiny_model
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.eval.benches import d2e
+from tests.command import d2e
 from tests.eval.systems.crepe.procedures import GOLD, save
 from tests.tiny import save_tiny_model
 

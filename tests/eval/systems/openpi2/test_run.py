@@ -18,7 +18,7 @@ from eval.systems.openpi2.planner import Verdict
 from eval.systems.openpi2.salience_gold import HUMAN, SECOND_HUMAN
 from eval.systems.openpi2.system import OPENPI2
 from eval.systems.system import SystemCall, SystemResult, parse_options
-from tests.eval.benches import d2e
+from tests.command import d2e
 from tests.eval.systems.openpi2.procedures import judged, save, save_official
 from tests.tiny import save_tiny_model
 

@@ -10,7 +10,7 @@ import pytest
 
 from eval.systems.wiqa.prompts import conversation, most_shots, read_answer
 from eval.systems.wiqa.questions import read_questions
-from tests.eval.benches import d2e
+from tests.command import d2e
 from tests.eval.systems.wiqa.files import QUESTIONS, save_lines
 from tests.tiny import save_tiny_model
 

@@ -14,7 +14,7 @@ from eval.systems.wiqa.explanations import Alignment, Explanation, explain, read
 from eval.systems.wiqa.generate import questions_of
 from eval.systems.wiqa.graphs import Graph, read_graphs
 from eval.systems.wiqa.questions import read_questions
-from tests.eval.benches import d2e
+from tests.command import d2e
 from tests.eval.systems.wiqa.files import GRAPH, OTHER, save_lines
 
 # Every path of up to three edges and its answer, worked out by hand from the template with Y → A positive.
