@@ -20,11 +20,13 @@ mkdir -p "$out/scores" "$out/recipes" "$out/training"
 scored=()
 for folder in "$runs"/*/; do
   run=$(basename "$folder")
+  if [ -f "$folder/model.safetensors" ]; then
+    cp "$folder/recipe.yaml" "$out/recipes/$run.yaml"
+    cp "$folder/trainer_state.json" "$out/training/$run.json"
+  fi
   [ -f "$folder/eval/piper/scores.json" ] || continue
   scored+=("$run")
   cp "$folder/eval/piper/scores.json" "$out/scores/$run.json"
-  [ -f "$folder/recipe.yaml" ] && cp "$folder/recipe.yaml" "$out/recipes/$run.yaml"
-  [ -f "$folder/trainer_state.json" ] && cp "$folder/trainer_state.json" "$out/training/$run.json"
   [ -f "$folder/eval/piper/error_patterns.png" ] && cp "$folder/eval/piper/error_patterns.png" "$out/errors-$run.png"
 done
 cp data/piper/manifest.json "$out/piper.json"
