@@ -91,8 +91,8 @@ def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
 
 def _read_result(path: Path, label: str, bench: str) -> Result:
     scores = read_scores(path / "eval" / bench / "scores.json")
-    # Results that were written elsewhere (`d2e eval RUN --out FOLDER`) name the run whose model they are of.
-    recipes = [folder / RECIPE_FILE for folder in (path, Path(scores.model)) if (folder / RECIPE_FILE).is_file()]
+    # Results may lie beside their run (`d2e eval RUN --out FOLDER`), and a run may have been moved since it was scored.
+    recipes = [folder / RECIPE_FILE for folder in (Path(scores.model), path) if (folder / RECIPE_FILE).is_file()]
     return Result(label, path, bench, scores, load_recipe(recipes[0]) if recipes else None)
 
 

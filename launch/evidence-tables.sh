@@ -20,7 +20,7 @@ mkdir -p "$out/scores" "$out/recipes" "$out/training"
 scored=()
 for folder in "$runs"/*/; do
   run=$(basename "$folder")
-  if [ -f "$folder/model.safetensors" ]; then
+  if [ -f "$folder/model.safetensors" ] && [ -f "$folder/trainer_state.json" ]; then
     cp "$folder/recipe.yaml" "$out/recipes/$run.yaml"
     cp "$folder/trainer_state.json" "$out/training/$run.json"
   fi
@@ -60,13 +60,12 @@ table() { # NAME LAYOUT RUN…
 }
 
 compare main sft-plain d2e d2e-plain sft base-plain base
-compare seeds sft-seed1-plain d2e-seed1 d2e-seed1-plain sft-seed1
+compare seeds sft-seed1-plain d2e-seed1 d2e-seed1-plain
 compare equal-compute sft-equal-compute-plain d2e
 compare ablation d2e no-distill no-debias-plain no-debias sft-plain
 compare gradient-and-direction d2e original-gradient refined-original original-gradient-refined-original
-compare alpha d2e alpha-0.1 alpha-0.3 alpha-0.7 alpha-1.0
+compare alpha d2e alpha-0.1 alpha-0.3 alpha-0.7 alpha-1.0 sft-plain
 compare decoding d2e d2e-plain d2e-at-0.25 d2e-at-0.75 d2e-cut-0.1
-compare cut-off sft sft-cut-0.1 sft-plain
 compare learning-rate d2e d2e-lr1e-4 sft-lr1e-4-plain sft-plain
 table table-main piper base-plain base sft-plain sft d2e-plain d2e
 table table-ablation ablation d2e no-distill no-debias-plain sft-plain

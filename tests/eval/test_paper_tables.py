@@ -163,10 +163,12 @@ def test_results_beside_a_run_are_named_by_the_recipe_of_the_model_that_was_scor
     d2e = trained(tmp_path / "d2e", "{}")
     sft = trained(tmp_path / "sft", "{debias: false, distill: false}", alpha=0.0)
     plain = run(tmp_path / "sft-plain", model=str(sft), alpha=0.0)
+    inside = trained(tmp_path / "other", "{}", model=str(sft), alpha=0.0)
     frozen = run(tmp_path / "base", model="models/Qwen1.5-7b", alpha=0.0)
     assert named(d2e, plain, frozen, "--layout", "ablation") == [
         "Qwen1.5-7b (frozen)", "Qwen1.5-7b (D²E-SFT)", "- w/o BOTH"
     ]  # fmt: skip
+    assert named(inside, "--layout", "ablation") == ["- w/o BOTH"]
 
 
 def test_runs_of_one_variant_keep_their_names(tmp_path: Path) -> None:
