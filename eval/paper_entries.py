@@ -91,7 +91,7 @@ def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
 
 def _read_result(path: Path, label: str, bench: str) -> Result:
     scores = read_scores(path / "eval" / bench / "scores.json")
-    # Results may lie beside their run (`d2e eval RUN --out FOLDER`), and a run may have been moved since it was scored.
+    # Results may lie beside their run (`d2e eval RUN --out FOLDER`), and a run may have moved since it was scored.
     recipes = [folder / RECIPE_FILE for folder in (Path(scores.model), path) if (folder / RECIPE_FILE).is_file()]
     return Result(label, path, bench, scores, load_recipe(recipes[0]) if recipes else None)
 
