@@ -61,6 +61,7 @@ def evaluate(world: Path, run: Path, *arguments: str | Path | int) -> int:
 
 
 def predictions(run: Path, bench: str = "bench", stem: str = "predictions") -> list[dict[str, Any]]:
+    """The rows of a run's `predictions.jsonl`, or of another file of results beside it."""
     text = (run / "eval" / bench / f"{stem}.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 

@@ -1,4 +1,4 @@
-"""`d2e eval` on a tiny model in this process: settings, bad input, and what is kept."""
+"""`d2e eval` on a tiny model in this process: what is decoded, settings, and bad input."""
 
 from __future__ import annotations
 
@@ -22,19 +22,9 @@ from tests.eval.benches import (
     save_bench,
     save_suite,
     scores_of,
-    train_rows,
     without_the_clock,
 )
 from tests.tiny import save_tiny_model, tiny_tokenizer
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model and a benchmark with training rows."""
-    folder = tmp_path_factory.mktemp("world")
-    save_tiny_model(folder / "model", seed=3)
-    save_bench(folder / "bench", bench_rows(), train_rows())
-    return folder
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])

@@ -11,17 +11,8 @@ import pytest
 from d2e_sft.prompts import load_prompt_set
 from eval.engines import in_process
 from tests.command import d2e
-from tests.eval.benches import QUICK, bench_rows, evaluate, predictions, save_bench, scores_of, train_rows
+from tests.eval.benches import QUICK, bench_rows, evaluate, predictions, save_bench, scores_of
 from tests.tiny import save_tiny_model
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model and a benchmark with training rows."""
-    folder = tmp_path_factory.mktemp("world")
-    save_tiny_model(folder / "model", seed=3)
-    save_bench(folder / "bench", bench_rows(), train_rows())
-    return folder
 
 
 class Counting:

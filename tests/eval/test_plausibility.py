@@ -11,26 +11,17 @@ from d2e_sft.hub.results import bench_results
 from eval.report.facts import run_facts
 from eval.runs import load_runs
 from tests.command import d2e
-from tests.eval.benches import bench_rows, save_bench, scores_of
+from tests.eval.benches import predictions, scores_of
 from tests.eval.fake_runs import make_run, prediction
-from tests.tiny import save_tiny_model
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("world")
-    save_tiny_model(folder / "model", seed=3)
-    save_bench(folder / "bench", bench_rows())
-    return folder
 
 
 def evaluate(world: Path, run: Path, *arguments: object) -> int:
+    """Without a batch size, which an endpoint has no use for."""
     return d2e("eval", world / "model", "--bench", world / "bench", "--out", run, "--max-new-tokens", 6, *arguments)
 
 
 def outputs(run: Path) -> list[str]:
-    lines = (run / "eval" / "bench" / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["output"] for line in lines]
+    return [row["output"] for row in predictions(run)]
 
 
 def test_its_ends_are_plain_and_debiased_decoding(world: Path, tmp_path: Path) -> None:
