@@ -66,7 +66,8 @@ compare ablation d2e no-distill no-debias-plain no-debias sft-plain
 compare gradient-and-direction d2e original-gradient refined-original original-gradient-refined-original
 compare alpha d2e alpha-0.1 alpha-0.3 alpha-0.7 alpha-1.0 sft-plain
 compare decoding d2e d2e-plain d2e-at-0.25 d2e-at-0.75 d2e-cut-0.1
-compare learning-rate d2e d2e-lr1e-4 sft-lr1e-4-plain sft-plain
+compare learning-rate sft-lr1e-4-plain d2e-lr1e-4 d2e-lr1e-4-plain sft-lr1e-4
+compare learning-rate-d2e d2e d2e-lr1e-4 d2e-lr1e-4-plain
 table table-main piper base-plain base sft-plain sft d2e-plain d2e
 table table-ablation ablation d2e no-distill no-debias-plain sft-plain
 table table-alpha sensitivity d2e alpha-0.1 alpha-0.3 alpha-0.7 alpha-1.0

@@ -55,7 +55,7 @@ def train(
 
     Example: d2e train recipes/smollm2-135m/d2e-mini.yaml d2e.alpha=0.7 train.output_dir=runs/alpha-0.7
 
-    Example: d2e train recipes/smollm2-135m/d2e-mini.yaml --launch zero3 --processes 8
+    Example: d2e train recipes/qwen3-0.6b/full.yaml --launch zero3 --processes 8
 
     Example: d2e train recipes/smollm2-135m/d2e-mini.yaml --dry-run
     """
