@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from d2e_sft import __version__
-from d2e_sft.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError, did_you_mean
 
 # verb → (module, attribute, one line for the list of verbs)
 _VERBS: dict[str, tuple[str, str, str]] = {

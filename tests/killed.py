@@ -18,7 +18,7 @@ from typing import Any
 _FORKS = multiprocessing.get_context("forkserver")
 _MODELS = ("gpt2", "llama")
 _FORKS.set_forkserver_preload(
-    ["d2e_sft.train", "d2e_sft.cli", "peft", *(f"transformers.models.{name}.modeling_{name}" for name in _MODELS)]
+    ["d2e_sft.train.run", "d2e_sft.cli", "peft", *(f"transformers.models.{name}.modeling_{name}" for name in _MODELS)]
 )
 
 
@@ -33,7 +33,7 @@ class Kill:
 
 def after_step(step: int) -> Kill:
     """SIGKILL right after the process has logged its `step`-th step (and before it saves a checkpoint there)."""
-    return Kill("d2e_sft.trainer:D2ETrainer.log", call=step, after=True)
+    return Kill("d2e_sft.train.trainer:D2ETrainer.log", call=step, after=True)
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.collation import IGNORE
-from d2e_sft.layout import Layout, choose_layout, collator_for
-from d2e_sft.loss import d2e_loss
-from d2e_sft.objective import attach_objective
-from d2e_sft.prompts import load_prompt_set
-from d2e_sft.recipe import D2ESection, Packing
-from d2e_sft.views import ViewEncoder, encode_samples
+from d2e_sft.config.recipe import D2ESection, Packing
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.views import ViewEncoder, encode_samples
+from d2e_sft.model.collation import IGNORE
+from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
+from d2e_sft.objective.attach import attach_objective
+from d2e_sft.objective.loss import d2e_loss
 from tests.tiny import make_samples, tiny_tokenizer
 
 SUMS = ("loss", "ce", "kl", "correct", "plain_correct", "imagined_correct")

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from d2e_sft import train
-from d2e_sft.recipe import Recipe, load_recipe
-from d2e_sft.trainer import D2ETrainer
+from d2e_sft.config.recipe import Recipe, load_recipe
+from d2e_sft.train import run as train
+from d2e_sft.train.trainer import D2ETrainer
 from tests.tiny import save_tiny_model
 
 

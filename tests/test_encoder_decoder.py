@@ -10,11 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from d2e_sft.errors import UserError
-from d2e_sft.loading import load_model
-from d2e_sft.prompts import load_prompt_set
-from d2e_sft.sample import write_samples
-from d2e_sft.views import ViewEncoder
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import write_samples
+from d2e_sft.data.views import ViewEncoder
+from d2e_sft.model.loading import load_model
+from d2e_sft.util.errors import UserError
 from tests.command import d2e
 from tests.test_end_to_end import losses, write_recipe
 from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_t5_tokenizer

@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 
 from d2e_sft import cli
-from d2e_sft.paths import bundled
-from d2e_sft.sample import EventSample, read_samples, write_samples
+from d2e_sft.data.sample import EventSample, read_samples, write_samples
+from d2e_sft.util.paths import bundled
 from tests.command import d2e
 from tests.tiny import make_sample, make_samples, save_tiny_model
 
@@ -231,8 +231,8 @@ def test_two_processes_under_accelerate_launch_train_as_one_does(world: Path, tr
 
 
 def test_processes_that_do_not_find_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from d2e_sft.errors import UserError
-    from d2e_sft.processes import process_state
+    from d2e_sft.util.distributed import process_state
+    from d2e_sft.util.errors import UserError
 
     assert process_state().num_processes == 1
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -245,9 +245,9 @@ def test_processes_that_do_not_find_each_other_are_refused(monkeypatch: pytest.M
 
 
 def test_a_batch_that_the_processes_cannot_share_is_refused(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from d2e_sft.errors import UserError
-    from d2e_sft.recipe import load_recipe
-    from d2e_sft.train import accumulation_steps
+    from d2e_sft.config.recipe import load_recipe
+    from d2e_sft.train.run import accumulation_steps
+    from d2e_sft.util.errors import UserError
 
     recipe = load_recipe(world / "run.yaml")
     assert accumulation_steps(recipe.train, 1) == 2
@@ -319,7 +319,7 @@ def _write_jsonl(name: str, rows: list[dict[str, Any]]) -> None:
 
 
 def test_debug_shows_the_traceback(world: Path) -> None:
-    from d2e_sft.errors import UserError
+    from d2e_sft.util.errors import UserError
 
     with pytest.raises(UserError, match="no such recipe"):
         cli.main(["train", "--debug", "nowhere.yaml"])

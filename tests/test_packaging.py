@@ -40,7 +40,7 @@ def _python(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str
 
 def test_the_wheel_holds_the_three_packages_with_their_data(installed: Path) -> None:
     for file in (
-        "d2e_sft/prompt_sets/default.yaml",
+        "d2e_sft/data/prompt_sets/default.yaml",
         "d2e_sft/bundled/recipes/smollm2-135m/d2e-mini.yaml",
         "d2e_sft/bundled/recipes/shared/piper-10k.yaml",
         "d2e_sft/bundled/launch/constraints.txt",
@@ -48,15 +48,15 @@ def test_the_wheel_holds_the_three_packages_with_their_data(installed: Path) -> 
         "d2e_sft/bundled/launch/sky/train.yaml",
         "d2e_sft/bundled/launch/slurm/train.sbatch",
         "data_builders/sources/tracie.py",
-        "eval/report/page.html",
-        "eval/report/browser.js",
-        "eval/report/report.css",
-        "eval/report/errors.html",
-        "eval/report/sweep.html",
-        "d2e_sft/html/style.css",
+        "eval/pages/report/page.html",
+        "eval/pages/report/browser.js",
+        "eval/pages/report/report.css",
+        "eval/pages/report/errors.html",
+        "eval/pages/report/sweep.html",
+        "d2e_sft/util/html/style.css",
         "d2e_sft/hub/card.md.jinja",
         "d2e_sft/hub/custom_generate/generate.py",
-        "data_builders/stats_page.html",
+        "data_builders/quality/stats_page.html",
     ):
         assert (installed / file).is_file(), file
     assert not list(installed.rglob("test_*.py"))
@@ -64,7 +64,9 @@ def test_the_wheel_holds_the_three_packages_with_their_data(installed: Path) -> 
 
 def test_d2e_finds_its_launchers_away_from_the_clone(installed: Path) -> None:
     composed = _python(
-        installed, "-c", "from d2e_sft.launch import launch_command as c; print(*c('ddp', [], processes=1), sep='\\n')"
+        installed,
+        "-c",
+        "from d2e_sft.train.launch import launch_command as c; print(*c('ddp', [], processes=1), sep='\\n')",
     )
     assert composed.returncode == 0, composed.stderr
     config = composed.stdout.splitlines()[4]

@@ -36,7 +36,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from d2e_sft.sample import EventSample
+from d2e_sft.data.sample import EventSample
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"

@@ -18,10 +18,10 @@ import torch
 
 from d2e_sft.bench.engines import PREFIX, QUESTION, synthetic_rows
 from d2e_sft.decoding import generate_debiased
-from d2e_sft.errors import UserError
-from d2e_sft.loading import load_model
-from d2e_sft.markdown import markdown_table
-from d2e_sft.micro_batch import finish
+from d2e_sft.model.loading import load_model
+from d2e_sft.model.micro_batch import finish
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.tables import markdown_table
 
 ALPHA = 0.5  # guidance_scale 2
 Engine = Callable[[Any, list[list[int]], list[list[int]], int], list[list[int]]]

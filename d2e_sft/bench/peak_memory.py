@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from d2e_sft.device import usable_device
-from d2e_sft.errors import UserError
+from d2e_sft.model.device import usable_device
+from d2e_sft.util.errors import UserError
 
 _MB = 2**20
 

@@ -15,13 +15,13 @@ from typing import Any, get_args
 
 from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows, token_floor
 from d2e_sft.bench.peak_memory import PeakMemory
-from d2e_sft.collation import Row, ViewGradients
-from d2e_sft.errors import UserError
-from d2e_sft.layout import choose_layout
-from d2e_sft.loading import load_model
-from d2e_sft.markdown import markdown_table
-from d2e_sft.micro_batch import autocast, finish
-from d2e_sft.recipe import D2ESection, Precision
+from d2e_sft.config.recipe import D2ESection, Precision
+from d2e_sft.model.collation import Row, ViewGradients
+from d2e_sft.model.loading import load_model
+from d2e_sft.model.micro_batch import autocast, finish
+from d2e_sft.model.packing_support import choose_layout
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.tables import markdown_table
 
 
 @dataclass(frozen=True)

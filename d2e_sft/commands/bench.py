@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from d2e_sft.files import write_json
+from d2e_sft.util.files import write_json
 
 if TYPE_CHECKING:
-    from d2e_sft.recipe import Precision
+    from d2e_sft.config.recipe import Precision
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

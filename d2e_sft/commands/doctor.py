@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.files import write_json
+from d2e_sft.util.files import write_json
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 

@@ -19,7 +19,7 @@ _DRAW = ("boxes.train_samples=256", "boxes.test_samples=100", "boxes.changed_sha
 
 def steps(folder: Path) -> list[list[str]]:
     """The command lines of the quickstart, in order, for a run folder."""
-    from d2e_sft.loading import BUILTIN
+    from d2e_sft.model.loading import BUILTIN
 
     bench = str(folder / "boxes")
     runs = [str(folder / name) for name in ("base", *_RECIPES)]

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from d2e_sft.commands.recipe_names import complete_recipe
-from d2e_sft.errors import UserError, did_you_mean
-from d2e_sft.files import write_whole
-from d2e_sft.paths import bundled_parts, bundled_recipes, find_recipe
+from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.files import write_whole
+from d2e_sft.util.paths import bundled_parts, bundled_recipes, find_recipe
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -79,7 +79,7 @@ def _content(name: str, *, resolved: bool) -> str:
     text = _text(name)
     if not resolved:
         return text
-    from d2e_sft.recipe import load_recipe
+    from d2e_sft.config.recipe import load_recipe
 
     return f"# {name}, resolved.\n{load_recipe(name).as_yaml()}"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from d2e_sft.sample import FORMATS
+from d2e_sft.data.sample import FORMATS
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -29,7 +29,7 @@ def serve(model: str, engine_arguments: tuple[str, ...], fmt: Any, **options: An
 
     Example: d2e serve --port 8080 runs/d2e-mini --max-model-len 2048 --tensor-parallel-size 2
     """
-    from d2e_sft.recipe import recipe_of
+    from d2e_sft.config.recipe import recipe_of
     from d2e_sft.vllm.engine import require_vllm
 
     require_vllm()

@@ -8,7 +8,7 @@ import sys
 import click
 
 from d2e_sft.commands.recipe_names import complete_recipe
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 
 
 @click.command()
@@ -59,7 +59,7 @@ def train(
 
     Example: d2e train recipes/smollm2-135m/d2e-mini.yaml --dry-run
     """
-    from d2e_sft.recipe import is_begun, load_recipe
+    from d2e_sft.config.recipe import is_begun, load_recipe
 
     loaded = load_recipe(recipe, overrides)  # checked before torch is imported: a typing error answers at once
     _refuse_half_a_launch(
@@ -69,25 +69,25 @@ def train(
     # Decided before any process meets another, so all of them find the folder as it was.
     resume = resume or (auto_resume and is_begun(loaded))
     if dry_run and launcher is not None:
-        from d2e_sft.dryrun import dry_run as show
-        from d2e_sft.launch import planned_processes
+        from d2e_sft.train.dry_run.report import dry_run as show
+        from d2e_sft.train.launch import planned_processes
 
         everywhere = planned_processes(launcher, processes, machines)
         show(loaded, click.echo, launcher=launcher, processes=everywhere, resume=resume, overwrite=overwrite)
         return
     if launcher is not None:
-        from d2e_sft.launch import Machines, launch, launch_command
+        from d2e_sft.train.launch import Machines, launch, launch_command
 
         flags = [flag for flag, given in (("--resume", resume), ("--overwrite", overwrite)) if given]
         place = Machines(1 if machines is None else machines, machine_rank or 0, main_address)
         command = launch_command(launcher, [recipe, *overrides, *flags], processes=processes, machines=place)
         sys.exit(launch(command))
     if dry_run:
-        from d2e_sft.dryrun import dry_run as show
+        from d2e_sft.train.dry_run.report import dry_run as show
 
         show(loaded, click.echo, resume=resume, overwrite=overwrite)
         return
-    from d2e_sft.train import train_recipe
+    from d2e_sft.train.run import train_recipe
 
     run = train_recipe(loaded, resume=resume, overwrite=overwrite)
     if os.environ.get("RANK", "0") == "0":

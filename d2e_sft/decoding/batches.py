@@ -7,7 +7,7 @@ from typing import Any
 
 from d2e_sft.decoding.generate import generate_debiased
 from d2e_sft.decoding.packed_rows import Prefix
-from d2e_sft.packing import MIN_SHARED, common_length
+from d2e_sft.model.packing import MIN_SHARED, common_length
 
 
 def decode_prompts(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from d2e_sft.decoding.options import DecodingOptions
+from d2e_sft.config.decoding import DecodingOptions
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from d2e_sft.attention import BY_BRANCH
+from d2e_sft.config.decoding import DecodingOptions, check_alphas, merged_stop_ids
 from d2e_sft.decoding.choice import TokenChoice
-from d2e_sft.decoding.options import DecodingOptions, check_alphas, merged_stop_ids
 from d2e_sft.decoding.packed_rows import PackedRows, Prefix, is_sharded, takes_packed_rows
 from d2e_sft.decoding.padded_rows import CausalRows, EncoderDecoderRows
-from d2e_sft.forward import bare_model
+from d2e_sft.model.attention.registry import BY_BRANCH
+from d2e_sft.model.forward import bare_model
 
 
 def generate_debiased(

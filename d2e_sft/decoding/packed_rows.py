@@ -14,15 +14,15 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from d2e_sft.attention import BY_BRANCH, KeysAndValues, placeholder_mask
+from d2e_sft.config.recipe import D2ESection
+from d2e_sft.decoding.cache import RowBlock, RowCache, SharedPrefix, filled_holes
 from d2e_sft.decoding.choice import Head, RowStates
-from d2e_sft.decoding.row_cache import RowBlock, RowCache, SharedPrefix, filled_holes
 from d2e_sft.decoding.static_rows import StaticBlock, compiled_step, step
-from d2e_sft.forward import bare_model, unwrapped
-from d2e_sft.layout import choose_layout
-from d2e_sft.objective import head_of, hidden_states, packed_inputs
-from d2e_sft.packing import PackedRow, pack
-from d2e_sft.recipe import D2ESection
+from d2e_sft.model.attention.registry import BY_BRANCH, KeysAndValues, placeholder_mask
+from d2e_sft.model.forward import bare_model, unwrapped
+from d2e_sft.model.packing import PackedRow, pack
+from d2e_sft.model.packing_support import choose_layout
+from d2e_sft.objective.attach import head_of, hidden_states, packed_inputs
 
 # Tokens of a prompt's packed row that go through the model at once: beyond it more at once is no faster.
 PREFILL_TOKENS = 8192
@@ -39,7 +39,7 @@ class Prefix:
 
 
 def takes_packed_rows(model: Any) -> bool:
-    """Whether packed rows are exact for the model; asked of it once (see `d2e_sft.layout`)."""
+    """Whether packed rows are exact for the model; asked of it once (see `d2e_sft.model.packing_support`)."""
     causal = bare_model(model)
     if causal.config.is_encoder_decoder or is_sharded(model):
         return False

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from d2e_sft.collation import encoder_inputs, left_pad
 from d2e_sft.decoding.choice import Head, RowStates
-from d2e_sft.forward import last_logits
+from d2e_sft.model.collation import encoder_inputs, left_pad
+from d2e_sft.model.forward import last_logits
 
 
 class _PairedRows:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from d2e_sft.chat import pad_id
+from d2e_sft.data.chat_template import pad_id
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import EventSample
+from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.batches import decode_prompts
 from d2e_sft.decoding.generate import stop_token_ids
-from d2e_sft.prompts import load_prompt_set
-from d2e_sft.sample import EventSample
-from d2e_sft.views import ViewEncoder
 
 
 def answer_samples(

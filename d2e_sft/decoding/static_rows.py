@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d2e_sft.attention import KeysAndValues
-from d2e_sft.decoding.row_cache import left_padded
-from d2e_sft.objective import hidden_states
+from d2e_sft.decoding.cache import left_padded
+from d2e_sft.model.attention.registry import KeysAndValues
+from d2e_sft.objective.attach import hidden_states
 
 CAPACITY = 256
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
-from d2e_sft.attention import BY_BRANCH, DENSE, FLEX
 from d2e_sft.doctor.finding import Finding
 from d2e_sft.doctor.versions import installed_version
+from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, FLEX
 
 _TOPIC = "attention"
 
@@ -27,7 +27,7 @@ def check_attentions() -> Iterator[Finding]:
 def _flex() -> Finding:
     if not torch.cuda.is_available():
         return Finding(_TOPIC, FLEX, "ok", f"not used: it needs CUDA; {BY_BRANCH} runs everywhere")
-    from d2e_sft.attention_flex import flex_agrees
+    from d2e_sft.model.attention.flex import flex_agrees
 
     if flex_agrees(torch.device("cuda"), heads=4, key_heads=2, width=64):
         return Finding(_TOPIC, FLEX, "ok", "compiles, and agrees with attention by segments, gradients too")

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Iterator
 
 from d2e_sft.doctor.finding import Finding
-from d2e_sft.errors import UserError
-from d2e_sft.launch import accelerators, launch_command, launchers
+from d2e_sft.train.launch import accelerators, launch_command, launchers
+from d2e_sft.util.errors import UserError
 
 _TOPIC = "launchers"
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import torch
 
-from d2e_sft.device import usable_device
 from d2e_sft.doctor.finding import Finding
+from d2e_sft.model.device import usable_device
 
 _TOPIC = "precision"
 _SIDE = 256

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from d2e_sft.doctor.finding import Finding
-from d2e_sft.paths import cache_dir
+from d2e_sft.util.paths import cache_dir
 
 _TOPIC = "storage"
 _LITTLE = 20 * 2**30  # a checkpoint of a 1B model with its optimizer takes 12 GiB

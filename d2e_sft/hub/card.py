@@ -15,15 +15,15 @@ import jinja2
 from huggingface_hub import ModelCardData
 
 from d2e_sft import __version__
+from d2e_sft.config.recipe import Recipe
+from d2e_sft.data.prompts import PromptSet
+from d2e_sft.data.sample import Format
 from d2e_sft.hub.results import BenchResult, bench_results, eval_results
 from d2e_sft.hub.training import TrainingData, training_data
 from d2e_sft.hub.usage import Usage, style_of
 from d2e_sft.hub.weights import base_of_adapter
-from d2e_sft.loading import BUILTIN, BUILTIN_HUB_NAME, load_tokenizer
-from d2e_sft.markdown import markdown_cell, markdown_table
-from d2e_sft.prompts import PromptSet
-from d2e_sft.recipe import Recipe
-from d2e_sft.sample import Format
+from d2e_sft.model.loading import BUILTIN, BUILTIN_HUB_NAME, load_tokenizer
+from d2e_sft.util.tables import markdown_cell, markdown_table
 
 CARD_NAME = "README.md"
 PAPER = "PIPER: Benchmarking and Prompting Event Reasoning Boundary of LLMs via Debiasing-Distillation Enhanced Tuning"

@@ -30,7 +30,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import validate_repo_id
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 
 RepoType = Literal["model", "dataset"]
 _TOKENS = "https://huggingface.co/settings/tokens"

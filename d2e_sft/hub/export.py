@@ -20,14 +20,14 @@ from typing import Any
 import yaml
 
 from d2e_sft import __version__
-from d2e_sft.errors import UserError
-from d2e_sft.files import write_json
+from d2e_sft.config.recipe import RECIPE_FILE, Recipe, recipe_of
+from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.hub import custom_generate
 from d2e_sft.hub.card import CARD_NAME, CardOptions, model_card
 from d2e_sft.hub.results import SCORES_FILE
 from d2e_sft.hub.weights import is_adapter, write_weights
-from d2e_sft.prompts import PromptSet, load_prompt_set
-from d2e_sft.recipe import RECIPE_FILE, Recipe, recipe_of
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_json
 
 EXPORT_FILE = "d2e_export.json"
 PROMPT_SET_FILE = "prompt_set.yaml"

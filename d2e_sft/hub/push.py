@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from d2e_sft.errors import UserError
 from d2e_sft.hub.card import CARD_NAME, portable_adapter
 from d2e_sft.hub.client import check_name, commit, full_name, writing_api
 from d2e_sft.hub.export import AS_TRAINED, ExportOptions, export, exported_files
 from d2e_sft.hub.usage import PLACEHOLDER
 from d2e_sft.hub.weights import base_of_adapter, is_adapter
+from d2e_sft.util.errors import UserError
 
 # What an earlier push may have left and this one may not have: an old adapter would be loaded with new full weights.
 _REPLACED = (

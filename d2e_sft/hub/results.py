@@ -13,8 +13,8 @@ from typing import Any
 
 from huggingface_hub import EvalResult
 
-from d2e_sft.errors import UserError
-from d2e_sft.markdown import markdown_table
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.tables import markdown_table
 
 SCORES_FILE = "scores.json"
 _TABLES_FILE = "tables.md"

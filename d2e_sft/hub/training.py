@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.data_record import DATA_FILE
-from d2e_sft.files import sha256_of
-from d2e_sft.recipe import Recipe
+from d2e_sft.config.recipe import Recipe
+from d2e_sft.train.data_record import DATA_FILE
+from d2e_sft.util.files import sha256_of
 
 MANIFEST_NAME = "manifest.json"
 

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from d2e_sft.prompts import PromptSet
-from d2e_sft.sample import EventSample, Format
+from d2e_sft.data.prompts import PromptSet
+from d2e_sft.data.sample import EventSample, Format
 
 # Written into the card by the export; the push puts the repository's name in its place.
 PLACEHOLDER = "OWNER/NAME"
@@ -110,7 +110,7 @@ class Usage:
 
 
 def style_of(tokenizer: Any) -> Style:
-    """How `d2e_sft.chat` turns a conversation into this tokenizer's prompt."""
+    """How `d2e_sft.data.chat_template` turns a conversation into this tokenizer's prompt."""
     from jinja2.exceptions import TemplateError
 
     if not getattr(tokenizer, "chat_template", None):

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.chat import ChatEncoder, pad_id
-from d2e_sft.decoding.options import merged_stop_ids
-from d2e_sft.errors import UserError
-from d2e_sft.loading import load_model, load_tokenizer, resolve_name
-from d2e_sft.recipe import Recipe
+from d2e_sft.config.decoding import merged_stop_ids
+from d2e_sft.config.recipe import Recipe
+from d2e_sft.data.chat_template import ChatEncoder, pad_id
+from d2e_sft.model.loading import load_model, load_tokenizer, resolve_name
+from d2e_sft.util.errors import UserError
 
 _TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*", "vocab*", "merges.txt")
 _TOKENIZER_MORE = ("*.model",)  # sentencepiece

@@ -17,9 +17,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from d2e_sft.errors import UserError
-from d2e_sft.files import sync
 from d2e_sft.judge.messages import Prompt, Reply
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import sync
 
 
 class ReplyCache:

@@ -11,10 +11,10 @@ import click
 from click.core import ParameterSource
 from pydantic import ValidationError
 
-from d2e_sft.errors import UserError
+from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.judge.endpoint_flags import endpoint_flags
 from d2e_sft.judge.options import BackendName, JudgeOptions
-from d2e_sft.sample import describe_validation_error
+from d2e_sft.util.errors import UserError
 
 
 class _Prices(click.ParamType):

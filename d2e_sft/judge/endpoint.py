@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from d2e_sft.errors import UserError
 from d2e_sft.judge.options import DEFAULT_KEY_ENV, EndpointOptions
+from d2e_sft.util.errors import UserError
 
 OPENAI_URL = "https://api.openai.com/v1"
 _NO_KEY = "none"  # servers of one's own ask for no key, but the client insists on one

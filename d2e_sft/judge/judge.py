@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from d2e_sft.errors import UserError
 from d2e_sft.judge.cache import ReplyCache
 from d2e_sft.judge.messages import Backend, Prompt, Reply
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.judge.usage import Estimate, Prices, Usage
+from d2e_sft.util.errors import UserError
 
 T = TypeVar("T")
 _LOG_EVERY = 100  # replies, where there is no terminal for a progress bar

@@ -7,14 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.errors import UserError
 from d2e_sft.judge.messages import Listener, Prompt, Reply
 from d2e_sft.judge.options import JudgeOptions
-from d2e_sft.positions import position_limit
+from d2e_sft.model.positions import position_limit
+from d2e_sft.util.errors import UserError
 
 
 class LocalBackend:
-    """Answers with the model of a name that `d2e_sft.loading` knows; loads it when the first prompt needs it."""
+    """Answers with the model of a name that `d2e_sft.model.loading` knows; loads it when the first prompt needs it."""
 
     counts_tokens = True
 
@@ -38,7 +38,7 @@ class LocalBackend:
     def answer(self, prompts: Sequence[Prompt], listener: Listener) -> None:
         import torch
 
-        from d2e_sft.chat import end_of_turn_id, pad_id
+        from d2e_sft.data.chat_template import end_of_turn_id, pad_id
         from d2e_sft.decoding import decode_prompts, stop_token_ids
 
         model, tokenizer = self._loaded.model, self._loaded.tokenizer
@@ -69,7 +69,7 @@ class LocalBackend:
 
     @cached_property
     def _loaded(self) -> Any:
-        from d2e_sft.loading import load_model
+        from d2e_sft.model.loading import load_model
 
         loaded = load_model(self.model, dtype=self._options.dtype)
         if not getattr(loaded.tokenizer, "chat_template", None):
@@ -80,7 +80,7 @@ class LocalBackend:
         return loaded
 
     def _encode(self, prompt: Prompt) -> list[int]:
-        from d2e_sft.chat import chat_text
+        from d2e_sft.data.chat_template import chat_text
 
         tokenizer = self._loaded.tokenizer
         # The template writes the BOS token itself where the model wants one.
@@ -101,7 +101,7 @@ class LocalBackend:
 
 def _fingerprint(name: str) -> list[Any]:
     """What a name stands for now: a folder may hold other weights tomorrow, a Hub name is taken at its word."""
-    from d2e_sft.loading import resolve_name
+    from d2e_sft.model.loading import resolve_name
 
     source = resolve_name(name)
     folder = Path(source)

@@ -16,12 +16,12 @@ from typing import Any
 
 from tqdm import tqdm
 
-from d2e_sft.errors import UserError
 from d2e_sft.judge.completion import read_completion, server_message
 from d2e_sft.judge.endpoint import JUDGE, Caller, find_endpoint
 from d2e_sft.judge.messages import Conversation, Listener, Prompt, Reply, guess_tokens
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.judge.retry import Backoff, Gate, StoppedError, asked_wait, is_transient
+from d2e_sft.util.errors import UserError
 
 # So many replies in a row that are none: this is no chat endpoint, and the rest need not be tried.
 _MOST_UNUSABLE = 5

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from d2e_sft.paths import cache_dir
+from d2e_sft.util.paths import cache_dir
 
 BackendName = Literal["rules", "openai", "local"]
 DEFAULT_KEY_ENV = "OPENAI_API_KEY"
@@ -52,7 +52,7 @@ class JudgeOptions(EndpointOptions):
 
     Attributes:
         backend: `rules` asks no model, `openai` any OpenAI-compatible endpoint, `local` a transformers model.
-        model: for `local` a name as `d2e_sft.loading` takes it.
+        model: for `local` a name as `d2e_sft.model.loading` takes it.
         concurrency: for `local` the prompts decoded together.
         temperature: a local model is always greedy.
         price_in, price_out: USD per million prompt and reply tokens; None reports tokens alone.

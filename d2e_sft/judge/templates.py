@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from d2e_sft.files import load_yaml
+from d2e_sft.data.prompts import render_option
+from d2e_sft.data.sample import Format
 from d2e_sft.judge.messages import Prompt
-from d2e_sft.prompts import render_option
-from d2e_sft.sample import Format
+from d2e_sft.util.files import load_yaml
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 

@@ -11,7 +11,7 @@ from typing import Any
 from vllm import LLM
 from vllm.inputs.engine import tokens_input
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.progress import PairProgress
 from d2e_sft.vllm.requests import PairRequest, plain_parameters
 

@@ -19,8 +19,8 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import VLLMValidationError
 
-from d2e_sft.prompts import PromptSet
-from d2e_sft.sample import Format
+from d2e_sft.data.prompts import PromptSet
+from d2e_sft.data.sample import Format
 from d2e_sft.vllm.online import ALPHA, IMAGINED, PLAUSIBILITY
 
 _PATH = "/v1/chat/completions"

@@ -11,8 +11,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.errors import UserError
-from d2e_sft.paths import cache_dir
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.paths import cache_dir
 from d2e_sft.vllm.pairing import PairedRow
 
 INSTALL = "pip install 'd2e-sft[vllm]'"
@@ -33,12 +33,12 @@ def model_folder(name: str) -> str:
     The merged model is kept in the cache, under a name that changes with the adapter's content.
 
     Args:
-        name: as for `d2e_sft.loading.load_model`.
+        name: as for `d2e_sft.model.loading.load_model`.
 
     Raises:
         UserError: nothing of that name can be loaded, or it is an encoder-decoder, which vLLM does not run.
     """
-    from d2e_sft.loading import load_model, load_tokenizer, resolve_name
+    from d2e_sft.model.loading import load_model, load_tokenizer, resolve_name
 
     source = resolve_name(name)
     adapter = Path(source) / "adapter_config.json"

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from d2e_sft.decoding.options import merged_stop_ids
-from d2e_sft.errors import UserError
-from d2e_sft.sample import EventSample
+from d2e_sft.config.decoding import merged_stop_ids
+from d2e_sft.data.sample import EventSample
+from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.draws import Draw
 from d2e_sft.vllm.engine import check_engine, check_probe, model_folder, probe_row, require_vllm, unregistered_plugin
 from d2e_sft.vllm.sentinel import choose_sentinel
@@ -165,8 +165,8 @@ def generate_debiased(
     Raises:
         UserError: as for `decode_pairs`; or the model has no chat template.
     """
-    from d2e_sft.prompts import load_prompt_set
-    from d2e_sft.views import ViewEncoder
+    from d2e_sft.data.prompts import load_prompt_set
+    from d2e_sft.data.views import ViewEncoder
 
     tokenizer: Any = llm.get_tokenizer()
     encoder = ViewEncoder(tokenizer, load_prompt_set(prompt_set), ("original", "imagined"))

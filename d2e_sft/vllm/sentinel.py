@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 
 _UNUSED = re.compile(r"reserved|unused|extra_id|placeholder|dummy", re.IGNORECASE)
 

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from d2e_sft.errors import UserError
-from d2e_sft.prompts import load_prompt_set
-from d2e_sft.sample import Format
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import Format
+from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import model_folder, require_vllm, unregistered_plugin
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from d2e_sft.sample import Split
+from d2e_sft.data.sample import Split
 from data_builders.boxes.objects import OBJECTS
 from data_builders.boxes.scenarios import Drawn, draw_scenarios, scenario_random, whole_scenarios
 from data_builders.boxes.splits import Variant

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from d2e_sft.errors import UserError
-from d2e_sft.sample import Split
+from d2e_sft.data.sample import Split
+from d2e_sft.util.errors import UserError
 from data_builders.boxes.splits import Side, Variant, side_of
 from data_builders.boxes.world import Scenario, State, World
 

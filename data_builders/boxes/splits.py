@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from d2e_sft.sample import Split
+from d2e_sft.data.sample import Split
 from data_builders.boxes.objects import OBJECTS, RARE_OBJECTS
 from data_builders.boxes.wording import AlternateWording, PlainWording, Wording
 from data_builders.boxes.world import State, World

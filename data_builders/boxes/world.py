@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 
 State = tuple[frozenset[str], ...]  # the contents of box 0, 1, …
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.files import write_whole
-from d2e_sft.locked_zip import PASSWORD, write_locked
+from d2e_sft.util.files import write_whole
+from d2e_sft.util.locked_zip import PASSWORD, write_locked
 from data_builders.boxes.official import RowFormat, official_rows
 from data_builders.boxes.splits import VARIANTS, Variant
 

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.errors import UserError, did_you_mean
+from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
-from d2e_sft.sample import BAD_ROWS_FILE
-from data_builders.build import IncompleteBuildError
-from data_builders.build import build as build_datasets
+from d2e_sft.util.errors import UserError, did_you_mean
+from data_builders.build.curation import ContextBounds
+from data_builders.build.judge_estimate import estimate_judge
+from data_builders.build.options import JUDGE_JOBS, JudgeJob, Options
+from data_builders.build.run import IncompleteBuildError
+from data_builders.build.run import build as build_datasets
+from data_builders.build.suites import PIPER_10K, SUITES, Suite
 from data_builders.commands.build_report import print_result
-from data_builders.curation import ContextBounds
-from data_builders.judge_estimate import estimate_judge
-from data_builders.options import JUDGE_JOBS, JudgeJob, Options
 from data_builders.sources import SOURCES
-from data_builders.suites import PIPER_10K, SUITES, Suite
 
 
 @click.command()

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import click
 
-from data_builders.build import Result
+from data_builders.build.coverage import Row
+from data_builders.build.mixture import Mixture
+from data_builders.build.run import Result
 from data_builders.commands.text_table import print_table
-from data_builders.coverage import Row
-from data_builders.mixture import Mixture
 
 
 def print_result(result: Result) -> None:

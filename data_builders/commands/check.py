@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.errors import UserError
-from d2e_sft.files import write_json
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_json
 from data_builders.commands.text_table import print_table
-from data_builders.contamination import KEYS, THRESHOLD, Match, Overlap, find_overlap
-from data_builders.sample_sets import SampleSet, read_set
+from data_builders.dataset.sample_sets import SampleSet, read_set
+from data_builders.quality.contamination import KEYS, THRESHOLD, Match, Overlap, find_overlap
 
 _SHOWN = 10
 

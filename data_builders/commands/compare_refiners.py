@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from d2e_sft import __version__
-from d2e_sft.errors import UserError
-from d2e_sft.files import write_json
-from data_builders.build import pick_sources
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_json
+from data_builders.build.reading import read_datasets
+from data_builders.build.run import pick_sources
+from data_builders.build.settings import parse_settings
 from data_builders.commands.text_table import print_table
-from data_builders.reading import read_datasets
-from data_builders.refiner_comparison import DATASETS, SCORERS, Measurement, compare_scorers, usable
-from data_builders.settings import parse_settings
-from data_builders.sources.source import ALL_SPLITS
+from data_builders.raw.source import ALL_SPLITS
+from data_builders.refine.comparison import DATASETS, SCORERS, Measurement, compare_scorers, usable
 
 
 @click.command("compare-refiners")

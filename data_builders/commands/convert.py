@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.sample import BadRow, check_writable_ending, read_samples, write_bad_rows, write_samples
+from d2e_sft.data.sample import BadRow, check_writable_ending, read_samples, write_bad_rows, write_samples
 
 
 @click.command()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.errors import UserError, did_you_mean
-from data_builders.raw_files import fetch_official
+from d2e_sft.util.errors import UserError, did_you_mean
+from data_builders.raw.files import fetch_official
+from data_builders.raw.source import Source
 from data_builders.sources import SOURCES
-from data_builders.sources.source import Source
 
 
 @click.command()

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from d2e_sft.files import write_json
-from data_builders.catalogue import describe_source
+from d2e_sft.util.files import write_json
+from data_builders.build.catalogue import describe_source
 from data_builders.commands.text_table import print_table
 from data_builders.sources import SOURCES
 

@@ -34,7 +34,9 @@ def push(name: str, folder: Path, private: bool, allow_restricted: bool) -> None
 
     Example: d2e data push my-account/piper-10k --data data/piper-10k
     """
-    from data_builders.publish import publish  # the Hub's client takes a second, which `--help` need not wait for
+    from data_builders.build.publish import (
+        publish,  # the Hub's client takes a second, which `--help` need not wait for
+    )
 
     sent = publish(folder, name, private=private, allow_restricted=allow_restricted)
     for dataset, reason in sent.restricted.items():

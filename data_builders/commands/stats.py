@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from d2e_sft.files import write_json
-from d2e_sft.recipe import ModelSection
+from d2e_sft.config.recipe import ModelSection
+from d2e_sft.util.files import write_json
 from data_builders.commands.text_table import print_table
-from data_builders.sample_sets import read_set
+from data_builders.dataset.sample_sets import read_set
 
 if TYPE_CHECKING:
-    from data_builders.stats import GroupStats, Stats
+    from data_builders.quality.stats import GroupStats, Stats
 
 
 @click.command()
@@ -44,7 +44,9 @@ def stats(
 
     Example: d2e data stats data/piper-10k --html piper-10k.html
     """
-    from data_builders.stats import compute_stats  # transformers takes seconds, which `--help` need not wait for
+    from data_builders.quality.stats import (
+        compute_stats,  # transformers takes seconds, which `--help` need not wait for
+    )
 
     found = compute_stats([read_set(path) for path in data], tokenizer=tokenizer, prompt_set=prompt_set, seed=seed)
     _print(found)
@@ -52,7 +54,7 @@ def stats(
         write_json(json_file, found.to_json())
         click.echo(f"wrote {json_file}")
     if html:
-        from data_builders.stats_page import write_page
+        from data_builders.quality.stats_page import write_page
 
         write_page(found, html)
         click.echo(f"wrote {html}")

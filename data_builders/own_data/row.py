@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from d2e_sft.errors import did_you_mean
-from d2e_sft.sample import NLI_LABELS, RELATIONS, EventSample, Relation, Split
-from data_builders.bad_rows import BadRowError, shortened, shown
-from data_builders.fields import clean
+from d2e_sft.data.sample import NLI_LABELS, RELATIONS, EventSample, Relation, Split
+from d2e_sft.util.errors import did_you_mean
 from data_builders.own_data.spec import OwnSpec
+from data_builders.raw.bad_rows import BadRowError, shortened, shown
+from data_builders.raw.fields import clean
 
 _SEPARATOR = "|"
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from d2e_sft.errors import UserError
-from d2e_sft.sample import Split
+from d2e_sft.data.sample import Split
+from d2e_sft.util.errors import UserError
 from data_builders.own_data.row import OwnRow, RowParser, to_sample
 from data_builders.own_data.spec import ENDINGS, EXAMPLE, OwnSpec, name_of, read_spec
 from data_builders.own_data.table import read_rows
-from data_builders.sources.source import Input, Job, OwnData, RawFile, Source, SplitRows
+from data_builders.raw.source import Input, Job, OwnData, RawFile, Source, SplitRows
 
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 

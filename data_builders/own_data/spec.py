@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from d2e_sft.errors import UserError, did_you_mean
-from d2e_sft.files import load_yaml
-from d2e_sft.sample import NLI_LABELS, Format, Relation, Split
+from d2e_sft.data.sample import NLI_LABELS, Format, Relation, Split
+from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.files import load_yaml
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from d2e_sft.errors import UserError, did_you_mean
-from data_builders.bad_rows import BadRowError, shortened
-from data_builders.fields import check_texts
+from d2e_sft.util.errors import UserError, did_you_mean
 from data_builders.own_data.spec import DELIMITERS, OwnSpec, ending_of
-from data_builders.raw import RawInput
+from data_builders.raw.bad_rows import BadRowError, shortened
+from data_builders.raw.fields import check_texts
+from data_builders.raw.reader import RawInput
 
 _ITS_OTHER_DELIMITERS = (";", "\t", "|", ",")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from data_builders.raw.source import Source
 from data_builders.sources.alphanli import ALPHANLI
 from data_builders.sources.boxes import BOXES
 from data_builders.sources.cider import CIDER
@@ -14,7 +15,6 @@ from data_builders.sources.ifqa import IFQA
 from data_builders.sources.mctaco import MCTACO
 from data_builders.sources.openpi2 import OPENPI2
 from data_builders.sources.socialiqa import SOCIALIQA
-from data_builders.sources.source import Source
 from data_builders.sources.storycloze import STORYCLOZE
 from data_builders.sources.tempreason import TEMPREASON
 from data_builders.sources.timeqa import TIMEQA

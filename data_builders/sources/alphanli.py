@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from d2e_sft.sample import EventSample, Split
-from data_builders.bad_rows import BadRowError
-from data_builders.fields import text_field
-from data_builders.raw import RawInput
+from d2e_sft.data.sample import EventSample, Split
+from data_builders.raw.bad_rows import BadRowError
+from data_builders.raw.fields import text_field
+from data_builders.raw.reader import RawInput
+from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
 from data_builders.sources.labelled_lines import chosen, labelled
-from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 
 _FOLDER = "ood/alphanli"
 _LICENCE = "not stated by the publisher"

@@ -19,13 +19,13 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from d2e_sft.sample import EventSample, Split
+from d2e_sft.data.sample import EventSample, Split
 from data_builders.boxes.objects import OBJECTS
 from data_builders.boxes.scenarios import Drawn, Need, draw_scenarios, needs, scenario_random, whole_scenarios
 from data_builders.boxes.splits import Variant
 from data_builders.boxes.wording import refined_context, say_contents
 from data_builders.boxes.world import Scenario, World
-from data_builders.sources.source import Job, Source, SourceOptions, SplitRows
+from data_builders.raw.source import Job, Source, SourceOptions, SplitRows
 
 _LICENCE = "none needed: generated"
 

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from d2e_sft.sample import EventSample, Relation, Split
-from data_builders.bad_rows import MISSING, BadRowError
-from data_builders.fields import text_field
-from data_builders.raw import RawInput
-from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
+from d2e_sft.data.sample import EventSample, Relation, Split
+from data_builders.raw.bad_rows import MISSING, BadRowError
+from data_builders.raw.fields import text_field
+from data_builders.raw.reader import RawInput
+from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
 
 _COMMIT = "4907cb247c2e9428e0d2b55f780b2611580b8f12"
 _LICENCE = "MIT"

@@ -15,14 +15,14 @@ import re
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from d2e_sft.errors import UserError
-from d2e_sft.sample import EventSample, Split
-from data_builders.bad_rows import MISSING, BadRowError
-from data_builders.fields import choice_field, clean, text_field, text_list
-from data_builders.raw import RawInput
+from d2e_sft.data.sample import EventSample, Split
+from d2e_sft.util.errors import UserError
+from data_builders.raw.bad_rows import MISSING, BadRowError
+from data_builders.raw.fields import choice_field, clean, text_field, text_list
+from data_builders.raw.reader import RawInput
+from data_builders.raw.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
 from data_builders.sources.rows import not_in_test
-from data_builders.sources.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
-from data_builders.sources.texts import IfRule, fingerprint, has_if
+from data_builders.text.texts import IfRule, fingerprint, has_if
 
 _COMMIT = "b6eb99cca4e2a51dd28a9a6f562534872d851639"
 _URL = f"https://raw.githubusercontent.com/wilburOne/cosmosqa/{_COMMIT}/data"

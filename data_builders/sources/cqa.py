@@ -16,13 +16,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from d2e_sft.sample import EventSample, Split
-from data_builders.bad_rows import MISSING, BadRowError
-from data_builders.fields import choice_field, clean, text_field
-from data_builders.raw import RawInput
+from d2e_sft.data.sample import EventSample, Split
+from data_builders.raw.bad_rows import MISSING, BadRowError
+from data_builders.raw.fields import choice_field, clean, text_field
+from data_builders.raw.reader import RawInput
+from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
 from data_builders.sources.rows import first_of_each, not_in_test
-from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
-from data_builders.sources.texts import fingerprint
+from data_builders.text.texts import fingerprint
 
 _COMMIT = "b6677601c433e986ab06a260c285f2df82faafb7"
 _URL = f"https://raw.githubusercontent.com/oyarsa/event_extraction/{_COMMIT}/data"

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from d2e_sft.sample import EventSample, Split
-from data_builders.bad_rows import MISSING, BadRowError
-from data_builders.fields import choice_field, text_field
-from data_builders.raw import RawInput
-from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
-from data_builders.sources.texts import goal_and_steps
+from d2e_sft.data.sample import EventSample, Split
+from data_builders.raw.bad_rows import MISSING, BadRowError
+from data_builders.raw.fields import choice_field, text_field
+from data_builders.raw.reader import RawInput
+from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
+from data_builders.text.texts import goal_and_steps
 
 _COMMIT = "90042cafd8d4d0da66be71762df64573d890fbd6"
 _URL = f"https://raw.githubusercontent.com/zharry29/causal_reasoning_of_entities_and_events/{_COMMIT}"

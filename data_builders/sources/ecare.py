@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from d2e_sft.sample import EventSample, Split
-from data_builders.bad_rows import MISSING, BadRowError
-from data_builders.fields import choice_field, text_field
-from data_builders.raw import RawInput
+from d2e_sft.data.sample import EventSample, Split
+from data_builders.raw.bad_rows import MISSING, BadRowError
+from data_builders.raw.fields import choice_field, text_field
+from data_builders.raw.reader import RawInput
+from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
 from data_builders.sources.rows import first_of_each, not_in_test
-from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 
 _COMMIT = "c3b52648adcc919303a297a377811e24d703e197"
 _URL = f"https://raw.githubusercontent.com/Waste-Wood/e-CARE/{_COMMIT}/dataset"

@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from d2e_sft.sample import EventSample, Relation, Split
-from data_builders.bad_rows import MISSING
-from data_builders.fields import choice_field, text_field, text_list
-from data_builders.raw import RawInput
+from d2e_sft.data.sample import EventSample, Relation, Split
+from data_builders.raw.bad_rows import MISSING
+from data_builders.raw.fields import choice_field, text_field, text_list
+from data_builders.raw.reader import RawInput
+from data_builders.raw.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
 from data_builders.sources.rows import first_of_each, not_in_test
-from data_builders.sources.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
-from data_builders.sources.texts import IfRule, fingerprint, has_if
+from data_builders.text.texts import IfRule, fingerprint, has_if
 
 _COMMIT = "28204363c73e559e04f4a458f1461288349af692"
 _URL = f"https://raw.githubusercontent.com/PlusLabNLP/ESTER/{_COMMIT}/data"

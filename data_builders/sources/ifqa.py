@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from d2e_sft.sample import EventSample, Split
-from data_builders.bad_rows import MISSING, BadRowError
-from data_builders.fields import text_field, text_list
-from data_builders.raw import RawInput
+from d2e_sft.data.sample import EventSample, Split
+from data_builders.raw.bad_rows import MISSING, BadRowError
+from data_builders.raw.fields import text_field, text_list
+from data_builders.raw.reader import RawInput
+from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
 from data_builders.sources.rows import first_of_each
-from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
 
 _COMMIT = "9c9adf1caa824c3689a035fa8522a4db05db54e1"
 _URL = f"https://raw.githubusercontent.com/wyu97/IfQA/{_COMMIT}/dataset"

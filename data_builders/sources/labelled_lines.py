@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from d2e_sft.errors import UserError
-from data_builders.bad_rows import BadRowError
-from data_builders.fields import choice_field, clean
-from data_builders.raw import RawInput
+from d2e_sft.util.errors import UserError
+from data_builders.raw.bad_rows import BadRowError
+from data_builders.raw.fields import choice_field, clean
+from data_builders.raw.reader import RawInput
 
 _LABEL = "label"
 

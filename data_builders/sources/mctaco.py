@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from d2e_sft.sample import EventSample, Split
-from data_builders.bad_rows import BadRowError, shown
-from data_builders.fields import choice_field, text_field
-from data_builders.raw import RawInput
-from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
+from d2e_sft.data.sample import EventSample, Split
+from data_builders.raw.bad_rows import BadRowError, shown
+from data_builders.raw.fields import choice_field, text_field
+from data_builders.raw.reader import RawInput
+from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
 
 _COMMIT = "0ba9b790ad5a87ab3eef0f0cb7819408192f9729"
 _URL = f"https://raw.githubusercontent.com/CogComp/MCTACO/{_COMMIT}/dataset"

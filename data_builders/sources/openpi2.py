@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from d2e_sft.sample import EventSample, Split
-from data_builders.bad_rows import MISSING, BadRowError
-from data_builders.fields import clean, object_field, text_field, text_list
-from data_builders.raw import RawInput
+from d2e_sft.data.sample import EventSample, Split
+from data_builders.raw.bad_rows import MISSING, BadRowError
+from data_builders.raw.fields import clean, object_field, text_field, text_list
+from data_builders.raw.reader import RawInput
+from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
 from data_builders.sources.rows import not_in_test
-from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
-from data_builders.sources.texts import goal_and_steps
+from data_builders.text.texts import goal_and_steps
 
 _COMMIT = "90acda8957e232decad40c41d86af79800bdd68e"
 _URL = f"https://raw.githubusercontent.com/allenai/openpi-dataset/{_COMMIT}/v2.0"

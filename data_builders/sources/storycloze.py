@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from d2e_sft.sample import EventSample, Split
-from data_builders.bad_rows import BadRowError
-from data_builders.fields import choice_field, clean, text_field
-from data_builders.raw import RawInput
-from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
+from d2e_sft.data.sample import EventSample, Split
+from data_builders.raw.bad_rows import BadRowError
+from data_builders.raw.fields import choice_field, clean, text_field
+from data_builders.raw.reader import RawInput
+from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
 
 _FOLDER = "ood/storycloze"
 _LICENCE = "handed out by the authors on request"

@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from d2e_sft.sample import EventSample, Split
-from data_builders.bad_rows import MISSING, BadRowError
-from data_builders.fields import text_field, text_list
-from data_builders.raw import RawInput
+from d2e_sft.data.sample import EventSample, Split
+from data_builders.raw.bad_rows import MISSING, BadRowError
+from data_builders.raw.fields import text_field, text_list
+from data_builders.raw.reader import RawInput
+from data_builders.raw.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
 from data_builders.sources.rows import not_in_test
-from data_builders.sources.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
-from data_builders.sources.texts import fingerprint, plain_spaces, word_count
+from data_builders.text.texts import fingerprint, plain_spaces, word_count
 
 _REVISION = "1646dea364ac667dd6098646da7d6638de00cc71"
 _URL = f"https://huggingface.co/datasets/tonytan48/TempReason/resolve/{_REVISION}"

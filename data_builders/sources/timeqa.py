@@ -16,14 +16,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from d2e_sft.sample import EventSample, Split
-from data_builders.bad_rows import MISSING, BadRowError, shown
-from data_builders.fields import clean, text_field, text_list
-from data_builders.raw import RawInput
-from data_builders.sources.excerpts import chunk_spans, excerpt
+from d2e_sft.data.sample import EventSample, Split
+from data_builders.raw.bad_rows import MISSING, BadRowError, shown
+from data_builders.raw.fields import clean, text_field, text_list
+from data_builders.raw.reader import RawInput
+from data_builders.raw.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
 from data_builders.sources.rows import not_in_test
-from data_builders.sources.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
-from data_builders.sources.texts import contains_any, word_count
+from data_builders.text.excerpts import chunk_spans, excerpt
+from data_builders.text.texts import contains_any, word_count
 
 _COMMIT = "38b05989070c1168b2bef3d5a2656afeeba763dc"
 _URL = f"https://raw.githubusercontent.com/wenhuchen/Time-Sensitive-QA/{_COMMIT}/dataset"

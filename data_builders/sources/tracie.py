@@ -13,11 +13,11 @@ import random
 import re
 from dataclasses import dataclass
 
-from d2e_sft.sample import NLI_LABELS, EventSample, Split
-from data_builders.bad_rows import BadRowError
-from data_builders.fields import choice_field, clean
-from data_builders.raw import RawInput
-from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
+from d2e_sft.data.sample import NLI_LABELS, EventSample, Split
+from data_builders.raw.bad_rows import BadRowError
+from data_builders.raw.fields import choice_field, clean
+from data_builders.raw.reader import RawInput
+from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
 
 _COMMIT = "3dcf3a4d3ef35f43679a054dcb7fa745e395619c"
 _URL = f"https://raw.githubusercontent.com/allenai/tracie/{_COMMIT}/data"

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from d2e_sft.sample import EventSample, Split
-from data_builders.bad_rows import MISSING, BadRowError
-from data_builders.fields import choice_field, object_field, text_field, text_list
-from data_builders.raw import RawInput
+from d2e_sft.data.sample import EventSample, Split
+from data_builders.raw.bad_rows import MISSING, BadRowError
+from data_builders.raw.fields import choice_field, object_field, text_field, text_list
+from data_builders.raw.reader import RawInput
+from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
 from data_builders.sources.rows import not_in_test
-from data_builders.sources.source import Input, Job, RawFile, Source, SplitRows
-from data_builders.sources.texts import fingerprint
+from data_builders.text.texts import fingerprint
 
 _RELEASE = "wiqa-dataset-v2-october-2019"
 _HOST = "https://public-aristo-processes.s3-us-west-2.amazonaws.com"

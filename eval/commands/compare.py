@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.files import write_json
-from eval.compare import compare_runs
-from eval.runs import load_runs
-from eval.tables import comparison_tables
+from d2e_sft.util.files import write_json
+from eval.compare.compare import compare_runs
+from eval.compare.runs import load_runs
+from eval.compare.tables import comparison_tables
 
 
 @click.command()

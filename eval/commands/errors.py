@@ -7,23 +7,23 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.errors import UserError
-from d2e_sft.files import write_whole
 from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
-from eval.error_patterns import (
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_whole
+from eval.compare.error_patterns import (
     AnswersWithoutContext,
     ErrorPattern,
     JudgedError,
     error_prompts,
     find_error_patterns,
 )
-from eval.pattern_file import PATTERNS_FILE
-from eval.predictions import Prediction
-from eval.runs import ScoredRun, load_runs
-from eval.tables import error_pattern_table
-from eval.without_context import answers_without_context
+from eval.compare.pattern_file import PATTERNS_FILE
+from eval.compare.runs import ScoredRun, load_runs
+from eval.compare.tables import error_pattern_table
+from eval.compare.without_context import answers_without_context
+from eval.score.predictions import Prediction
 
 _BY_RULE = (
     "Estimated by rule: an answer that stays the same without the context neglects it, one that is not recognised is "
@@ -84,7 +84,7 @@ def _write(
     judge: JudgeOptions,
     samples: int,
 ) -> list[Path]:
-    from eval.report.errors_page import ErrorReport, count_patterns, write_error_report, wrong_answers
+    from eval.pages.report.errors_page import ErrorReport, count_patterns, write_error_report, wrong_answers
 
     found = wrong_answers(wrong, judged, answers)
     content = {**_described(wrong, judged, judge), "relations": count_patterns(found)}

@@ -11,12 +11,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from d2e_sft.errors import UserError
-from d2e_sft.prompts import SETTINGS
-from d2e_sft.sample import BAD_ROWS_FILE
-from eval.bench import SUITES, Bench, locate_bench, locate_suite
+from d2e_sft.data.prompts import SETTINGS
+from d2e_sft.data.sample import BAD_ROWS_FILE
+from d2e_sft.util.errors import UserError
 from eval.commands.engine_options import engine_options
-from eval.options import ENGINES, OVERLONG_RULES, EvalOptions
+from eval.run.benchmark import SUITES, Bench, locate_bench, locate_suite
+from eval.run.options import ENGINES, OVERLONG_RULES, EvalOptions
 from eval.systems.registry import SYSTEM_NAMES, load_system
 
 
@@ -113,7 +113,7 @@ def evaluate(
         _evaluate_system(model, bench, data, given, run, options)
         return
     located = _locate(bench, suite, data)
-    from eval.runner import evaluate_model
+    from eval.run.runner import evaluate_model
 
     scores = evaluate_model(model, located, run=run, options=EvalOptions(**options))
     if os.environ.get("RANK", "0") == "0":
@@ -133,7 +133,7 @@ def _evaluate_system(
 
 
 def _show(scores: dict[str, Any], run: Path, *, without_context: bool) -> None:
-    from eval.tables import score_table
+    from eval.compare.tables import score_table
 
     click.echo(score_table(scores))
     folder = run / "eval" / scores["bench"]["name"]
@@ -154,7 +154,7 @@ def _show(scores: dict[str, Any], run: Path, *, without_context: bool) -> None:
 
 
 def _show_paper_tables(run: Path, bench: str) -> None:
-    from eval.paper_entries import write_paper_tables
+    from eval.compare.paper_entries import write_paper_tables
 
     for path in write_paper_tables(run, bench):
         if path.suffix == ".md":
@@ -221,7 +221,7 @@ def _refuse_what_systems_have_not(system: str, options: dict[str, Any]) -> None:
 
 def _launch(launcher: str, processes: int | None, engine: str) -> None:
     """Start this command line again on several processes, and end as they end."""
-    from d2e_sft.launch import launch, launch_command
+    from d2e_sft.train.launch import launch, launch_command
 
     if launcher != "ddp":
         raise UserError(

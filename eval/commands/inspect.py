@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from d2e_sft.errors import UserError
-from d2e_sft.sample import EventSample, read_samples
+from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.util.errors import UserError
 
 
 @click.command()
@@ -58,14 +58,14 @@ def inspect(
         raise UserError(
             "expected either --bench, or --context and --question", "name rows, or ask a question of yours"
         )
-    from eval.inspection.inspect import InspectOptions, choose, inspect_samples
+    from eval.pages.inspection.inspect import InspectOptions, choose, inspect_samples
 
     if bench is None:
         samples = [_own(context, question, fmt)]
         if options["along"] == "gold":
             raise UserError("--along gold: a question of one's own has no gold answer", "use --along decoded")
     else:
-        from eval.bench import locate_bench
+        from eval.run.benchmark import locate_bench
 
         samples = choose(read_samples(locate_bench(bench).file), names, count, seed)
     inspect_samples(model, samples, out, InspectOptions(**options))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 
 TASKS = Path(__file__).resolve().parent.parent / "lm_eval" / "tasks"
 

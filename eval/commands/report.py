@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.errors import UserError
-from eval.runs import load_runs
+from d2e_sft.util.errors import UserError
+from eval.compare.runs import load_runs
 
 
 @click.command()
@@ -60,8 +60,8 @@ def report(
 
     Example of a page to pass on: d2e report runs/base runs/d2e --no-texts-of timeqa --out report.html
     """
-    from eval.report.page import ReportOptions, write_report  # matplotlib takes a second; `--help` need not wait
-    from eval.report.redact import datasets_of
+    from eval.pages.report.page import ReportOptions, write_report  # matplotlib takes a second; `--help` need not wait
+    from eval.pages.report.redact import datasets_of
 
     if no_texts and no_texts_of:
         raise UserError("--no-texts leaves out all texts; expected it without --no-texts-of", "drop one of the two")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.errors import UserError
-from d2e_sft.paths import find_recipe
-from eval.sweep_grid import describe_point, grid, parse_axes
-from eval.sweep_plan import Sweep, check_inputs, refuse_other_sweep
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.paths import find_recipe
+from eval.sweep.grid import describe_point, grid, parse_axes
+from eval.sweep.plan import Sweep, check_inputs, refuse_other_sweep
 
 
 @click.command()
@@ -59,13 +59,13 @@ def sweep(
 
 
 def _run(planned: Sweep) -> None:
-    from eval.sweep import run_sweep
-    from eval.sweep_results import collect, results_table, write_results
+    from eval.sweep.results import collect, results_table, write_results
+    from eval.sweep.run import run_sweep
 
     failures = run_sweep(planned, click.echo)
     results = collect(planned, failures)
     click.echo(f"\n{results_table(planned.axes, results)}\n")
-    from eval.report.sweep_page import write_sweep_page
+    from eval.pages.report.sweep_page import write_sweep_page
 
     for file in [*write_results(planned, results), *write_sweep_page(planned, results)]:
         click.echo(f"wrote {file}")
@@ -139,7 +139,7 @@ def _equal_points(planned: Sweep) -> list[str]:
 
 
 def _list_points(planned: Sweep) -> None:
-    from eval.sweep import is_trained, point_scores, run_folder
+    from eval.sweep.run import is_trained, point_scores, run_folder
 
     for point in planned.points:
         if point.scored_in != point.name:

@@ -7,11 +7,11 @@ from typing import get_args
 
 import click
 
-from d2e_sft.files import write_whole
-from eval.paper_entries import entries, read_results
-from eval.paper_layouts import Layout
-from eval.paper_render import ENDINGS, TableFormat, render
-from eval.paper_tables import paper_table
+from d2e_sft.util.files import write_whole
+from eval.compare.paper_entries import entries, read_results
+from eval.compare.paper_layouts import Layout
+from eval.compare.paper_render import ENDINGS, TableFormat, render
+from eval.compare.paper_tables import paper_table
 
 
 @click.command()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.errors import UserError
-from d2e_sft.files import write_whole
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_whole
 
 
 @click.command("wiqa-questions")

@@ -16,10 +16,10 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
-from d2e_sft.chat import end_of_turn_id, pad_id
+from d2e_sft.data.chat_template import end_of_turn_id, pad_id
 from d2e_sft.decoding import decode_prompts, stop_token_ids
-from d2e_sft.errors import UserError
-from d2e_sft.loading import load_model
+from d2e_sft.model.loading import load_model
+from d2e_sft.util.errors import UserError
 
 _LOG = logging.getLogger(__name__)
 _KNOWN = {"until", "do_sample", "temperature", "top_p", "top_k", "max_gen_toks", "max_tokens", "max_new_tokens"}

@@ -10,16 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.files import write_whole
-from eval.decode import Decoded, Spent, clear_parts, decode_rest, gather, make_room, say_what_was_found
-from eval.engines.choose import identity_of, make_engine
-from eval.engines.conversation_task import Conversation, ConversationTask
-from eval.engines.engine import Engine
-from eval.fingerprint import plausibility_of
-from eval.options import Decoding, EvalOptions
-from eval.processes import Processes
-from eval.progress import Fingerprint
-from eval.results import Found, PassFiles, find_earlier, write_record
+from d2e_sft.util.files import write_whole
+from eval.run.decode import Decoded, Spent, clear_parts, decode_rest, gather, make_room, say_what_was_found
+from eval.run.engines.choose import identity_of, make_engine
+from eval.run.engines.conversation_task import Conversation, ConversationTask
+from eval.run.engines.engine import Engine
+from eval.run.fingerprint import plausibility_of
+from eval.run.options import Decoding, EvalOptions
+from eval.run.processes import Processes
+from eval.run.progress import Fingerprint
+from eval.run.results import Found, PassFiles, find_earlier, write_record
 
 
 @dataclass

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.errors import UserError
-from d2e_sft.files import object_without_twins
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import object_without_twins
 
 _DAMAGED = "the file is damaged or another one: download it again, or write it anew"
 _SHOWN = 120

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.errors import UserError
-from d2e_sft.files import write_whole
-from eval.fingerprint import plausibility_of
-from eval.options import Decoding, EvalOptions, resolve_options, warn_of_idle_options
-from eval.processes import join_processes
-from eval.results import SCORES_FILE
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_whole
+from eval.run.fingerprint import plausibility_of
+from eval.run.options import Decoding, EvalOptions, resolve_options, warn_of_idle_options
+from eval.run.processes import join_processes
+from eval.run.results import SCORES_FILE
 from eval.systems.asker import Asker
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult, parse_options
 

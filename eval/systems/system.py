@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from d2e_sft.errors import UserError, did_you_mean
-from d2e_sft.markdown import markdown_table
-from d2e_sft.sample import describe_validation_error
+from d2e_sft.data.sample import describe_validation_error
+from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.tables import markdown_table
 from eval.systems.asker import Asker
 
 Unit = TypeVar("Unit")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from d2e_sft.sample import EventSample, read_samples
-from data_builders.build import build
-from data_builders.options import Options
+from d2e_sft.data.sample import EventSample, read_samples
+from data_builders.build.options import Options
+from data_builders.build.run import build
 
 QA = "train: mine.csv\nformat: qa\nrelation: causal\n"
 QA_ROWS = (

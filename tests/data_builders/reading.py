@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from d2e_sft.sample import Split
-from data_builders.raw import BadRows
-from data_builders.raw_files import find_files
-from data_builders.settings import parse_settings
+from d2e_sft.data.sample import Split
+from data_builders.build.settings import parse_settings
+from data_builders.raw.files import find_files
+from data_builders.raw.reader import BadRows
+from data_builders.raw.source import Job, SplitRows
 from data_builders.sources import SOURCES
-from data_builders.sources.source import Job, SplitRows
 from tests.data_builders.raw_rows import SUBSTITUTES
 
 

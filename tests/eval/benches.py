@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.sample import EventSample, write_samples
+from d2e_sft.data.sample import EventSample, write_samples
 from tests.command import d2e
 from tests.tiny import make_sample
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from eval.predictions import Prediction, write_predictions
-from eval.scores import score_predictions
+from eval.score.predictions import Prediction, write_predictions
+from eval.score.scores import score_predictions
 
 
 def prediction(number: int, right: bool, **changes: Any) -> Prediction:

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.offline import decode_pairs, generate_debiased
 from tests.tiny import make_sample
 from tests.vllm.reference import NEW_TOKENS, STOPS, Pairs, assert_equal, guided

@@ -16,7 +16,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality, _lo
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcRequestState
 from vllm.v1.worker.gpu.sample.logits_processor.loader import _load_v2_logitsprocs_plugins
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import check_engine, check_probe, unregistered_plugin
 from d2e_sft.vllm.pairing import PairedRow
 from d2e_sft.vllm.processor import DebiasLogitsProcessor

@@ -22,7 +22,7 @@ import httpx
 from openai import APIStatusError, AuthenticationError, BadRequestError, OpenAI
 
 from d2e_sft.decoding import generate_debiased
-from d2e_sft.loading import BUILTIN
+from d2e_sft.model.loading import BUILTIN
 
 KEY, LIMIT = "a-key-of-the-test", 20_000
 SYSTEM = {"role": "system", "content": "Answer shortly."}

@@ -8,10 +8,10 @@ from typing import Any
 
 from datasets import Dataset
 
-from d2e_sft.errors import UserError
-from d2e_sft.prompts import PromptSet, load_prompt_set
-from d2e_sft.sample import EventSample, read_samples
-from eval.scoring import score_output
+from d2e_sft.data.prompts import PromptSet, load_prompt_set
+from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.util.errors import UserError
+from eval.score.scoring import score_output
 
 DATA_VARIABLE = "D2E_PIPER"
 _FIELDS = tuple(EventSample.model_fields)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from d2e_sft.errors import UserError
-from d2e_sft.locked_zip import PASSWORD, member_names, read_locked
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.locked_zip import PASSWORD, member_names, read_locked
 from eval.systems.boxes.contents import contents_of
 
 _MASK = "<extra_id_0>"

@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from d2e_sft.html.figures import COLOURS, LINES, STYLE
+from d2e_sft.util.html.figures import COLOURS, LINES, STYLE
 
 
 def plot(scores: dict[str, Any]) -> str:

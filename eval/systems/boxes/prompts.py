@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from d2e_sft.chat import Messages
-from d2e_sft.files import load_yaml
-from d2e_sft.prompts import PromptSet
-from d2e_sft.recipe import View
-from d2e_sft.sample import EventSample
-from eval.engines.conversation_task import Conversation
+from d2e_sft.config.recipe import View
+from d2e_sft.data.chat_template import Messages
+from d2e_sft.data.prompts import PromptSet
+from d2e_sft.data.sample import EventSample
+from d2e_sft.util.files import load_yaml
+from eval.run.engines.conversation_task import Conversation
 from eval.systems.boxes.contents import read_all
 from eval.systems.boxes.gold import Question
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from eval.intervals import Interval, bootstrap_mean
+from eval.score.statistics import Interval, bootstrap_mean
 from eval.systems.boxes.contents import right
 from eval.systems.boxes.gold import Question, states
 from eval.systems.system import ScoreTable

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import Field
 
-from d2e_sft.locked_zip import PASSWORD
-from d2e_sft.prompts import SettingPrompts, load_prompt_set
-from eval.extract import extract_answer
+from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
+from d2e_sft.util.locked_zip import PASSWORD
+from eval.score.extract import extract_answer
 from eval.systems.asker import Asker
 from eval.systems.boxes.baseline import random_answers
 from eval.systems.boxes.contents import read_all, read_one

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from d2e_sft.files import load_yaml
+from d2e_sft.util.files import load_yaml
 from eval.systems.crepe.gold import EntityChange
 from eval.systems.crepe.labels import EQUALLY, LABELS, LESS, MORE
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.crepe.gold import EntityChange, Procedure
 from eval.systems.crepe.labels import LABELS, LESS, MORE
 from eval.systems.json_file import expect_list, expect_object, expect_text, read_json, shown

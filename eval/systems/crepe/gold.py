@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.crepe.labels import EQUALLY, corrected_label, official_label
 from eval.systems.json_file import expect_list, expect_object, expect_text, read_json, shown
 

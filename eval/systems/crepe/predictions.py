@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.crepe.gold import EntityChange, Procedure, label_in, read_procedures
 from eval.systems.crepe.labels import EQUALLY, LABELS
 

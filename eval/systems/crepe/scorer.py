@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix, f1_score
 
-from eval.intervals import LEVEL, RESAMPLES
+from eval.score.statistics import LEVEL, RESAMPLES
 from eval.systems.crepe.gold import Procedure
 from eval.systems.crepe.labels import EQUALLY, LABELS, LESS, MORE
 from eval.systems.crepe.predictions import Predicted

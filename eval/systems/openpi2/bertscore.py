@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 
 # Candidates and references, one to one → F1 of each.
 Scorer = Callable[[Sequence[str], Sequence[str]], list[float]]

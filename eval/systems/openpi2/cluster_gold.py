@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.openpi2.gold import alternatives
 from eval.systems.openpi2.reading import Node, read_json
 

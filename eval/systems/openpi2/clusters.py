@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from d2e_sft.chat import Messages
-from eval.engines.conversation_task import Conversation
+from d2e_sft.data.chat_template import Messages
+from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.openpi2.cluster_gold import Groups, ToCluster
 from eval.systems.openpi2.clustering import Clustering, aggregate, merge_alike, parse_groups, spread

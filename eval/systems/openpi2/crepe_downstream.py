@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from d2e_sft.chat import ChatEncoder, Messages
-from eval.engines.conversation_task import Conversation
+from d2e_sft.data.chat_template import ChatEncoder, Messages
+from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.openpi2.crepe_data import LABELS, CrepeProcedure
 from eval.systems.openpi2.entity_states import StateChange, StateChanges, entities_a_step
@@ -100,7 +100,7 @@ def prompt_length(asker: Asker) -> tuple[Callable[[Messages], int], str]:
     """How long a prompt is, and in what: tokens, or words where an endpoint's tokens are not known."""
     if asker.decoding.engine == "openai":
         return lambda messages: sum(len(message["content"].split()) for message in messages), "words"
-    from d2e_sft.loading import load_tokenizer
+    from d2e_sft.model.loading import load_tokenizer
 
     tokenizer, encoder_decoder = load_tokenizer(asker.model)
     encoder = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder)

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.chat import Messages
-from eval.engines.conversation_task import Conversation
+from d2e_sft.data.chat_template import Messages
+from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.openpi2.clustering import parse_groups
 from eval.systems.openpi2.clusters import TEMPERATURE, context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 
 COMMIT = "90acda8957e232decad40c41d86af79800bdd68e"
 HOMEPAGE = f"https://github.com/allenai/openpi-dataset/tree/{COMMIT}/v2.0"

@@ -11,10 +11,10 @@ from typing import Any
 
 import yaml
 
-from d2e_sft.chat import Messages
-from d2e_sft.errors import UserError
-from d2e_sft.files import load_yaml
-from eval.engines.conversation_task import Conversation
+from d2e_sft.data.chat_template import Messages
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import load_yaml
+from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.openpi2.entity_states import StateChange, StateChanges
 from eval.systems.openpi2.gold import Procedure

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 
 Outcome = Literal["solvable", "unsolvable", "parse error", "undecided"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)

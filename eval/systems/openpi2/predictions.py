@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from d2e_sft.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError, did_you_mean
 from eval.systems.openpi2.reading import Node, read_json
 
 Item = TypeVar("Item")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems import json_file
 
 _LONGEST = 80

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
 from eval.systems.openpi2 import clusters, expansion, pddl, salience
 from eval.systems.openpi2.bertscore import Scorer, bert_scorer

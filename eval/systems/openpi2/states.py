@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from eval.intervals import bootstrap_mean
+from eval.score.statistics import bootstrap_mean
 from eval.systems.openpi2.bertscore import Scorer
 from eval.systems.openpi2.predictions import StatePair
 from eval.systems.openpi2.states_scorer import GoldState, exact_matches, states_bertscore

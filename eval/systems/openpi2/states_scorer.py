@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.openpi2.bertscore import Scorer
 from eval.systems.openpi2.gold import Procedure, alternatives, read_procedures
 from eval.systems.openpi2.predictions import StatePair, chosen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from eval.engines.conversation_task import Conversation
+from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.openpi2.gold import Procedure
 from eval.systems.openpi2.parse import parse_states

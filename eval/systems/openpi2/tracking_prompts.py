@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from d2e_sft.chat import Messages
+from d2e_sft.data.chat_template import Messages
 from eval.systems.openpi2.complete_scorer import sentence
 from eval.systems.openpi2.gold import Procedure
 from eval.systems.openpi2.states_scorer import GoldState

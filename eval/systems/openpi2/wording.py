@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.chat import Messages
-from d2e_sft.files import load_yaml
+from d2e_sft.data.chat_template import Messages
+from d2e_sft.util.files import load_yaml
 
 _FOLDER = Path(__file__).parent / "prompts"
 

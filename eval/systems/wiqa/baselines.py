@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.files import load_yaml
+from d2e_sft.util.files import load_yaml
 from eval.systems.wiqa.labels import LABELS, Label
 from eval.systems.wiqa.questions import Question
 from eval.systems.wiqa.scorer import accuracy

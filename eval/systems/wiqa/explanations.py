@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.json_file import expect_object, read_json, shown
 from eval.systems.wiqa.graphs import Graph
 

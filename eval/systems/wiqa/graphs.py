@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.json_file import expect_text, read_json_lines, shown
 
 NODES = ("V", "Z", "X", "U", "W", "Y", "A", "D")

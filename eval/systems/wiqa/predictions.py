@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from d2e_sft.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError, did_you_mean
 from eval.systems.json_file import read_json_lines, shown
 from eval.systems.wiqa.labels import LABELS, Label, label_of
 from eval.systems.wiqa.questions import Question

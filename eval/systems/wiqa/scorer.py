@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eval.intervals import bootstrap_mean
+from eval.score.statistics import bootstrap_mean
 from eval.systems.wiqa.labels import LABELS, Label
 from eval.systems.wiqa.questions import TYPES, Question
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
 from eval.systems.system import SystemCall, SystemOptions, SystemResult
 from eval.systems.wiqa.baselines import baselines

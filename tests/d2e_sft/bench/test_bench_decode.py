@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.cli import run
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from tests.tiny import save_tiny_model
 
 KEYS = {"prompt", "batch", "new_tokens", "plain_ms", "debiased_ms", "guidance_ms", "debiased_to_plain", "debiased_to_guidance"}  # fmt: skip  # noqa: E501

@@ -13,10 +13,10 @@ from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows, token_fl
 from d2e_sft.bench.peak_memory import PeakMemory
 from d2e_sft.bench.train import _Case, _compare
 from d2e_sft.cli import run
-from d2e_sft.collation import BatchedCollator, PackedCollator, Row
-from d2e_sft.errors import UserError
-from d2e_sft.layout import choose_layout
-from d2e_sft.recipe import D2ESection
+from d2e_sft.config.recipe import D2ESection
+from d2e_sft.model.collation import BatchedCollator, PackedCollator, Row
+from d2e_sft.model.packing_support import choose_layout
+from d2e_sft.util.errors import UserError
 from tests.tiny import VOCAB_SIZE, save_tiny_model, tiny_model
 
 

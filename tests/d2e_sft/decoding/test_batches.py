@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.decoding import decode_prompts, generate_debiased, packed_rows, row_cache
+from d2e_sft.decoding import cache as row_cache
+from d2e_sft.decoding import decode_prompts, generate_debiased, packed_rows
 from tests.d2e_sft.decoding.pairs import frequent_token, random_prompts
 from tests.tiny import tiny_model
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from d2e_sft.decoding import DecodingOptions, decode_prompts, generate_debiased
 from d2e_sft.decoding.choice import Head, RowStates, TokenChoice
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import random_prompts
 from tests.tiny import tiny_model
 

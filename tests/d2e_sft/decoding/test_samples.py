@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import EventSample
+from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import answer_samples, generate_debiased
-from d2e_sft.prompts import load_prompt_set
-from d2e_sft.sample import EventSample
-from d2e_sft.views import ViewEncoder
 from tests.tiny import make_sample, tiny_model, tiny_t5_tokenizer, tiny_tokenizer
 
 SAMPLES = [

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
+from d2e_sft.config.recipe import D2ESection
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.views import ViewEncoder, encode_samples
 from d2e_sft.decoding import generate_debiased
-from d2e_sft.prompts import load_prompt_set
-from d2e_sft.recipe import D2ESection
-from d2e_sft.trainer import D2ETrainer
-from d2e_sft.views import ViewEncoder, encode_samples
+from d2e_sft.train.trainer import D2ETrainer
 from tests.tiny import make_samples, tiny_model, tiny_tokenizer
 
 OBJECTIVES = {"d2e": D2ESection(), "original-gradient": D2ESection(view_gradients="original")}

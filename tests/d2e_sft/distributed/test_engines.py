@@ -21,9 +21,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from d2e_sft.loading import load_model
-from d2e_sft.paths import bundled
-from d2e_sft.sample import write_samples
+from d2e_sft.data.sample import write_samples
+from d2e_sft.model.loading import load_model
+from d2e_sft.util.paths import bundled
 from tests.tiny import make_sample, make_samples, tiny_model, tiny_tokenizer
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from d2e_sft import train
-from d2e_sft.recipe import load_recipe
-from d2e_sft.trainer import D2ETrainer
+from d2e_sft.config.recipe import load_recipe
+from d2e_sft.train import run as train
+from d2e_sft.train.trainer import D2ETrainer
 
 
 class WitnessedTrainer(D2ETrainer):

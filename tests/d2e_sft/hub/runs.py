@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from peft import LoraConfig, get_peft_model
 
-from d2e_sft.files import sha256_of
-from d2e_sft.recipe import DataSection, Recipe, load_recipe
-from d2e_sft.sample import write_samples
+from d2e_sft.config.recipe import DataSection, Recipe, load_recipe
+from d2e_sft.data.sample import write_samples
+from d2e_sft.util.files import sha256_of
 from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer
 
 WITHOUT_THIS_PACKAGE = """

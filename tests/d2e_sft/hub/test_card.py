@@ -10,10 +10,10 @@ import pytest
 from huggingface_hub import ModelCard
 from transformers import AutoTokenizer
 
-from d2e_sft.data_record import DataRecord, DataSource
+from d2e_sft.config.recipe import load_recipe
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.hub.card import PAPER, CardOptions, model_card
-from d2e_sft.prompts import load_prompt_set
-from d2e_sft.recipe import load_recipe
+from d2e_sft.train.data_record import DataRecord, DataSource
 from tests.d2e_sft.hub.runs import make_run, write_manifest, write_scores
 
 ROOT = Path(__file__).resolve().parents[3]

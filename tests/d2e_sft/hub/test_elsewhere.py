@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import EventSample
+from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import generate_debiased, stop_token_ids
 from d2e_sft.hub.export import ExportOptions, export
 from d2e_sft.hub.push import push
-from d2e_sft.loading import load_model
-from d2e_sft.prompts import load_prompt_set
-from d2e_sft.sample import EventSample
-from d2e_sft.views import ViewEncoder
+from d2e_sft.model.loading import load_model
 from tests.d2e_sft.decoding.pairs import random_prompts
 from tests.d2e_sft.hub.padded import answers, pairs
 from tests.d2e_sft.hub.runs import card_code, make_run, run_elsewhere

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from d2e_sft.cli import d2e, main
+from d2e_sft.config.recipe import load_recipe
 from d2e_sft.hub.export import ExportOptions, export, exported_files
-from d2e_sft.loading import load_model
-from d2e_sft.recipe import load_recipe
+from d2e_sft.model.loading import load_model
 from tests.d2e_sft.hub.runs import make_run, write_scores
 from tests.tiny import tiny_model
 

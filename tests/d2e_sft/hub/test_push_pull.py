@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from d2e_sft.cli import d2e, main
 from d2e_sft.hub.export import export
-from d2e_sft.loading import load_model
+from d2e_sft.model.loading import load_model
 from tests.d2e_sft.hub.runs import make_run, write_scores
 from tests.hub_server import TOKEN, HubServer, commit_of
 

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from d2e_sft.errors import UserError
 from d2e_sft.judge.endpoint import find_endpoint
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.util.errors import UserError
 from tests.judge_fixtures import KEY
 
 pytestmark = pytest.mark.usefixtures("judge_environment")

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 import pytest
 
-from d2e_sft.errors import UserError
 from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.util.errors import UserError
 
 
 def run(*arguments: str) -> JudgeOptions:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from d2e_sft.errors import UserError
 from d2e_sft.judge.judge import Judge, make_judge
 from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.util.errors import UserError
 from tests.tiny import save_tiny_model, tiny_model, tiny_t5_tokenizer, tiny_tokenizer
 
 PROMPTS = [Prompt("Judge.", "word " * length, label=f"sample {length}") for length in (3, 12, 1, 7, 20)]
@@ -49,7 +49,7 @@ def test_batches_answer_as_each_prompt_alone_does(model: Path, concurrency: int)
 
 def test_a_second_run_does_not_even_load_the_model(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = ask(local(model))
-    monkeypatch.setattr("d2e_sft.loading.load_model", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("d2e_sft.model.loading.load_model", lambda *_, **__: pytest.fail("loaded"))
     again = local(model)
     assert ask(again) == first
     assert again.usage.cached == len(PROMPTS)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from tests.d2e_sft.judge.echo import ask, prompts, words
 from tests.judge_fixtures import KEY, MakeJudge
 from tests.judge_server import JudgeServer, Misbehave, completion

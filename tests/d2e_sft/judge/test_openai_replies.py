@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from tests.d2e_sft.judge.echo import REMINDER, ask, prompts, words
 from tests.judge_fixtures import MakeJudge
 from tests.judge_server import JudgeServer, Misbehave, completion

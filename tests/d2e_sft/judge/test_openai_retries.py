@@ -7,7 +7,7 @@ from email.utils import formatdate
 
 import pytest
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from tests.d2e_sft.judge.echo import ask, prompts, words
 from tests.judge_fixtures import MakeJudge
 from tests.judge_server import JudgeServer, Misbehave

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from peft import LoraConfig, get_peft_model
 
 from d2e_sft.commands.serve import serve
-from d2e_sft.errors import UserError
-from d2e_sft.loading import load_model
+from d2e_sft.model.loading import load_model
+from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import model_folder
 from tests.tiny import save_tiny_model
 

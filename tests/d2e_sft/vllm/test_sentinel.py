@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tokenizers import AddedToken
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.sentinel import choose_sentinel
 from tests.tiny import VOCAB_SIZE, tiny_tokenizer
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.errors import UserError
-from d2e_sft.sample import EventSample, read_samples
+from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.util.errors import UserError
 from data_builders.boxes.objects import OBJECTS
-from data_builders.build import Options, build
+from data_builders.build.run import Options, build
 
 
 def _boxes(out: Path, *settings: str, seed: int = 0) -> dict[str, list[EventSample]]:

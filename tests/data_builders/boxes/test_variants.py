@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.sample import EventSample, read_samples
+from d2e_sft.data.sample import EventSample, read_samples
 from data_builders.boxes.objects import OBJECTS, RARE_OBJECTS
 from data_builders.boxes.official import official_rows
 from data_builders.boxes.splits import VARIANTS, Variant
-from data_builders.build import Options, build
+from data_builders.build.run import Options, build
 
 Splits = dict[str, list[EventSample]]
 
@@ -149,7 +149,7 @@ def test_the_command_writes_an_archive_unless_told_otherwise(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from d2e_sft.cli import run
-    from d2e_sft.locked_zip import member_names, read_locked
+    from d2e_sft.util.locked_zip import member_names, read_locked
 
     run(["data", "boxes", str(tmp_path / "b.zip"), "--scenarios", "20"])
     assert "train.jsonl: 9 scenarios, 819 questions" in capsys.readouterr().out

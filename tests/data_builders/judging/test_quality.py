@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.sample import EventSample
-from data_builders.judging.quality import Verdict, judge_quality, quality_prompts, read_verdict
+from d2e_sft.data.sample import EventSample
+from data_builders.quality.judged import Verdict, judge_quality, quality_prompts, read_verdict
 from tests.judge_fixtures import MakeJudge
 from tests.judge_server import JudgeServer
 from tests.tiny import make_sample, make_samples

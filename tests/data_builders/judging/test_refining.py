@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from d2e_sft.errors import UserError
-from d2e_sft.sample import EventSample
-from data_builders.judging.refining import Outcome, extract, judge_refine, read_choice, refine_prompts
-from data_builders.refine import RefinerOptions, refine
-from data_builders.sentences import split_sentences
+from d2e_sft.data.sample import EventSample
+from d2e_sft.util.errors import UserError
+from data_builders.refine.judged import Outcome, extract, judge_refine, read_choice, refine_prompts
+from data_builders.refine.rules import RefinerOptions, refine
+from data_builders.text.sentences import split_sentences
 from tests.judge_fixtures import MakeJudge
 from tests.judge_server import JudgeServer, Misbehave
 from tests.tiny import make_sample

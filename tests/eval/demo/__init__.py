@@ -1,1 +1,1 @@
-"""Tests of eval.demo."""
+"""Tests of eval.pages.demo."""

@@ -1,1 +1,1 @@
-"""Tests of eval.inspection."""
+"""Tests of eval.pages.inspection."""

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.errors import UserError
-from d2e_sft.prompts import SettingPrompts, load_prompt_set
-from eval.engines import in_process
-from eval.engines.conversation_task import Conversation
-from eval.options import EvalOptions, resolve_options
-from eval.predictions import read_predictions
-from eval.processes import join_processes
+from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
+from d2e_sft.util.errors import UserError
+from eval.run.engines import in_process
+from eval.run.engines.conversation_task import Conversation
+from eval.run.options import EvalOptions, resolve_options
+from eval.run.processes import join_processes
+from eval.score.predictions import read_predictions
 from eval.systems import asker as asking
 from eval.systems.asker import Asker
 from tests.command import d2e

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from d2e_sft.chat import Messages
+from d2e_sft.data.chat_template import Messages
 from eval.systems.asker import Asker
 from eval.systems.crepe.gold import Procedure
 from eval.systems.crepe.parse import changes_of, read_yes_or_no

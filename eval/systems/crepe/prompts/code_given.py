@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from d2e_sft.chat import Messages
+from d2e_sft.data.chat_template import Messages
 from eval.systems.asker import Asker
 from eval.systems.crepe.demonstrations import Demonstration
 from eval.systems.crepe.gold import EntityChange

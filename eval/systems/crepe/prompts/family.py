@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.chat import Messages
-from d2e_sft.files import load_yaml
-from eval.engines.conversation_task import Conversation
+from d2e_sft.data.chat_template import Messages
+from d2e_sft.util.files import load_yaml
+from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.crepe.demonstrations import Demonstration
 from eval.systems.crepe.entities import States

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from d2e_sft.chat import Messages
+from d2e_sft.data.chat_template import Messages
 from eval.systems.asker import Asker
 from eval.systems.crepe.labels import EQUALLY, LABELS, LESS, MORE
 from eval.systems.crepe.parse import read_option

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from d2e_sft.chat import Messages
-from eval.engines.conversation_task import Conversation
+from d2e_sft.data.chat_template import Messages
+from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.crepe.demonstrations import DemonstrationEvent
 from eval.systems.crepe.gold import EntityChange, Procedure

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.errors import UserError
-from d2e_sft.locked_zip import write_locked
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.locked_zip import write_locked
 from data_builders.boxes.official import official_rows
 from eval.systems.boxes.baseline import candidates
 from eval.systems.boxes.gold import read_questions, states

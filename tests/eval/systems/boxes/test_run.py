@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.prompts import load_prompt_set
+from d2e_sft.data.prompts import load_prompt_set
 from eval.systems.boxes.contents import read_all
 from eval.systems.boxes.gold import read_questions
 from eval.systems.boxes.predictions import as_lines, read_predictions

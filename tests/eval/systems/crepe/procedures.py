@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eval.engines.conversation_task import Conversation
+from eval.run.engines.conversation_task import Conversation
 from eval.systems.crepe.options import CrepeOptions
 from eval.systems.crepe.system import CREPE
 from eval.systems.system import SystemCall, SystemResult

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.crepe.entities import fitting_states, gold_states, mentions, read_states, write_states
 from eval.systems.crepe.gold import EntityChange, read_procedures
 from tests.eval.systems.crepe.procedures import GOLD, save

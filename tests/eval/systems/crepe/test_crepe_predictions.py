@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.crepe.gold import EntityChange, read_procedures
 from eval.systems.crepe.predictions import PredictionFile, read_predictions, write_predictions
 from tests.eval.systems.crepe.procedures import BURN, DARK, GOLD, LABELS, event, save, step, with_predictions

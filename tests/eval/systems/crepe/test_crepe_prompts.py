@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.errors import UserError
-from eval.engines.conversation_task import Conversation
+from d2e_sft.util.errors import UserError
+from eval.run.engines.conversation_task import Conversation
 from eval.systems.crepe.demonstrations import load_demonstrations
 from eval.systems.crepe.labels import LABELS
 from eval.systems.crepe.options import PAIRS, CrepeOptions

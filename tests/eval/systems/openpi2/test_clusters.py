@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.openpi2.cluster_gold import (
     ATTRIBUTE_GOLD,
     ENTITY_GOLD,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.openpi2.gold import (
     CLUSTERED,
     EXPANDED,

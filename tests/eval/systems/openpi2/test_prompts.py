@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.chat import Messages
+from d2e_sft.data.chat_template import Messages
 from eval.systems.openpi2.cluster_gold import ToCluster
 from eval.systems.openpi2.clusters import cluster_prompt
 from eval.systems.openpi2.crepe_data import CrepeProcedure

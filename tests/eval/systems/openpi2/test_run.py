@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.errors import UserError
-from eval.engines.conversation_task import Conversation
+from d2e_sft.util.errors import UserError
+from eval.run.engines.conversation_task import Conversation
 from eval.systems.openpi2 import runs
 from eval.systems.openpi2.planner import Verdict
 from eval.systems.openpi2.salience_gold import HUMAN, SECOND_HUMAN

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from scipy.stats import pearsonr
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.openpi2.salience import salience_file, salience_result
 from eval.systems.openpi2.salience_gold import HUMAN, SECOND_HUMAN, check_same_entities, read_salience
 from eval.systems.openpi2.salience_scorer import agreement

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.openpi2.complete import complete_result
 from eval.systems.openpi2.complete_scorer import (
     gold_sentences,

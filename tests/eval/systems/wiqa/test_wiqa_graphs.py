@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.wiqa.consistency import consistency
 from eval.systems.wiqa.explanations import Alignment, Explanation, explain, read_alignments
 from eval.systems.wiqa.generate import questions_of

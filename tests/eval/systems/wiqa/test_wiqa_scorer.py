@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.errors import UserError
+from d2e_sft.util.errors import UserError
 from eval.systems.wiqa.baselines import baselines, by_polarity, polarity_of
 from eval.systems.wiqa.consistency import RANDOM_DISJUNCTIVE, RANDOM_TRANSITIVE, is_disjunctive, is_transitive
 from eval.systems.wiqa.labels import LABELS, label_of

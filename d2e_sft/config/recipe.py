@@ -1,0 +1,304 @@
+"""The recipe: everything that decides a run, typed, in one YAML file.
+
+Five sections (`model`, `data`, `d2e`, `train`, `eval`); a file may extend others (see `recipe_files`), and every value
+can be overridden on the command line as `section.key=value`. The resolved recipe is saved in the run folder, and that
+file repeats the run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from d2e_sft.config.extends import EXTENDS, Keys, read_recipe_file
+from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.files import load_yaml, write_whole
+from d2e_sft.util.paths import bundled_recipes, find_recipe
+
+View = Literal["original", "imagined", "refined"]
+Overlong = Literal["error", "drop", "truncate_context"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+Quantization = Literal["4bit", "8bit"]
+Packing = Literal["auto", "shared_batch", "shared_prefix", "batched"]
+Tracker = Literal["wandb", "tensorboard", "trackio", "mlflow", "comet_ml", "clearml", "swanlab"]
+# Expanded once, here: some libraries expand `~` and some do not, and a run must not lie in two places.
+UserPath = Annotated[str, AfterValidator(os.path.expanduser)]
+RECIPE_FILE = "recipe.yaml"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", validate_default=True, protected_namespaces=(), allow_inf_nan=False)
+
+
+class LoraSection(_Section):
+    """Low-rank adapters, trained instead of the full weights (peft's LoraConfig)."""
+
+    r: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    target_modules: str | list[str] = "all-linear"
+
+
+class ModelSection(_Section):
+    """Which model is trained: a Hub name, a folder, or `builtin:smollm2-135m-instruct`.
+
+    `quantization` keeps the base weights in 4 or 8 bits while adapters are trained (QLoRA).
+    """
+
+    name: str = "builtin:smollm2-135m-instruct"
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    attention: str | None = None
+    lora: LoraSection | None = None
+    quantization: Quantization | None = None
+
+    @model_validator(mode="after")
+    def _quantised_weights_need_an_adapter(self) -> Self:
+        if self.quantization is not None and self.lora is None:
+            raise ValueError(
+                f"model.quantization={self.quantization} needs model.lora, as quantised weights cannot be trained "
+                "themselves; set model.lora={} for the default adapter"
+            )
+        return self
+
+
+class DataSection(_Section):
+    """Training rows and how they become tokens; lengths are in tokens, prompt and answer together.
+
+    `dev` are held-out rows on which the run is evaluated while it trains; see `train.eval_steps`.
+    """
+
+    train: UserPath
+    dev: UserPath | None = None
+    prompt_set: UserPath = "default"
+    max_samples: int | None = Field(default=None, ge=1)
+    max_dev_samples: int | None = Field(default=None, ge=1)
+    max_length: int = Field(default=1024, ge=8)
+    overlong: Overlong = "error"
+    skip_bad: bool = False
+
+
+class D2ESection(_Section):
+    """The objective (PIPER paper, section 3): L = CE(o − α·im) + kl_weight · KL.
+
+    `debias` off drops the imagined view (the paper's "w/o DEE"), `distill` off the refined one ("w/o DIE"),
+    both off is plain SFT. `kl_direction` names the first and second argument of the divergence.
+    """
+
+    alpha: float = Field(default=0.5, ge=0)
+    debias: bool = True
+    distill: bool = True
+    kl_weight: float = Field(default=1.0, ge=0)
+    kl_direction: Literal["original_refined", "refined_original"] = "original_refined"
+    view_gradients: Literal["all", "original"] = "all"
+
+    @property
+    def effective_alpha(self) -> float:
+        """The ratio that training and decoding use: 0 without debiasing."""
+        return self.alpha if self.debias else 0.0
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """The views that some term of the loss needs; no other is ever computed."""
+        views: list[View] = ["original"]
+        if self.effective_alpha > 0:
+            views.append("imagined")
+        if self.distill and self.kl_weight > 0:
+            views.append("refined")
+        return tuple(views)
+
+
+class TrainSection(_Section):
+    """Optimisation. `batch_size` is the whole optimiser step's, whatever the number of processes.
+
+    With `data.dev` the run is evaluated every `eval_steps` steps, or after each epoch where that is None, and as many
+    held-out samples as `sample_predictions` says are decoded each time.
+    """
+
+    output_dir: UserPath
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    epochs: float = Field(default=3.0, gt=0, le=10_000)
+    max_steps: int | None = Field(default=None, ge=1, le=10**9)
+    batch_size: int = Field(default=64, ge=1)
+    micro_batch_size: int = Field(default=8, ge=1)
+    learning_rate: float = Field(default=1e-5, gt=0)
+    lr_scheduler: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "cosine"
+    warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    precision: Precision = "auto"
+    packing: Packing = "auto"
+    gradient_checkpointing: bool = False
+    compile: bool = False
+    logging_steps: int = Field(default=10, ge=1)
+    save_steps: int | None = Field(default=None, ge=1)
+    save_total_limit: int = Field(default=2, ge=1)
+    eval_steps: int | None = Field(default=None, ge=1)
+    sample_predictions: int = Field(default=8, ge=0)
+    report_to: list[Tracker] = Field(default_factory=list)
+    project: str = "d2e-sft"
+
+    @field_validator("report_to", mode="before")
+    @classmethod
+    def _one_tracker_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _micro_batch_divides(self) -> Self:
+        if self.batch_size % self.micro_batch_size:
+            raise ValueError(
+                f"train.batch_size={self.batch_size} is not a multiple of "
+                f"train.micro_batch_size={self.micro_batch_size}"
+            )
+        return self
+
+
+class EvalSection(_Section):
+    """Defaults of `d2e eval` for the trained run. `max_samples` counts per dataset × relation × format.
+
+    `cot_max_new_tokens` takes the place of `max_new_tokens` in the chain-of-thought setting.
+    """
+
+    alpha: float | None = Field(default=None, ge=0)
+    batch_size: int = Field(default=16, ge=1)
+    max_new_tokens: int = Field(default=64, ge=1)
+    cot_max_new_tokens: int = Field(default=512, ge=1)
+    max_samples: int | None = Field(default=None, ge=1)
+
+
+class Recipe(_Section):
+    """One run, whole; the order in the file is free, an absent section means its defaults."""
+
+    model: ModelSection = Field(default_factory=ModelSection)
+    data: DataSection
+    d2e: D2ESection = Field(default_factory=D2ESection)
+    train: TrainSection
+    eval: EvalSection = Field(default_factory=EvalSection)
+
+    @model_validator(mode="after")
+    def _evaluations_need_rows(self) -> Self:
+        needing = {"train.eval_steps": self.train.eval_steps, "data.max_dev_samples": self.data.max_dev_samples}
+        for key, value in needing.items():
+            if value is not None and self.data.dev is None:
+                raise ValueError(f"{key}={value} needs held-out rows to evaluate on; set data.dev=FILE")
+        return self
+
+    @property
+    def decoding_alpha(self) -> float:
+        """The ratio its model is decoded with: `eval.alpha` where that is set, else the one it was trained with."""
+        return self.d2e.effective_alpha if self.eval.alpha is None else self.eval.alpha
+
+    def as_yaml(self) -> str:
+        """The resolved recipe as the text of a file, every default spelt out."""
+        return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
+
+    def save(self, folder: Path) -> None:
+        """Write the resolved recipe, every default spelt out, to `folder/recipe.yaml`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / RECIPE_FILE, self.as_yaml())
+
+
+def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a recipe file and apply `section.key=value` overrides.
+
+    Raises:
+        UserError: the file is missing or not YAML, a key is unknown (with the nearest known one), or a value
+            does not fit; the message names the file, the key, the value and the expectation.
+    """
+    found = find_recipe(path)
+    if found is None:
+        names = bundled_recipes()
+        raise UserError(
+            f"{path}: no such recipe.{did_you_mean(str(path), names)}",
+            remedy="give a YAML file, or one of the bundled recipes that `d2e recipes list` shows",
+        )
+    file = read_recipe_file(found)
+    content = dict(file.content)
+    overridden = {_apply_override(content, override) for override in overrides}
+    content = {name: {} if section is None else section for name, section in content.items()}
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        elsewhere = {keys: path for keys, path in file.origins.items() if path != found and keys not in overridden}
+        raise UserError(f"{found}: {_describe(error, elsewhere)}") from None
+
+
+def is_begun(recipe: Recipe) -> bool:
+    """Whether its run folder holds a run, begun or finished."""
+    return (Path(recipe.train.output_dir) / RECIPE_FILE).is_file()
+
+
+def recipe_of(model: str) -> Recipe | None:
+    """The recipe that a run folder, or one of its `checkpoint-N` folders, was trained with; None for other models."""
+    folder = Path(model)
+    holders = [folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder]
+    files = [holder / RECIPE_FILE for holder in holders]
+    return next((load_recipe(file) for file in files if file.is_file()), None)
+
+
+def _apply_override(content: dict[str, Any], override: str) -> Keys:
+    key, equals, text = override.partition("=")
+    if key == EXTENDS:
+        raise UserError(
+            f"override {override!r}: what a recipe extends is part of its file",
+            remedy=f"write a file with the line `extends: [RECIPE, {text or 'OTHER'}]`",
+        )
+    if not equals or not key:
+        raise UserError(f"override {override!r}: expected section.key=value, for example d2e.alpha=0.7")
+    *sections, last = key.split(".")
+    target = content
+    for section in sections:
+        inner = target.get(section)
+        if inner is not None and not isinstance(inner, dict):
+            raise UserError(f"override {override!r}: {section!r} is a value, not a section")
+        target[section] = dict(inner or {})
+        target = target[section]
+    try:
+        target[last] = load_yaml(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"override {override!r}: the value is not YAML ({error})") from None
+    return (*sections, last)
+
+
+def _describe(error: ValidationError, extended: Mapping[Keys, Path]) -> str:
+    problems = []
+    for item in error.errors():
+        location = tuple(str(step) for step in item["loc"])
+        name = ".".join(location)
+        if item["type"] == "extra_forbidden":
+            known = _known_keys(location[:-1])
+            where = ".".join(location[:-1]) or "a recipe"
+            hint = did_you_mean(location[-1], known)
+            problems.append(f"unknown key {name!r} (value {item['input']!r}); {where} has {', '.join(known)}.{hint}")
+        elif item["type"] == "missing":
+            problems.append(f"{name}: missing; expected a value")
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            problems.append(f"{name}: got {item['input']!r}; {message}" if item["type"] != "value_error" else message)
+        said_in = next((extended[location[:n]] for n in range(len(location), 0, -1) if location[:n] in extended), None)
+        if said_in is not None:
+            problems[-1] += f" (in {said_in}, which it extends)"
+    return "; ".join(problems)
+
+
+def _known_keys(location: tuple[str, ...]) -> list[str]:
+    fields: Mapping[str, Any] = Recipe.model_fields
+    for step in location:
+        annotation = fields[step].annotation if step in fields else None
+        nested = [annotation, *getattr(annotation, "__args__", ())]
+        section = next((kind for kind in nested if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+        fields = section.model_fields if section is not None else {}
+    return list(fields)
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of nested sections."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value

@@ -1,0 +1,1 @@
+"""Samples, prompts and token views."""

@@ -1,0 +1,113 @@
+"""Conversations → text and tokens, by a model's own chat template.
+
+Encoder-decoder models may have none (T5): their prompts are plain text, which the tokenizer ends as it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from d2e_sft.util.errors import UserError
+
+Messages = list[dict[str, str]]
+
+
+class ChatEncoder:
+    """Turns conversations into the tokens of a prompt.
+
+    Args:
+        tokenizer: a transformers tokenizer, with a chat template unless the model is an encoder-decoder.
+        encoder_decoder: the prompt goes to an encoder, the answer to a decoder.
+
+    Attributes:
+        plain: there is no chat template, and none is needed.
+        end_of_turn: the token that ends an answer.
+
+    Raises:
+        UserError: the tokenizer of a causal model has no chat template, or no token ends an answer.
+    """
+
+    def __init__(self, tokenizer: Any, *, encoder_decoder: bool = False) -> None:
+        has_template = bool(getattr(tokenizer, "chat_template", None))
+        if not encoder_decoder and not has_template:
+            raise UserError(
+                f"tokenizer of {tokenizer.name_or_path!r}: has no chat template; expected an instruction-tuned model",
+                remedy="use the model's -Instruct or -Chat variant, or add chat_template.jinja to its folder",
+            )
+        self.plain = not has_template
+        self.end_of_turn = _end_of_text_id(tokenizer) if self.plain else end_of_turn_id(tokenizer)
+        self._tokenizer = tokenizer
+
+    def ids(self, conversations: Sequence[Messages]) -> list[list[int]]:
+        """The prompt of each conversation, up to where the answer begins; all at once, which is quick."""
+        texts = [_plain_text(turns) if self.plain else chat_text(self._tokenizer, turns) for turns in conversations]
+        # The template writes the BOS token itself where the model wants one; adding special tokens would double it.
+        return list(self._tokenizer(texts, add_special_tokens=self.plain)["input_ids"]) if texts else []
+
+
+def end_of_turn_id(tokenizer: Any) -> int:
+    """The token with which the chat template closes an assistant's turn (`eos_token_id` where it shows none)."""
+    probe = "reply"
+    text = _apply_template(
+        tokenizer, [{"role": "user", "content": "question"}, {"role": "assistant", "content": probe}]
+    )
+    # An end-of-turn token may be a special added token without being named among the special tokens.
+    added = {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
+    special = added | set(tokenizer.all_special_ids)
+    if probe not in text:
+        raise UserError(
+            f"tokenizer of {tokenizer.name_or_path!r}: its chat template leaves the messages out",
+            remedy="use a chat template that writes each message's content",
+        )
+    tail = tokenizer(text[text.rindex(probe) + len(probe) :], add_special_tokens=False)["input_ids"]
+    closing: int | None = next((token for token in tail if token in special), tokenizer.eos_token_id)
+    return _end_of_text_id(tokenizer) if closing is None else closing
+
+
+def pad_id(tokenizer: Any) -> int:
+    """An id to fill padded places with; it is always masked, so any will do."""
+    return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (tokenizer.eos_token_id or 0)
+
+
+def chat_text(tokenizer: Any, messages: Messages) -> str:
+    """The messages by the tokenizer's chat template, up to where the assistant's answer begins."""
+    from jinja2.exceptions import TemplateError
+
+    try:
+        return _render_chat(tokenizer, messages, add_generation_prompt=True)
+    except TemplateError:
+        # Some templates (Gemma's first ones) refuse a system message: it then opens the first user's.
+        merged = [{"role": "user", "content": _plain_text(messages[:2])}, *messages[2:]]
+        return _apply_template(tokenizer, merged, add_generation_prompt=True)
+
+
+def _plain_text(messages: Messages) -> str:
+    return "\n\n".join(message["content"] for message in messages)
+
+
+def _end_of_text_id(tokenizer: Any) -> int:
+    end: int | None = tokenizer.eos_token_id
+    if end is None:
+        raise UserError(
+            f"tokenizer of {tokenizer.name_or_path!r}: has neither an end-of-turn nor an end-of-text token"
+        )
+    return end
+
+
+def _apply_template(tokenizer: Any, messages: Messages, **options: Any) -> str:
+    from jinja2.exceptions import TemplateError
+
+    try:
+        return _render_chat(tokenizer, messages, **options)
+    except TemplateError as error:
+        raise UserError(
+            f"tokenizer of {tokenizer.name_or_path!r}: its chat template refuses the messages ({error})",
+            remedy="use a chat template that takes a user's and an assistant's message",
+        ) from None
+
+
+def _render_chat(tokenizer: Any, messages: Messages, **options: Any) -> str:
+    # enable_thinking: hybrid models (Qwen3) are to answer at once; other templates ignore the name.
+    text: str = tokenizer.apply_chat_template(messages, tokenize=False, enable_thinking=False, **options)
+    return text

@@ -1,0 +1,222 @@
+"""Which text each view of a sample gets, in each setting: the only place that decides it.
+
+The three views (PIPER paper, section 3) differ in the context line alone: the original has the context, the
+imagined has none, the refined has the refined context. The three settings (its appendix B) are zero-shot, in which
+models are also trained; few-shot, with solved samples as earlier turns of the conversation; and chain of thought.
+Wording is data (`prompt_sets/*.yaml`), so that a user can bring another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from d2e_sft.config.recipe import View
+from d2e_sft.data.sample import EventSample, Format, describe_validation_error
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import load_yaml
+
+Setting = Literal["zero_shot", "few_shot", "cot"]
+SETTINGS: tuple[Setting, ...] = get_args(Setting)
+_BUNDLED = Path(__file__).resolve().parent / "prompt_sets"
+MCQ_SEPARATOR = "; "
+
+
+class FormatPrompt(BaseModel):
+    """The wording of one format: `system` and `user` messages, the context line and the response form."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    system: str
+    context: str
+    user: str
+    response: str
+
+    @field_validator("response")
+    @classmethod
+    def _ends_with_answer(cls, value: str) -> str:
+        if not value.endswith("{answer}") or value.count("{answer}") != 1:
+            raise ValueError("must hold {answer} once, at its end: what stands before it marks the answer")
+        return value
+
+    @property
+    def marker(self) -> str:
+        """The text before the answer, for example `The answer is:`."""
+        return self.response.removesuffix("{answer}").strip()
+
+
+class Wording(Protocol):
+    """What a prompt is made from; `PromptSet` is one in the zero-shot setting, `SettingPrompts` in any."""
+
+    def messages(self, sample: EventSample, view: View, *, context: str | None = None) -> list[dict[str, str]]:
+        """The conversation up to the answer."""
+
+    def response(self, sample: EventSample) -> str:
+        """The target text."""
+
+
+class PromptSet(BaseModel):
+    """A named wording for all formats.
+
+    Attributes:
+        zero_shot: of training, too.
+        few_shot: None takes the zero-shot wording, as the demonstrations are what differs.
+        cot: asks for the reasoning before the response form; None where the set has no such wording.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    zero_shot: dict[Format, FormatPrompt]
+    few_shot: dict[Format, FormatPrompt] | None = None
+    cot: dict[Format, FormatPrompt] | None = None
+
+    def messages(
+        self, sample: EventSample, view: View, *, context: str | None = None, setting: Setting = "zero_shot"
+    ) -> list[dict[str, str]]:
+        """The system and user messages of one view, without demonstrations.
+
+        Args:
+            context: replaces the view's own context (used to shorten one that is too long).
+
+        Raises:
+            UserError: the refined view of a sample that has no refined context, or a format or setting without
+                wording.
+        """
+        prompt = self._prompt(sample.format, setting)
+        text = view_context(sample, view) if context is None else context
+        block = _fill(prompt.context, {"context": text}) if text.strip() else ""
+        fields = {
+            "context_block": block,
+            "question": sample.question,
+            "options": "\n".join(render_option(i, option) for i, option in enumerate(sample.options)),
+        }
+        return [
+            {"role": "system", "content": prompt.system},
+            {"role": "user", "content": _fill(prompt.user, fields)},
+        ]
+
+    def response(self, sample: EventSample, setting: Setting = "zero_shot") -> str:
+        """The target text: the response form with the sample's answer in it."""
+        if sample.options:
+            chosen = [i for i, option in enumerate(sample.options) if option in sample.answers]
+            answer = MCQ_SEPARATOR.join(render_option(i, sample.options[i]) for i in chosen)
+        else:
+            answer = sample.answers[0]
+        return _fill(self._prompt(sample.format, setting).response, {"answer": answer})
+
+    def marker(self, fmt: Format, setting: Setting = "zero_shot") -> str:
+        """The text that precedes the answer in the response form of a format."""
+        return self._prompt(fmt, setting).marker
+
+    def digest(self, setting: Setting = "zero_shot") -> str:
+        """SHA-256 of the wording of one setting: what other settings say has no part in it."""
+        if setting != "zero_shot":
+            prompts = {fmt: self._prompt(fmt, setting).model_dump() for fmt in sorted(self._prompts(setting))}
+            return hashlib.sha256(repr((self.name, prompts)).encode()).hexdigest()
+        return hashlib.sha256(self.model_dump_json(include={"name", "zero_shot"}).encode()).hexdigest()
+
+    def _prompts(self, setting: Setting) -> dict[Format, FormatPrompt]:
+        if setting == "cot":
+            if self.cot is None:
+                raise UserError(
+                    f"prompt set {self.name!r}: has no wording for the setting 'cot'",
+                    remedy="add a section `cot` to it, with the keys of `zero_shot`, or use --prompt-set default",
+                )
+            return self.cot
+        return self.few_shot or self.zero_shot if setting == "few_shot" else self.zero_shot
+
+    def _prompt(self, fmt: Format, setting: Setting) -> FormatPrompt:
+        prompts = self._prompts(setting)
+        if fmt not in prompts:
+            raise UserError(f"prompt set {self.name!r}: has no {setting} prompt for format {fmt!r}")
+        return prompts[fmt]
+
+
+def _no_demonstrations(sample: EventSample) -> Sequence[EventSample]:
+    return ()
+
+
+@dataclass(frozen=True)
+class SettingPrompts:
+    """A prompt set in one setting.
+
+    Attributes:
+        demonstrations: the solved samples that come before a sample, as turns of the conversation; with their
+            contexts in every view, since the imagined view is about the asked sample's context alone.
+    """
+
+    prompt_set: PromptSet
+    setting: Setting = "zero_shot"
+    demonstrations: Callable[[EventSample], Sequence[EventSample]] = _no_demonstrations
+
+    def messages(self, sample: EventSample, view: View, *, context: str | None = None) -> list[dict[str, str]]:
+        """The conversation up to the answer; arguments as for `PromptSet.messages`."""
+        system, user = self.prompt_set.messages(sample, view, context=context, setting=self.setting)
+        turns = [turn for shown in self.demonstrations(sample) for turn in self._solved(shown)]
+        return [system, *turns, user]
+
+    def response(self, sample: EventSample) -> str:
+        """The response form with the sample's answer in it."""
+        return self.prompt_set.response(sample, self.setting)
+
+    def marker(self, fmt: Format) -> str:
+        """The text that precedes the answer in the response form of a format."""
+        return self.prompt_set.marker(fmt, self.setting)
+
+    def _solved(self, sample: EventSample) -> list[dict[str, str]]:
+        _, user = self.prompt_set.messages(sample, "original", setting=self.setting)
+        return [user, {"role": "assistant", "content": self.response(sample)}]
+
+
+def view_context(sample: EventSample, view: View) -> str:
+    """The context that a view of the sample shows; empty for the imagined view."""
+    if view == "imagined":
+        return ""
+    if view == "original":
+        return sample.context
+    if sample.refined_context is None:
+        raise UserError(
+            f"sample {sample.id!r} of {sample.dataset!r}: refined_context is missing, and d2e.distill needs it",
+            remedy="build the data with a refiner, or set d2e.distill=false",
+        )
+    return sample.refined_context
+
+
+def render_option(index: int, option: str) -> str:
+    """`(A) text` for the option at a position."""
+    if index >= len(string.ascii_uppercase):
+        raise UserError(f"option {option!r}: position {index + 1}; expected at most 26 options")
+    return f"({string.ascii_uppercase[index]}) {option}"
+
+
+def load_prompt_set(name: str) -> PromptSet:
+    """Load a bundled prompt set by name, or one from a YAML file by path.
+
+    Raises:
+        UserError: no such set, not YAML, or a field is missing or unknown.
+    """
+    path = Path(name) if name.endswith((".yaml", ".yml")) else _BUNDLED / f"{name}.yaml"
+    if not path.is_file():
+        bundled = ", ".join(sorted(file.stem for file in _BUNDLED.glob("*.yaml")))
+        raise UserError(f"prompt set {name!r}: not found", remedy=f"give a YAML file or one of: {bundled}")
+    try:
+        content: Any = load_yaml(path.read_text(encoding="utf-8"))
+        return PromptSet.model_validate(content)
+    except ValidationError as error:
+        raise UserError(f"{path}: {describe_validation_error(error)}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"{path}: not a YAML file ({error})") from None
+
+
+def _fill(template: str, fields: dict[str, str]) -> str:
+    # One pass: a brace in a user's text is text, never a placeholder.
+    return re.sub(r"\{(\w+)\}", lambda match: fields.get(match[1], match[0]), template)

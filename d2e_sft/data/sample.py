@@ -1,0 +1,281 @@
+"""EventSample: the one row type that builders write, and training and evaluation read.
+
+A row is checked when it crosses the boundary (a file is read or written), never again after that.
+Parquet is the storage form; JSONL is accepted everywhere Parquet is, so that own data needs no converter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import object_without_twins
+
+Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional"]
+Format = Literal["nli", "scq", "mcq", "qa"]
+Split = Literal["train", "dev", "test"]
+RELATIONS: tuple[str, ...] = get_args(Relation)
+FORMATS: tuple[str, ...] = get_args(Format)
+NLI_LABELS = ("positive", "negative")
+BAD_ROWS_FILE = "bad_rows.jsonl"
+
+# A rejected row: `file`, `line` (or `item`, where the rows are items of a JSON array), `error` (what was wrong with
+# it) and `row` (its content as it was read).
+BadRow = dict[str, Any]
+
+NonEmptyText = Annotated[str, StringConstraints(pattern=r"\S")]
+
+_PARQUET_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("dataset", pa.string()),
+        ("split", pa.string()),
+        ("relation", pa.string()),
+        ("format", pa.string()),
+        ("context", pa.string()),
+        ("refined_context", pa.string()),
+        ("question", pa.string()),
+        ("options", pa.list_(pa.string())),
+        ("answers", pa.list_(pa.string())),
+        # Free-form, so stored as JSON text: a struct column would force one shape on all datasets.
+        ("meta", pa.string()),
+    ]
+)
+
+
+class EventSample(BaseModel):
+    """One event-reasoning sample (PIPER paper, section 2.1 and appendix A).
+
+    Attributes:
+        id: unique within its dataset and split (checked where a whole file is read).
+        dataset: the source, for example `tracie`.
+        relation: the event relation that the sample probes.
+        format: `nli`, `scq` (one correct option), `mcq` (one or more) or `qa` (free text).
+        context: the passage; for nli the premise. Empty only where the task has none.
+        refined_context: the context's relevant parts, or None where no refiner has run.
+        question: the question; for nli the hypothesis.
+        options: the candidates of scq and mcq, in order; empty otherwise.
+        answers: nli: one of positive, negative. scq: the correct option. mcq: every correct option.
+            qa: the accepted answers; training uses the first.
+        meta: source row, licence and whatever else a builder records. Must be JSON.
+
+    Raises:
+        pydantic.ValidationError: for a row that breaks any of the above.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: NonEmptyText
+    dataset: NonEmptyText
+    split: Split
+    relation: Relation
+    format: Format
+    context: str
+    refined_context: str | None = None
+    question: NonEmptyText
+    options: list[NonEmptyText] = Field(default_factory=list)
+    answers: list[NonEmptyText] = Field(min_length=1)
+    meta: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _answers_fit_format(self) -> Self:
+        if self.format == "nli" and (len(self.answers) != 1 or self.answers[0] not in NLI_LABELS):
+            raise ValueError(f"answers: {self.answers!r} for an nli sample; expected one of {list(NLI_LABELS)}")
+        if self.format in ("scq", "mcq"):
+            if not self.options:
+                raise ValueError(f"options: empty for a sample of format {self.format}; expected its candidates")
+            if len(set(self.options)) != len(self.options):
+                raise ValueError(f"options: {self.options!r} holds the same candidate twice")
+            strangers = [answer for answer in self.answers if answer not in self.options]
+            if strangers:
+                raise ValueError(f"answers: {strangers!r} not among the options {self.options!r}")
+        elif self.options:
+            raise ValueError(f"options: {self.options!r} for a sample of format {self.format}; expected none")
+        if self.format == "scq" and len(self.answers) != 1:
+            raise ValueError(f"answers: {self.answers!r} for an scq sample; expected exactly one")
+        return self
+
+
+def describe_validation_error(error: ValidationError) -> str:
+    """A pydantic error as one line: field, value found, what was expected."""
+    parts = []
+    for item in error.errors():
+        field = ".".join(str(step) for step in item["loc"])
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "missing":
+            parts.append(f"{field}: missing; expected a value")
+        elif field:
+            if item["type"] == "string_pattern_mismatch":
+                message = "expected text that is not empty"
+            parts.append(f"{field}: got {item['input']!r}; {message}")
+        else:
+            parts.append(message)
+    return "; ".join(parts)
+
+
+def check_row(row: Any) -> EventSample | str:
+    """The row as an EventSample, or what is wrong with it, in one line."""
+    try:
+        return EventSample.model_validate(row)
+    except ValidationError as error:
+        return describe_validation_error(error)
+
+
+def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> list[EventSample]:
+    """Read and check EventSample rows from a `.parquet` or `.jsonl` file.
+
+    Args:
+        path: the file.
+        bad_rows: takes the rows that fail the check, with their error (see `write_bad_rows`); None makes the
+            first bad row an error.
+
+    Returns:
+        the good rows, in file order.
+
+    Raises:
+        UserError: the file is missing, unreadable, empty of good rows, or holds a bad row; the message
+            names file, line, field, value and expectation.
+    """
+    path = Path(path)
+    check_readable(path)
+    samples: list[EventSample] = []
+    first_line: dict[tuple[str, str, str], int] = {}
+    refused = 0
+    for line, row, unparsed in _iter_rows(path):
+        checked = unparsed or check_row(row)
+        if isinstance(checked, EventSample):
+            key = (checked.dataset, checked.split, checked.id)
+            if key not in first_line:
+                first_line[key] = line
+                samples.append(checked)
+                continue
+            checked = f"id: got {checked.id!r}, which line {first_line[key]} has too; expected an id of its own"
+        if bad_rows is None:
+            raise UserError(
+                f"{path}, line {line}: {checked}",
+                remedy="mend the row, or skip bad rows (--skip-bad, in a recipe data.skip_bad=true): "
+                "they are then written to a side file and counted",
+            )
+        refused += 1
+        bad_rows.append({"file": str(path), "line": line, "error": checked, "row": row})
+    if not samples:
+        raise UserError(f"{path}: no usable row ({refused} bad); expected at least one EventSample")
+    return samples
+
+
+def check_readable(path: Path) -> None:
+    """Raise UserError unless there is a file that `read_samples` could read."""
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; expected a file of EventSample rows", f"give {path / 'train.parquet'}")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; expected EventSample rows (.parquet or .jsonl)")
+
+
+def write_bad_rows(bad: Sequence[BadRow], target: Path) -> None:
+    """Write rejected rows as JSONL beside the output they are missing from; none removes an earlier file.
+
+    What is wrong with a row never keeps it from being written: a lone surrogate is written as its escape, and a row
+    that JSON cannot hold is replaced by a note that says so.
+    """
+    if not bad:
+        target.unlink(missing_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("w", encoding="utf-8") as out:
+        for entry in bad:
+            out.write(_bad_row_line(entry) + "\n")
+
+
+def _bad_row_line(entry: BadRow) -> str:
+    for only_ascii in (False, True):
+        try:
+            line = json.dumps(entry, ensure_ascii=only_ascii, default=str)
+            line.encode("utf-8")
+            return line
+        except UnicodeEncodeError:
+            continue
+        except (TypeError, ValueError, RecursionError):
+            break
+    note = f"cannot be written as JSON ({type(entry.get('row')).__name__})"
+    return json.dumps({**{str(key): str(value) for key, value in entry.items() if key != "row"}, "row": note})
+
+
+def check_writable_ending(path: Path) -> None:
+    """Raise UserError unless `write_samples` knows the file's ending."""
+    if path.suffix not in (".parquet", ".jsonl"):
+        raise UserError(f"{path}: cannot write {_ending(path)}; expected .parquet or .jsonl")
+
+
+def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
+    """Write samples to `.parquet` or `.jsonl`; the same samples give the same bytes.
+
+    Raises:
+        UserError: for another file ending.
+    """
+    path = Path(path)
+    check_writable_ending(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    rows = [sample.model_dump() for sample in samples]
+    if path.suffix == ".parquet":
+        for row in rows:
+            row["meta"] = json.dumps(row["meta"], ensure_ascii=False, sort_keys=True)
+        pq.write_table(pa.Table.from_pylist(rows, schema=_PARQUET_SCHEMA), partial, compression="zstd")
+    else:
+        with partial.open("w", encoding="utf-8") as out:
+            for row in rows:
+                out.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
+    partial.replace(path)
+
+
+def _ending(path: Path) -> str:
+    return path.suffix or "a file without an ending"
+
+
+def _iter_rows(path: Path) -> Iterator[tuple[int, Any, str | None]]:
+    """(line, row, problem) for each row; `problem` is set where the row could not even be parsed."""
+    if path.suffix == ".parquet":
+        yield from _iter_parquet(path)
+    elif path.suffix == ".jsonl":
+        yield from _iter_jsonl(path)
+    else:
+        raise UserError(f"{path}: cannot read {_ending(path)}; expected .parquet or .jsonl")
+
+
+def _iter_parquet(path: Path) -> Iterator[tuple[int, Any, str | None]]:
+    try:
+        rows = pq.ParquetFile(path).read().to_pylist()
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path}: not a readable Parquet file ({path.stat().st_size:,} bytes: {error})",
+            remedy="the file is truncated or not Parquet; build or copy it again",
+        ) from None
+    for line, row in enumerate(rows, start=1):
+        problem = None
+        if isinstance(row.get("meta"), str):
+            try:
+                row["meta"] = json.loads(row["meta"])
+            except json.JSONDecodeError as error:
+                problem = f"meta: got {row['meta']!r}; expected a JSON object ({error})"
+        yield line, row, problem
+
+
+def _iter_jsonl(path: Path) -> Iterator[tuple[int, Any, str | None]]:
+    with path.open("rb") as source:
+        for line, raw in enumerate(source, start=1):
+            if not raw.strip():
+                continue
+            try:
+                row = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=object_without_twins)
+            except (ValueError, RecursionError) as error:
+                yield line, raw.decode("utf-8", errors="replace"), f"not a JSON object in UTF-8 ({error})"
+                continue
+            problem = None if isinstance(row, dict) else f"got {row!r}; expected a JSON object"
+            yield line, row, problem

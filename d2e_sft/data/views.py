@@ -1,0 +1,156 @@
+"""Samples → token views that share one answer.
+
+The answer is tokenised once and appended to each view's prompt, so its tokens are the same in all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from d2e_sft.config.recipe import Overlong, View
+from d2e_sft.data.chat_template import ChatEncoder
+from d2e_sft.data.prompts import Wording, view_context
+from d2e_sft.data.sample import EventSample
+from d2e_sft.util.errors import UserError
+
+
+@dataclass(frozen=True)
+class EncodedSample:
+    """Token ids of each view's prompt, and of the one answer with its end-of-turn token."""
+
+    prompts: dict[View, list[int]]
+    answer: list[int]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest view, answer included."""
+        return max(len(prompt) for prompt in self.prompts.values()) + len(self.answer)
+
+
+class ViewEncoder:
+    """Turns samples into token views with a model's own chat template.
+
+    See `d2e_sft.data.chat_template` for models that have none.
+
+    Args:
+        tokenizer: a transformers tokenizer, with a chat template unless the model is an encoder-decoder.
+        prompt_set: the wording.
+        views: the views to encode, `original` first.
+        encoder_decoder: the prompt goes to an encoder, the answer to a decoder.
+
+    Raises:
+        UserError: the tokenizer of a causal model has no chat template, or no token ends an answer.
+    """
+
+    def __init__(
+        self, tokenizer: Any, prompt_set: Wording, views: Sequence[View], *, encoder_decoder: bool = False
+    ) -> None:
+        self.chat = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder)
+        self.tokenizer = tokenizer
+        self.prompt_set = prompt_set
+        self.views = tuple(views)
+        self.end_of_turn = self.chat.end_of_turn
+
+    def encode(self, sample: EventSample, *, max_length: int | None = None) -> EncodedSample:
+        """All views of a sample; with `max_length` the end of a context gives way to it.
+
+        The result may still be longer than `max_length`: the caller decides what to do about it.
+        """
+        answer = self.answer_ids(sample)
+        budget = None if max_length is None else max_length - len(answer)
+        prompts = {view: self.prompt_ids(sample, view, budget) for view in self.views}
+        return EncodedSample(prompts=prompts, answer=answer)
+
+    def answer_ids(self, sample: EventSample) -> list[int]:
+        """The response and its end-of-turn token."""
+        text = self.prompt_set.response(sample)
+        return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end_of_turn]
+
+    def prompt_ids(self, sample: EventSample, view: View, budget: int | None = None) -> list[int]:
+        """The prompt of one view, up to where the answer begins; at most `budget` tokens where context can be cut."""
+        ids = self._render(sample, view, None)
+        if budget is None or len(ids) <= budget:
+            return ids
+        context = view_context(sample, view)
+        keep = _largest(len(context), lambda n: len(self._render(sample, view, context[:n])) <= budget)
+        whole_words = context[:keep].rsplit(maxsplit=1)
+        # A cut inside a word goes back to the word before; a script without blanks has none to go back to.
+        if keep < len(context) and not context[keep].isspace() and len(whole_words) == 2:
+            return self._render(sample, view, whole_words[0])
+        return self._render(sample, view, context[:keep].rstrip())
+
+    def prompt_lengths(self, samples: Sequence[EventSample], view: View) -> list[int]:
+        """The number of tokens of each sample's `prompt_ids`."""
+        return [len(ids) for ids in self.all_prompt_ids(samples, view)]
+
+    def all_prompt_ids(self, samples: Sequence[EventSample], view: View) -> list[list[int]]:
+        """Each sample's `prompt_ids` without a budget; the tokenizer gets all texts at once, which is quick."""
+        return self.chat.ids([self.prompt_set.messages(sample, view) for sample in samples])
+
+    def _render(self, sample: EventSample, view: View, context: str | None) -> list[int]:
+        return self.chat.ids([self.prompt_set.messages(sample, view, context=context)])[0]
+
+
+@dataclass(frozen=True)
+class EncodedSamples:
+    """What became of a list of samples: `kept`, of `samples`, are ready; the other two say what it cost."""
+
+    kept: list[EncodedSample]
+    samples: list[EventSample]
+    dropped: list[EventSample]
+    truncated: list[EventSample]
+
+
+def encode_samples(
+    samples: Sequence[EventSample],
+    encoder: ViewEncoder,
+    *,
+    max_length: int,
+    overlong: Overlong = "error",
+    progress: Callable[[Sequence[EventSample]], Any] = lambda samples: samples,
+) -> EncodedSamples:
+    """Encode samples under a length rule; answers are never cut.
+
+    Args:
+        max_length: tokens of the longest view, answer included.
+        overlong: `error`, `drop`, or `truncate_context` (cut the end of the context).
+        progress: wraps the iteration, for a progress bar.
+
+    Raises:
+        UserError: some samples are too long and may not be dropped; says how many and how long the longest is.
+    """
+    result = EncodedSamples([], [], [], [])
+    longest = 0
+    for sample in progress(samples):
+        encoded = encoder.encode(sample)
+        if encoded.longest > max_length and overlong == "truncate_context":
+            encoded = encoder.encode(sample, max_length=max_length)
+            result.truncated.append(sample)
+        if encoded.longest <= max_length:
+            result.kept.append(encoded)
+            result.samples.append(sample)
+        else:
+            result.dropped.append(sample)
+            longest = max(longest, encoded.longest)
+    too_long = result.dropped
+    if too_long and overlong != "drop":
+        what = "even without context" if overlong == "truncate_context" else "in their longest view"
+        raise UserError(
+            f"{len(too_long)} of {len(samples)} samples exceed data.max_length={max_length} tokens {what} "
+            f"(the longest has {longest}; the first is {too_long[0].id!r} of {too_long[0].dataset!r})",
+            remedy=f"raise data.max_length to {longest}, or set data.overlong=drop or data.overlong=truncate_context",
+        )
+    if not result.kept:
+        raise UserError(f"all {len(samples)} samples exceed data.max_length={max_length} tokens; nothing is left")
+    return result
+
+
+def _largest(upper: int, fits: Callable[[int], bool]) -> int:
+    """The largest n in [0, upper) that fits, 0 if none does; bisection, as a shorter text hardly takes more tokens."""
+    low, high = 0, upper
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,219 @@
+"""Keys and values of rows that grow by a token a step, read where they lie.
+
+transformers' own cache copies everything it holds for each new token, pads all rows to the longest and repeats each
+key head for its query heads. Here a row's tokens stand in a buffer that is allocated once; originals and imagined rows
+have one each, as the imagined are much shorter; and the tokens that all rows begin with are kept, and read, once.
+
+Legend: R rows, K key heads, G query heads a key head, D head width, C capacity in tokens, P tokens of the prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from d2e_sft.model.attention.registry import KeysAndValues
+
+_flash_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+
+
+class SharedPrefix:
+    """Keys and values (1, K, P, D) by layer of the tokens that all rows begin with.
+
+    Args:
+        packed: of a packed row.
+        length: how many of its first tokens they are.
+    """
+
+    def __init__(self, packed: KeysAndValues, length: int) -> None:
+        self.length = length
+        # Clones, as a slice would keep the whole packed row alive.
+        self.of_layer = {
+            layer: (key[:, :, :length].clone(), value[:, :, :length].clone()) for layer, (key, value) in packed.items()
+        }
+
+
+class RowBlock:
+    """Rows of like length, behind a shared prefix.
+
+    Args:
+        packed: by layer, keys and values (1, K, T, D) of a packed row.
+        prefix: tokens of the shared prefix, which are not copied.
+        indices: for each row, where in the packed row its other tokens stand.
+        room: tokens that each row can grow by.
+    """
+
+    def __init__(self, packed: KeysAndValues, prefix: int, indices: Sequence[Sequence[int]], room: int) -> None:
+        self.rows = len(indices)
+        self.prefix = prefix
+        lengths = [len(row) for row in indices]
+        self.used = max(lengths)
+        device = next(iter(packed.values()))[0].device
+        padding = torch.tensor([self.used - length for length in lengths], device=device)
+        slot = torch.arange(self.used + room, device=device)
+        self.positions = prefix + slot[None, :] - padding[:, None]  # (R, C); below the prefix where padded
+        self.is_padded = bool(padding.any())
+        self.buffers = {
+            layer: (left_padded(key, indices, self.used + room), left_padded(value, indices, self.used + room))
+            for layer, (key, value) in packed.items()
+        }
+        self.masks: dict[tuple[torch.dtype, int | None], Tensor] = {}
+
+    def newest_positions(self) -> Tensor:
+        """(R,): of each row's next token."""
+        return self.positions[:, self.used]
+
+    def grow(self) -> None:
+        """The token that every layer has attended from now belongs to its row."""
+        self.used += 1
+        self.masks.clear()
+
+    def keep(self, order: Sequence[int]) -> None:
+        """Go on with these rows in this order; see `filled_holes` for one that moves few."""
+        moves = [(i, row) for i, row in enumerate(order) if i != row]
+        for buffers in self.buffers.values():
+            for buffer in buffers:
+                for i, row in moves:
+                    buffer[i, :, : self.used] = buffer[row, :, : self.used]
+        self.positions = self.positions[list(order)]
+        self.rows = len(order)
+        self.masks.clear()
+
+    def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep a token's (R, K, 1, D) key and value; all of each row's own, (R, K, L, D)."""
+        keys, values = self.buffers[layer]
+        keys[: self.rows, :, self.used] = key[:, :, 0]
+        values[: self.rows, :, self.used] = value[:, :, 0]
+        return keys[: self.rows, :, : self.used + 1], values[: self.rows, :, : self.used + 1]
+
+    def attend_own(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
+    ) -> tuple[Tensor, Tensor]:
+        """Attention to a row's own tokens alone, (R, K, G, D), with its log-sum-exp (R, K, G); on a CPU."""
+        keys, values = self.append(layer, key, value)
+        mask = self._mask(query.dtype, None)[:, None, None] if self.is_padded else None
+        output, normaliser = _flash_on_cpu(query, keys, values, 0.0, False, attn_mask=mask, scale=scaling)
+        return output, normaliser
+
+    def attend_all(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        prefix: SharedPrefix,
+        scaling: float,
+        window: int | None,
+    ) -> Tensor:
+        """Attention to the prefix and a row's own tokens side by side, (R, K, G, D): any device, and windows."""
+        keys, values = self.append(layer, key, value)
+        mask = self._mask(query.dtype, window)
+        if self.prefix:
+            prefix_keys, prefix_values = prefix.of_layer[layer]
+            keys = torch.cat([prefix_keys.expand(self.rows, -1, -1, -1), keys], dim=2)
+            values = torch.cat([prefix_values.expand(self.rows, -1, -1, -1), values], dim=2)
+            mask = torch.cat([self._prefix_mask(query.dtype, window), mask], dim=1)
+        every_head = mask[:, None, None].expand(-1, 1, query.shape[2], -1)
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=every_head, scale=scaling)
+
+    def _mask(self, dtype: torch.dtype, window: int | None) -> Tensor:
+        """(R, own tokens), added to the scores of a row's own tokens; made once a step, for all layers."""
+        if (dtype, window) not in self.masks:
+            positions = self.positions[:, : self.used + 1]
+            seen = (positions >= self.prefix) & self._in_window(positions, window)
+            self.masks[dtype, window] = _as_bias(seen, dtype)
+        return self.masks[dtype, window]
+
+    def _prefix_mask(self, dtype: torch.dtype, window: int | None) -> Tensor:
+        """(R, P), the same for the tokens of the prefix."""
+        positions = torch.arange(self.prefix, device=self.positions.device).expand(self.rows, -1)
+        return _as_bias(self._in_window(positions, window), dtype)
+
+    def _in_window(self, positions: Tensor, window: int | None) -> Tensor:
+        newest = self.positions[:, self.used, None]
+        return newest - positions < (torch.iinfo(torch.int64).max if window is None else window)
+
+
+def filled_holes(running: Sequence[bool]) -> list[int]:
+    """An order of the rows that are running in which few change their place: the last ones fill the holes."""
+    left = [i for i, runs in enumerate(running) if runs]
+    count = len(left)
+    stay = [i for i in left if i < count]
+    movers = iter(i for i in left if i >= count)
+    at_home = set(stay)
+    return [i if i in at_home else next(movers) for i in range(count)]
+
+
+def _as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
+
+
+def left_padded(packed: Tensor, indices: Sequence[Sequence[int]], capacity: int) -> Tensor:
+    """A buffer (R, K, C, D) with each row's tokens of a packed (1, K, T, D); rows end, and grow, at the same place."""
+    longest = max(len(row) for row in indices)
+    places = [[0] * (longest - len(row)) + list(row) for row in indices]
+    flat = torch.tensor(places, dtype=torch.long, device=packed.device).flatten()
+    buffer = packed.new_zeros(len(indices), packed.shape[1], capacity, packed.shape[3])
+    buffer[:, :, :longest] = packed[0].index_select(1, flat).unflatten(1, (len(indices), longest)).transpose(0, 1)
+    return buffer
+
+
+class RowCache:
+    """The originals' rows and the imagined ones, in this order in every forward; what attention is given.
+
+    Args:
+        blocks: of rows; `RowBlock`s behind one prefix, or blocks that attend by themselves (`StaticBlock`).
+        prefix: what all rows of `RowBlock`s begin with.
+    """
+
+    def __init__(self, blocks: Sequence[Any], prefix: SharedPrefix | None = None) -> None:
+        self.blocks = list(blocks)
+        self.prefix = prefix
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None
+    ) -> Tensor:
+        """(R, K·G, 1, D) queries of one token a row, with its (R, K, 1, D) key and value → (R, K·G, 1, D)."""
+        # The query heads of a key head are as queries of one token: no key is repeated for them.
+        grouped = query.reshape(len(query), key.shape[1], -1, query.shape[3])
+        sizes = [block.rows for block in self.blocks]
+        parts = zip(self.blocks, *(tensor.split(sizes) for tensor in (grouped, key, value)), strict=True)
+        if self.prefix is None:
+            output = torch.cat([block.attend(layer, q, k, v, scaling, window) for block, q, k, v in parts])
+        elif _can_cascade(query, value, window):
+            own = [block.attend_own(layer, q, k, v, scaling) for block, q, k, v in parts]
+            output = self._merged(layer, grouped, own, scaling)
+        else:
+            output = torch.cat(
+                [block.attend_all(layer, q, k, v, self.prefix, scaling, window) for block, q, k, v in parts]
+            )
+        return output.reshape(len(query), -1, 1, value.shape[3])
+
+    def _merged(self, layer: int, query: Tensor, own: Sequence[tuple[Tensor, Tensor]], scaling: float) -> Tensor:
+        """Attention to own tokens and to the prefix, merged by their log-sum-exp; the prefix's keys are read once."""
+        output, normaliser = (torch.cat(parts) for parts in zip(*own, strict=True))
+        if self.prefix is None or not self.prefix.length:
+            return output
+        rows, heads, group, width = query.shape
+        together = query.transpose(0, 1).reshape(1, heads, rows * group, width)
+        shared, shared_normaliser = _flash_on_cpu(together, *self.prefix.of_layer[layer], 0.0, False, scale=scaling)
+        shared = shared.view(heads, rows, group, width).transpose(0, 1)
+        share = torch.sigmoid(shared_normaliser.view(heads, rows, group).transpose(0, 1) - normaliser)
+        return torch.lerp(output, shared, share[..., None].to(output.dtype))
+
+    def positions(self) -> Tensor:
+        """(R, 1): of each row's next token."""
+        return torch.cat([block.newest_positions() for block in self.blocks])[:, None]
+
+    def grow(self) -> None:
+        """After a forward: see `RowBlock.grow`."""
+        for block in self.blocks:
+            block.grow()
+
+
+def _can_cascade(query: Tensor, value: Tensor, window: int | None) -> bool:
+    return query.device.type == "cpu" and window is None and query.shape[3] == value.shape[3]

@@ -1,0 +1,1 @@
+"""Models: loading, their forward over packed and padded rows, what each supports."""

@@ -1,0 +1,1 @@
+"""Attention over packed rows, one file a way of computing it."""

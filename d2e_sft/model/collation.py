@@ -1,0 +1,159 @@
+"""Encoded samples → one batch of tokens, packed or a row a view.
+
+A view's tokens are its prompt and the answer without its last token: that one is predicted, but predicts nothing.
+
+Every collator returns `input_ids` and what the model needs beside them, `labels` (B, A) filled with −100, and
+`view_tokens`, the tokens of all views as they would be without sharing or padding.
+
+Legend: B samples, A tokens of the longest answer, N answer tokens of the batch, T tokens of a packed row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from d2e_sft.config.recipe import View
+from d2e_sft.model.packing import pack
+
+IGNORE = -100
+ViewGradients = Literal["all", "original"]
+Row = dict[str, Any]  # one dataset row: the prompt ids of each view, and `answer`
+
+
+class PackedCollator:
+    """One row for the whole batch, shared prefixes once.
+
+    Returns `input_ids` (1, T), `answer_index` (views, N), where in the row each view predicts each
+    answer token, and the row's `forest`.
+
+    Args:
+        views: the views of each sample, `original` first.
+        share_across_samples: share what all samples begin with too, not only the views of each.
+        view_gradients: with `original`, what the other views need alone stands at the row's end.
+    """
+
+    def __init__(
+        self, views: Sequence[View], *, share_across_samples: bool = True, view_gradients: ViewGradients = "all"
+    ) -> None:
+        self.views = tuple(views)
+        self.share_across_samples = share_across_samples
+        self.view_gradients = view_gradients
+
+    def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
+        # View by view, so that the originals lead their group.
+        sequences = [[_tokens(sample, view) for sample in batch] for view in self.views]
+        if self.share_across_samples:
+            groups = [[tokens for of_view in sequences for tokens in of_view]]
+            leading = len(batch)
+        else:
+            groups = [list(of_sample) for of_sample in zip(*sequences, strict=True)]
+            leading = 1
+        row = pack(groups, leading=None if self.view_gradients == "all" else leading)
+        indices = row.indices
+        if not self.share_across_samples:
+            indices = [indices[b * len(self.views) + v] for v in range(len(self.views)) for b in range(len(batch))]
+        return {
+            "input_ids": torch.tensor([row.tokens]),
+            "answer_index": _answer_index(indices, batch, len(self.views)),
+            "forest": row.forest,
+            "labels": _labels(batch),
+            "view_tokens": sum(len(tokens) for of_view in sequences for tokens in of_view),
+        }
+
+
+class BatchedCollator:
+    """One left-padded row a view and sample: `[original × B | imagined × B | refined × B]`.
+
+    Returns `input_ids`, `attention_mask`, `position_ids` (views · B, L) and `answer_index` (views, N), which counts
+    through the flattened rows.
+    """
+
+    def __init__(self, views: Sequence[View], pad_token_id: int) -> None:
+        self.views = tuple(views)
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
+        rows = [_tokens(sample, view) for view in self.views for sample in batch]
+        padded = left_pad(rows, self.pad_token_id)
+        width = padded["input_ids"].shape[1]
+        indices = [list(range((i + 1) * width - len(row), (i + 1) * width)) for i, row in enumerate(rows)]
+        return {
+            **padded,
+            "answer_index": _answer_index(indices, batch, len(self.views)),
+            "labels": _labels(batch),
+            "view_tokens": sum(map(len, rows)),
+        }
+
+
+class EncoderDecoderCollator:
+    """For encoder-decoder models: one right-padded encoder row a view and sample, one decoder row a sample.
+
+    Returns `input_ids`, `attention_mask` (views · B, L), view by view, `decoder_input_ids` (B, A), the start token and
+    the answer without its last token, and `answer_index` (views, N), which counts through views · B decoder rows.
+    """
+
+    def __init__(self, views: Sequence[View], pad_token_id: int, start_token_id: int) -> None:
+        self.views = tuple(views)
+        self.pad_token_id = pad_token_id
+        self.start_token_id = start_token_id
+
+    def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
+        rows = [list(sample[view]) for view in self.views for sample in batch]
+        shifted = [[self.start_token_id, *sample["answer"][:-1]] for sample in batch]
+        width = max(map(len, shifted))
+        count = len(self.views) * len(batch)
+        indices = [list(range(i * width, i * width + len(shifted[i % len(batch)]))) for i in range(count)]
+        return {
+            **encoder_inputs(rows, self.pad_token_id),
+            "decoder_input_ids": _right_pad(shifted, self.pad_token_id),
+            "answer_index": _answer_index(indices, batch, len(self.views)),
+            "labels": _labels(batch),
+            "view_tokens": sum(map(len, rows)) + len(self.views) * sum(map(len, shifted)),
+        }
+
+
+def left_pad(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
+    """Stack rows of ids, aligned to the right; mask and positions come from lengths, never from the pad id.
+
+    Returns `input_ids`, `attention_mask` and `position_ids`, each (rows, longest), int64.
+    """
+    longest = max(len(row) for row in rows)
+    input_ids = torch.full((len(rows), longest), pad, dtype=torch.long)
+    attention_mask = torch.zeros((len(rows), longest), dtype=torch.long)
+    for i, row in enumerate(rows):
+        input_ids[i, longest - len(row) :] = torch.tensor(row, dtype=torch.long)
+        attention_mask[i, longest - len(row) :] = 1
+    position_ids = (attention_mask.cumsum(dim=-1) - 1).clamp(min=0)
+    return {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
+
+
+def encoder_inputs(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
+    """`input_ids` and `attention_mask`, each (rows, longest), int64, of rows for an encoder, aligned to the left."""
+    return {"input_ids": _right_pad(rows, pad), "attention_mask": _right_pad([[1] * len(row) for row in rows], 0)}
+
+
+def _right_pad(rows: Sequence[Sequence[int]], pad: int) -> Tensor:
+    longest = max(len(row) for row in rows)
+    return torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
+
+
+def _tokens(sample: Row, view: View) -> list[int]:
+    return [*sample[view], *sample["answer"][:-1]]
+
+
+def _labels(batch: Sequence[Row]) -> Tensor:
+    return _right_pad([sample["answer"] for sample in batch], IGNORE)
+
+
+def _answer_index(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: int) -> Tensor:
+    """(views, N): the last tokens of each sequence, as many as its answer has; sequences view by view."""
+    last = []
+    for view in range(views):
+        for b, sample in enumerate(batch):
+            index = indices[view * len(batch) + b]
+            last.append(index[len(index) - len(sample["answer"]) :])
+    return torch.tensor([i for tokens in last for i in tokens]).view(views, -1)

@@ -1,0 +1,57 @@
+"""One micro-batch as the trainer, the dry run and the benchmarks run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from d2e_sft.config.recipe import Precision
+from d2e_sft.model.collation import IGNORE
+
+
+def model_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """What the trainer makes of a collator's batch: `targets` (N,) in place of `labels`, no counts."""
+    inputs = {name: value for name, value in batch.items() if name not in ("labels", "view_tokens")}
+    labels: Tensor = batch["labels"]
+    return {**inputs, "targets": labels[labels.ne(IGNORE)]}
+
+
+def inputs_on(device: torch.device, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """`model_inputs` with their tensors on a device."""
+    inputs = model_inputs(batch)
+    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
+
+
+def forward_backward(model: nn.Module, inputs: Mapping[str, Any], precision: Precision, device: torch.device) -> None:
+    """Add a micro-batch's gradients to the parameters of a model that `attach_objective` has been given.
+
+    Args:
+        inputs: of `model_inputs`, on the model's device.
+        precision: resolved, not `auto`.
+    """
+    with autocast(precision, device):
+        sums = model(**inputs)
+        loss = sums["loss"] / len(inputs["targets"])
+    loss.backward()
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
+    """Mixed precision as the trainer uses it."""
+    if precision not in ("bfloat16", "float16"):
+        return nullcontext()
+    return torch.autocast(device.type, getattr(torch, precision))
+
+
+def finish(device: torch.device) -> None:
+    """Wait for what the device has been given, before a clock is read."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+
+
+def enable_checkpointing(model: Any) -> None:
+    """Gradient checkpointing, as the trainer enables it."""
+    model.activation_checkpointing_enable()

@@ -1,0 +1,223 @@
+"""Which batch layout a model takes: a packed row where that is exact for it, else a row a view.
+
+Exactness is not taken on trust: beside what the architecture says, the model itself is asked once, with a few random
+tokens, whether packed and separate sequences get the same hidden states. Only under ZeRO-3 it cannot be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from d2e_sft.config.recipe import D2ESection, Packing
+from d2e_sft.model.attention.flex import flex_agrees
+from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, FLEX, IMPLEMENTATIONS, KeysAndValues, register
+from d2e_sft.model.collation import BatchedCollator, EncoderDecoderCollator, PackedCollator
+from d2e_sft.model.device import usable_device
+from d2e_sft.model.forward import bare_model
+from d2e_sft.model.packing import pack
+from d2e_sft.objective.attach import head_of, hidden_states, packed_inputs
+from d2e_sft.util.errors import UserError
+
+_LAYERS_THAT_ATTEND = {"full_attention", "sliding_attention"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How batches are laid out; `reason` says why not packed, where packing was to be chosen automatically."""
+
+    packing: Literal["shared_batch", "shared_prefix", "batched", "encoder_decoder"]
+    attention: str
+    reason: str | None = None
+    through_logits: bool = False  # the head is not one that `head_of` knows, so the model's own logits are taken
+
+    def describe(self) -> str:
+        """One line for the log."""
+        why = f" ({self.reason})" if self.reason else ""
+        return f"packing: {self.packing}{why}; attention: {self.attention}"
+
+
+def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attention: str | None = None) -> Layout:
+    """Decide how the model's batches are laid out, and set its attention implementation for it.
+
+    Args:
+        model: a transformers model, possibly with an adapter, on the device and (autocast) in the precision that it is
+            trained in.
+        d2e: the objective.
+        packing: `auto` takes `shared_batch` where it is exact for the model.
+        attention: transformers' name of an implementation, one of `IMPLEMENTATIONS`, or None to choose.
+
+    Raises:
+        UserError: packing is asked for by name and is not exact for the model or the attention implementation.
+    """
+    causal = bare_model(model)
+    given = causal.config._attn_implementation
+    if causal.config.is_encoder_decoder:
+        if packing not in ("auto", "batched"):
+            raise _cannot(packing, "an encoder sees its whole input at once, so nothing before a branch is shared")
+        return Layout("encoder_decoder", given)
+    through_logits = not _head_is_known(causal)
+    if packing == "batched":
+        return Layout("batched", given, through_logits=through_logits)
+    reason = (
+        "its head is not a plain projection"
+        if through_logits
+        else _structural_reason(causal) or _attention_reason(attention, d2e)
+    )
+    if reason is None:
+        register()
+        chosen = attention or _best_attention(causal)
+        causal.set_attn_implementation(chosen)
+        reason = _measured_reason(causal)
+        if reason is None:
+            return Layout("shared_batch" if packing == "auto" else packing, chosen)
+        causal.set_attn_implementation(given)
+    if packing != "auto":
+        raise _cannot(packing, reason)
+    return Layout("batched", given, reason, through_logits)
+
+
+def collator_for(layout: Layout, d2e: D2ESection, *, pad_token_id: int, start_token_id: int | None = None) -> Any:
+    """The collator that makes a layout's batches.
+
+    Args:
+        pad_token_id: fills masked places where there are any.
+        start_token_id: an encoder-decoder model's first decoder token.
+    """
+    if layout.packing == "batched":
+        return BatchedCollator(d2e.views, pad_token_id)
+    if layout.packing == "encoder_decoder":
+        return EncoderDecoderCollator(
+            d2e.views, pad_token_id, pad_token_id if start_token_id is None else start_token_id
+        )
+    return PackedCollator(
+        d2e.views, share_across_samples=layout.packing == "shared_batch", view_gradients=d2e.view_gradients
+    )
+
+
+def _structural_reason(model: Any) -> str | None:
+    """Why the architecture cannot be packed, or None."""
+    name, config = type(model).__name__, model.config.get_text_config()
+    if not model._supports_attention_backend:
+        return f"{name} does not take an attention function"
+    others = set(getattr(config, "layer_types", None) or []) - _LAYERS_THAT_ATTEND
+    if others:
+        return f"{name} has layers of type {', '.join(sorted(others))}"
+    if getattr(config, "attn_logit_softcapping", None):
+        return f"{name} caps its attention scores"
+    if getattr(config, "use_bidirectional_attention", False) or not getattr(config, "is_causal", True):
+        return f"{name} attends in both directions"
+    return None
+
+
+def _attention_reason(attention: str | None, d2e: D2ESection) -> str | None:
+    if attention in DENSE and d2e.view_gradients == "original" and len(d2e.views) > 1:
+        return f"attention {attention!r} cannot reuse a prefix without gradient (d2e.view_gradients=original)"
+    if attention is None or attention in IMPLEMENTATIONS or attention in DENSE:
+        return None
+    return f"attention {attention!r} takes no packed rows; {', '.join((*IMPLEMENTATIONS, *DENSE))} do"
+
+
+def _best_attention(model: Any) -> str:
+    """flex_attention where it compiles and is right, else branch by branch."""
+    device = usable_device()
+    if device.type != "cuda":
+        return BY_BRANCH
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    key_heads = getattr(config, "num_key_value_heads", None) or heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return FLEX if flex_agrees(device, heads=heads, key_heads=key_heads, width=width) else BY_BRANCH
+
+
+def _cannot(packing: str, reason: str) -> UserError:
+    return UserError(
+        f"train.packing={packing}: not exact here ({reason})", "use train.packing=auto, which then batches the views"
+    )
+
+
+def _measured_reason(model: Any) -> str | None:
+    """Compare hidden states of a packed row with those of its sequences alone; None if they agree."""
+    if _is_in_pieces():
+        return None
+    sequences = _probe_sequences(model)
+    try:
+        with torch.no_grad(), _evaluating(model):
+            alone = [hidden_states(model, **_one_row(sequence, model.device))[0] for sequence in sequences]
+            # In one pass, and in two as `view_gradients: original` has it; a dense mask has no second pass.
+            parts = (None, 1) if model.config._attn_implementation in IMPLEMENTATIONS else (None,)
+            packed = [_packed_states(model, sequences, leading) for leading in parts]
+    # Whatever a layer makes of arguments that it was not written for.
+    except (NotImplementedError, TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
+        return f"{type(model).__name__} cannot run a packed row: {str(error).splitlines()[0]}"
+    difference = max(_difference(one, other) for states in packed for one, other in zip(states, alone, strict=True))
+    if difference <= _tolerance(alone[0]):
+        return None
+    return f"{type(model).__name__}: hidden states of packed sequences differ by {difference:.0e} from separate ones"
+
+
+def _packed_states(model: Any, sequences: list[list[int]], leading: int | None) -> list[torch.Tensor]:
+    """Hidden states of each sequence from one packed row."""
+    row = pack([sequences], leading=leading)
+    forest, tokens = row.forest, torch.tensor([row.tokens], device=model.device)
+    shared: KeysAndValues = {}
+    states = hidden_states(model, **packed_inputs(model, forest, tokens, 0, forest.lead, remember=shared))
+    if forest.lead < forest.length:
+        rest = packed_inputs(model, forest, tokens, forest.lead, forest.length, recall=shared)
+        states = torch.cat([states, hidden_states(model, **rest)], dim=1)
+    return [states[0, index] for index in row.indices]
+
+
+def _head_is_known(model: Any) -> bool:
+    """Whether `head_of` gives the logits that the model's own forward gives."""
+    if _is_in_pieces():
+        return True
+    inputs = _one_row(_probe_sequences(model)[0], model.device)
+    project, _ = head_of(model)
+    with torch.no_grad(), _evaluating(model):
+        logits = model(**inputs, use_cache=False).logits
+        return _difference(project(hidden_states(model, **inputs)), logits) <= _tolerance(logits)
+
+
+def _probe_sequences(model: Any) -> list[list[int]]:
+    """Three random sequences that branch twice."""
+    # A generator of its own: the run's random numbers must not depend on this.
+    generator = torch.Generator().manual_seed(0)
+    tokens: list[int] = torch.randint(model.config.get_text_config().vocab_size, (30,), generator=generator).tolist()
+    prefix, branch = tokens[:9], tokens[:18]
+    return [[*branch, *tokens[18:22]], [*branch, *tokens[22:25]], [*prefix, *tokens[25:30]]]
+
+
+def _one_row(sequence: list[int], device: torch.device) -> dict[str, torch.Tensor]:
+    ids = torch.tensor([sequence], device=device)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    return ((one - other).norm() / other.norm()).item()
+
+
+def _tolerance(tensor: torch.Tensor) -> float:
+    # A wrong mask or position shows in the first digit; rounding does not.
+    return 1e-3 if tensor.dtype in (torch.float32, torch.float64) else 0.1
+
+
+def _is_in_pieces() -> bool:
+    """Under ZeRO-3 the weights are partitioned until the engine holds the model, so nothing can be asked of it."""
+    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
+
+    return bool(is_deepspeed_zero3_enabled())
+
+
+@contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)

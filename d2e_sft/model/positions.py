@@ -1,0 +1,41 @@
+"""How many tokens a model was made for, and whether samples fit."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import datasets
+
+from d2e_sft.util.errors import UserError
+
+
+def position_limit(config: Any) -> int | None:
+    """Positions of a transformers model, from its config; None where it states none."""
+    limit: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return limit
+
+
+def check_positions(config: Any, dataset: datasets.Dataset) -> None:
+    """Compare the longest sample with the positions that a model has.
+
+    Rotary positions go on beyond what the model was trained on, so that is a warning; learned ones end.
+
+    Raises:
+        UserError: a sample is longer than the model's table of learned positions.
+    """
+    if config.is_encoder_decoder:
+        return  # positions are relative, or the model's own forward complains
+    text = config.get_text_config()
+    limit = position_limit(config)
+    views = [name for name in dataset.column_names if name != "answer"]
+    answers = [len(answer) for answer in dataset["answer"]]
+    longest = max(len(row) + n for name in views for row, n in zip(dataset[name], answers, strict=True))
+    if limit is None or longest <= limit:
+        return
+    message = f"the longest sample has {longest} tokens and {text.model_type} models of this size {limit} positions"
+    remedy = f"set data.max_length={limit}, and data.overlong to drop or truncate_context"
+    if getattr(text, "rope_parameters", None):
+        print(f"warning: {message}, beyond which it was not trained; {remedy}", file=sys.stderr)
+    else:
+        raise UserError(message, remedy)

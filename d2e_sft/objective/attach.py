@@ -1,0 +1,223 @@
+"""The D²E objective inside a language model's own forward.
+
+There, the hooks of DDP, FSDP and DeepSpeed see one forward a step, only the hidden states at answer positions reach
+the head, and no logits leave the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from d2e_sft.config.recipe import D2ESection, View
+from d2e_sft.model.attention.registry import DENSE, KeysAndValues, PackedAttention, dense_mask, placeholder_mask
+from d2e_sft.model.forward import bare_model
+from d2e_sft.model.packing import TokenForest
+from d2e_sft.objective.loss import CHUNK_ELEMENTS, D2ELoss, chunked_d2e_loss, d2e_loss
+
+
+def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool = False) -> None:
+    """Let the model's forward, given `targets`, return the objective in place of logits.
+
+    The forward then takes the tensors of a collator with `targets` (N,) for `labels`, and returns a dict of the sums
+    `D2ELoss` by name. Without `targets` it is what it was.
+
+    Args:
+        through_logits: take the logits that the model's own forward gives, for a head that `head_of` does not know.
+    """
+    causal = bare_model(model)
+    plain = causal.forward
+    own_logits = through_logits or causal.config.is_encoder_decoder
+
+    def forward(*args: Any, targets: Tensor | None = None, **inputs: Any) -> Any:
+        if targets is None:
+            return plain(*args, **inputs)
+        # An adapter's wrapper adds every argument it knows as None.
+        given = {name: value for name, value in inputs.items() if value is not None}
+        if own_logits:
+            result = _step_through_logits(plain, d2e, targets, given)
+        else:
+            result = step_through_states(causal, d2e, targets, given)
+        return {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+
+    # generate() reads from the signature what a model takes.
+    signature = inspect.signature(plain)
+    added = inspect.Parameter("targets", inspect.Parameter.KEYWORD_ONLY, default=None)
+    named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    rest = [p for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+    forward.__signature__ = signature.replace(parameters=[*named, added, *rest])  # type: ignore[attr-defined]
+    causal.forward = forward
+
+
+def head_of(model: Any) -> tuple[Callable[[Tensor], Tensor], bool]:
+    """From hidden states to logits, as the model does it, and whether that map is linear.
+
+    Linear maps let hidden states be subtracted in place of logits. Covered beside the head itself: final soft-capping
+    (Gemma 2), `logit_scale` (Cohere) and `logits_scaling` (Granite).
+    """
+    head = model.get_output_embeddings()
+    config = model.config.get_text_config()
+    cap = getattr(config, "final_logit_softcapping", None)
+    scale = getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1)
+
+    def project(hidden: Tensor) -> Tensor:
+        logits: Tensor = head(hidden)
+        if scale != 1:
+            logits = logits * scale
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    return project, cap is None and getattr(head, "bias", None) is None
+
+
+def hidden_states(model: Any, **inputs: Any) -> Tensor:
+    """The last hidden states of a causal language model, (rows, L, H), before its head."""
+    backbone = getattr(model, model.base_model_prefix)
+    output: Tensor = backbone(**inputs, use_cache=False)[0]
+    return output
+
+
+def packed_inputs(
+    model: Any,
+    forest: TokenForest,
+    input_ids: Tensor,
+    start: int,
+    end: int,
+    *,
+    remember: KeysAndValues | None = None,
+    recall: KeysAndValues | None = None,
+) -> dict[str, Any]:
+    """What a model's forward needs for the tokens [start, end) of a packed row."""
+    device, plan = input_ids.device, forest.plan(start, end)
+    inputs = {
+        "input_ids": input_ids[:, start:end],
+        "position_ids": forest.position_ids[None, start:end].to(device),
+    }
+    config = model.config.get_text_config()
+    implementation = config._attn_implementation
+    if implementation in DENSE:
+        mask = dense_mask(plan, config, implementation, dtype=model.dtype, device=device)
+        return {**inputs, "attention_mask": mask}
+    packed = PackedAttention(plan, remember=remember, recall=recall)
+    return {**inputs, "attention_mask": placeholder_mask(device), "packed": packed}
+
+
+def step_through_states(model: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any]) -> D2ELoss:
+    """The objective on one batch of a collator, from hidden states at answer positions.
+
+    Args:
+        model: a bare causal language model.
+        targets: (N,) the answer tokens.
+        inputs: the collator's `answer_index` and what the model needs beside it.
+    """
+    inputs = dict(inputs)
+    answer_index = inputs.pop("answer_index")
+    states = _packed_states if "forest" in inputs else _batched_states
+    return loss_of_states(model, d2e, targets, states(model, d2e, answer_index, inputs))
+
+
+def loss_of_states(model: Any, d2e: D2ESection, targets: Tensor, states: dict[View, Tensor]) -> D2ELoss:
+    """The objective from the views' hidden states (N, H) that predict the answer tokens (N,)."""
+    project, linear = head_of(model)
+    head = model.get_output_embeddings()
+    vocabulary = getattr(head, "out_features", None) or model.config.get_text_config().vocab_size
+    rows = max(1, CHUNK_ELEMENTS // vocabulary)
+    return chunked_d2e_loss(
+        states["original"],
+        targets,
+        project,
+        imagined=states.get("imagined"),
+        refined=states.get("refined"),
+        **_loss_options(d2e),
+        linear=linear,
+        others_detached=d2e.view_gradients == "original",
+        chunk_rows=rows,
+        chunks=_chunks_anywhere(head, -(-len(targets) // rows), targets.device),
+    )
+
+
+def _packed_states(model: Any, d2e: D2ESection, answer_index: Tensor, inputs: dict[str, Any]) -> dict[View, Tensor]:
+    """Hidden states (N, H) of each view at the positions that predict the answer, from one packed row."""
+    forest: TokenForest = inputs["forest"]
+    tokens = inputs["input_ids"]
+    if forest.lead == forest.length:
+        row = hidden_states(model, **packed_inputs(model, forest, tokens, 0, forest.length))[0]
+        return dict(zip(d2e.views, row[answer_index].unbind(), strict=True))
+    shared: KeysAndValues = {}
+    lead = packed_inputs(model, forest, tokens, 0, forest.lead, remember=shared)
+    original = hidden_states(model, **lead)[0]
+    # Gradient checkpointing runs the layers again in the backward, when nothing is to be remembered any more.
+    lead["packed"].remember = None
+    with torch.no_grad():
+        rest = hidden_states(model, **packed_inputs(model, forest, tokens, forest.lead, forest.length, recall=shared))[
+            0
+        ]
+        # An answer's first token may be predicted by a token that both parts share.
+        row = torch.cat([original.detach(), rest])
+        others = row[answer_index[1:]].unbind()
+    return dict(zip(d2e.views, (original[answer_index[0]], *others), strict=True))
+
+
+def _batched_states(model: Any, d2e: D2ESection, answer_index: Tensor, inputs: dict[str, Any]) -> dict[View, Tensor]:
+    """The same from one row a view and sample."""
+    if d2e.view_gradients == "all" or len(d2e.views) == 1:
+        flat = hidden_states(model, **inputs).flatten(0, 1)
+        return dict(zip(d2e.views, flat[answer_index].unbind(), strict=True))
+    batch = len(inputs["input_ids"]) // len(d2e.views)
+    with torch.no_grad():
+        rest = hidden_states(model, **{name: value[batch:] for name, value in inputs.items()}).flatten(0, 1)
+    original = hidden_states(model, **{name: value[:batch] for name, value in inputs.items()}).flatten(0, 1)
+    others = rest[answer_index[1:] - len(original)].unbind()
+    return dict(zip(d2e.views, (original[answer_index[0]], *others), strict=True))
+
+
+def _step_through_logits(plain: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any]) -> D2ELoss:
+    """Logits from the model's own forward, a row a view and sample.
+
+    Of an encoder-decoder model the views differ in the encoder's input; its decoder sees the answers alone.
+    """
+    views = len(d2e.views)
+    answer_index = inputs.pop("answer_index")
+    decoder_ids = inputs.pop("decoder_input_ids", None)
+    batch = len(inputs["input_ids"]) // views
+
+    def logits(first: int, last: int) -> tuple[Tensor, ...]:
+        rows = {name: value[first * batch : last * batch] for name, value in inputs.items()}
+        if decoder_ids is not None:
+            rows["decoder_input_ids"] = decoder_ids.repeat(last - first, 1)
+        flat = plain(**rows, use_cache=False).logits.flatten(0, 1)
+        start = first * (len(flat) // (last - first))
+        return tuple(flat[index - start] for index in answer_index[first:last])
+
+    if d2e.view_gradients == "all" or views == 1:
+        parts = logits(0, views)
+    else:
+        with torch.no_grad():
+            rest = logits(1, views)
+        parts = (*logits(0, 1), *rest)
+    of_view = dict(zip(d2e.views, parts, strict=True))
+    return d2e_loss(
+        of_view["original"],
+        targets,
+        imagined=of_view.get("imagined"),
+        refined=of_view.get("refined"),
+        **_loss_options(d2e),
+    )
+
+
+def _loss_options(d2e: D2ESection) -> dict[str, Any]:
+    """What both forms of the loss take from the recipe."""
+    return {"alpha": d2e.effective_alpha, "kl_weight": d2e.kl_weight, "kl_direction": d2e.kl_direction}
+
+
+def _chunks_anywhere(head: Any, chunks: int, device: torch.device) -> int:
+    """The largest number of chunks on any process, where the head is gathered from all of them (ZeRO-3)."""
+    if not hasattr(getattr(head, "weight", None), "ds_id"):
+        return chunks
+    most = torch.tensor(chunks, device=device)
+    torch.distributed.all_reduce(most, op=torch.distributed.ReduceOp.MAX)
+    return int(most)

@@ -1,0 +1,61 @@
+"""Sums of the objective over several micro-batches, and the values that are logged of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from d2e_sft.config.recipe import D2ESection
+
+
+class ObjectiveWindow:
+    """What a stretch of training, or a pass over held-out rows, came to; over all processes.
+
+    Args:
+        d2e: the objective.
+        device: where the sums are kept; reading them waits for it, so that is done once, at the end.
+    """
+
+    def __init__(self, d2e: D2ESection, device: torch.device) -> None:
+        self.d2e = d2e
+        precise = torch.float32 if device.type == "mps" else torch.float64
+        self._sums = torch.zeros(8, dtype=precise, device=device)
+
+    def note(self, sums: dict[str, Tensor], targets: Tensor, view_tokens: int, scale: Tensor | float = 1.0) -> None:
+        """Add a micro-batch.
+
+        Args:
+            sums: `D2ELoss` by name, sums over its answer tokens.
+            targets: (N,) its answer tokens.
+            view_tokens: tokens of all its views.
+            scale: what its sums are multiplied by in the loss; 1 gives every answer token the same weight.
+        """
+        answers = torch.tensor(len(targets), device=targets.device)
+        tokens = torch.tensor(view_tokens, device=targets.device)
+        of_loss = [sums["ce"] * scale, sums["kl"] * scale, answers * scale]
+        right = [sums["correct"], sums["plain_correct"], sums["imagined_correct"]]
+        self._sums += torch.stack([*of_loss, *right, answers, tokens]).detach()
+
+    def close(self, accelerator: Any) -> tuple[dict[str, float], float]:
+        """The values to log, and the number of tokens of all views; the window is empty afterwards.
+
+        `ce` and `kl` are in nats an answer token, weighted as the loss is; the accuracies are shares of answer tokens.
+        """
+        sums = self._sums
+        if accelerator.num_processes > 1:
+            sums = accelerator.gather(sums[None]).sum(dim=0)
+        # In training the shares of one optimiser step add up to `num_processes`, so `share` is the window's step count
+        # in that unit, and ce + kl_weight · kl equals the mean of step losses that the Trainer logs.
+        ce, kl, share, correct, plain, imagined, answers, tokens = sums.tolist()
+        self._sums.zero_()
+        bias = {"bias_share": imagined / answers} if "imagined" in self.d2e.views else {}
+        values = {
+            "ce": ce / share,
+            "kl": kl / share,
+            "debiased_accuracy": correct / answers,
+            "plain_accuracy": plain / answers,
+            **bias,
+        }
+        return values, tokens

@@ -1,0 +1,192 @@
+"""What a run was trained on, kept in its `data.json`: a resumed run must see the same batches, or be refused."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Self
+
+import datasets
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ValidationError
+
+from d2e_sft.config.recipe import Recipe
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import sha256_of, write_whole
+
+DATA_FILE = "data.json"
+_OTHER_DATA_REMEDY = "resume with the data it was begun with, or train into another train.output_dir"
+_PACKAGES = ("torch", "transformers", "accelerate", "peft")
+
+
+class DataSource(BaseModel):
+    """Where the samples and their wording come from; two sources are the same if their content is.
+
+    `rows` counts the file's rows before any is skipped or left out; None where the file cannot be read.
+    """
+
+    train: str
+    train_sha256: str
+    rows: int | None
+    prompt_set: str
+    prompt_set_sha256: str
+    dev: str | None = None
+    dev_sha256: str | None = None
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> Self:
+        """The recipe's data and prompt set as they are on the disk now."""
+        prompts = load_prompt_set(recipe.data.prompt_set)
+        path = Path(recipe.data.train)
+        return cls(
+            train=str(path),
+            train_sha256=sha256_of(path),
+            rows=_count_rows(path),
+            prompt_set=recipe.data.prompt_set,
+            prompt_set_sha256=prompts.digest(),
+            dev=recipe.data.dev,
+            dev_sha256=None if recipe.data.dev is None else sha256_of(Path(recipe.data.dev)),
+        )
+
+    def changes(self, now: DataSource) -> list[str]:
+        """One line for each thing whose content differs; a file that only moved is none."""
+        lines = []
+        if self.train_sha256 != now.train_sha256:
+            lines += [
+                _line("data.train", self.train, now.train),
+                _line("data.train, SHA-256", self.train_sha256, now.train_sha256),
+                _line("data.train, rows", self.rows, now.rows),
+            ]
+        if self.prompt_set_sha256 != now.prompt_set_sha256:
+            lines += [
+                _line("data.prompt_set", self.prompt_set, now.prompt_set),
+                _line("data.prompt_set, SHA-256", self.prompt_set_sha256, now.prompt_set_sha256),
+            ]
+        return lines
+
+
+class DataRecord(BaseModel):
+    """The content of `data.json`: the source, what became of it, and who trained on it.
+
+    `samples` and `tokens_sha256` are of the samples that training draws its batches from, tokenised.
+    """
+
+    source: DataSource
+    samples: int
+    tokens_sha256: str
+    processes: int
+    versions: dict[str, str]
+
+    def save(self, run: Path) -> None:
+        """Write `data.json` into the run folder."""
+        write_whole(run / DATA_FILE, self.model_dump_json(indent=2) + "\n")
+
+
+def record_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: int, resume: bool) -> DataRecord:
+    """The record of a run that is about to train on `dataset`, made from the recipe's data.
+
+    Other package versions or another number of processes leave the samples of a step as they were (but for the
+    end of an epoch that does not divide evenly) and change roundings: they are said on stderr, not refused.
+
+    Raises:
+        UserError: the run that is resumed was trained on other tokens.
+    """
+    record = DataRecord(
+        source=DataSource.of(recipe),
+        samples=len(dataset),
+        tokens_sha256=tokens_digest(dataset),
+        processes=processes,
+        versions={name: version(name) for name in _PACKAGES},
+    )
+    if resume:
+        run = Path(recipe.train.output_dir)
+        before = _load(run)
+        _refuse_other_tokens(before, record, run)
+        if before.source.dev_sha256 != record.source.dev_sha256:
+            was, now = before.source.dev, record.source.dev
+            print(
+                f"warning: resumed with other held-out rows, so eval_ values before and after cannot be compared: "
+                f"{_line('data.dev', was, now)}",
+                file=sys.stderr,
+            )
+        for line in _other_conditions(before, record):
+            print(
+                f"warning: resumed under other conditions, so losses may be rounded otherwise: {line}", file=sys.stderr
+            )
+    return record
+
+
+def refuse_other_source(recipe: Recipe, run: Path) -> None:
+    """Compare the recipe's data with those of the run, before anything is loaded.
+
+    Raises:
+        UserError: the content of the data or of the prompt set differs (with what it was and is), or the run
+            does not say what it was trained on.
+    """
+    if not Path(recipe.data.train).is_file():
+        return  # reading it says so, and better
+    changed = _load(run).source.changes(DataSource.of(recipe))
+    if changed:
+        raise UserError("\n  ".join([f"{run}: was begun with other data", *changed]), remedy=_OTHER_DATA_REMEDY)
+
+
+def _refuse_other_tokens(before: DataRecord, now: DataRecord, run: Path) -> None:
+    if before.tokens_sha256 == now.tokens_sha256:
+        return
+    changed = [
+        _line("samples", before.samples, now.samples),
+        _line("tokens, SHA-256", before.tokens_sha256, now.tokens_sha256),
+    ]
+    raise UserError(
+        "\n  ".join([f"{run}: the same data give other tokens now", *changed]),
+        remedy="the model's tokenizer or chat template changed, or d2e-sft did: restore what the run was begun with, "
+        "or train into another train.output_dir",
+    )
+
+
+def _other_conditions(before: DataRecord, now: DataRecord) -> list[str]:
+    was, found = ({"processes": str(record.processes), **record.versions} for record in (before, now))
+    return [_line(name, was.get(name), found[name]) for name in found if was.get(name) != found[name]]
+
+
+def _load(run: Path) -> DataRecord:
+    try:
+        return DataRecord.model_validate_json((run / DATA_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        problem = f"holds no {DATA_FILE}"
+    except ValidationError:
+        problem = f"its {DATA_FILE} is not readable"
+    raise UserError(
+        f"{run}: {problem}, so it cannot be told which data it was begun with",
+        remedy="copy the file from where the run was begun, or train anew with --overwrite",
+    )
+
+
+def _line(name: str, was: str | int | None, now: str | int | None) -> str:
+    return f"{name}: {was} → {now}"
+
+
+def _count_rows(path: Path) -> int | None:
+    if path.suffix != ".parquet":
+        with path.open("rb") as lines:
+            return sum(bool(line.strip()) for line in lines)
+    try:
+        return int(pq.ParquetFile(path).metadata.num_rows)
+    except (pa.ArrowException, OSError):
+        return None
+
+
+def tokens_digest(dataset: datasets.Dataset) -> str:
+    """SHA-256 over all columns of token ids."""
+    digest = hashlib.sha256()
+    for name in sorted(dataset.column_names):
+        lists = pa.concat_arrays(dataset.data.column(name).chunks)
+        digest.update(name.encode())
+        for part in (pc.list_value_length(lists), lists.flatten()):
+            digest.update(part.to_numpy(zero_copy_only=False).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""What a run would do, without training: rows, lengths, memory, steps."""

@@ -1,0 +1,268 @@
+"""How much memory a training step takes, from a step that computes nothing.
+
+The model is copied as fake tensors, which have shapes and devices but no data. A forward and a backward of the real
+objective over them make every tensor that training makes, and the bytes of the living ones are counted at each
+operation: the peak is that of the tensors themselves. An allocator's own losses are not in it, nor is what the
+process holds without a model (Python and its libraries, or a CUDA context).
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch.autograd.function import once_differentiable
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from d2e_sft.config.recipe import D2ESection, Precision
+from d2e_sft.model.attention.registry import FLEX, attend
+from d2e_sft.model.forward import bare_model
+from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
+from d2e_sft.model.packing_support import Layout
+from d2e_sft.objective.attach import attach_objective
+
+_FLEX_SHAPES = "d2e_flex_shapes"
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes at the fullest moment of an optimiser step on one device."""
+
+    weights: int  # and buffers
+    gradients: int
+    optimizer: int
+    activations: int  # all else that lives at that moment: saved for the backward, and passing through
+    largest_layer: int = 0  # of the weights: what is gathered whole where they are spread over processes
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.gradients + self.optimizer + self.activations
+
+
+class TensorBytes(TorchDispatchMode):
+    """Counts the bytes of living tensors, each storage once, while it is active: `now` and `peak`."""
+
+    def __init__(self, known: Iterable[Tensor] = ()) -> None:
+        super().__init__()
+        self.now = 0
+        self.peak = 0
+        self._alive: dict[int, weakref.ref[Any]] = {}
+        for tensor in known:
+            self._count(tensor)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self._count(leaf)
+        return result
+
+    def _count(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key, size = id(storage), storage.nbytes()
+        known = self._alive.get(key)
+        if known is not None and known() is storage:
+            return
+
+        def freed(_: Any) -> None:
+            self.now -= size
+            self._alive.pop(key, None)
+
+        self._alive[key] = weakref.ref(storage, freed)
+        self.now += size
+        self.peak = max(self.peak, self.now)
+
+
+def estimate_memory(
+    model: Any,
+    d2e: D2ESection,
+    layout: Layout,
+    batch: Mapping[str, Any],
+    *,
+    precision: Precision,
+    checkpointing: bool,
+    accumulation: int,
+    device: torch.device,
+) -> MemoryEstimate:
+    """Memory of an optimiser step over micro-batches that are all like `batch`; computes nothing, loads nothing.
+
+    Args:
+        model: as it is trained, its adapter and attention implementation included, without `attach_objective`.
+        layout: of `choose_layout` for this model.
+        batch: of the layout's collator.
+        precision: resolved, not `auto`.
+        accumulation: micro-batches a step; from two on, a backward finds gradients in place.
+        device: where training will run.
+
+    Raises:
+        RuntimeError, NotImplementedError, TypeError: the model does something that depends on its data.
+    """
+    inputs = model_inputs(batch)
+    _make_plans(inputs.get("forest"))
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with FakeCopyMode(fake):
+        shadow = copy.deepcopy(model)
+    with fake:
+        _move(shadow, device)
+        _without_compilation(shadow)
+        attach_objective(shadow, d2e, through_logits=layout.through_logits)
+        if checkpointing:
+            enable_checkpointing(shadow)
+        shadow.train()
+        moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
+        tensors = TensorBytes([*shadow.parameters(), *shadow.buffers()])
+        weights = tensors.now
+        with tensors:
+            # The second finds gradients in place, as all do but a step's first.
+            for _ in range(min(accumulation, 2)):
+                forward_backward(shadow, moved, precision, device)
+    trained = [parameter for parameter in shadow.parameters() if parameter.requires_grad]
+    gradients = sum(_bytes(parameter.grad) for parameter in trained if parameter.grad is not None)
+    optimizer = 2 * sum(_bytes(parameter) for parameter in trained)  # AdamW's moments have the weights' dtype
+    # Without accumulation the gradients come while the activations go: together they may be less than their sum.
+    activations = max(tensors.peak - weights - gradients, 0)
+    return MemoryEstimate(weights, gradients, optimizer, activations, _largest_layer(shadow))
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """What a launcher spreads over its processes, and what it keeps in the host's memory."""
+
+    weights: bool = False
+    gradients: bool = False
+    optimizer: bool = False
+    optimizer_on_host: bool = False
+    weights_on_host: bool = False
+
+
+SHARDING = {
+    "ddp": Sharding(),
+    "fsdp2": Sharding(weights=True, gradients=True, optimizer=True),
+    "zero2": Sharding(gradients=True, optimizer=True),
+    "zero2-offload": Sharding(gradients=True, optimizer=True, optimizer_on_host=True),
+    "zero3": Sharding(weights=True, gradients=True, optimizer=True),
+    "zero3-offload": Sharding(
+        weights=True, gradients=True, optimizer=True, optimizer_on_host=True, weights_on_host=True
+    ),
+}
+
+
+def on_each_device(alone: MemoryEstimate, launcher: str, processes: int) -> tuple[MemoryEstimate, int]:
+    """One process's share under a launcher, and the bytes it keeps in the host's memory.
+
+    Counted from the sizes alone, not from a step of the engine: communication buffers other than DDP's, which are as
+    large as the gradients, and the engine's own copies of weights in another precision are left out.
+
+    Args:
+        launcher: a key of `SHARDING`.
+    """
+    if processes == 1:
+        return alone, 0
+    sharding, host = SHARDING[launcher], 0
+
+    def share(size: int, spread: bool) -> int:
+        return -(-size // processes) if spread else size
+
+    weights = share(alone.weights, sharding.weights)
+    gradients = share(alone.gradients, sharding.gradients)
+    optimizer = share(alone.optimizer, sharding.optimizer)
+    if launcher == "ddp":
+        gradients *= 2
+    if sharding.weights_on_host:
+        host, weights = host + weights, 0
+    if sharding.optimizer_on_host:
+        host, optimizer = host + optimizer, 0
+    gathered = alone.largest_layer if sharding.weights else 0
+    return replace(
+        alone,
+        weights=weights + gathered,
+        gradients=gradients,
+        optimizer=optimizer,
+    ), host
+
+
+def _make_plans(forest: Any) -> None:
+    """The forest's own small tensors, which are asked for their values, made while tensors still have some."""
+    if forest is None:
+        return
+    _ = forest.position_ids, forest.segment_ids, forest.is_above
+    for start, end in ((0, forest.length), (0, forest.lead), (forest.lead, forest.length)):
+        if start < end:
+            _ = forest.plan(start, end).blocks
+
+
+def _move(model: nn.Module, device: torch.device) -> None:
+    """`model.to(device)` for fake tensors, whose parameters torch would exchange in place and cannot."""
+    moved: dict[int, nn.Parameter] = {}  # by the parameter's identity: tied weights stay tied
+    for module in list(model.modules()):
+        for name, parameter in module._parameters.items():
+            if parameter is not None and parameter.device != device:
+                new = moved.get(id(parameter))
+                if new is None:
+                    new = nn.Parameter(parameter.detach().to(device), parameter.requires_grad)
+                    moved[id(parameter)] = new
+                module._parameters[name] = new
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = buffer.to(device)
+
+
+def _largest_layer(model: nn.Module) -> int:
+    """Bytes of the largest repeated block or of the largest module outside them, the embedding as a rule."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    blocks = [block for blocks in lists for block in blocks]
+    inside = {id(parameter) for block in blocks for parameter in block.parameters()}
+    sizes = [sum(_bytes(parameter) for parameter in block.parameters()) for block in blocks]
+    sizes += [_bytes(parameter) for parameter in model.parameters() if id(parameter) not in inside]
+    return max(sizes, default=0)
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _without_compilation(model: Any) -> None:
+    """Give compiled flex_attention's tensors without compiling it: there is nothing to run it on."""
+    causal = bare_model(model)
+    if causal.config._attn_implementation != FLEX:
+        return
+    from transformers import AttentionInterface
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+
+    AttentionInterface.register(_FLEX_SHAPES, _flex_shapes)
+    AttentionMaskInterface.register(_FLEX_SHAPES, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+    causal.set_attn_implementation(_FLEX_SHAPES)
+
+
+def _flex_shapes(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
+) -> tuple[Tensor, None]:
+    def shapes(query: Tensor, key: Tensor, value: Tensor, *unused: Any) -> Tensor:
+        output: Tensor = _FlexShapes.apply(query, key, value)
+        return output
+
+    return attend(shapes, module, query, key, value, attention_mask, **options)
+
+
+class _FlexShapes(torch.autograd.Function):
+    """Keeps what flex_attention keeps: its inputs, its output and a log-sum-exp for each query."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        output = query.new_empty((*query.shape[:-1], value.shape[-1]))
+        normaliser = query.new_empty(query.shape[:-1], dtype=torch.float32)
+        ctx.save_for_backward(query, key, value, output, normaliser)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value, _, _ = ctx.saved_tensors
+        return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)

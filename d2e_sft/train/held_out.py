@@ -1,0 +1,92 @@
+"""Evaluation while training: the objective on held-out rows, each counted once on any number of processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Sampler
+from transformers import Trainer
+
+from d2e_sft.config.recipe import D2ESection
+from d2e_sft.objective.metrics import ObjectiveWindow
+
+
+class ProcessBatches(Sampler[list[int]]):
+    """One process's batches of row indices: every `processes`-th one, and as many on each process.
+
+    A process that has fewer repeats a batch, since all must run the same number of forwards (FSDP, ZeRO-3).
+
+    Attributes:
+        own: how many of them are its own; those behind are repeats and not to be counted.
+    """
+
+    def __init__(self, rows: int, size: int, rank: int, processes: int) -> None:
+        batches = [list(range(start, min(start + size, rows))) for start in range(0, rows, size)]
+        mine = batches[rank::processes]
+        self.own = len(mine)
+        self.batches = [*mine, *[batches[0]] * (-(-len(batches) // processes) - len(mine))]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+class HeldOutEvaluation(Trainer):
+    """Gives `Trainer.evaluate` the objective's own values, as means over all answer tokens of the held-out rows.
+
+    Logs `eval_loss`, `eval_ce`, `eval_kl`, `eval_debiased_accuracy`, `eval_plain_accuracy` and `eval_bias_share`,
+    defined as in training. Whoever subclasses it adds micro-batches by `note_held_out`.
+    """
+
+    d2e: D2ESection
+    evaluation_seconds = 0.0  # in all evaluations so far, so that they are not taken for training
+    _held_out: ObjectiveWindow | None = None
+    _own_batches = 0
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
+        """This process's share of the rows, in order."""
+        if isinstance(eval_dataset, str):
+            dataset = self.eval_dataset[eval_dataset]
+        else:
+            dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+        if dataset is None:
+            raise ValueError("evaluate() needs held-out rows: pass eval_dataset, here or to the trainer")
+        batches = ProcessBatches(
+            len(dataset), self.args.eval_batch_size, self.accelerator.process_index, self.accelerator.num_processes
+        )
+        # A generator of its own: without one an iteration draws from the global one, as dropout does.
+        return DataLoader(dataset, batch_sampler=batches, collate_fn=self.data_collator, generator=torch.Generator())
+
+    def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
+        """As transformers' own; the time that it takes is kept apart from training's."""
+        start = time.perf_counter()
+        metrics: dict[str, float] = super().evaluate(*args, **options)
+        self.evaluation_seconds += time.perf_counter() - start
+        return metrics
+
+    def evaluation_loop(
+        self, dataloader: DataLoader[Any], *args: Any, metric_key_prefix: str = "eval", **options: Any
+    ) -> Any:
+        """As transformers' own, with a mean over answer tokens in place of one over batches."""
+        sampler = dataloader.batch_sampler
+        self._own_batches = sampler.own if isinstance(sampler, ProcessBatches) else len(dataloader)
+        self._held_out = ObjectiveWindow(self.d2e, self.args.device)
+        try:
+            output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **options)
+            values, _ = self._held_out.close(self.accelerator)
+        finally:
+            self._held_out = None
+        values = {"loss": values["ce"] + self.d2e.kl_weight * values["kl"], **values}
+        output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in values.items()})
+        return output
+
+    def note_held_out(self, sums: dict[str, torch.Tensor], targets: torch.Tensor, view_tokens: int) -> None:
+        """Count a micro-batch of the evaluation under way, unless it only keeps step with other processes."""
+        if self._held_out is not None and self._own_batches > 0:
+            self._held_out.note(sums, targets, view_tokens)
+            self._own_batches -= 1

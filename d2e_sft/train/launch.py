@@ -1,0 +1,183 @@
+"""`d2e train --launch NAME`, `d2e eval --launch ddp`: the same work on several processes, by `accelerate launch`.
+
+What is composed here is only the command line; the processes it starts find each other in `d2e_sft.util.distributed`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.paths import bundled
+
+
+@dataclass(frozen=True)
+class Machines:
+    """This machine's place among the machines that train together.
+
+    Args:
+        count: how many they are.
+        rank: this one's number, from 0; every machine runs the same command with its own.
+        address: `HOST:PORT` of machine 0, where all meet; needed from two machines on.
+    """
+
+    count: int = 1
+    rank: int = 0
+    address: str | None = None
+
+
+def launchers() -> list[str]:
+    """Names that `--launch` takes: the accelerate configurations of this installation."""
+    return sorted(file.stem for file in _configurations().glob("*.yaml"))
+
+
+def launch_command(
+    name: str,
+    arguments: Sequence[str],
+    *,
+    module: str = "d2e_sft.train.run",
+    processes: int | None = None,
+    machines: Machines | None = None,
+) -> list[str]:
+    """The `accelerate launch` command that runs a module with `arguments` on several processes.
+
+    Args:
+        name: one of `launchers()`.
+        arguments: for `d2e_sft.train.run` what follows `d2e train`: recipe, overrides, options.
+        module: what each process runs; `d2e_sft.cli` takes a whole command line.
+        processes: processes on this machine; None means one an accelerator.
+        machines: None means this one alone.
+
+    Raises:
+        UserError: an unknown name, a launcher that this machine or installation cannot run, no or too many
+            processes for its accelerators, or machines that could not find each other.
+    """
+    _refuse_unknown(name)
+    found = accelerators()
+    _refuse_missing(name, found)
+    here = _processes(processes, found)
+    machines = machines or Machines()
+    return [
+        sys.executable, "-m", "d2e_sft.train.accelerate_launch",
+        "--config_file", str(_configurations() / f"{name}.yaml"),
+        "--num_processes", str(here * machines.count),
+        *_meeting_point(machines),
+        "-m", module, *arguments,
+    ]  # fmt: skip
+
+
+def planned_processes(name: str, wanted: int | None, machines: int | None) -> int:
+    """Processes of a launch that is planned, over all machines; this one need not have accelerators for them.
+
+    Raises:
+        UserError: an unknown name, no number where this machine has no accelerator to count by, or one below 1.
+    """
+    _refuse_unknown(name)
+    count = 1 if machines is None else machines
+    _refuse_no_machine(count)
+    return count * _processes(wanted, 0 if wanted else accelerators())
+
+
+def launch(command: Sequence[str]) -> int:
+    """Print and run a launch command; its exit status, 128 + N where signal N ended it."""
+    print(shlex.join(command), flush=True)
+    environment = dict(os.environ)
+    if not accelerators():
+        environment.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed guesses it too, with a warning a process
+    process = subprocess.Popen(command, env=environment)
+    # A launcher that is left alone keeps its processes: it has to hear of the end, and is waited for.
+    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    try:
+        status = process.wait()
+    except KeyboardInterrupt:  # the terminal tells the launcher too
+        process.wait()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return exit_status(status)
+
+
+def exit_status(returncode: int) -> int:
+    """A process's return code as a shell gives it: 128 + N where signal N ended it (-N in Python)."""
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+def _configurations() -> Path:
+    return bundled("launch") / "accelerate"
+
+
+def accelerators() -> int:
+    """Accelerators of this machine; 0 where there is none."""
+    import torch
+
+    return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
+
+
+def _refuse_unknown(name: str) -> None:
+    if name not in launchers():
+        raise UserError(
+            f"--launch {name}: no such launcher.{did_you_mean(name, launchers())}",
+            remedy=f"choose one of {', '.join(launchers())}",
+        )
+
+
+def _refuse_missing(name: str, found: int) -> None:
+    if name.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
+        raise UserError(
+            f"--launch {name}: needs DeepSpeed, which is not installed",
+            remedy="pip install 'd2e-sft[train-gpu]', or use --launch fsdp2 or ddp",
+        )
+    if name == "fsdp2" and not found:
+        raise UserError(
+            "--launch fsdp2: needs GPUs, and this machine has none; accelerate ignores FSDP2 on a CPU",
+            remedy="use --launch ddp or zero3, which run without",
+        )
+
+
+def _processes(wanted: int | None, found: int) -> int:
+    if wanted is None and not found:
+        raise UserError(
+            "--launch: this machine has no accelerator to count processes by", remedy="say how many: --processes N"
+        )
+    if wanted is not None and wanted < 1:
+        raise UserError(f"--processes {wanted}: expected a number from 1 on")
+    if wanted is not None and found and wanted > found:
+        raise UserError(
+            f"--processes {wanted}: this machine has {found} accelerators, and a process needs one of its own",
+            remedy=f"use --processes {found} or fewer",
+        )
+    return wanted or found
+
+
+def _refuse_no_machine(count: int) -> None:
+    if count < 1:
+        raise UserError(f"--machines {count}: expected a number from 1 on")
+
+
+def _meeting_point(machines: Machines) -> list[str]:
+    _refuse_no_machine(machines.count)
+    if not 0 <= machines.rank < machines.count:
+        raise UserError(
+            f"--machine-rank {machines.rank}: expected 0 to {machines.count - 1}, as there are {machines.count} "
+            "machines (--machines)"
+        )
+    if machines.count == 1:
+        return ["--num_machines", "1", "--main_process_port", "0"]  # 0: any free port, for runs side by side
+    host, _, port = (machines.address or "").rpartition(":")
+    if not host or not port.isdecimal():
+        raise UserError(
+            f"--main-address {machines.address or '(not given)'}: expected HOST:PORT of machine 0",
+            remedy="give all machines the same, for example --main-address 10.0.0.1:29500",
+        )
+    return [
+        "--num_machines", str(machines.count), "--machine_rank", str(machines.rank),
+        "--main_process_ip", host, "--main_process_port", port,
+    ]  # fmt: skip

@@ -1,0 +1,117 @@
+"""How a run is cut into steps, and how long it would take at a measured speed."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from d2e_sft.config.recipe import Precision, TrainSection
+from d2e_sft.model.collation import Row
+from d2e_sft.model.micro_batch import finish, forward_backward, inputs_on
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Counts of one run, as transformers' Trainer makes them."""
+
+    samples: int
+    processes: int
+    accumulation: int  # micro-batches a process runs for one optimiser step
+    micro_batches: int  # an epoch, on each process
+    per_epoch: int  # optimiser steps
+    total: int
+    warmup: int
+
+    @property
+    def micro_batches_in_all(self) -> int:
+        """On each process; an epoch's last step may have fewer than the others."""
+        epochs, rest = divmod(self.total, self.per_epoch)
+        return epochs * self.micro_batches + min(rest * self.accumulation, self.micro_batches)
+
+
+def count_steps(train: TrainSection, samples: int, processes: int, accumulation: int) -> Steps:
+    """Steps of a run over `samples` rows."""
+    micro_batches = math.ceil(math.ceil(samples / train.micro_batch_size) / processes)
+    per_epoch = math.ceil(micro_batches / accumulation)
+    total = train.max_steps or math.ceil(train.epochs * per_epoch)
+    warmup = math.ceil(total * train.warmup_ratio)
+    return Steps(samples, processes, accumulation, micro_batches, per_epoch, total, warmup)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds on this machine's device."""
+
+    per_micro_batch: float
+    per_step: float  # the optimiser's own part
+    micro_batches: int  # measured
+
+
+def measure_speed(
+    model: nn.Module,
+    batches: Sequence[Mapping[str, Any]],
+    *,
+    tokens_each: float,
+    precision: Precision,
+    max_grad_norm: float,
+    device: torch.device,
+    enough_s: float = 10.0,
+) -> Speed:
+    """Time real micro-batches and one optimiser step; the model's weights are spoilt by it.
+
+    Args:
+        model: with `attach_objective`, in the state of training.
+        batches: two at least, of the layout's collator; the first is run but not timed.
+        tokens_each: tokens in a micro-batch on average, to which the times are scaled.
+        enough_s: no further micro-batch is begun after so many seconds.
+    """
+    model.to(device).train()
+    forward_backward(model, inputs_on(device, batches[0]), precision, device)
+    seconds, tokens, measured = 0.0, 0, 0
+    for batch in batches[1:]:
+        inputs = inputs_on(device, batch)
+        seconds += _seconds(lambda inputs=inputs: forward_backward(model, inputs, precision, device), device)  # type: ignore[misc]
+        tokens += batch["input_ids"].numel()
+        measured += 1
+        if seconds > enough_s:
+            break
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, fused=True)
+
+    def step() -> None:
+        nn.utils.clip_grad_norm_(trained, max_grad_norm)
+        optimizer.step()
+
+    step()  # makes the moments
+    return Speed(seconds / tokens * tokens_each, _seconds(step, device), measured)
+
+
+def average_tokens(
+    rows: Sequence[Row], collate: Callable[[list[Row]], dict[str, Any]], micro_batch_size: int, *, draws: int = 32
+) -> tuple[float, float, list[dict[str, Any]]]:
+    """Tokens of a micro-batch on average, as laid out and as whole separate views, and the micro-batches drawn for it.
+
+    Of all rows in shuffled micro-batches where these are few, else of `draws` of them.
+    """
+    order = list(range(len(rows)))
+    random.Random(0).shuffle(order)
+    starts = range(0, len(order), micro_batch_size)[:draws]
+    batches = [collate([rows[i] for i in order[start : start + micro_batch_size]]) for start in starts]
+    laid_out = sum(batch["input_ids"].numel() for batch in batches) / len(batches)
+    apart = sum(batch["view_tokens"] for batch in batches) / len(batches)
+    return laid_out, apart, batches
+
+
+def _seconds(act: Callable[[], None], device: torch.device) -> float:
+    finish(device)
+    start = time.perf_counter()
+    act()
+    finish(device)
+    return time.perf_counter() - start

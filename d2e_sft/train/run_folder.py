@@ -1,0 +1,170 @@
+"""The run folder: what training finds in it, refuses to destroy, and clears when told to.
+
+A run folder holds the resolved recipe, the record of its data, the model, `checkpoint-N` folders while it trains, and
+`eval/`. Leftovers of an earlier run would be mistaken for results of a new one (an old adapter is loaded before new
+full weights), so training starts in a clean folder or not at all.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from d2e_sft.config.recipe import RECIPE_FILE, Recipe, flat, load_recipe
+from d2e_sft.data.sample import BAD_ROWS_FILE
+from d2e_sft.train.checkpoints import ASIDE, checkpoints_of, damage
+from d2e_sft.train.data_record import DATA_FILE, refuse_other_source
+from d2e_sft.train.sample_predictions import PREDICTIONS_FILE
+from d2e_sft.util.errors import UserError
+
+_TRAINER_STATE = "trainer_state.json"
+_LEFT_BY_TRAINING = (
+    "checkpoint-*",
+    "adapter_*",
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "config.json",
+    "generation_config.json",
+    "tokenizer*",
+    "chat_template.jinja",
+    "training_args.bin",
+    _TRAINER_STATE,
+    RECIPE_FILE,
+    f"{RECIPE_FILE}.partial",
+    DATA_FILE,
+    f"{DATA_FILE}.partial",
+    BAD_ROWS_FILE,
+    PREDICTIONS_FILE,
+    ASIDE,
+    "eval",
+)
+# Changing these does not change what a step computes, so a resumed run may differ in them. Data and prompt set are
+# compared by content instead: a file may have moved, and one in its old place may hold other rows.
+_FREE_TO_CHANGE = (
+    "data.train",
+    "data.prompt_set",
+    "data.dev",
+    "data.max_dev_samples",
+    "eval.",
+    "train.output_dir",
+    "train.logging_steps",
+    "train.save_",
+    "train.eval_steps",
+    "train.sample_predictions",
+    "train.project",
+    "train.report_to",
+)
+
+
+def last_checkpoint(run: Path) -> Path | None:
+    """The newest whole checkpoint; says on stderr what is wrong with those that it passes over.
+
+    Returns:
+        None where there is no checkpoint at all.
+
+    Raises:
+        UserError: there are checkpoints, and all are damaged.
+    """
+    damaged: list[str] = []
+    for checkpoint in checkpoints_of(run):
+        problem = damage(checkpoint)
+        if problem is None:
+            for line in damaged:
+                print(f"warning: damaged checkpoint passed over: {line}", file=sys.stderr, flush=True)
+            return checkpoint
+        damaged.append(f"{checkpoint}: {problem}")
+    if damaged:
+        raise UserError(
+            "\n  ".join([f"{run}: every checkpoint is damaged", *damaged]), remedy="train anew with --overwrite"
+        )
+    return None
+
+
+def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | None:
+    """The checkpoint to continue from, or None to start from the beginning; changes nothing on disk.
+
+    Raises:
+        UserError: the folder holds a run and neither option is given; there is nothing to resume; the recipe or
+            the data differ from those that the run began with; both options are given.
+    """
+    run = Path(recipe.train.output_dir)
+    if resume and overwrite:
+        raise UserError("--resume and --overwrite exclude each other", "give one of them")
+    if run.exists() and not run.is_dir():
+        raise UserError(f"train.output_dir={str(run)!r}: is a file; expected a folder for the run")
+    if resume:
+        return _resuming_point(recipe, run)
+    used = any(next(run.glob(pattern), None) for pattern in ("checkpoint-*", "*.safetensors", _TRAINER_STATE))
+    if overwrite:
+        _refuse_to_clear(recipe, run)
+    if used and not overwrite:
+        raise UserError(
+            f"{run}: already holds a run",
+            remedy="continue it with --resume, train anew with --overwrite, or choose another train.output_dir",
+        )
+    return None
+
+
+def _resuming_point(recipe: Recipe, run: Path) -> Path | None:
+    begun = (run / RECIPE_FILE).is_file()
+    checkpoints = checkpoints_of(run)
+    finished = (run / _TRAINER_STATE).is_file() or next(run.glob("*.safetensors"), None) is not None
+    if not checkpoints and (finished or not begun):
+        raise UserError(
+            f"{run}: holds no checkpoint to resume from",
+            remedy="checkpoints are written where train.save_steps is set; to train anew, drop --resume",
+        )
+    if not begun:
+        raise UserError(
+            f"{run}: holds checkpoints but no {RECIPE_FILE}, so it cannot be told which recipe it was begun with",
+            remedy="copy the file from where the run was begun, or train anew into another train.output_dir",
+        )
+    _refuse_changed_recipe(recipe, run)
+    refuse_other_source(recipe, run)
+    if not checkpoints:
+        # Killed before the first one: all its steps are later steps.
+        print(f"{run}: no checkpoint was written yet; training starts from the beginning", file=sys.stderr, flush=True)
+        return None
+    return last_checkpoint(run)
+
+
+def clear_run(run: Path) -> None:
+    """Remove what an earlier training and its evaluation left in the folder, and nothing else."""
+    for pattern in _LEFT_BY_TRAINING:
+        for path in run.glob(pattern):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def _refuse_to_clear(recipe: Recipe, run: Path) -> None:
+    """Overwriting removes files, so it must be sure that the folder is a run and that nothing it needs is in it."""
+    if run.is_dir() and any(run.iterdir()) and not (run / RECIPE_FILE).is_file():
+        raise UserError(
+            f"{run}: is not a run folder (it holds no {RECIPE_FILE}), so --overwrite removes nothing from it",
+            remedy="choose an empty folder as train.output_dir",
+        )
+    for key, value in (("model.name", recipe.model.name), ("data.train", recipe.data.train)):
+        path = Path(value)
+        if path.exists() and path.resolve().is_relative_to(run.resolve()):
+            raise UserError(
+                f"{key}={value!r}: lies in train.output_dir={str(run)!r}, which --overwrite would clear",
+                remedy="choose another train.output_dir",
+            )
+
+
+def _refuse_changed_recipe(recipe: Recipe, run: Path) -> None:
+    before = dict(flat(load_recipe(run / RECIPE_FILE).model_dump()))
+    now = dict(flat(recipe.model_dump()))
+    changed = [
+        f"{key}: {before.get(key)!r} → {now.get(key)!r}"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key) and not key.startswith(_FREE_TO_CHANGE)
+    ]
+    if changed:
+        raise UserError(
+            "\n  ".join([f"{run}: was begun with another recipe", *changed]),
+            remedy="resume with the recipe it was begun with, or train into another train.output_dir",
+        )

@@ -1,0 +1,1 @@
+"""Errors, files, tables and pages; nothing of the method."""

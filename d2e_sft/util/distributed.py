@@ -1,0 +1,111 @@
+"""The processes of a launch: joined into one group, and agreed on what one of them finds out."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import DistributedType, broadcast_object_list, gather_object
+
+from d2e_sft.util.errors import UserError
+
+T = TypeVar("T")
+
+
+def process_state(*, patience: timedelta | None = None) -> PartialState:
+    """The launcher's processes, joined into one group; on a machine without an accelerator over gloo.
+
+    Args:
+        patience: how long a process waits for the others before it takes them for dead; None is torch's default.
+
+    Raises:
+        UserError: the launcher started several processes and they did not become one group: each would train
+            alone, on all the data, and nothing else would show it. Or the launcher asks for DeepSpeed or FSDP, and
+            training would run under something else.
+    """
+    on_cpu = not torch.accelerator.is_available()
+    if on_cpu and asked_for("FSDP"):
+        raise UserError(
+            "fsdp2: this machine has no accelerator, and accelerate ignores FSDP without one",
+            remedy="use launch/accelerate/ddp.yaml or zero3.yaml, or a machine with GPUs",
+        )
+    if on_cpu and asked_for("DEEPSPEED") and "LOCAL_RANK" in os.environ:
+        _deepspeed_over_gloo()
+        # cpu=True is accelerate's word for DDP over gloo; without a backend each process would be rank 0 of 1.
+        state = PartialState(backend="gloo")
+    else:
+        # Without an accelerator accelerate joins nothing unless told that the CPU is meant.
+        options: dict[str, Any] = {} if patience is None else {"timeout": patience}
+        state = PartialState(cpu=on_cpu, **options)
+    # torch renamed two collectives, and would say so at every one that DeepSpeed calls.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed.c10d_logger")
+    if asked_for("DEEPSPEED") and state.distributed_type != DistributedType.DEEPSPEED:
+        raise UserError(
+            f"DeepSpeed was asked for (ACCELERATE_USE_DEEPSPEED), but training would run as "
+            f"{state.distributed_type.value}",
+            remedy="launch with `d2e train RECIPE --launch zero3 --processes N`",
+        )
+    # `accelerate launch --cpu` with several processes starts one, and leaves an address to meet at but no size.
+    if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
+        raise UserError(
+            "MASTER_ADDR is set and WORLD_SIZE is not: several processes were to be launched, and this one is alone",
+            remedy="launch with `--launch ddp --processes N`; for a single process unset MASTER_ADDR",
+        )
+    launched = os.environ.get("WORLD_SIZE", "1")
+    if str(state.num_processes) != launched:
+        raise UserError(
+            f"{launched} processes were launched, but training sees {state.num_processes}",
+            remedy="launch with `accelerate launch --config_file launch/accelerate/ddp.yaml -m d2e_sft.train RECIPE`",
+        )
+    return state
+
+
+def asked_for(engine: Literal["DEEPSPEED", "FSDP"]) -> bool:
+    """Whether `accelerate launch` was given a configuration of this engine."""
+    return os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true"
+
+
+def same_everywhere(state: PartialState, name: str, value: str) -> None:
+    """Make sure that all processes found the same.
+
+    Raises:
+        UserError: they did not; names each process's value.
+    """
+    if state.num_processes == 1:
+        return
+    values = gather_object([value])
+    if len(set(values)) > 1:
+        listed = ", ".join(f"process {rank}: {found}" for rank, found in enumerate(values))
+        raise UserError(f"{name} differ between the processes ({listed})", "give all machines the same files")
+
+
+def decided_by_main(state: PartialState, decide: Callable[[], T]) -> T:
+    """The main process's answer, in every process: the others neither repeat its work nor wait for it in vain.
+
+    Raises:
+        UserError, OSError: `decide` raised it in the main process.
+    """
+    outcome: list[T | UserError | OSError | None] = [None]
+    if state.is_main_process:
+        try:
+            outcome = [decide()]
+        except (UserError, OSError) as error:
+            outcome = [error]
+    broadcast_object_list(outcome)
+    answer = outcome[0]
+    if isinstance(answer, UserError | OSError):
+        raise answer
+    return answer  # type: ignore[return-value]
+
+
+def _deepspeed_over_gloo() -> None:
+    """Keeps DeepSpeed on torch's own collectives, where it would compile its own for a minute, with a C++ compiler."""
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

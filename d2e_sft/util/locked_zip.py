@@ -1,0 +1,77 @@
+"""Zip archives with a password, for benchmark data that is to stay out of training corpora.
+
+The authors of Boxes ask that their files lie nowhere uncompressed; a crawler does not type a password. It is no
+secret: who knows the benchmark knows it.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+
+from d2e_sft.util.errors import UserError
+
+PASSWORD = "iamnotaLM"  # that of the published archive
+
+
+def write_locked(path: Path, members: Mapping[str, Iterable[str]], password: str = PASSWORD) -> None:
+    """Write lines of text as members of an archive under AES-256; it appears when it is complete.
+
+    Args:
+        members: the lines of each, by name.
+    """
+    zipper = _pyzipper(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    with zipper.AESZipFile(partial, "w", compression=zipper.ZIP_DEFLATED, encryption=zipper.WZ_AES) as archive:
+        archive.setpassword(password.encode())
+        for name, lines in members.items():
+            with archive.open(name, "w", force_zip64=True) as member:
+                text = io.TextIOWrapper(member, encoding="utf-8", newline="\n")
+                text.writelines(f"{line}\n" for line in lines)
+                text.flush()
+                text.detach()
+    partial.replace(path)
+
+
+def member_names(path: Path) -> list[str]:
+    """The files in an archive.
+
+    Raises:
+        UserError: it is no zip archive.
+    """
+    zipper = _pyzipper(path)
+    try:
+        with zipper.AESZipFile(path) as archive:
+            return [name for name in archive.namelist() if not name.endswith("/")]
+    except zipper.BadZipFile as error:
+        raise UserError(f"{path}: not a zip archive ({error})") from None
+
+
+def read_locked(path: Path, member: str, password: str = PASSWORD) -> str:
+    """The text of a member, whichever of the two ways of encryption it has.
+
+    Raises:
+        UserError: it is no zip archive, has no such member, or the password is wrong.
+    """
+    zipper = _pyzipper(path)
+    try:
+        with zipper.AESZipFile(path) as archive:
+            text: str = archive.read(member, pwd=password.encode()).decode("utf-8")
+            return text
+    except (zipper.BadZipFile, KeyError, RuntimeError) as error:
+        raise UserError(f"{path}: {member} cannot be read ({error})", "check the archive and its password") from None
+
+
+def _pyzipper(path: Path) -> ModuleType:
+    try:
+        import pyzipper
+    except ImportError as error:
+        raise UserError(
+            f"{path}: archives with a password need the package pyzipper ({error})",
+            remedy="pip install 'd2e-sft[boxes]'",
+        ) from None
+    module: ModuleType = pyzipper
+    return module

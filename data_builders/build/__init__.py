@@ -1,0 +1,1 @@
+"""From sources to a dataset on disk: suites, mixture, manifest, card."""

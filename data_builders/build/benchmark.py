@@ -1,0 +1,113 @@
+"""The benchmark samples that a training set must not hold (PIPER paper, section 4.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from d2e_sft.data.sample import EventSample
+from data_builders.build.options import Options
+from data_builders.build.reading import Reading, read_datasets
+from data_builders.build.settings import parse_settings
+from data_builders.build.suites import SUITES
+from data_builders.dataset.sample_sets import read_set
+from data_builders.quality.contamination import THRESHOLD, exclude_overlap
+from data_builders.raw.files import MissingRawFileError
+from data_builders.sources import SOURCES
+
+
+@dataclass
+class Benchmark:
+    """Samples to keep out of training.
+
+    Attributes:
+        sets: name of a suite or file → its test samples.
+        unread: dataset → why its test could not be read, so that nothing was kept apart from it.
+        bad_rows: dataset → test rows that were put aside, so that nothing was kept apart from them.
+        changed: raw files that are not the published ones.
+    """
+
+    sets: dict[str, list[EventSample]] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    bad_rows: dict[str, int] = field(default_factory=dict)
+    changed: list[str] = field(default_factory=list)
+
+    def describe(self) -> dict[str, Any] | None:
+        """For the manifest; None where there is no benchmark."""
+        if not self.sets:
+            return None
+        return {
+            "kept_apart_from": {name: len(samples) for name, samples in self.sets.items()},
+            "not_read": self.unread,
+            "bad_rows": self.bad_rows,
+        }
+
+    def warnings(self) -> list[str]:
+        """One line for each test that could not be read, or not all of it."""
+        unread = [
+            f"{name}: its test could not be read, so nothing was kept apart from it ({why})"
+            for name, why in self.unread.items()
+        ]
+        bad = [
+            f"{name}: {count:,} bad test rows were put aside, so nothing was kept apart from them"
+            for name, count in self.bad_rows.items()
+        ]
+        return self.changed + unread + bad
+
+
+def read_benchmark(options: Options) -> Benchmark:
+    """The test rows of the suites that the built one is disjoint from, and of the files that the user names.
+
+    Raises:
+        UserError: a file that the user names, or a raw test file that is there, cannot be read.
+    """
+    benchmark = Benchmark()
+    suites = [SUITES[name] for name in options.suite.disjoint_from] if options.suite else []
+    tests = _test_rows(options, list(dict.fromkeys(name for suite in suites for name in suite.datasets)), benchmark)
+    for suite in suites:
+        benchmark.sets[suite.name] = [row for name in suite.datasets for row in tests.get(name, [])]
+    for path in options.against:
+        benchmark.sets[path.name] = read_set(path, ["test"]).samples
+    return benchmark
+
+
+def leave_out(reading: Reading, benchmark: Benchmark) -> None:
+    """Take out of each training split what overlaps with the benchmark, exactly or nearly; logged."""
+    trains = [dataset.splits["train"] for dataset in reading.datasets.values() if "train" in dataset.splits]
+    if not benchmark.sets:
+        return
+    rows = [row for train in trains for row in train.samples]
+    staying, _ = exclude_overlap(rows, *benchmark.sets.values(), threshold=THRESHOLD)
+    kept = {id(row) for row in staying}
+    for train in trains:
+        train.samples = train.filters.record(
+            "overlap with the benchmark",
+            f"the same raw row, context or question as in a test row of {', '.join(benchmark.sets)}, or a context or "
+            f"question that shares {THRESHOLD:.0%} of its word n-grams with one",
+            train.samples,
+            [row for row in train.samples if id(row) in kept],
+        )
+
+
+def _test_rows(options: Options, names: list[str], benchmark: Benchmark) -> dict[str, list[EventSample]]:
+    """Dataset → its test rows, each read once however many suites hold it; notes what could not be read."""
+    sources = [SOURCES[name] for name in names]
+    try:
+        reading = read_datasets(
+            sources,
+            ["test"],
+            parse_settings((), sources),
+            raw=options.raw,
+            seed=options.seed,
+            skip_bad=options.skip_bad,
+        )
+    except MissingRawFileError as error:  # none of them is there
+        benchmark.unread = dict.fromkeys(names, error.message)
+        return {}
+    if reading.damaged:
+        raise next(iter(reading.damaged.values()))
+    benchmark.unread = {name: reading.why(name) for name in reading.missing}
+    counts = {name: reading.bad.count(name, "test") for name in reading.datasets}
+    benchmark.bad_rows = {name: count for name, count in counts.items() if count}
+    benchmark.changed = reading.warnings()
+    return {name: dataset.splits["test"].samples for name, dataset in reading.datasets.items()}

@@ -1,0 +1,182 @@
+"""Drawing an instruction set of a fixed size from several datasets in fixed ratios (PIPER paper, section 3.1).
+
+Candidates are put in a seeded order first and then judged in that order until a dataset's quota is full, so a
+language-model judge is only asked about as many samples as are needed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from d2e_sft.data.sample import EventSample
+from d2e_sft.util.errors import UserError
+from data_builders.quality.judged import KEPT, Verdict
+
+JudgeQuality = Callable[[Sequence[EventSample]], Sequence[Verdict]]
+
+
+@dataclass
+class Pool:
+    """The candidates of one dataset, in the order of the draw, and those that were judged good so far.
+
+    Attributes:
+        reason: why the pool is as small as it is, where a raw file is missing.
+    """
+
+    name: str
+    candidates: list[EventSample]
+    reason: str = ""
+    kept: list[EventSample] = field(default_factory=list)
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+
+    @property
+    def judged(self) -> int:
+        return sum(self.verdicts.values())
+
+    @property
+    def exhausted(self) -> bool:
+        return self.judged == len(self.candidates)
+
+    def why_small(self) -> str:
+        counts = f"{len(self.candidates):,} candidates after the filters, {len(self.kept):,} of them supported"
+        return f"{self.reason}; {counts}" if self.reason and self.candidates else self.reason or counts
+
+    def fill(self, wanted: int, judge: JudgeQuality) -> None:
+        """Judge candidates until `wanted` are kept or none is left."""
+        while len(self.kept) < wanted and not self.exhausted:
+            batch = self.candidates[self.judged : self.judged + wanted - len(self.kept)]
+            for sample, verdict in zip(batch, judge(batch), strict=True):
+                self.verdicts[verdict] += 1
+                if verdict in KEPT:
+                    self.kept.append(sample)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """What was drawn.
+
+    Attributes:
+        samples: in a seeded order over all datasets.
+        asked: dataset → rows by the ratios.
+        drawn: dataset → rows drawn.
+    """
+
+    samples: list[EventSample]
+    asked: Mapping[str, int]
+    drawn: Mapping[str, int]
+    pools: Mapping[str, Pool]
+    ratios: Mapping[str, float]
+
+    @property
+    def rescaled(self) -> bool:
+        return dict(self.asked) != dict(self.drawn)
+
+    def reason(self, name: str) -> str:
+        """Why a dataset has not the number of rows that its ratio asks for; empty where it has."""
+        asked, drawn = self.asked[name], self.drawn[name]
+        if drawn > asked:
+            return "takes part of what others lack"
+        return "" if drawn == asked else self.pools[name].why_small()
+
+    def describe(self) -> dict[str, Any]:
+        """For the manifest: ratios and rows asked for and drawn, and the verdicts on the way."""
+        total = len(self.samples)
+        return {
+            "size": total,
+            "rescaled": self.rescaled,
+            "datasets": {
+                name: {
+                    "ratio": self.ratios[name],
+                    "asked": self.asked[name],
+                    "drawn": self.drawn[name],
+                    "drawn_ratio": round(100 * self.drawn[name] / total, 2),
+                    "candidates": len(pool.candidates),
+                    "judged": pool.judged,
+                    "verdicts": {verdict.value: count for verdict, count in sorted(pool.verdicts.items())},
+                    "reason": self.reason(name),
+                }
+                for name, pool in self.pools.items()
+            },
+        }
+
+
+def draw(
+    pools: Mapping[str, Pool],
+    ratios: Mapping[str, float],
+    size: int,
+    judge: JudgeQuality,
+    *,
+    seed: int,
+    allow_shortfall: bool,
+) -> Mixture:
+    """Draw `size` samples in the given ratios.
+
+    Where a dataset has too few, its missing share goes to the others in proportion to their ratios, as often as
+    needed; only where all of them are exhausted is the set smaller than `size`.
+
+    Raises:
+        UserError: a dataset has too few and `allow_shortfall` is off; the message lists every such dataset.
+    """
+    asked = allot(size, ratios, {})
+    quotas, limits = asked, {}
+    while True:
+        for name, pool in pools.items():
+            pool.fill(quotas[name], judge)
+        short = {name: len(pool.kept) for name, pool in pools.items() if len(pool.kept) < quotas[name]}
+        if not short:
+            break
+        if not allow_shortfall:
+            raise UserError(_shortfall(pools, asked, short, size), remedy=_REMEDY)
+        limits.update(short)
+        quotas = allot(size, ratios, limits)
+    samples = [sample for name, pool in pools.items() for sample in pool.kept[: quotas[name]]]
+    if not samples:
+        raise UserError("no dataset has a usable training sample; expected at least one", remedy=_REMEDY)
+    random.Random(f"{seed}/mixture").shuffle(samples)
+    return Mixture(samples, asked, quotas, pools, ratios)
+
+
+def allot(size: int, ratios: Mapping[str, float], limits: Mapping[str, int]) -> dict[str, int]:
+    """`size` dealt out in the ratios, none above its limit; what a limit cuts off is dealt to the rest.
+
+    The parts are whole numbers by the largest remainder, so they sum to `size` unless every dataset is at its limit.
+    """
+    parts: dict[str, int] = {}
+    while True:
+        open_ratios = {name: ratio for name, ratio in ratios.items() if name not in parts}
+        shares = _largest_remainder(size - sum(parts.values()), open_ratios)
+        over = {name: limits[name] for name, share in shares.items() if share > limits.get(name, share)}
+        if not over:
+            return {name: (parts | shares)[name] for name in ratios}
+        parts |= over
+
+
+def _largest_remainder(total: int, ratios: Mapping[str, float]) -> dict[str, int]:
+    weight = sum(ratios.values())
+    exact = {name: total * ratio / weight for name, ratio in ratios.items()}
+    parts = {name: int(share + 1e-9) for name, share in exact.items()}
+    by_remainder = sorted(ratios, key=lambda name: parts[name] - exact[name])
+    for name in by_remainder[: total - sum(parts.values())]:
+        parts[name] += 1
+    return parts
+
+
+_REMEDY = (
+    "add the missing raw files, widen the filters, draw fewer (--size), or pass --allow-shortfall: "
+    "what is missing is then drawn from the other datasets in proportion to their ratios, and recorded"
+)
+
+
+def _shortfall(pools: Mapping[str, Pool], asked: Mapping[str, int], short: Mapping[str, int], size: int) -> str:
+    lines = [f"{len(short)} of {len(pools)} datasets have too few training samples for {size:,} in the fixed ratios:"]
+    width = max(map(len, short))
+    for name, found in short.items():
+        lines.append(
+            f"  {name:{width}}  wanted {asked[name]:>5,}, found {found:>5,}, short {asked[name] - found:>5,}: "
+            f"{pools[name].why_small()}"
+        )
+    return "\n".join(lines)

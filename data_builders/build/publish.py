@@ -1,0 +1,94 @@
+"""A build to the Hub, as a dataset repository: what the manifest vouches for and nothing else.
+
+Nothing is sent before everything has been checked here: that the folder is a build, that its files are the ones
+that the manifest lists, and that their sources allow what is asked. Rows that were put aside (`bad_rows.jsonl`) stay
+at home: they are no part of the data and name paths of this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from d2e_sft.hub.client import check_name, commit, writing_api
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import sha256_of
+from data_builders.build.card import CARD_NAME, render_card
+from data_builders.dataset.manifest import MANIFEST_NAME, read_manifest, restricted
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was sent.
+
+    Attributes:
+        url: of the dataset's page.
+        files: paths in the repository.
+        private: whether the repository is.
+        restricted: dataset → why its rows must not be published.
+    """
+
+    url: str
+    files: list[str]
+    private: bool
+    restricted: Mapping[str, str]
+
+
+def publish(folder: Path, name: str, *, private: bool = True, allow_restricted: bool = False) -> Published:
+    """Commit a build's files to a dataset repository of the Hub, which is made where there is none.
+
+    Args:
+        folder: what `d2e data build` wrote.
+        name: `owner/name`, or `name` for the token's own account.
+        private: whether the repository must be private.
+        allow_restricted: publish even where a source does not allow it.
+
+    Raises:
+        UserError: no build, files that are not the manifest's, a source that forbids it, no token, or the Hub's no.
+    """
+    check_name(name)
+    manifest = read_manifest(folder)
+    files = _checked_files(folder, manifest)
+    closed = restricted(manifest)
+    if closed and not private and not allow_restricted:
+        raise UserError(
+            f"{folder}: rows of {len(closed)} datasets must not be published: {_listed(closed)}",
+            remedy="push it as --private, build it without them, or, where you may publish them, "
+            "pass --allow-restricted",
+        )
+    api = writing_api()
+    card = folder / CARD_NAME
+    sent: dict[str, Path | bytes] = {path.name: path for path in files}
+    sent[CARD_NAME] = card if card.is_file() else render_card(manifest).encode()
+    url, is_private = commit(
+        api, name, sent, f"d2e-sft {manifest['version']}: {_what(manifest)}", repo_type="dataset", private=private
+    )
+    return Published(url, list(sent), is_private, closed)
+
+
+def _checked_files(folder: Path, manifest: Mapping[str, Any]) -> list[Path]:
+    files = []
+    for name, entry in manifest["outputs"].items():
+        path = folder / name
+        if path.suffix != ".parquet":
+            continue
+        if not path.is_file():
+            raise UserError(f"{path}: no such file, but {MANIFEST_NAME} lists it", remedy="build the data again")
+        if (found := sha256_of(path)) != entry["sha256"]:
+            raise UserError(
+                f"{path}: has sha256 {found}; expected {entry['sha256']}, as {MANIFEST_NAME} says",
+                remedy="the file was changed after the build: build the data again, so that the manifest tells the "
+                "truth about it",
+            )
+        files.append(path)
+    return [*files, folder / MANIFEST_NAME]
+
+
+def _what(manifest: Mapping[str, Any]) -> str:
+    return str(manifest.get("suite") or ", ".join(manifest["datasets"]))
+
+
+def _listed(closed: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} ({reason})" for name, reason in closed.items())

@@ -1,0 +1,170 @@
+"""Raw files to samples, dataset by dataset; one that cannot be read does not take the others with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from d2e_sft.data.sample import BadRow, Split
+from d2e_sft.util.errors import UserError
+from data_builders.build.settings import Settings
+from data_builders.dataset import manifest
+from data_builders.raw.files import MissingRawFileError, find_files
+from data_builders.raw.reader import BadRows
+from data_builders.raw.source import FoundFile, Job, Source, SourceOptions, SplitRows
+
+
+@dataclass(frozen=True)
+class ReadDataset:
+    """One dataset as it was read."""
+
+    source: Source
+    options: SourceOptions
+    files: Mapping[str, FoundFile]
+    described_files: list[dict[str, Any]]
+    splits: dict[Split, SplitRows]
+
+    def substitutes(self, split: Split) -> list[str]:
+        """For each input of the split that stands in for an official file: which it is and how it differs."""
+        texts = []
+        for item in self.source.inputs:
+            found = self.files.get(item.key)
+            if split in item.splits and found is not None and found.file.substitute:
+                official = item.candidates[0]
+                missing = f"{official.name} is not here; " if official is not found.file else ""
+                texts.append(f"{missing}{found.file.name} is read: {found.file.substitute}")
+        return texts
+
+
+@dataclass
+class Reading:
+    """All datasets that could be read, and why the others could not.
+
+    Attributes:
+        missing: dataset → why, where a raw file is not there or cannot be downloaded.
+        damaged: dataset → what is wrong with its raw file.
+        lost: dataset → the splits that it lacks, where others could be read.
+        folders: the user's own folders of raw files, which the manifest must not name.
+    """
+
+    bad: BadRows
+    folders: list[Path] = field(default_factory=list)
+    datasets: dict[str, ReadDataset] = field(default_factory=dict)
+    missing: dict[str, UserError] = field(default_factory=dict)
+    damaged: dict[str, UserError] = field(default_factory=dict)
+    lost: dict[str, list[Split]] = field(default_factory=dict)
+
+    @property
+    def failures(self) -> dict[str, UserError]:
+        """Dataset → what is wrong, damaged files first: they need a look more than missing ones."""
+        return {**self.damaged, **self.missing}
+
+    def note(self, name: str, error: UserError) -> None:
+        """Keep why a dataset could not be read as a whole."""
+        (self.missing if isinstance(error, MissingRawFileError) else self.damaged)[name] = error
+
+    def what_lacks(self, name: str) -> str:
+        """The dataset, with the splits that are lost where it is not all of them."""
+        return " ".join([name, *self.lost.get(name, [])]) if name in self.datasets else name
+
+    def why(self, name: str) -> str:
+        """Why a dataset could not be read, in one line for a table or the manifest: without the user's own folder."""
+        first = self.failures[name].message.splitlines()[0]
+        for folder in self.folders:
+            first = first.replace(f"{folder}/", "")
+        return first
+
+    def warnings(self) -> list[str]:
+        """One line for each file whose bytes are not the published ones."""
+        return [
+            f"{name}/{file['name']}: {manifest.CHECKSUM_DIFFERS}; counts may differ from the published ones"
+            for name, dataset in self.datasets.items()
+            for file in dataset.described_files
+            if file["checksum"] == manifest.CHECKSUM_DIFFERS
+        ]
+
+
+def read_datasets(
+    sources: Sequence[Source],
+    splits: Collection[Split],
+    settings: Settings,
+    *,
+    raw: Path | None,
+    seed: int,
+    skip_bad: bool,
+) -> Reading:
+    """Read the wanted splits of each source that has any of them.
+
+    Where a file that one split needs is missing or damaged, the source's other splits are read all the same.
+
+    Raises:
+        UserError: no source could be read; it is the first one's error, a damaged one's first.
+    """
+    folders = [source.own.file.parent for source in sources if source.own]
+    reading = Reading(BadRows(skip=skip_bad), [raw, *folders] if raw else folders)
+    progress = tqdm(sources, desc="datasets", unit="dataset", disable=None, leave=False)
+    for source in progress:
+        progress.set_postfix_str(source.name)
+        wanted = [split for split in source.splits if split in splits]
+        if not wanted:
+            continue
+        try:
+            reading.datasets[source.name] = _read(source, wanted, settings, raw, seed, reading)
+        except UserError as error:
+            reading.note(source.name, error)
+            if len(wanted) > 1:
+                _read_split_by_split(source, wanted, settings, raw, seed, reading)
+    if reading.failures and not reading.datasets:
+        raise next(iter(reading.failures.values()))
+    return reading
+
+
+def _read_split_by_split(
+    source: Source, wanted: Sequence[Split], settings: Settings, raw: Path | None, seed: int, reading: Reading
+) -> None:
+    parts: list[ReadDataset] = []
+    for split in wanted:
+        try:
+            parts.append(_read(source, [split], settings, raw, seed, reading))
+        except UserError as error:
+            reading.lost.setdefault(source.name, []).append(split)
+            reading.note(source.name, error)
+    if parts:
+        described = {file["name"]: file for part in parts for file in part.described_files}
+        reading.datasets[source.name] = ReadDataset(
+            source,
+            parts[0].options,
+            {key: found for part in parts for key, found in part.files.items()},
+            list(described.values()),
+            {split: rows for part in parts for split, rows in part.splits.items()},
+        )
+
+
+def _read(
+    source: Source, splits: Sequence[Split], settings: Settings, raw: Path | None, seed: int, reading: Reading
+) -> ReadDataset:
+    files = find_files(source, splits, raw, settings.files.get(source.name))
+    described = [manifest.describe_file(found.file, found.path) for found in files.values()]
+    bad = BadRows(skip=reading.bad.skip)
+    job = Job(source.name, files, seed, settings.sources[source.name], bad, frozenset(splits))
+    rows = {split: found for split, found in source.read(job).items() if split in splits}
+    for split, found in rows.items():
+        if not found.samples and bad.count(source.name, split):
+            raise UserError(
+                f"{source.name}, {split}: none of its rows is usable ({bad.count(source.name, split)} bad)",
+                remedy="run without --skip-bad to see the first of them"
+                if source.own
+                else "its raw file is damaged or not what it should be; get it again",
+            )
+    # A file that two splits need may have been read, and its bad rows met, before.
+    met = {_place(entry) for entry in reading.bad.entries}
+    reading.bad.entries += [entry for entry in bad.entries if _place(entry) not in met]
+    return ReadDataset(source, job.options, files, described, rows)
+
+
+def _place(entry: BadRow) -> tuple[Any, ...]:
+    return tuple(entry.get(name) for name in ("file", "line", "item", "error"))

@@ -1,0 +1,243 @@
+"""Datasets to files: read the raw files, choose the rows, refine, write Parquet, manifest and card.
+
+Files are written only after everything is built. A dataset whose raw file is missing or damaged does not take the
+others with it: they are written, and the result names it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from d2e_sft.util.errors import UserError, did_you_mean
+from data_builders.build import coverage
+from data_builders.build.benchmark import Benchmark, read_benchmark
+from data_builders.build.compose import Composition, compose
+from data_builders.build.mixture import Mixture
+from data_builders.build.options import Options
+from data_builders.build.reading import Reading, read_datasets
+from data_builders.build.settings import REFINE, parse_settings
+from data_builders.build.writing import check_target, write_build
+from data_builders.dataset import manifest
+from data_builders.own_data.source import how_to_describe, is_data_file, is_own, own_source
+from data_builders.raw.source import ALL_SPLITS, Source, SplitRows
+from data_builders.refine.judged import Outcome, judge_refine
+from data_builders.refine.rules import RefinerOptions, refine, refine_samples
+from data_builders.sources import SOURCES
+
+
+@dataclass
+class Result:
+    """What was built.
+
+    Attributes:
+        files: the files written, manifest and card last.
+        counts: (dataset, split, relation, format) → rows.
+        splits: (dataset, split) → its rows, for the filters.
+        bad_rows: number of bad rows put aside.
+        warnings: one line each.
+        failures: dataset → why it is not in the result.
+        coverage: obtained against published counts, for a suite that has them.
+        mixture: what was drawn, for a suite with ratios.
+        refining: split → how its contexts were refined.
+    """
+
+    files: list[Path] = field(default_factory=list)
+    counts: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+    splits: dict[tuple[str, str], SplitRows] = field(default_factory=dict)
+    bad_rows: int = 0
+    warnings: list[str] = field(default_factory=list)
+    failures: dict[str, UserError] = field(default_factory=dict)
+    coverage: list[coverage.Row] = field(default_factory=list)
+    mixture: Mixture | None = None
+    refining: dict[str, Counter[Outcome]] = field(default_factory=dict)
+
+
+class IncompleteBuildError(UserError):
+    """Some of what was asked for could not be read; the rest is written, and `result` says what."""
+
+    def __init__(self, result: Result) -> None:
+        errors = list(result.failures.values())
+        lacking = f"the result is incomplete: it lacks {', '.join(result.failures)}"
+        if len(errors) == 1:
+            super().__init__(f"{errors[0].message}\n{lacking}", errors[0].remedy)
+        else:
+            super().__init__("\n".join([*map(str, errors), lacking]))
+        self.result = result
+
+
+def build(options: Options) -> Result:
+    """Build into `options.out`: `<split>.parquet` for each split with rows, `manifest.json` and `README.md`.
+
+    Raises:
+        IncompleteBuildError: a raw file is missing or damaged; what does not need it is written all the same.
+        UserError: an unknown dataset or setting, no dataset that can be read, or too few samples for the ratios.
+    """
+    check_target(options.out)
+    sources = pick_sources(options.datasets)
+    settings = parse_settings(options.settings, sources)
+    reading = read_datasets(
+        sources,
+        [options.suite.split] if options.suite else ALL_SPLITS,
+        settings,
+        raw=options.raw,
+        seed=options.seed,
+        skip_bad=options.skip_bad,
+    )
+    benchmark = read_benchmark(options)
+    composition = compose(options, reading, benchmark)
+    result = Result(warnings=reading.warnings() + benchmark.warnings(), mixture=composition.mixture)
+    for name, error in reading.failures.items():
+        if name in reading.missing and _may_lack(options, name):
+            result.warnings.append(str(error))
+        else:
+            result.failures[reading.what_lacks(name)] = error
+    result.refining = _refine(options, settings.refiner, composition)
+    for name, dataset in reading.datasets.items():
+        for split, rows in dataset.splits.items():
+            rows.samples = composition.of(name, split)
+            result.splits[name, split] = rows
+            result.counts.update((sample.dataset, split, sample.relation, sample.format) for sample in rows.samples)
+            result.warnings += _emptied(name, split, rows)
+    if options.suite:
+        result.coverage = coverage.compare(options.suite, reading, composition.rows.get(options.suite.split, []))
+    if not result.counts:
+        raise UserError(
+            f"no usable row in {', '.join(options.datasets)} ({len(reading.bad.entries)} bad); nothing was written",
+            remedy="run without --skip-bad to see the first bad row, or look at the filters' options"
+            if reading.bad.entries
+            else "the files have no rows, or the filters' options leave none",
+        )
+    result.bad_rows = len(reading.bad.entries)
+    described = _describe(options, settings.refiner, reading, benchmark, result)
+    result.files = write_build(options.out, composition.rows, reading.bad.entries, described)
+    if result.failures:
+        raise IncompleteBuildError(result)
+    return result
+
+
+def pick_sources(names: Iterable[str]) -> list[Source]:
+    """The sources by name, or by the file that describes own data; each once.
+
+    Raises:
+        UserError: an unknown name, no name, a wrong description, or own data with the name of another dataset.
+    """
+    sources: dict[str, Source] = {}
+    for name in names:
+        source = own_source(Path(name)) if is_own(name) else SOURCES.get(name)
+        if source is None:
+            raise UserError(
+                f"unknown dataset {name!r}; expected some of {', '.join(SOURCES)}, or a .yaml file that describes own "
+                f"data.{did_you_mean(name, SOURCES)}",
+                remedy=how_to_describe(name) if is_data_file(name) else None,
+            )
+        _check_own_name(name, source, sources)
+        sources[source.name] = source
+    if not sources:
+        raise UserError(f"no dataset named; expected some of {', '.join(SOURCES)}", remedy="pass --datasets")
+    return list(sources.values())
+
+
+def _check_own_name(file: str, source: Source, others: Mapping[str, Source]) -> None:
+    """Own data must have a name that neither a published dataset, the refiner's options nor other own data has."""
+    if source.own is None:
+        return
+    other = others.get(source.name)
+    again = other is not None and other.own is not None and other.own.file.resolve() == source.own.file.resolve()
+    # Tables of scores have rows `all` and `average`.
+    taken = source.name in (*SOURCES, REFINE, "all", "average")
+    if not again and (other is not None or taken):
+        raise UserError(
+            f"{file}: its name is {source.name!r}, which something else is called already",
+            remedy="add a line such as `name: mine`",
+        )
+
+
+def _emptied(name: str, split: str, rows: SplitRows) -> list[str]:
+    """A line where a filter took all rows that reached it: there may be a reason, but nobody expects it."""
+    steps = (step for step in rows.filters.steps if step.rows_in and not step.rows_out)
+    return [f"{name} {split}: the filter {step.name!r} left none of {step.rows_in:,} {step.unit}" for step in steps]
+
+
+def _may_lack(options: Options, name: str) -> bool:
+    """Whether the result is complete without a dataset whose raw file is missing.
+
+    Under `allow_shortfall` its part was drawn from the others, and the table of the draw says so.
+    """
+    suite = options.suite
+    return suite is not None and (name in suite.optional or bool(suite.ratios and options.allow_shortfall))
+
+
+def _refine(options: Options, refiner: RefinerOptions, composition: Composition) -> dict[str, Counter[Outcome]]:
+    """Refine every split, or of a suite the training rows alone: nothing ever reads a test's refined contexts."""
+    counts: dict[str, Counter[Outcome]] = {}
+    for split, samples in composition.rows.items():
+        if options.suite and split != "train":
+            continue
+        judge = options.judge_for("refine") if split == "train" else None
+        if judge is None:
+            composition.rows[split] = refine_samples(samples, refiner)
+        else:
+            refined = judge_refine(samples, judge, lambda sample: refine(sample, refiner))
+            composition.rows[split], counts[split] = refined.samples, refined.counts
+    return counts
+
+
+def _describe(
+    options: Options,
+    refiner: RefinerOptions,
+    reading: Reading,
+    benchmark: Benchmark,
+    result: Result,
+) -> dict[str, Any]:
+    """The manifest but for its outputs."""
+    return manifest.describe_build(
+        _describe_options(options, refiner),
+        options.seed,
+        {
+            name: manifest.describe_dataset(
+                dataset.source,
+                dataset.options,
+                dataset.described_files,
+                {
+                    split: manifest.describe_split(rows, reading.bad.count(name, split))
+                    for split, rows in dataset.splits.items()
+                },
+            )
+            for name, dataset in reading.datasets.items()
+        },
+        suite=options.suite.name if options.suite else None,
+        published_counts=[row.to_json() for row in result.coverage],
+        mixture=result.mixture.describe() if result.mixture else None,
+        refining={
+            split: {outcome.value: count for outcome, count in sorted(counts.items())}
+            for split, counts in result.refining.items()
+        },
+        judge=_describe_judge(options),
+        failures={reading.what_lacks(name): reading.why(name) for name in reading.failures},
+        benchmark=benchmark.describe(),
+    )
+
+
+def _describe_options(options: Options, refiner: RefinerOptions) -> dict[str, Any]:
+    return {
+        "datasets": [Path(name).name if is_own(name) else name for name in options.datasets],
+        "skip_bad": options.skip_bad,
+        "refine": refiner.model_dump(),
+        "context_words": [options.bounds.least, options.bounds.most],
+        "size": options.size,
+        "allow_shortfall": options.allow_shortfall,
+    }
+
+
+def _describe_judge(options: Options) -> dict[str, Any] | None:
+    """Who judged; not what it cost, which differs between a first run and one that finds the replies in the cache."""
+    if options.judge is None:
+        return None
+    asked = options.judge_options.model_dump(include={"backend", "model", "max_tokens", "temperature"})
+    # An endpoint and a folder of weights are asked differently, and answer differently.
+    own = {"dtype": options.judge_options.dtype} if asked["backend"] == "local" else {"address": options.judge.address}
+    return {"jobs": sorted(options.judge_jobs), **asked, **own}

@@ -1,0 +1,155 @@
+"""Named sets of datasets: PIPER's test sets, its out-of-distribution tests and its 10K instruction set.
+
+The published counts are those of Table 7, the ratios those of Table 3 of the PIPER paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from d2e_sft.data.sample import EventSample, Format, Relation, Split
+from data_builders.build.curation import ContextBounds
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One row of the paper's Table 7: how many test samples a dataset has under a relation."""
+
+    relation: Relation
+    dataset: str
+    format: Format
+    count: int
+    comment: str = ""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A set of datasets that are built together.
+
+    Attributes:
+        name: as in `--suite`.
+        summary: one line for the help.
+        split: the split that is written.
+        datasets: the sources, in the order of the rows.
+        published: the counts of the paper, to compare with; empty where it has none.
+        ratios: dataset → per cent of the drawn set; empty where all rows are taken.
+        size: number of rows drawn; None where all are taken.
+        bounds: how long the contexts of its rows may be.
+        disjoint_from: suites of whose test rows it must hold none.
+        optional: datasets that only some users can have; without them the suite counts as complete.
+        merged: (dataset, relation) → the name under which the suite counts its rows, where that is another one.
+    """
+
+    name: str
+    summary: str
+    split: Split
+    datasets: tuple[str, ...]
+    published: tuple[PublishedRow, ...] = ()
+    ratios: Mapping[str, float] = field(default_factory=dict)
+    size: int | None = None
+    bounds: ContextBounds = field(default_factory=ContextBounds)
+    disjoint_from: tuple[str, ...] = ()
+    optional: frozenset[str] = frozenset()
+    merged: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def renamed(self, sample: EventSample) -> EventSample:
+        """The sample under the dataset name that the suite counts it by; `meta.source_dataset` keeps its own."""
+        name = self.merged.get((sample.dataset, sample.relation))
+        if name is None:
+            return sample
+        return sample.model_copy(
+            update={"dataset": name, "meta": {**sample.meta, "source_dataset": sample.dataset}},
+        )
+
+    def sources_of(self, row: PublishedRow) -> list[str]:
+        """The datasets whose samples a published row counts."""
+        merged = [
+            dataset
+            for (dataset, relation), name in self.merged.items()
+            if (name, relation) == (row.dataset, row.relation)
+        ]
+        return merged or [row.dataset]
+
+
+PIPER = Suite(
+    name="piper",
+    summary="the 15 test sets of the PIPER benchmark (Table 7)",
+    split="test",
+    datasets=(
+        "tempreason",
+        "timeqa",
+        "tracie",
+        "mctaco",
+        "cider",
+        "ester",
+        "cqa",
+        "cosmosqa",
+        "ecare",
+        "ifqa",
+        "wiqa",
+    ),
+    published=(
+        PublishedRow("temporal", "tempreason", "qa", 1_010),
+        PublishedRow("temporal", "timeqa", "qa", 630),
+        PublishedRow("temporal", "tracie", "nli", 2_039),
+        PublishedRow("temporal", "mctaco", "mcq", 234),
+        PublishedRow("temporal", "cider", "nli", 136),
+        PublishedRow("causal", "cster", "qa", 1_617),
+        PublishedRow("causal", "cosmosqa", "scq", 2_701),
+        PublishedRow("causal", "ecare", "scq", 2_122),
+        PublishedRow("causal", "cider", "nli", 1_469),
+        PublishedRow("counterfactual", "cster", "qa", 1_957, "the paper's appendix A says 1,921"),
+        PublishedRow("counterfactual", "cosmosqa", "scq", 284),
+        PublishedRow("counterfactual", "ifqa", "qa", 700),
+        PublishedRow("counterfactual", "wiqa", "scq", 3_003),
+        PublishedRow("subevent_conditional", "ester", "qa", 108),
+        PublishedRow("subevent_conditional", "cider", "nli", 356),
+    ),
+    merged={(dataset, relation): "cster" for dataset in ("ester", "cqa") for relation in ("causal", "counterfactual")},
+)
+
+PIPER_10K = Suite(
+    name="piper-10k",
+    summary="the instruction set: 10,000 training samples in the ratios of Table 3",
+    split="train",
+    datasets=(
+        "mctaco",
+        "ifqa",
+        "tracie",
+        "ecare",
+        "tempreason",
+        "timeqa",
+        "wiqa",
+        "cosmosqa",
+        "ester",
+        "cqa",
+    ),
+    ratios={
+        "mctaco": 0.85,
+        "ifqa": 4.20,
+        "tracie": 5.08,
+        "ecare": 6.45,
+        "tempreason": 7.00,
+        "timeqa": 7.00,
+        "wiqa": 12.80,
+        "cosmosqa": 12.80,
+        "ester": 17.51,
+        "cqa": 26.31,
+    },
+    size=10_000,
+    # The paper gives no bounds for training contexts. The upper one is the only number that it does give (appendix
+    # A, TempReason); the lower one drops fragments, not e-CARE's and MC-TACO's one-sentence contexts.
+    bounds=ContextBounds(least=3, most=600),
+    disjoint_from=("piper", "ood"),
+)
+
+OOD = Suite(
+    name="ood",
+    summary="the out-of-distribution tests of appendix G: CIDER, SocialIQA, αNLI and Story Cloze",
+    split="test",
+    datasets=("cider", "socialiqa", "alphanli", "storycloze"),
+    optional=frozenset({"storycloze"}),
+)
+
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (PIPER, PIPER_10K, OOD)}

@@ -1,0 +1,1 @@
+"""A built dataset as it lies on disk."""

@@ -1,0 +1,1 @@
+"""What is known of built samples: contamination, duplicates, statistics, the quality judge."""

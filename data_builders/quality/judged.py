@@ -1,0 +1,98 @@
+"""The quality filter: does a sample's context support its answer (PIPER paper, section 3.1, step 2)?
+
+A model reasons in a few sentences and closes with a verdict, by a prompt for each format (after the paper's Table 17,
+in words of our own). Without a model only a free-text answer can be checked, and only for its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+from d2e_sft.data.sample import EventSample
+from d2e_sft.judge.closing import closing_value
+from d2e_sft.judge.judge import Judge
+from d2e_sft.judge.messages import Prompt
+from d2e_sft.judge.templates import JobTemplates, load_templates, render_answers, render_options
+from data_builders.text.stems import stem, words
+
+# Words that an answer has for its grammar's sake. No negations: "not sold" is not "sold".
+_FUNCTION_WORDS_TEXT = """
+a an and are as at be been being but by did do does for from had has have he her his i in is it its of on or our she
+so that the their them they this to was we were will with you your s
+"""
+_FUNCTION_WORDS = frozenset(_FUNCTION_WORDS_TEXT.split())
+
+
+class Verdict(StrEnum):
+    """What became of a sample. NOT_JUDGED: there is no rule for its format; UNDECIDED: the judge gave no verdict."""
+
+    SUPPORTED = "supported"
+    UNSUPPORTED = "unsupported"
+    UNDECIDED = "undecided"
+    NOT_JUDGED = "not_judged"
+
+
+# What stays: a format without a rule is not refused for that, a judge that cannot decide gives no ground to keep.
+KEPT = frozenset({Verdict.SUPPORTED, Verdict.NOT_JUDGED})
+
+
+def judge_quality(samples: Sequence[EventSample], judge: Judge | None) -> list[Verdict]:
+    """Whether each sample's context supports its answer, in order.
+
+    Without a judge, a qa sample is supported if the context holds every content word of one of its accepted answers
+    (in any inflection); samples of other formats are not judged.
+
+    Raises:
+        UserError: the judge cannot be asked, or not any more.
+    """
+    if judge is None:
+        return [_by_rule(sample) for sample in samples]
+    verdicts = judge.ask(quality_prompts(samples), read_verdict, what="quality filter", reminder=_templates().reminder)
+    return [verdict or Verdict.UNDECIDED for verdict in verdicts]
+
+
+def quality_prompts(samples: Sequence[EventSample]) -> list[Prompt]:
+    """What `judge_quality` asks about each sample; for an estimate of its cost."""
+    return [
+        _templates().prompt(
+            sample.format,
+            {
+                "context": sample.context,
+                "question": sample.question,
+                "options": render_options(sample.options),
+                "answer": render_answers(sample.options, sample.answers),
+            },
+            label=f"sample {sample.id!r} of {sample.dataset!r}",
+        )
+        for sample in samples
+    ]
+
+
+def read_verdict(reply: str) -> Verdict | None:
+    """The verdict in the closing line of a reply; None where that line holds none."""
+    value = closing_value(reply, "Verdict")
+    return Verdict(value) if value in (Verdict.SUPPORTED, Verdict.UNSUPPORTED) else None
+
+
+@cache
+def _templates() -> JobTemplates:
+    return load_templates(Path(__file__).with_name("prompts.yaml"))["quality"]
+
+
+def _by_rule(sample: EventSample) -> Verdict:
+    if sample.format != "qa":
+        return Verdict.NOT_JUDGED
+    context = {stem(word) for word in words(sample.context)}
+    held = any(_content_stems(answer) <= context for answer in sample.answers)
+    return Verdict.SUPPORTED if held else Verdict.UNSUPPORTED
+
+
+def _content_stems(answer: str) -> set[str]:
+    found = words(answer)
+    # An answer that is all grammar ("to her") is taken whole: an empty set would be in every context.
+    content = [word for word in found if word not in _FUNCTION_WORDS] or found
+    # One without any word (a sign) can only be looked for as it stands, and never is a stem.
+    return {stem(word) for word in content} or {answer}

@@ -1,0 +1,171 @@
+"""Numbers about a data set: counts, lengths of the three views, labels, and what can be told without the context."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+from tqdm import tqdm
+
+from d2e_sft.config.recipe import View
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import FORMATS, NLI_LABELS, RELATIONS, EventSample, Split
+from d2e_sft.data.views import ViewEncoder
+from d2e_sft.model.loading import load_tokenizer
+from data_builders.dataset.manifest import SPLITS, refined_share
+from data_builders.dataset.sample_sets import SampleSet
+from data_builders.quality.context_free import ContextFree, hypothesis_alone
+
+VIEWS: tuple[View, ...] = get_args(View)
+WORDS = "words"
+_BATCH = 1_000
+
+# Samples of one view → the length of each one's prompt.
+Measure = Callable[[Sequence[EventSample], View], list[int]]
+
+
+class Group(NamedTuple):
+    """The rows that are described together."""
+
+    data: str  # the set's name
+    dataset: str
+    split: Split
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long one view's prompts are; `p5` and so on are percentiles."""
+
+    n: int
+    mean: float
+    p5: float
+    median: float
+    p95: float
+    longest: int
+
+
+@dataclass
+class GroupStats:
+    """What is known of one group.
+
+    Attributes:
+        counts: (relation, format) → rows.
+        lengths: view → lengths of its prompts; a view is absent where no row has it.
+        labels: nli label → rows; empty without nli rows.
+        refined_share: words of all refined contexts divided by words of their contexts; None without any.
+        context_free: for nli rows, how far the hypothesis alone goes.
+    """
+
+    group: Group
+    counts: dict[tuple[str, str], int]
+    lengths: dict[View, Lengths] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
+    refined_share: float | None = None
+    context_free: ContextFree | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(self.counts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.group._asdict(),
+            "rows": self.rows,
+            "counts": [{"relation": relation, "format": fmt, "rows": n} for (relation, fmt), n in self.counts.items()],
+            "prompt_lengths": {view: asdict(lengths) for view, lengths in self.lengths.items()},
+            "nli_labels": self.labels,
+            "refined_share_of_words": self.refined_share,
+            "hypothesis_alone": asdict(self.context_free) if self.context_free else None,
+        }
+
+
+@dataclass
+class Stats:
+    """All groups, by set, split and dataset.
+
+    Attributes:
+        tokenizer: its name, or `words`.
+        unit: `tokens` or `words`.
+    """
+
+    tokenizer: str
+    unit: str
+    groups: list[GroupStats]
+
+    @property
+    def rows(self) -> int:
+        return sum(group.rows for group in self.groups)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tokenizer": self.tokenizer,
+            "unit": self.unit,
+            "rows": self.rows,
+            "groups": [group.to_json() for group in self.groups],
+        }
+
+
+def compute_stats(sets: Sequence[SampleSet], *, tokenizer: str, prompt_set: str = "default", seed: int = 0) -> Stats:
+    """Describe every set, dataset and split.
+
+    Args:
+        tokenizer: a model's name as `d2e_sft.model.loading` takes it, or `words`.
+        prompt_set: the wording of the prompts that are measured.
+        seed: of the folds of the hypothesis-only baseline.
+
+    Raises:
+        UserError: no such tokenizer or prompt set.
+    """
+    measure = _measure(tokenizer, prompt_set)
+    members: dict[Group, list[EventSample]] = defaultdict(list)
+    for data in sets:
+        for sample in data.samples:
+            members[Group(data.name, sample.dataset, sample.split)].append(sample)
+    names = [data.name for data in sets]
+    # A drawn set is shuffled: the order of its rows says nothing.
+    order = sorted(members, key=lambda one: (names.index(one.data), SPLITS.index(one.split), one.dataset))
+    groups = [
+        _describe(group, members[group], measure, seed)
+        for group in tqdm(order, desc="statistics", unit="dataset", disable=None, leave=False)
+    ]
+    return Stats(tokenizer, "words" if tokenizer == WORDS else "tokens", groups)
+
+
+def _measure(tokenizer: str, prompt_set: str) -> Measure:
+    wording = load_prompt_set(prompt_set)
+    if tokenizer == WORDS:
+        return lambda samples, view: [
+            sum(len(message["content"].split()) for message in wording.messages(sample, view)) for sample in samples
+        ]
+    loaded, encoder_decoder = load_tokenizer(tokenizer)
+    encoder = ViewEncoder(loaded, wording, VIEWS, encoder_decoder=encoder_decoder)
+    return encoder.prompt_lengths
+
+
+def _describe(group: Group, samples: Sequence[EventSample], measure: Measure, seed: int) -> GroupStats:
+    counts = Counter[tuple[str, str]]((sample.relation, sample.format) for sample in samples)
+    kinds = [(relation, fmt) for relation in RELATIONS for fmt in FORMATS if counts[relation, fmt]]
+    stats = GroupStats(group, {kind: counts[kind] for kind in kinds})
+    for view in VIEWS:
+        shown = [sample for sample in samples if view != "refined" or sample.refined_context is not None]
+        if shown:
+            stats.lengths[view] = _lengths(length for batch in _batches(shown) for length in measure(batch, view))
+    stats.refined_share = refined_share(list(samples))
+    if nli := [sample for sample in samples if sample.format == "nli"]:
+        labels = Counter(sample.answers[0] for sample in nli)
+        stats.labels = {label: labels[label] for label in NLI_LABELS}
+        stats.context_free = hypothesis_alone(nli, seed)
+    return stats
+
+
+def _batches(samples: Sequence[EventSample]) -> Iterable[Sequence[EventSample]]:
+    return (samples[start : start + _BATCH] for start in range(0, len(samples), _BATCH))
+
+
+def _lengths(values: Iterable[int]) -> Lengths:
+    found = np.fromiter(values, dtype=np.int64)
+    p5, median, p95 = np.percentile(found, [5, 50, 95])
+    return Lengths(len(found), round(float(found.mean()), 1), float(p5), float(median), float(p95), int(found.max()))

@@ -1,0 +1,1 @@
+"""Datasets' own files: download, archives, rows."""

@@ -1,0 +1,106 @@
+"""One file out of a zip or tar archive.
+
+Only the named member is read, and it is written where the caller says: the paths inside an archive never decide
+where anything lands, so an archive that was tampered with cannot write outside the target.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from d2e_sft.util.errors import UserError, did_you_mean
+
+_CHUNK = 1 << 20
+_DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
+_GZIP_MAGIC = b"\x1f\x8b"
+_LARGEST = 4 << 30  # bytes; far above any raw file, far below what an archive bomb unpacks to
+
+
+class DamagedArchiveError(UserError):
+    """The archive cannot be read, or does not hold what it should; another copy may."""
+
+
+def extract_member(archive: Path, member: str, target: Path, *, largest: int = _LARGEST) -> None:
+    """Write the archive's file `member` to `target`, whole or not at all.
+
+    Raises:
+        DamagedArchiveError: the archive is damaged, lacks the file, or the file is larger than `largest` bytes or
+            no file.
+        UserError: the target cannot be written.
+    """
+    partial = target.with_name(target.name + ".partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as out:
+            for chunk in _chunks(archive, member, largest):
+                out.write(chunk)
+    except OSError as error:  # of the target: what is wrong with the archive is a DamagedArchiveError
+        partial.unlink(missing_ok=True)
+        raise UserError(
+            f"{target}: cannot be written ({error.strerror})", remedy="make room, or set D2E_CACHE to another folder"
+        ) from None
+    except DamagedArchiveError:
+        partial.unlink(missing_ok=True)
+        raise
+    partial.replace(target)
+
+
+def _chunks(archive: Path, member: str, largest: int) -> Iterator[bytes]:
+    try:
+        _check_gzip(archive)
+        with _opened(archive, member) as source:
+            read = 0
+            while chunk := source.read(_CHUNK):
+                read += len(chunk)
+                if read > largest:
+                    raise DamagedArchiveError(f"{archive}: {member} unpacks to more than {largest:,} bytes")
+                yield chunk
+    except _DAMAGE as error:
+        raise DamagedArchiveError(
+            f"{archive}: cannot be unpacked ({type(error).__name__}: {error})", remedy="get it again"
+        ) from None
+
+
+def _check_gzip(archive: Path) -> None:
+    """Read a gzip file to its end, where its checksum is: a tar reader stops before that."""
+    with archive.open("rb") as source:
+        if source.read(2) != _GZIP_MAGIC:
+            return
+    with gzip.open(archive) as whole:
+        while whole.read(_CHUNK):
+            pass
+
+
+@contextmanager
+def _opened(archive: Path, member: str) -> Iterator[IO[bytes]]:
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as zipped:
+            if member not in zipped.namelist():
+                raise _absent(archive, member, zipped.namelist())
+            with zipped.open(member) as source:
+                yield source
+        return
+    with tarfile.open(archive) as tarred:
+        if member not in tarred.getnames():
+            raise _absent(archive, member, tarred.getnames())
+        info = tarred.getmember(member)
+        opened = tarred.extractfile(info) if info.isreg() else None
+        if opened is None:
+            raise DamagedArchiveError(
+                f"{archive}: {member} is no regular file (a link or a folder); expected a raw file"
+            )
+        with opened as source:
+            yield source
+
+
+def _absent(archive: Path, member: str, names: list[str]) -> DamagedArchiveError:
+    shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+    return DamagedArchiveError(f"{archive}: holds no file {member}; it holds {shown}.{did_you_mean(member, names)}")

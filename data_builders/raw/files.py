@@ -1,0 +1,95 @@
+"""Where the raw files of a source lie: in the user's folder, or in the cache after their download."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from d2e_sft.data.sample import Split
+from d2e_sft.util.errors import UserError, did_you_mean
+from data_builders.raw.download import fetch
+from data_builders.raw.source import FoundFile, Input, RawFile, Source
+
+
+class MissingRawFileError(UserError):
+    """A raw file is not in the user's folder, or cannot be downloaded."""
+
+
+def find_files(
+    source: Source, splits: Collection[Split], raw: Path | None, chosen: Mapping[str, str] | None = None
+) -> dict[str, FoundFile]:
+    """The files of the inputs that the splits need, by the input's key.
+
+    Args:
+        source: the dataset.
+        splits: the splits to build.
+        raw: folder with `<dataset>/<file>`; None downloads.
+        chosen: by input key the name of the candidate to read, where the user decided.
+
+    Raises:
+        MissingRawFileError: the folder lacks a file, or a download fails.
+        UserError: no candidate has the chosen name.
+    """
+    if raw is not None and source.own is None and not raw.is_dir():
+        raise UserError(f"--raw {raw}: no such folder; expected one with raw files as DATASET/FILE")
+    wanted = [item for item in source.inputs if set(item.splits) & set(splits)]
+    return {item.key: _find(source, item, raw, (chosen or {}).get(item.key)) for item in wanted}
+
+
+def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> FoundFile:
+    candidates = item.candidates if name is None else (_named(source, item, name),)
+    if candidates[0].own is not None:
+        return FoundFile(candidates[0], candidates[0].own)
+    if raw is None:
+        downloadable = [file for file in candidates if file.url]
+        if not downloadable:
+            raise _no_address(source, candidates[0])
+        try:
+            return FoundFile(downloadable[0], fetch(source.raw_folder, downloadable[0]))
+        except UserError as error:
+            others = [file.name for file in item.candidates if file.substitute and file is not downloadable[0]]
+            hint = f". Or read a substitute: {source.name}.{item.key}_file={others[0]}" if others else ""
+            raise MissingRawFileError(error.message, remedy=f"{error.remedy}{hint}") from None
+    for file in candidates:
+        path = raw / source.raw_folder / file.name
+        if path.is_file():
+            return FoundFile(file, path)
+    names = " or ".join(file.name for file in candidates)
+    raise MissingRawFileError(
+        f"{raw / source.raw_folder / candidates[0].name}: no such file; expected a raw file of {source.name} "
+        f"({names}), which its {' and '.join(item.splits)} rows need",
+        remedy=f"{_how_to_get(source, candidates[0])}"
+        + (", or drop --raw and let the builder download it" if candidates[0].url else ""),
+    )
+
+
+def fetch_official(source: Source, file: RawFile) -> Path:
+    """The path of an official file in the cache, downloaded if need be.
+
+    Raises:
+        UserError: it cannot be downloaded, or its download fails.
+    """
+    if not file.url:
+        raise _no_address(source, file)
+    return fetch(source.raw_folder, file)
+
+
+def _no_address(source: Source, file: RawFile) -> MissingRawFileError:
+    return MissingRawFileError(f"{source.name}: {file.name} cannot be downloaded", remedy=_how_to_get(source, file))
+
+
+def _named(source: Source, item: Input, name: str) -> RawFile:
+    names = [file.name for file in item.candidates]
+    if name not in names:
+        raise UserError(
+            f"{source.name}.{item.key}_file={name}: no such file of {source.name}; "
+            f"expected one of {', '.join(names)}.{did_you_mean(name, names)}"
+        )
+    return item.candidates[names.index(name)]
+
+
+def _how_to_get(source: Source, file: RawFile) -> str:
+    if file.by_hand:
+        return f"{file.by_hand}; save it as DIR/{source.raw_folder}/{file.name} and pass --raw DIR"
+    inside = f" (it is {file.member} in that archive)" if file.member else ""
+    return f"download it from {file.url}{inside} and save it as DIR/{source.raw_folder}/{file.name}"

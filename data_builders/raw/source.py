@@ -1,0 +1,182 @@
+"""What a source is: its official files, its licence, its options, and a function from raw files to samples.
+
+A source never looks for files itself. `build` resolves each file (from `--raw`, or downloaded and checked) and
+hands the paths over in a `Job`; so a source is a plain function that is easy to run on a fixture.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from d2e_sft.data.sample import EventSample, Format, Split
+from data_builders.raw.bad_rows import BadRows
+from data_builders.raw.filters import FilterLog
+from data_builders.raw.reader import RawInput
+
+ALL_SPLITS: frozenset[Split] = frozenset(("train", "dev", "test"))
+
+
+class SourceOptions(BaseModel):
+    """Options of a source that has none; a source with options derives its own model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """One raw file.
+
+    Attributes:
+        name: path inside the dataset's folder, in `--raw` and in the cache.
+        url: where it is published, at a fixed commit where there is one; empty where it cannot be downloaded.
+        commit: that commit, or another name of the version; empty where none is known.
+        sha256: checksum of the published bytes; empty where none is known.
+        bytes: their number; 0 where unknown.
+        member: path of the file inside the archive (zip or tar) that `url` gives; empty where `url` gives the file.
+        by_hand: the steps to get it where it cannot be downloaded (registration, no public address).
+        substitute: for a file that stands in for an official one: what differs, in one clause; else empty.
+        own: for a user's own file where it lies on this machine; None for published ones.
+    """
+
+    name: str
+    url: str = ""
+    commit: str = ""
+    sha256: str = ""
+    bytes: int = 0
+    member: str = ""
+    by_hand: str = ""
+    substitute: str = ""
+    own: Path | None = None
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a source reads for some splits: one file, of which there may be several forms.
+
+    Attributes:
+        key: the name under which the source asks for it; `KEY_file` is its option on the command line.
+        candidates: the forms, the official one first. With `--raw` the first that is there is read, without it
+            the first that can be downloaded.
+        splits: the splits that cannot be built without it.
+    """
+
+    key: str
+    candidates: tuple[RawFile, ...]
+    splits: tuple[Split, ...]
+
+
+@dataclass
+class SplitRows:
+    """The samples of one split and how the raw rows became them.
+
+    Attributes:
+        rows_read: raw rows that could be read, before any filter.
+    """
+
+    samples: list[EventSample]
+    rows_read: int
+    filters: FilterLog = field(default_factory=FilterLog)
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """A raw file and where it lies on this machine."""
+
+    file: RawFile
+    path: Path
+
+
+@dataclass(frozen=True)
+class Job:
+    """One build of one source.
+
+    Attributes:
+        files: the found file of each input, by the input's key; an input that no wanted split needs is absent.
+        splits: the splits that are wanted; a source may give others too, which are then not used.
+    """
+
+    dataset: str
+    files: Mapping[str, FoundFile]
+    seed: int
+    options: SourceOptions
+    bad: BadRows
+    splits: frozenset[Split] = ALL_SPLITS
+
+    def wants(self, split: Split) -> bool:
+        return split in self.splits
+
+    def file(self, key: str) -> RawFile:
+        """Which of an input's candidates is read."""
+        return self.files[key].file
+
+    def input(self, key: str, split: Split, folder: str = "", own_spec: str = "") -> RawInput:
+        """The raw file of the input `key`, read for `split`; `folder` is the source's, where it is not its name."""
+        found = self.files[key]
+        return RawInput(self.dataset, split, found.file.name, found.path, self.bad, folder=folder, own_spec=own_spec)
+
+    def random(self, purpose: str) -> random.Random:
+        """A generator that depends on seed, dataset and purpose only, not on what else is built."""
+        return random.Random(f"{self.seed}/{self.dataset}/{purpose}")
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """What says that a source is a user's own data.
+
+    Attributes:
+        file: the file that describes it.
+        content: what it says, for the manifest.
+    """
+
+    file: Path
+    content: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset that can be built.
+
+    Attributes:
+        name: as in `--datasets` and in EventSample.dataset.
+        format: the format of its samples.
+        licence: of the raw data, as the publisher states it.
+        homepage: the repository of the raw data.
+        inputs: the raw files; empty for generated data.
+        read: raw files to the rows of each split that is wanted.
+        options: the model of its options.
+        notes: what a reader of the manifest must know, by topic.
+        folder: the dataset's folder in `--raw`, where it is not the name.
+        redistribution: why the rows must not be published again, in one clause; empty where the licence allows it.
+        splits: the splits it can give.
+        others: official files that no split needs, but a benchmark of its own does.
+        own: for a user's own data the description of it; None for published datasets.
+    """
+
+    name: str
+    format: Format
+    licence: str
+    homepage: str
+    inputs: tuple[Input, ...]
+    read: Callable[[Job], dict[Split, SplitRows]]
+    options: type[SourceOptions] = SourceOptions
+    notes: Mapping[str, str] = field(default_factory=dict)
+    folder: str = ""
+    redistribution: str = ""
+    splits: tuple[Split, ...] = ("train", "test")
+    others: tuple[RawFile, ...] = ()
+    own: OwnData | None = None
+
+    @property
+    def official(self) -> tuple[RawFile, ...]:
+        """All its official files, each input in its first form."""
+        return (*(item.candidates[0] for item in self.inputs), *self.others)
+
+    @property
+    def raw_folder(self) -> str:
+        return self.folder or self.name

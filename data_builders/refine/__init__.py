@@ -1,0 +1,1 @@
+"""Refined contexts: which sentences an answer needs."""

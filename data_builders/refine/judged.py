@@ -1,0 +1,164 @@
+"""Refined contexts by a judge: it chooses among the context's own sentences, and cannot write any.
+
+The sentences are numbered in the prompt and the reply is their numbers, so a reply costs a few tokens, and what is
+made of it is the original's sentences, word for word. A choice that is none (a number that no sentence has, numbers
+out of order, nothing at all) is rejected, and the sample goes to the rule refiner, as does an undecided one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+from d2e_sft.data.sample import EventSample
+from d2e_sft.judge.closing import closing_value
+from d2e_sft.judge.judge import Judge
+from d2e_sft.judge.messages import Prompt
+from d2e_sft.judge.templates import JobTemplates, load_templates, render_answers, render_options
+from data_builders.text.sentences import join_sentences, split_sentences
+
+_NUMBERS = re.compile(r"\d{1,9}(\s*,\s*\d{1,9})*")
+
+
+class Outcome(StrEnum):
+    """Where a refined context came from, and for the rule refiner's, why not from the judge."""
+
+    JUDGE = "judge"
+    REJECTED_INVENTED = "rejected: a sentence that the context does not have"
+    REJECTED_REORDERED = "rejected: sentences out of order or twice"
+    REJECTED_EMPTY = "rejected: no sentence"
+    UNDECIDED = "undecided"
+    RULES_ONLY = "rules only"
+    NOTHING_TO_CHOOSE = "fewer than two sentences"
+    ALREADY_REFINED = "refined by its source"
+
+
+_REJECTED = frozenset({Outcome.REJECTED_INVENTED, Outcome.REJECTED_REORDERED, Outcome.REJECTED_EMPTY})
+
+
+@dataclass
+class RefineResult:
+    """Samples with their refined contexts, in order, and how many came about in which way."""
+
+    samples: list[EventSample] = field(default_factory=list)
+    counts: Counter[Outcome] = field(default_factory=Counter)
+
+    @property
+    def rejected(self) -> int:
+        """Choices of the judge that were none."""
+        return sum(self.counts[outcome] for outcome in _REJECTED)
+
+    @property
+    def fallbacks(self) -> int:
+        """Samples that were meant for the judge and went to the rule refiner."""
+        return self.rejected + self.counts[Outcome.UNDECIDED]
+
+
+def judge_refine(
+    samples: Sequence[EventSample], judge: Judge | None, fallback: Callable[[EventSample], EventSample]
+) -> RefineResult:
+    """Refine contexts by a judge, and by the rule refiner where there is none or its choice is rejected.
+
+    Each sample's `meta` records under `refiner` whose work it is, `judge` or `rules`. A sample that has a refined
+    context already stays as it is.
+
+    Args:
+        fallback: the rule refiner.
+
+    Raises:
+        UserError: the judge cannot be asked, or not any more.
+    """
+    outcomes = [_before_asking(sample, judge) for sample in samples]
+    asked = [sample for sample, outcome in zip(samples, outcomes, strict=True) if outcome is None]
+    choices = iter(
+        judge.ask(refine_prompts(asked), read_choice, what="refine", reminder=_templates().reminder) if judge else []
+    )
+    result = RefineResult()
+    for sample, known in zip(samples, outcomes, strict=True):
+        choice = next(choices) if known is None else None
+        outcome = known or check_choice(choice, len(split_sentences(sample.context)))
+        result.counts[outcome] += 1
+        if outcome is Outcome.ALREADY_REFINED:
+            result.samples.append(sample)
+        elif outcome is Outcome.JUDGE and choice is not None:
+            result.samples.append(_with(sample, extract(sample.context, choice), "judge"))
+        else:
+            result.samples.append(_with(sample, fallback(sample).refined_context, "rules"))
+    return result
+
+
+def refine_prompts(samples: Sequence[EventSample]) -> list[Prompt]:
+    """What `judge_refine` asks about samples that need it; for an estimate of its cost."""
+    return [_prompt(sample) for sample in samples if _needs_a_choice(sample)]
+
+
+def read_choice(reply: str) -> list[int] | None:
+    """The numbers in a reply's closing line, none for `none`; None where the line has another form."""
+    value = closing_value(reply, "Sentences")
+    if value == "none":
+        return []
+    if value is None or not _NUMBERS.fullmatch(value):
+        return None
+    return [int(number) for number in value.split(",")]
+
+
+def check_choice(choice: Sequence[int] | None, sentences: int) -> Outcome:
+    """Whether a choice is some of the sentences 1 to `sentences`, each once and in order; if not, why."""
+    if choice is None:
+        return Outcome.UNDECIDED
+    if not choice:
+        return Outcome.REJECTED_EMPTY
+    if not all(1 <= number <= sentences for number in choice):
+        return Outcome.REJECTED_INVENTED
+    if any(later <= sooner for sooner, later in pairwise(choice)):
+        return Outcome.REJECTED_REORDERED
+    return Outcome.JUDGE
+
+
+def extract(context: str, choice: Sequence[int]) -> str:
+    """The chosen sentences of a context, counted from 1; all of them are the context itself."""
+    sentences = split_sentences(context)
+    if len(choice) == len(sentences):
+        return context
+    return join_sentences(context, [sentences[number - 1] for number in choice])
+
+
+def _before_asking(sample: EventSample, judge: Judge | None) -> Outcome | None:
+    if sample.refined_context is not None:
+        return Outcome.ALREADY_REFINED
+    if judge is None:
+        return Outcome.RULES_ONLY
+    return None if _needs_a_choice(sample) else Outcome.NOTHING_TO_CHOOSE
+
+
+def _needs_a_choice(sample: EventSample) -> bool:
+    return sample.refined_context is None and len(split_sentences(sample.context)) > 1
+
+
+def _prompt(sample: EventSample) -> Prompt:
+    numbered = (f"[{number}] {sentence}" for number, sentence in enumerate(split_sentences(sample.context), start=1))
+    return _templates().prompt(
+        sample.format,
+        {
+            "sentences": "\n".join(numbered),
+            "question": sample.question,
+            "options": render_options(sample.options),
+            "answer": render_answers(sample.options, sample.answers),
+        },
+        label=f"sample {sample.id!r} of {sample.dataset!r}",
+    )
+
+
+def _with(sample: EventSample, refined: str | None, refiner: str) -> EventSample:
+    return sample.model_copy(update={"refined_context": refined, "meta": {**sample.meta, "refiner": refiner}})
+
+
+@cache
+def _templates() -> JobTemplates:
+    return load_templates(Path(__file__).with_name("prompts.yaml"))["refine"]

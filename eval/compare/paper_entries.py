@@ -1,0 +1,181 @@
+"""Which of a run's results become rows of a paper table, and what the rows are called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from d2e_sft.config.recipe import RECIPE_FILE, Recipe, load_recipe
+from d2e_sft.util.errors import UserError
+from eval.compare.paper_layouts import Layout, datasets_of, own_datasets
+from eval.compare.paper_render import ENDINGS, render
+from eval.compare.paper_tables import Entry, paper_table
+from eval.compare.runs import RunScores, distinct_labels, read_scores, scored_benches
+
+_SETTINGS = {"zero_shot": "ZS", "few_shot": "FS", "cot": "CoT"}
+_FULL = "D²E-SFT"
+_VARIANTS = (_FULL, "w/o DIE", "w/o DEE", "w/o BOTH")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run's scores on one benchmark; `recipe` is its model's, None for a model that was not trained here."""
+
+    label: str
+    run: Path
+    bench: str
+    scores: RunScores
+    recipe: Recipe | None
+
+    @property
+    def model(self) -> str:
+        """The short name of the model that was trained, or of the one that was decoded."""
+        name = self.scores.model if self.recipe is None else self.recipe.model.name
+        return name.rstrip("/").rpartition("/")[2].removeprefix("builtin:")
+
+
+def read_results(paths: Sequence[Path], layout: Layout, bench: str | None = None) -> list[Result]:
+    """The results that a layout has rows for, run by run; several of a run where it was scored in several settings.
+
+    Args:
+        bench: the folder name under RUN/eval; None takes all that hold a dataset of the layout.
+
+    Raises:
+        UserError: a run is missing or given twice, has no such result, or was scored on other samples than the rest.
+    """
+    results = []
+    for path, label in zip(paths, distinct_labels(paths), strict=True):
+        benches = scored_benches(path, bench)
+        found = [_read_result(path, label, name) for name in benches]
+        results += found if bench is not None else _fitting(path, found, layout)
+    for other in results[1:]:
+        _check_same_rows(results[0], other)
+    return results
+
+
+def entries(results: Sequence[Result], layout: Layout) -> list[Entry]:
+    """The rows of a layout, named and ordered as the paper's are."""
+    if layout == "ablation":
+        rows = _ablation(results)
+    elif layout == "sensitivity":
+        rows = _sensitivity(results)
+    else:
+        rows = [(Entry(result.label, result.scores), result) for result in results]
+    return _distinct([(replace(entry, note=_SETTINGS[result.scores.setting]), result) for entry, result in rows])
+
+
+def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
+    """Write a run's scores on one benchmark as table.md, table.tex and table.json beside them.
+
+    Which layout it is follows from the datasets; a benchmark that is neither PIPER's nor the out-of-distribution one
+    has none, and one that is both has table-ood.* besides.
+
+    Returns:
+        the files written, none where no layout fits.
+    """
+    folder = run_folder / "eval" / bench_name
+    datasets = {group.dataset for group in read_scores(folder / "scores.json").groups}
+    layouts: list[Layout] = [layout for layout in ("piper", "ood") if datasets & own_datasets(layout)]
+    if not layouts and datasets == {"cider"}:
+        layouts = ["piper"]
+    written = []
+    for layout in layouts:
+        table = paper_table(entries([_read_result(run_folder, run_folder.name, bench_name)], layout), layout)
+        stem = "table" if layout == layouts[0] else f"table-{layout}"
+        for form, ending in ENDINGS.items():
+            written.append(folder / f"{stem}.{ending}")
+            written[-1].write_text(render(table, form), encoding="utf-8")
+    return written
+
+
+def _read_result(path: Path, label: str, bench: str) -> Result:
+    scores = read_scores(path / "eval" / bench / "scores.json")
+    # Results may lie beside their run (`d2e eval RUN --out FOLDER`), and a run may have moved since it was scored.
+    recipes = [folder / RECIPE_FILE for folder in (Path(scores.model), path) if (folder / RECIPE_FILE).is_file()]
+    return Result(label, path, bench, scores, load_recipe(recipes[0]) if recipes else None)
+
+
+def _fitting(path: Path, results: Sequence[Result], layout: Layout) -> list[Result]:
+    datasets = {result.bench: {group.dataset for group in result.scores.groups} for result in results}
+    for wanted in (own_datasets(layout), datasets_of(layout)):
+        if fitting := [result for result in results if datasets[result.bench] & wanted]:
+            return fitting
+    held = "; ".join(f"{bench}: {', '.join(sorted(own))}" for bench, own in datasets.items())
+    raise UserError(
+        f"{path}: scored on none of the datasets of the layout {layout!r} ({', '.join(sorted(datasets_of(layout)))}), "
+        f"only on {held}",
+        remedy=f"d2e eval {path} --suite {'ood' if layout == 'ood' else 'piper'}",
+    )
+
+
+def _check_same_rows(first: Result, other: Result) -> None:
+    one, two = first.scores, other.scores
+    if (one.bench.sha256, one.subset) != (two.bench.sha256, two.subset):
+        raise UserError(
+            f"{first.run} ({first.bench}) and {other.run} ({other.bench}) were scored on different samples: "
+            f"{_samples(one)} and {_samples(two)}",
+            remedy="choose one benchmark with --bench NAME, or score all runs on the same file and subset",
+        )
+
+
+def _samples(scores: RunScores) -> str:
+    return f"{scores.bench.file} (sha256 {scores.bench.sha256[:16]}…, {scores.subset or 'all of it'})"
+
+
+def _ablation(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
+    def named(result: Result) -> tuple[Entry, Result]:
+        variant = _variant(result)
+        how = _otherwise_decoded(result)
+        label = f"{result.model} ({variant}{how})" if variant in (_FULL, "frozen") else f"- {variant}{how}"
+        return Entry(label, result.scores, block=result.model, facts={"variant": variant}), result
+
+    order = ["frozen", *_VARIANTS]
+    models = list(dict.fromkeys(result.model for result in results))
+    return [named(r) for r in sorted(results, key=lambda r: (models.index(r.model), order.index(_variant(r))))]
+
+
+def _variant(result: Result) -> str:
+    if result.recipe is None:
+        return "frozen"
+    views = result.recipe.d2e.views
+    return _VARIANTS[("refined" not in views) + 2 * ("imagined" not in views)]
+
+
+def _sensitivity(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
+    def named(result: Result) -> tuple[Entry, Result]:
+        ratio = f"α={_trained(result):g}{_otherwise_decoded(result)}"
+        return Entry(f"{model(result)} ({ratio})", result.scores, block=model(result)), result
+
+    def model(result: Result) -> str:
+        whole = result.recipe is None or "refined" in result.recipe.d2e.views
+        return result.model if whole else f"{result.model}, w/o DIE"
+
+    models = list(dict.fromkeys(model(result) for result in results))
+    return [named(r) for r in sorted(results, key=lambda r: (models.index(model(r)), _trained(r)))]
+
+
+def _otherwise_decoded(result: Result) -> str:
+    """What a row's name says of a decoding that is not that of the model's training."""
+    decoded, cutoff = result.scores.alpha, result.scores.plausibility
+    ratio = "" if decoded is None or decoded == _trained(result) else f", decoded with {decoded:g}"
+    return ratio + (f", β={cutoff:g}" if cutoff > 0 else "")
+
+
+def _trained(result: Result) -> float:
+    return (result.scores.alpha or 0.0) if result.recipe is None else result.recipe.d2e.effective_alpha
+
+
+def _distinct(rows: Sequence[tuple[Entry, Result]]) -> list[Entry]:
+    """The entries, with the run or else the benchmark in the name of those that would be called alike."""
+    named = [entry for entry, _ in rows]
+    for more in (lambda result: result.label, lambda result: result.bench):
+        names = [(entry.block, entry.label, entry.note) for entry in named]
+        named = [
+            replace(entry, label=f"{entry.label} [{more(result)}]") if names.count(name) > 1 else entry
+            for entry, name, (_, result) in zip(named, names, rows, strict=True)
+        ]
+    return [
+        replace(entry, facts={**(entry.facts or {}), "run": str(result.run), "bench": result.bench})
+        for entry, (_, result) in zip(named, rows, strict=True)
+    ]

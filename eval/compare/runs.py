@@ -1,0 +1,225 @@
+"""Run folders as evaluation leaves them: RUN/eval/BENCH/{predictions.jsonl, scores.json}, found and checked.
+
+Runs are read together, because what matters is that they fit: one benchmark, the same samples in each. A base
+model's folder has neither a recipe nor a trainer state, and that is no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from d2e_sft.data.sample import describe_validation_error
+from d2e_sft.util.errors import UserError, did_you_mean
+from eval.score.extract import Mode, Setting
+from eval.score.predictions import Prediction, read_predictions
+from eval.score.scores import GroupKey, group_of
+from eval.score.statistics import Interval
+
+SampleKey = tuple[str, str]  # dataset, id: an id is unique within its dataset only
+
+
+class GroupScores(BaseModel):
+    """One group of `scores.json`; see `eval.score.scores.score_predictions`."""
+
+    dataset: str
+    relation: str
+    format: str
+    n: int
+    mean: Interval
+    exact_match: Interval
+    f1: Interval
+    set_accuracy: Interval | None = None
+    extraction: dict[Mode, float]
+    label_shares: dict[str, float] | None = None
+    gold_shares: dict[str, float] | None = None
+
+    @property
+    def key(self) -> GroupKey:
+        """(dataset, relation, format)."""
+        return self.dataset, self.relation, self.format
+
+
+class Bench(BaseModel):
+    """Which benchmark was scored; `sha256` is that of its file."""
+
+    name: str
+    file: str
+    sha256: str
+
+
+class RunScores(BaseModel):
+    """The content of `scores.json`: scores as fractions, and what produced them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    overall: GroupScores
+    groups: list[GroupScores]
+    model: str
+    alpha: float | None
+    plausibility: float = 0.0
+    bench: Bench
+    prompt_set: str
+    setting: Setting = "zero_shot"
+    subset: dict[str, Any] | None = None
+    seconds: float | None = None
+    environment: dict[str, Any] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ScoredRun:
+    """One run's scores and predictions on one benchmark.
+
+    Attributes:
+        label: the folder's name, with as much of its path as makes it distinct among the runs read with it.
+        folder: what holds its results on the benchmark.
+        predictions: by (dataset, id), in the order of the file.
+    """
+
+    path: Path
+    label: str
+    folder: Path
+    scores: RunScores
+    predictions: dict[SampleKey, Prediction]
+
+
+def load_runs(paths: Sequence[Path], bench: str | None = None) -> list[ScoredRun]:
+    """Read the runs' results on one benchmark.
+
+    Args:
+        paths: run folders.
+        bench: the benchmark's folder name under RUN/eval; None takes the only one that all runs share.
+
+    Raises:
+        UserError: a run is missing, given twice, not scored or damaged; the benchmark is unknown or not
+            settled; or the runs were scored on different benchmark files or different samples.
+    """
+    labels = distinct_labels(paths)
+    name = _shared_bench(paths, bench)
+    runs = [_load_run(path, label, name) for path, label in zip(paths, labels, strict=True)]
+    for run in runs[1:]:
+        _check_same_samples(runs[0], run)
+    return runs
+
+
+def scored_benches(path: Path, bench: str | None = None) -> list[str]:
+    """Names of the benchmarks that a run folder holds complete results of; only `bench` where it is given.
+
+    Raises:
+        UserError: there is no such folder, or it holds no result, or none of `bench`.
+    """
+    if not path.is_dir():
+        raise UserError(
+            f"{path}: no such run folder",
+            remedy="check the path; a run folder is made by `d2e train` or `d2e eval`",
+        )
+    found = sorted(
+        file.parent.name for file in path.glob("eval/*/scores.json") if file.with_name("predictions.jsonl").is_file()
+    )
+    if not found:
+        raise UserError(f"{path}: the run has no scores", remedy=f"d2e eval {path} --bench BENCH")
+    if bench is not None and bench not in found:
+        raise UserError(
+            f"{path}: not scored on {bench!r}, only on {', '.join(found)}.{did_you_mean(bench, found)}",
+            remedy=f"d2e eval {path} --bench {bench}",
+        )
+    return found if bench is None else [bench]
+
+
+def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
+    benches = {path: scored_benches(path, bench) for path in paths}
+    shared = sorted(set.intersection(*(set(names) for names in benches.values())))
+    if len(shared) == 1:
+        return shared[0]
+    if shared:
+        raise UserError(
+            f"the runs share {len(shared)} benchmarks: {', '.join(shared)}", remedy="choose one with --bench NAME"
+        )
+    held = "; ".join(f"{path}: {', '.join(names)}" for path, names in benches.items())
+    raise UserError(
+        f"the runs share no benchmark ({held})", remedy="score all of them on one: d2e eval RUN --bench BENCH"
+    )
+
+
+def distinct_labels(paths: Sequence[Path]) -> list[str]:
+    """The runs' names, with as much of their paths as tells them apart.
+
+    Raises:
+        UserError: a folder is given twice.
+    """
+    parts = [path.resolve().parts for path in paths]
+    for path, own in zip(paths, parts, strict=True):
+        if parts.count(own) > 1:
+            raise UserError(f"{path}: the same run folder is given twice", remedy="name each run once")
+    return [_shortest_distinct_tail(own, parts) for own in parts]
+
+
+def _shortest_distinct_tail(own: tuple[str, ...], among: Sequence[tuple[str, ...]]) -> str:
+    depth = 1
+    while depth < len(own) and sum(other[-depth:] == own[-depth:] for other in among) > 1:
+        depth += 1
+    return "/".join(own[-depth:])
+
+
+def _load_run(path: Path, label: str, bench: str) -> ScoredRun:
+    folder = path / "eval" / bench
+    scores = read_scores(folder / "scores.json")
+    rows = read_predictions(folder / "predictions.jsonl")
+    predictions = {(row.dataset, row.id): row for row in rows}
+    again = f"d2e eval {path} --bench {bench}"
+    if len(predictions) != len(rows):
+        raise UserError(
+            f"{folder / 'predictions.jsonl'}: {len(rows) - len(predictions)} of {len(rows)} predictions repeat "
+            "the id of another; expected one for each sample",
+            remedy=again,
+        )
+    if scores.overall.n != len(rows) or {group.key for group in scores.groups} != {group_of(row) for row in rows}:
+        raise UserError(
+            f"{folder}: scores.json ({scores.overall.n} samples in {len(scores.groups)} groups) is not about "
+            f"predictions.jsonl ({len(rows)} samples)",
+            remedy=again,
+        )
+    return ScoredRun(path, label, folder, scores, predictions)
+
+
+def read_scores(path: Path) -> RunScores:
+    """The content of a `scores.json`.
+
+    Raises:
+        UserError: the file is damaged, or an earlier version's.
+    """
+    try:
+        return RunScores.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        missing = {item["loc"][-1] for item in error.errors() if item["type"] == "missing"}
+        if missing == {"mean", "extraction"}:
+            raise UserError(
+                f"{path}: written by an earlier version, without the mean of EM and F1",
+                remedy="score the run again with d2e eval",
+            ) from None
+        raise UserError(
+            f"{path}: not the scores of a run ({describe_validation_error(error)})",
+            remedy="the file is damaged or was edited; score the run again with d2e eval",
+        ) from None
+
+
+def _check_same_samples(first: ScoredRun, other: ScoredRun) -> None:
+    one, two = first.scores.bench, other.scores.bench
+    if one.sha256 != two.sha256:
+        raise UserError(
+            f"{first.path} and {other.path} were scored on different benchmarks: "
+            f"{one.file} (sha256 {one.sha256}) and {two.file} (sha256 {two.sha256})",
+            remedy="score both on the same file with d2e eval",
+        )
+    strangers = sorted(first.predictions.keys() ^ other.predictions.keys())
+    if strangers:
+        dataset, sample = strangers[0]
+        raise UserError(
+            f"{first.path} ({len(first.predictions)} samples) and {other.path} ({len(other.predictions)} samples) "
+            f"were scored on different samples: {len(strangers)} are in one only, such as {sample!r} of {dataset}",
+            remedy="score both on the same subset with d2e eval",
+        )

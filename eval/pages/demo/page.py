@@ -1,0 +1,227 @@
+"""The page itself, in Gradio: a form, a slider for α, three answers and what they tell.
+
+Gradio is imported where the page is built, so that everything else works without it. Nothing of the page comes from
+elsewhere and nothing is sent elsewhere: fonts are the system's, and Gradio's analytics are off before it is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any
+
+from d2e_sft.util.errors import UserError
+from eval.pages.demo.answering import Answerer, DemoModel
+from eval.pages.demo.examples import labels_of, without_stale_answer
+from eval.pages.demo.question import CHOICE, Question
+from eval.pages.demo.summary import summarise
+
+INSTALL = "pip install 'd2e-sft[demo]'"
+_STEP, _UPPER, _MOST_TOKENS = 0.05, 1.5, 512
+_FORMAT_NAMES = {
+    "qa": "free answer",
+    "nli": "positive or negative",
+    "scq": "one option",
+    "mcq": "several options",
+}
+_INTRODUCTION = """\
+<h1>{model}</h1>
+<p>Three answers to one question: with the context; with the context and the habit taken out
+(<var>z</var><sub>original</sub> − α · <var>z</var><sub>imagined</sub>); and without having read the context, which
+shows the habit.</p>"""
+_STYLE = """
+.gradio-container { max-width: 1200px !important; margin: 0 auto !important; }
+.d2e-head h1 { font-size: 1.35rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
+.d2e-head p { margin: 0; max-width: 46rem; }
+.d2e-summary p { margin: .6rem 0 0; }
+.d2e-read { margin: 0; display: grid; grid-template-columns: 11rem 1fr; }
+.d2e-read dt, .d2e-read dd { margin: 0; padding: .4rem 0; overflow-wrap: anywhere;
+  border-bottom: 1px solid var(--border-color-primary); }
+.d2e-read dt { font-weight: 600; padding-right: .8rem; }
+.d2e-read span { display: block; opacity: .75; }
+.d2e-read .right { color: #15803d; opacity: 1; }
+.dark .d2e-read .right { color: #4ade80; }
+@media (max-width: 500px) { .d2e-read { grid-template-columns: 7.5rem 1fr; } }
+"""
+
+
+def import_gradio() -> Any:
+    """Gradio, with its analytics off.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    try:
+        import gradio
+    except ImportError as error:
+        raise UserError(f"Gradio is not usable here ({error})", remedy=INSTALL) from error
+    return gradio
+
+
+def build_page(model: DemoModel, examples: Sequence[Question]) -> Any:
+    """The page as `gradio.Blocks`; `launch_options` says how it is launched.
+
+    Raises:
+        UserError: Gradio is not installed.
+    """
+    gr = import_gradio()
+    answerer = Answerer(model)
+    with gr.Blocks(title=f"d2e demo · {model.name}", analytics_enabled=False) as page:
+        gr.HTML(_INTRODUCTION.format(model=escape(model.name)), elem_classes="d2e-head")
+        with gr.Row():
+            with gr.Column(min_width=320):
+                form = _form(gr, model, examples)
+                with gr.Row():
+                    ask = gr.Button("Answer", variant="primary", elem_id="ask")
+                    stop = gr.Button("Stop", visible=False, elem_id="stop")
+            with gr.Column(min_width=320):
+                answers = _answers(gr, model.alpha)
+        fields = ("example", "fmt", "context", "question", "options", "expected", "instruction", "alpha", "limit")
+        asked = gr.on(
+            [ask.click, form["question"].submit],
+            _answering(gr, model, answerer, examples),
+            inputs=[form[name] for name in fields],
+            outputs=[*answers, form["expected"], ask, stop],
+            concurrency_limit=1,
+            # By default a press is lost while an answer is still ending, as it may be just after Stop.
+            trigger_mode="multiple",
+            api_name="answer",
+            show_progress="minimal",
+        )
+        ready = {"fn": lambda: _buttons(gr, answering=False), "outputs": [ask, stop], "api_visibility": "private"}
+        asked.then(**ready)  # after an error, too
+        stop.click(**ready, cancels=[asked])
+    return page
+
+
+def launch_options(gr: Any) -> dict[str, Any]:
+    """What `Blocks.launch` must be given so that the page loads nothing from elsewhere and remembers nothing."""
+    fonts = ["system-ui", "sans-serif"], ["ui-monospace", "monospace"]
+    theme = gr.themes.Default(font=fonts[0], font_mono=fonts[1])
+    return {
+        "theme": theme,
+        "css": _STYLE,
+        "footer_links": [],
+        "run_history": False,
+        "ssr_mode": False,
+        "pwa": False,
+        "mcp_server": False,
+        "quiet": True,
+    }
+
+
+def _form(gr: Any, model: DemoModel, examples: Sequence[Question]) -> dict[str, Any]:
+    """The visitor's fields by name, filled with the first example."""
+    first = examples[0]
+    form: dict[str, Any] = {}
+    names = [(name, fmt) for fmt, name in _FORMAT_NAMES.items() if fmt in model.prompt_set.zero_shot]
+    labels = labels_of(examples)
+    form["example"] = gr.Dropdown(
+        list(zip(labels, range(len(labels)), strict=True)), value=0, label="Try an example", elem_id="example"
+    )
+    form["fmt"] = gr.Radio(names, value=first.fmt, label="Format", elem_id="format")
+    form["context"] = gr.Textbox(first.context, label="Context", lines=5, max_lines=12, elem_id="context")
+    form["question"] = gr.Textbox(first.question, label=_question_label(first.fmt), max_lines=4, elem_id="question")
+    form["options"] = gr.Textbox(
+        first.options, label="Options, one a line", lines=3, visible=first.fmt in CHOICE, elem_id="options"
+    )
+    upper = max(_UPPER, model.alpha)
+    form["alpha"] = gr.Slider(
+        0, upper, value=model.alpha, step=_STEP, label="α, how much of the habit is subtracted", elem_id="alpha"
+    )
+    form["limit"] = gr.Slider(
+        1,
+        max(_MOST_TOKENS, model.max_new_tokens),
+        value=model.max_new_tokens,
+        step=1,
+        label="Longest answer, in tokens",
+    )
+    with gr.Accordion("Expected answer, instruction", open=False):
+        form["expected"] = gr.Textbox(
+            first.expected, label="Expected answer", info="Optional; to see which answer is right.", elem_id="expected"
+        )
+        form["instruction"] = gr.Textbox(
+            "", label="Instruction", info="Empty: the one below.", lines=3, placeholder=_system(model, first.fmt)
+        )
+    form["fmt"].change(
+        _on_format(gr, model),
+        inputs=form["fmt"],
+        outputs=[form["question"], form["options"], form["instruction"]],
+        api_visibility="private",
+    )
+    parts = [form[name] for name in ("fmt", "context", "question", "options", "expected")]
+    form["example"].change(_on_example(examples), inputs=form["example"], outputs=parts, api_visibility="private")
+    return form
+
+
+def _answers(gr: Any, alpha: float) -> list[Any]:
+    with gr.Row():
+        plain = gr.Textbox(label="Plain", lines=3, interactive=False, min_width=200, elem_id="plain")
+        debiased = gr.Textbox(
+            label=_debiased_label(alpha), lines=3, interactive=False, min_width=200, elem_id="debiased"
+        )
+    imagined = gr.Textbox(label="Without the context (imagined)", lines=3, interactive=False, elem_id="imagined")
+    summary = gr.HTML("", elem_classes="d2e-summary", elem_id="summary")
+    return [plain, debiased, imagined, summary]
+
+
+def _answering(gr: Any, model: DemoModel, answerer: Answerer, examples: Sequence[Question]) -> Any:
+    def answer(
+        example: int,
+        fmt: str,
+        context: str,
+        question: str,
+        options: str,
+        expected: str,
+        instruction: str,
+        alpha: float,
+        limit: float,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Answer a question plainly, debiased, and without the context."""
+        typed = Question(fmt, context, question, options, expected, instruction)
+        asked = without_stale_answer(typed, examples[example])
+        buttons = _buttons(gr, answering=True)
+        try:
+            for said in answerer.stream(asked, alpha, int(limit)):
+                debiased = gr.Textbox(said.debiased, label=_debiased_label(alpha))
+                told = summarise(asked, model.prompt_set, said, alpha) if said.done else ""
+                yield said.plain, debiased, said.imagined, told, asked.expected, *buttons
+        except UserError as error:
+            raise gr.Error(" ".join(filter(None, [escape(error.message), escape(error.remedy or "")]))) from None
+
+    return answer
+
+
+def _on_format(gr: Any, model: DemoModel) -> Any:
+    def change(fmt: str) -> tuple[Any, ...]:
+        question = gr.Textbox(label=_question_label(fmt))
+        return question, gr.Textbox(visible=fmt in CHOICE), gr.Textbox(placeholder=_system(model, fmt))
+
+    return change
+
+
+def _on_example(examples: Sequence[Question]) -> Any:
+    def choose(number: int) -> tuple[str, ...]:
+        one = examples[number]
+        return one.fmt, one.context, one.question, one.options, one.expected
+
+    return choose
+
+
+def _buttons(gr: Any, *, answering: bool) -> tuple[Any, Any]:
+    return gr.Button(interactive=not answering), gr.Button(visible=answering)
+
+
+def _system(model: DemoModel, fmt: str) -> str:
+    prompts = {str(name): prompt for name, prompt in model.prompt_set.zero_shot.items()}
+    return prompts[fmt].system
+
+
+def _question_label(fmt: str) -> str:
+    return "Hypothesis" if fmt == "nli" else "Question"
+
+
+def _debiased_label(alpha: float) -> str:
+    return f"Debiased, α = {alpha:g}"

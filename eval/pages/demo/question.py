@@ -1,0 +1,102 @@
+"""What a visitor asks, checked, as a sample: so that its prompts are those of training and evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from d2e_sft.data.prompts import PromptSet
+from d2e_sft.data.sample import FORMATS, NLI_LABELS, EventSample, Format
+from d2e_sft.util.errors import UserError, did_you_mean
+
+CHOICE = ("scq", "mcq")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question as it was typed.
+
+    Attributes:
+        options: one a line; of scq and mcq alone.
+        expected: the answer, or answers, one a line; only for saying who is right. May be empty.
+        instruction: in the place of the prompt set's own; empty leaves that.
+    """
+
+    fmt: str
+    context: str
+    question: str
+    options: str = ""
+    expected: str = ""
+    instruction: str = ""
+
+    def sample(self) -> EventSample:
+        """The question as a sample; without an expected answer it has one that means nothing.
+
+        Raises:
+            UserError: a part is empty or does not fit the format.
+        """
+        if self.fmt not in FORMATS:
+            raise UserError(f"format {self.fmt!r}: expected one of {', '.join(FORMATS)}")
+        if not self.context.strip():
+            raise UserError(
+                "The context is empty.", "Type what the model is to read: without it there is no habit to take out."
+            )
+        if not self.question.strip():
+            what = "hypothesis" if self.fmt == "nli" else "question"
+            raise UserError(f"The {what} is empty.", f"Type a {what} about the context.")
+        options = self._options()
+        return EventSample(
+            id="typed",
+            dataset="typed",
+            split="test",
+            relation="causal",
+            format=cast(Format, self.fmt),
+            context=self.context,
+            question=self.question,
+            options=options,
+            answers=self._expected(options) or self._any(options),
+        )
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether an answer is expected."""
+        return bool(_lines(self.expected))
+
+    def wording(self, prompt_set: PromptSet) -> PromptSet:
+        """The prompt set, with the visitor's instruction."""
+        if not self.instruction.strip():
+            return prompt_set
+        fmt = cast(Format, self.fmt)
+        own = prompt_set.zero_shot[fmt].model_copy(update={"system": self.instruction.strip()})
+        return prompt_set.model_copy(update={"zero_shot": {**prompt_set.zero_shot, fmt: own}})
+
+    def _options(self) -> list[str]:
+        if self.fmt not in CHOICE:
+            return []
+        options = _lines(self.options)
+        if len(options) < 2:
+            raise UserError(f"The options hold {len(options)} lines.", "Type two or more, one a line.")
+        twice = next((option for option in options if options.count(option) > 1), None)
+        if twice is not None:
+            raise UserError(f"The option {twice!r} is there twice.", "Type different ones, one a line.")
+        return options
+
+    def _expected(self, options: list[str]) -> list[str]:
+        expected = _lines(self.expected)
+        known = list(NLI_LABELS) if self.fmt == "nli" else options
+        for answer in expected if known else ():
+            if answer not in known:
+                raise UserError(
+                    f"The expected answer {answer!r} is none of {', '.join(known)}.{did_you_mean(answer, known)}",
+                    "Type one of them, or nothing.",
+                )
+        if len(expected) > 1 and self.fmt in ("nli", "scq"):
+            raise UserError(f"{len(expected)} answers are expected.", f"Type one: format {self.fmt} has one.")
+        return expected
+
+    def _any(self, options: list[str]) -> list[str]:
+        return [NLI_LABELS[0]] if self.fmt == "nli" else options[:1] or ["(not known)"]
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,0 +1,145 @@
+"""The data behind the page's sample browser, and how often answers changed between the runs.
+
+Thousands of samples with every run's answer have to fit into one file. Many samples share a passage, so each text
+is written once and named by its number; what is still large is compressed, which a browser undoes without a network.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eval.compare.pattern_file import RunPatterns
+from eval.compare.runs import SampleKey, ScoredRun
+from eval.pages.report.patterns import PATTERN_PARTS
+from eval.pages.report.samples import OUTCOMES, Outcome, choose_samples, in_turns, is_right
+from eval.pages.report.shown import shown
+from eval.pages.report.wording import Instruction
+from eval.score.predictions import Prediction
+from eval.score.scores import GroupKey, group_of
+
+COMPRESS_FROM = 1_000_000  # characters: a smaller page stays readable as text, and works in older browsers
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How often each outcome occurs between the first run and another one."""
+
+    label: str
+    counts: Mapping[Outcome, int]
+
+
+def count_changes(runs: Sequence[ScoredRun]) -> list[Changes]:
+    """For each run after the first, outcomes on all samples."""
+    first = runs[0].predictions
+    return [
+        Changes(
+            run.label,
+            Counter(OUTCOMES[is_right(first[key]), is_right(other)] for key, other in run.predictions.items()),
+        )
+        for run in runs[1:]
+    ]
+
+
+def browser_data(
+    runs: Sequence[ScoredRun],
+    patterns: Mapping[str, RunPatterns],
+    instructions: Sequence[Instruction],
+    limit: int | None = None,
+) -> dict[str, Any]:
+    """What the browser's script reads; its comment says which place of a list holds what.
+
+    Args:
+        patterns: by label of the run.
+        limit: hold at most so many samples, outcomes and groups in turns; None holds all.
+    """
+    keys = _in_order(runs, limit)
+    texts = _Texts()
+    groups: dict[GroupKey, int] = {}
+    samples = []
+    for key in keys:
+        sample = runs[0].predictions[key]
+        group = groups.setdefault(group_of(sample), len(groups))
+        answers = [_answer(run.predictions[key], key, patterns.get(run.label), texts) for run in runs]
+        samples.append(
+            [
+                group,
+                sample.id,
+                texts.number(sample.context.strip()),
+                texts.number(sample.question),
+                [texts.number(option) for option in sample.options],
+                [texts.number(answer) for answer in sample.gold],
+                answers,
+            ]
+        )
+    return {
+        "runs": [run.label for run in runs],
+        "patterns": [part.name for part in PATTERN_PARTS],
+        "instructions": [[one.format, texts.number(one.text), list(one.labels)] for one in instructions],
+        "groups": [list(group) for group in groups],
+        "samples": samples,
+        "texts": texts.all,
+    }
+
+
+def _in_order(runs: Sequence[ScoredRun], limit: int | None) -> list[SampleKey]:
+    """Groups in turns, so that the first cards of any filter are not all of one dataset."""
+    members: dict[GroupKey, list[SampleKey]] = {}
+    for key, prediction in runs[0].predictions.items():
+        members.setdefault(group_of(prediction), []).append(key)
+    keys = list(in_turns(list(members.values())))
+    if limit is None or limit >= len(keys):
+        return keys
+    chosen = {(one.sample.dataset, one.sample.id) for one in choose_samples(runs, limit)}
+    return [key for key in keys if key in chosen]
+
+
+def packed(data: Mapping[str, Any]) -> tuple[str, str]:
+    """The data as text for a script element, and that element's type: JSON, or from a size on gzip in base64."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    if len(text) < COMPRESS_FROM:
+        return _safe(text), "application/json"
+    # No time in the header: the same runs make the same page.
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode("ascii"), "application/gzip"
+
+
+def _safe(text: str) -> str:
+    """JSON that ends no script element, opens no comment in one and is no end of a line to an old parser."""
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+class _Texts:
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        if text not in self._numbers:
+            self._numbers[text] = len(self.all)
+            self.all.append(text)
+        return self._numbers[text]
+
+
+def _answer(prediction: Prediction, key: SampleKey, patterns: RunPatterns | None, texts: _Texts) -> list[Any]:
+    """[right, F1 in percent, answers or null, output, pattern or -1, reason or -1]."""
+    pattern = reason = -1
+    error = None if patterns is None else patterns.errors.get(key)
+    if error is not None and patterns is not None:
+        pattern = next(index for index, part in enumerate(PATTERN_PARTS) if part.key == error.pattern.value)
+        # A reason may quote the sample, whose texts were perhaps left out.
+        reason = -1 if not prediction.question or patterns.by_rule else texts.number(shown(error.reason))
+    return [
+        int(is_right(prediction)),
+        round(100 * prediction.f1, 1),
+        [texts.number(shown(answer)) for answer in prediction.answer] if prediction.parsed else None,
+        texts.number(shown(prediction.output)) if prediction.question else -1,
+        pattern,
+        reason,
+    ]

@@ -1,0 +1,147 @@
+"""What produced each run's scores, side by side: how it was evaluated and trained, with which versions, on what.
+
+The rows in which runs differ are marked, since they are what a reader of a comparison looks for first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from d2e_sft.data.sample import describe_validation_error
+from d2e_sft.train.data_record import DATA_FILE, DataRecord
+from d2e_sft.util.errors import UserError
+from eval.compare.runs import ScoredRun
+from eval.pages.report.training import Training
+from eval.score.extract import Mode
+
+_NONE = "–"
+_EXTRACTION: dict[Mode, str] = {
+    "strict": "in the response form",
+    "lenient": "read leniently",
+    "none": "not parsed",
+}
+_COUNTS = {  # of scores.json: said where some run has any
+    "bad_rows": "bad rows left out",
+    "empty_contexts": "samples without a context",
+    "truncated": "contexts cut to fit",
+    "resumed": "answers of earlier sessions",
+}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A row: one value for each run."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether two runs that have a value have another one."""
+        return len({value for value in self.values if value != _NONE}) > 1
+
+    @property
+    def shared(self) -> bool:
+        """Whether all runs have the same value, which then is written once."""
+        return len(set(self.values)) == 1
+
+
+def run_facts(runs: Sequence[ScoredRun], trainings: Sequence[Training | None]) -> dict[str, list[Fact]]:
+    """Title of a table → its rows.
+
+    Args:
+        trainings: each run's training log, or None.
+
+    Raises:
+        UserError: a run's `data.json` is damaged.
+    """
+    with_cut_off = any(run.scores.plausibility > 0 for run in runs)
+    tables = {
+        "Evaluation": [_evaluation(run, with_cut_off=with_cut_off) for run in runs],
+        "Environment of the evaluation": [dict(run.scores.environment) for run in runs],
+        "Training and its environment": [
+            _training(read_data_record(run), training) for run, training in zip(runs, trainings, strict=True)
+        ],
+    }
+    return {title: rows for title, columns in tables.items() if (rows := _aligned(columns))}
+
+
+def read_data_record(run: ScoredRun) -> DataRecord | None:
+    """What a run was trained on, or None for a base model.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    path = run.path / DATA_FILE
+    if not path.is_file():
+        return None
+    try:
+        return DataRecord.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise UserError(
+            f"{path}: not the record of a training ({describe_validation_error(error)})",
+            remedy="copy it again from where the run was trained, or remove it to report without it",
+        ) from None
+
+
+def _aligned(columns: Sequence[Mapping[str, Any]]) -> list[Fact]:
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [Fact(name, tuple(_written(column.get(name)) for column in columns)) for name in names]
+    return [row for row in rows if set(row.values) != {_NONE}]
+
+
+def _written(value: Any) -> str:
+    if value is None or value in ("", [], {}):
+        return _NONE
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _evaluation(run: ScoredRun, *, with_cut_off: bool) -> dict[str, Any]:
+    scores, more = run.scores, run.scores.model_extra or {}
+    extraction = scores.overall.extraction
+    shares = (f"{100 * extraction.get(mode, 0.0):.1f} % {name}" for mode, name in _EXTRACTION.items())
+    return {
+        "model": scores.model,
+        "α at decoding": scores.alpha,
+        "plausibility cut-off": scores.plausibility if with_cut_off else None,
+        "engine": more.get("engine"),
+        "setting": scores.setting,
+        "prompt set": scores.prompt_set,
+        "longest answer, tokens": more.get("max_new_tokens"),
+        "benchmark": f"{scores.bench.name}, {scores.bench.file}",
+        "benchmark sha256": scores.bench.sha256,
+        "datasets lacking": ", ".join(map(str, more.get("lacking") or [])),
+        **{f"subset: {name}": value for name, value in (scores.subset or {}).items()},
+        "answers": ", ".join(shares),
+        **{name: more.get(key) or None for key, name in _COUNTS.items()},
+        "evaluation time": None if scores.seconds is None else f"{scores.seconds:,.0f} s",
+    }
+
+
+def _training(record: DataRecord | None, training: Training | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    if training is not None:
+        speed = training.tokens_per_second
+        facts["training steps"] = training.steps
+        facts["training tokens/s"] = None if speed is None else f"{speed:,.0f} (median)"
+    if record is not None:
+        source = record.source
+        facts |= {
+            "training file": source.train,
+            "training file sha256": source.train_sha256,
+            "rows in it": source.rows,
+            "samples trained on": record.samples,
+            "prompt set": source.prompt_set,
+            "processes": record.processes,
+            **record.versions,
+        }
+    return facts

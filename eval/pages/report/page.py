@@ -1,0 +1,158 @@
+"""Assembles the page: what the template shows is worked out here, how it looks is the template's business.
+
+Whatever a model, a dataset or a recipe says is escaped by the template engine; only the plots, which are made
+here, and the data of the sample browser, which escapes itself, enter the page as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from d2e_sft.util.files import write_whole
+from d2e_sft.util.html.pages import page_environment
+from eval.compare.compare import Comparison, compare_runs
+from eval.compare.label_shares import shares_in_percent
+from eval.compare.pattern_file import RunPatterns, read_patterns
+from eval.compare.runs import ScoredRun
+from eval.compare.tables import collapses, p_value, percent, points
+from eval.pages.report import charts
+from eval.pages.report.browser import browser_data, count_changes, packed
+from eval.pages.report.facts import run_facts
+from eval.pages.report.patterns import pattern_section
+from eval.pages.report.redact import check_datasets, without_texts
+from eval.pages.report.samples import choose_samples, is_right
+from eval.pages.report.shown import shown
+from eval.pages.report.training import read_training
+from eval.pages.report.wording import Instruction, instructions
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What the page shows of the samples.
+
+    Attributes:
+        samples: how many stand on the page itself and are read without its script.
+        browse: how many the browser holds; None is all, 0 leaves it out.
+        no_texts_of: datasets whose texts the page must not hold.
+        title: heading of the page; None names the benchmark.
+    """
+
+    samples: int = 6
+    browse: int | None = None
+    no_texts_of: Collection[str] = ()
+    title: str | None = None
+
+
+@dataclass(frozen=True)
+class _RunDetails:
+    run: ScoredRun
+    recipe: str | None
+
+
+@dataclass(frozen=True)
+class _Browser:
+    text: Markup
+    type: str
+    held: int
+    all: int
+
+
+def write_report(runs: Sequence[ScoredRun], out: Path, options: ReportOptions | None = None) -> None:
+    """Write one self-contained HTML page about the runs.
+
+    Args:
+        runs: from `eval.compare.runs.load_runs`; differences are to the first of them.
+        out: the file; its folder is made, an earlier page is replaced.
+
+    Raises:
+        UserError: a file of a run is damaged, or an option names no dataset of the benchmark.
+    """
+    page = render_page(runs, options)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(out, page)
+
+
+def render_page(runs: Sequence[ScoredRun], options: ReportOptions | None = None) -> str:
+    """The page of `write_report` as text."""
+    options = options or ReportOptions()
+    check_datasets(options.no_texts_of, runs[0])
+    comparison = compare_runs(runs)
+    patterns = {run.label: found for run in runs if (found := read_patterns(run)) is not None}
+    trainings = [read_training(run.path) for run in runs]
+    told = instructions(runs)
+    readable = without_texts(runs, options.no_texts_of)
+    context = {
+        "title": options.title or f"Event reasoning on {comparison.bench}",
+        "comparison": comparison,
+        "asked_without": comparison.asked_without,
+        "radars": charts.radars(comparison),
+        "bars": charts.bars(comparison),
+        "shares": charts.shares(comparison),
+        "collapses": collapses(comparison),
+        "patterns": pattern_section(runs, patterns),
+        "curves": charts.curves(comparison.labels, trainings),
+        "changes": count_changes(runs),
+        "samples": choose_samples(readable, options.samples),
+        "browser": _browser(readable, patterns, told, options.browse),
+        "left_out": sorted(options.no_texts_of),
+        "facts": run_facts(runs, trainings),
+        "instructions": told,
+        "details": [_RunDetails(run, _recipe(run.path)) for run in runs],
+    }
+    return _environment().get_template("page.html").render(context, contents=_contents(comparison, context))
+
+
+def _browser(
+    runs: Sequence[ScoredRun],
+    patterns: dict[str, RunPatterns],
+    told: Sequence[Instruction],
+    limit: int | None,
+) -> _Browser | None:
+    if limit == 0:
+        return None
+    data = browser_data(runs, patterns, told, limit)
+    text, kind = packed(data)
+    return _Browser(Markup(text), kind, len(data["samples"]), len(runs[0].predictions))
+
+
+def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str, str]]:
+    """Anchor and name of the page's parts."""
+    parts = [
+        ("scores", "Scores", True),
+        ("differences", "Differences", len(comparison.labels) > 1),
+        ("context", "Context", bool(comparison.asked_without)),
+        ("groups", "Charts", True),
+        ("labels", "Labels", context["shares"] is not None),
+        ("errors", "Errors", True),
+        ("curves", "Training", bool(context["curves"])),
+        ("samples", "Samples", True),
+        ("runs", "Recipes", True),
+    ]
+    return [(anchor, name) for anchor, name, there in parts if there]
+
+
+def _environment() -> Environment:
+    environment = page_environment(Path(__file__).parent)
+    environment.filters.update(percent=percent, points=points, p_value=p_value, shares=shares_in_percent)
+    environment.filters.update(share=_share, letter=_letter, shown=shown)
+    environment.tests["right"] = is_right
+    return environment
+
+
+def _recipe(run: Path) -> str | None:
+    path = run / "recipe.yaml"
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+
+
+def _share(fraction: float) -> str:
+    return f"{100 * fraction:.1f}"
+
+
+def _letter(index: int) -> str:
+    return chr(ord("A") + index)

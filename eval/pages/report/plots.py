@@ -1,0 +1,127 @@
+"""The report's plots: small, one statement each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import NamedTuple
+
+import matplotlib as mpl
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from d2e_sft.util.html.figures import COLOURS, HATCHES, LINES, STYLE, WIDTH, inline_svg, legend_name
+from eval.compare.label_shares import LABELS
+from eval.pages.report.stacked import Part, stacked_chart
+from eval.score.statistics import Interval
+
+_MAX_POINTS = 200  # a curve: more are not seen at this width, and each costs bytes in the page
+
+
+class Curve(NamedTuple):
+    """One run's curve; `run` is its place among all runs, so that it keeps its colour where others lack one."""
+
+    run: int
+    label: str
+    points: Sequence[tuple[int, float]]
+    marked: bool = False  # with a dot at each point, where there are few
+
+
+def bar_chart(
+    title: str, groups: Sequence[str], labels: Sequence[str], scores: Sequence[Sequence[Interval]]
+) -> Markup:
+    """Horizontal bars in percent with their intervals, one block for each group.
+
+    Args:
+        title: names the metric.
+        groups: G names.
+        labels: R names of runs.
+        scores: G × R scores as fractions.
+    """
+    rows = len(groups) * (len(labels) + 0.6)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 0.9 + 0.19 * rows + 0.22 * len(labels)), layout="constrained")
+        axes = figure.add_subplot()
+        height = 1 / (len(labels) + 0.6)
+        for index, label in enumerate(labels):
+            column = [row[index] for row in scores]
+            means = [100 * score.mean for score in column]
+            errors = [
+                # Rounding may put a bound a hair inside the mean; matplotlib refuses a negative length.
+                [max(0.0, 100 * (score.mean - score.low)) for score in column],
+                [max(0.0, 100 * (score.high - score.mean)) for score in column],
+            ]
+            axes.barh(
+                [place + (index - (len(labels) - 1) / 2) * height for place in range(len(groups))],
+                means,
+                height=0.9 * height,
+                xerr=errors,
+                label=legend_name(label),
+                color=COLOURS[index % len(COLOURS)],
+                hatch=HATCHES[index % len(HATCHES)],
+                edgecolor="white",
+                linewidth=0,
+                error_kw={"elinewidth": 1.1, "ecolor": "#222222", "capsize": 2},
+            )
+        axes.set_yticks(range(len(groups)), groups)
+        axes.set_ylim(len(groups) - 0.5, -0.5)
+        axes.set_xlim(0, 100)
+        axes.set_xlabel(f"{title}, percent")
+        axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+        axes.set_axisbelow(True)
+        figure.legend(loc="outside upper left", frameon=False, handlelength=1.4)
+        return inline_svg(figure, f"Bar chart: {title} of {', '.join(labels)}, with 95 % intervals")
+
+
+def share_chart(groups: Mapping[str, Mapping[str, Mapping[str, float] | None]]) -> Markup:
+    """Stacked bars of predicted nli labels: for each group the gold shares, then each run's.
+
+    Args:
+        groups: group → name of the bar → label → share; the first bar of a group is the gold one.
+    """
+    runs = ", ".join(dict.fromkeys(name for own in groups.values() for name in own))
+    return stacked_chart(
+        {group: {name: shares or {} for name, shares in own.items()} for group, own in groups.items()},
+        [
+            Part(label, "no label", "#bbbbbb", "")
+            if label == "other"
+            else Part(label, label, COLOURS[index], HATCHES[index])
+            for index, label in enumerate(LABELS)
+        ],
+        unit="predicted labels, percent",
+        description=f"Stacked bars: shares of the predicted nli labels of {runs}",
+        middle=True,
+    )
+
+
+def line_chart(title: str, curves: Sequence[Curve]) -> Markup:
+    """Curves over training steps, one for each run that logged the value."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 2.6 + 0.22 * len(curves)), layout="constrained")
+        axes = figure.add_subplot()
+        for run, label, points, marked in curves:
+            steps, values = zip(*_thinned(points), strict=True)
+            axes.plot(
+                steps,
+                values,
+                label=legend_name(label),
+                color=COLOURS[run % len(COLOURS)],
+                linestyle=LINES[run % len(LINES)],
+                linewidth=1.6,
+                marker="o" if marked or len(points) == 1 else None,
+                markersize=4,
+            )
+        axes.set_title(title, fontsize=10, loc="left")
+        axes.set_xlabel("step")
+        axes.grid(color="#dddddd", linewidth=0.6)
+        figure.legend(loc="outside lower left", frameon=False, handlelength=2.6)
+        return inline_svg(figure, f"Line chart over training steps: {title} of {', '.join(c.label for c in curves)}")
+
+
+def _thinned(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
+    """Means of consecutive blocks of near-equal size where there are too many points to draw."""
+    count = min(len(points), _MAX_POINTS)
+    bounds = [index * len(points) // count for index in range(count + 1)]
+    blocks = [points[start:end] for start, end in pairwise(bounds)]
+    return [(fmean(step for step, _ in block), fmean(value for _, value in block)) for block in blocks]

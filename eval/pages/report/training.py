@@ -1,0 +1,80 @@
+"""Training curves of a run, read from the `trainer_state.json` that the Hugging Face Trainer leaves.
+
+Evaluation evaluates base models too, so a run without a trainer state simply has no curves.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from d2e_sft.util.errors import UserError
+
+CURVES = {
+    "loss": "Loss",
+    "ce": "Cross-entropy (CE)",
+    "kl": "KL between original and refined",
+    "debiased_accuracy": "Debiased token accuracy",
+    "plain_accuracy": "Plain token accuracy",
+    "bias_share": "Bias share: answer tokens guessed without the context",
+}
+
+
+@dataclass(frozen=True)
+class Training:
+    """What was logged while a run trained.
+
+    Attributes:
+        curves: by key of `CURVES`, (step, value) in order of steps; non-finite values are left out.
+        held_out: the same on held-out samples.
+        steps: the last logged step.
+        tokens_per_second: median over the log, or None where it was not logged.
+    """
+
+    curves: dict[str, list[tuple[int, float]]]
+    held_out: dict[str, list[tuple[int, float]]]
+    steps: int
+    tokens_per_second: float | None
+
+
+def read_training(run: Path) -> Training | None:
+    """The training log of a run folder, or None where there is no trainer state.
+
+    Raises:
+        UserError: the trainer state is not JSON with a `log_history` list of objects.
+    """
+    path = run / "trainer_state.json"
+    if not path.is_file():
+        return None
+    try:
+        history = json.loads(path.read_text(encoding="utf-8"))["log_history"]
+        entries = [(int(entry["step"]), entry) for entry in history if "step" in entry]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: not a trainer state ({error!r}); expected JSON with a log_history list",
+            remedy="copy it again from the run's last checkpoint, or remove it to report without curves",
+        ) from None
+
+    def series(prefix: str) -> dict[str, list[tuple[int, float]]]:
+        found = {
+            key: sorted(
+                (step, float(entry[prefix + key])) for step, entry in entries if _is_value(entry.get(prefix + key))
+            )
+            for key in CURVES
+        }
+        return {key: points for key, points in found.items() if points}
+
+    speeds = [entry["tokens_per_second"] for _, entry in entries if _is_value(entry.get("tokens_per_second"))]
+    return Training(
+        curves=series(""),
+        held_out=series("eval_"),
+        steps=max((step for step, _ in entries), default=0),
+        tokens_per_second=median(speeds) if speeds else None,
+    )
+
+
+def _is_value(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

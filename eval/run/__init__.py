@@ -1,0 +1,1 @@
+"""Decoding a benchmark: settings, engines, and answers kept as they come."""

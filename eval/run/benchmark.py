@@ -1,0 +1,150 @@
+"""A benchmark: its name, its file and its samples; by folder, by file, or as a suite that `d2e data build` made."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from d2e_sft.data.sample import BadRow, EventSample, read_samples
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import sha256_of
+
+SUITES = ("piper", "ood")
+DATA_ROOT = Path("data")
+INSTRUCTION_SET = "piper-10k"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A benchmark on disk.
+
+    Attributes:
+        name: of the folder that takes the results.
+        file: its test rows.
+        suite: the suite that it is, where it was asked for as one.
+        lacking: datasets of the suite that its build could not read.
+    """
+
+    name: str
+    file: Path
+    suite: str | None = None
+    lacking: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BenchRows:
+    """The rows of a benchmark's file.
+
+    Attributes:
+        all: every good row, in file order.
+        chosen: those that are decoded, in file order.
+        bad: those that are skipped.
+        sha256: of the file.
+    """
+
+    all: list[EventSample]
+    chosen: list[EventSample]
+    bad: list[BadRow]
+    sha256: str
+
+
+def locate_bench(path: str | Path) -> Bench:
+    """A benchmark given as a folder of `d2e data build`, whose test rows it is, or as one file of rows.
+
+    Raises:
+        UserError: there is no such file, or neither test.parquet nor test.jsonl in the folder.
+    """
+    path = Path(path)
+    if path.is_dir():
+        file = rows_file(path, "test")
+        if file is None:
+            raise UserError(
+                f"{path}: holds neither test.parquet nor test.jsonl",
+                f"build it with `d2e data build … --out {path}`",
+            )
+        return Bench(path.resolve().name, file)
+    if not path.is_file():
+        raise UserError(
+            f"benchmark {str(path)!r}: no such file or folder", "give a folder written by `d2e data build`"
+        )
+    return Bench(f"{path.resolve().parent.name}-{path.stem}", path)
+
+
+def locate_suite(suite: str, data: Path | None = None) -> Bench:
+    """A suite in the folder that `d2e data build --suite SUITE --out DATA/SUITE` wrote.
+
+    Args:
+        data: the folder of such folders, or the suite's own; None is `data`.
+
+    Raises:
+        UserError: it has not been built, or the folder holds another suite.
+    """
+    root = DATA_ROOT if data is None else data
+    own = data is not None and (root / "manifest.json").is_file()
+    folder = root if own else root / suite
+    build = f"d2e data build --suite {suite} --out {folder}"
+    if not folder.is_dir():
+        raise UserError(f"suite {suite!r}: {folder} does not exist", f"build it: {build}")
+    manifest = _manifest(folder, build)
+    found = manifest.get("suite")
+    if found != suite:
+        held = f"suite {found!r}" if found else "single datasets, no suite"
+        raise UserError(
+            f"suite {suite!r}: {folder} holds {held}",
+            f"build it into a folder of its own (d2e data build --suite {suite} --out {DATA_ROOT / suite}), "
+            "or name the folder that has it: --data DIR",
+        )
+    file = rows_file(folder, "test")
+    if file is None:
+        raise UserError(f"suite {suite!r}: {folder} holds no test.parquet", f"build it again: {build}")
+    lacking = tuple(manifest.get("failures") or ())
+    return Bench(folder.resolve().name, file, suite, lacking)
+
+
+def rows_file(folder: Path, split: str) -> Path | None:
+    """The file of a split's rows in a folder of `d2e data build`."""
+    files = (folder / f"{split}.{ending}" for ending in ("parquet", "jsonl"))
+    return next((file for file in files if file.is_file()), None)
+
+
+def read_bench(bench: Bench, *, max_samples: int | None, seed: int, skip_bad: bool) -> BenchRows:
+    """Read a benchmark and choose the rows to decode.
+
+    Raises:
+        UserError: as `read_samples`.
+    """
+    bad: list[BadRow] = []
+    samples = read_samples(bench.file, bad_rows=bad if skip_bad else None)
+    return BenchRows(samples, choose_per_group(samples, max_samples, seed), bad, sha256_of(bench.file))
+
+
+def choose_per_group(samples: Sequence[EventSample], limit: int | None, seed: int) -> list[EventSample]:
+    """At most `limit` samples of each dataset × relation × format, drawn with a seed, in file order."""
+    if limit is None:
+        return list(samples)
+    groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for i, sample in enumerate(samples):
+        groups[sample.dataset, sample.relation, sample.format].append(i)
+    generator = random.Random(seed)
+    chosen = [i for indices in groups.values() for i in generator.sample(indices, min(limit, len(indices)))]
+    return [samples[i] for i in sorted(chosen)]
+
+
+def _manifest(folder: Path, build: str) -> dict[str, Any]:
+    file = folder / "manifest.json"
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        problem = "is missing"
+    except ValueError as error:
+        problem = f"is not readable ({error})"
+    else:
+        if isinstance(content, dict):
+            return content
+        problem = "is not a manifest"
+    raise UserError(f"{file}: {problem}, so it cannot be told whether this is the suite", f"build it: {build}")

@@ -1,0 +1,200 @@
+"""The solved samples that a few-shot prompt shows: three a group, from training rows, never from the test.
+
+All samples of a group (dataset × relation × format) get the same three, in the same order, so that their prompts
+begin alike and that beginning is computed once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from d2e_sft.data.sample import NLI_LABELS, EventSample, read_samples
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import sha256_of
+from eval.run.benchmark import DATA_ROOT, INSTRUCTION_SET, Bench, rows_file
+from eval.score.normalise import normalise
+
+SHOTS = 3
+# Contexts up to so many words are moderate: longer ones cost every prompt of their group three times over.
+MODERATE_WORDS = 120
+# Where moderate ones are few, at least so many of the shortest are drawn from, or the draw would be none.
+LEAST_CHOICE = 20
+Group = tuple[str, str, str]  # dataset, relation, format
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """Which training rows each group is shown.
+
+    Attributes:
+        file: where they come from.
+        sha256: of that file.
+        groups: group → its rows in their order.
+        sources: group → how near the rows are: `same dataset`, `same relation` or `same format`.
+    """
+
+    file: Path
+    sha256: str
+    groups: Mapping[Group, Sequence[EventSample]]
+    sources: Mapping[Group, str]
+
+    def of(self, sample: EventSample) -> Sequence[EventSample]:
+        """What is shown before a sample."""
+        return self.groups[sample.dataset, sample.relation, sample.format]
+
+    def digest(self) -> str:
+        """SHA-256 of the rows themselves: where they were read from makes no difference."""
+        digest = hashlib.sha256()
+        for group in sorted(self.groups):
+            digest.update(repr(group).encode())
+            for row in self.groups[group]:
+                digest.update(row.model_dump_json(exclude={"meta"}).encode())
+        return digest.hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """For `scores.json`: file, and the rows of each group by dataset and id."""
+        return {
+            "file": str(self.file),
+            "sha256": self.sha256,
+            "groups": [
+                {
+                    "dataset": group[0],
+                    "relation": group[1],
+                    "format": group[2],
+                    "taken_by": self.sources[group],
+                    "rows": [{"dataset": row.dataset, "id": row.id} for row in rows],
+                }
+                for group, rows in self.groups.items()
+            ],
+        }
+
+
+def load_demonstrations(
+    bench: Bench, asked: Sequence[EventSample], tests: Sequence[EventSample], *, given: Path | None, seed: int
+) -> Demonstrations:
+    """Choose the demonstrations of every group that is asked.
+
+    Args:
+        asked: the samples to decode.
+        tests: every row of the benchmark; none of them, nor one with the same context and question, is shown.
+        given: a file or folder of training rows; None takes the benchmark's own training split, else the
+            instruction set beside it or in `data`.
+
+    Raises:
+        UserError: no training rows where they were looked for, or too few that fit a group.
+    """
+    file = _locate(bench, given)
+    rows = [row for row in read_samples(file) if row.split == "train"]
+    if not rows:
+        raise UserError(
+            f"{file}: holds no row of split train; expected training rows", "give others: --demonstrations"
+        )
+    known = {_content(sample) for sample in tests}
+    usable = [row for row in rows if row.context.strip() and _content(row) not in known]
+    groups: dict[Group, Sequence[EventSample]] = {}
+    sources: dict[Group, str] = {}
+    for group, names in _groups(asked).items():
+        sources[group], groups[group] = _choose(group, names, usable, seed, file)
+    return Demonstrations(file, sha256_of(file), groups, sources)
+
+
+def _locate(bench: Bench, given: Path | None) -> Path:
+    if given is not None:
+        file = rows_file(given, "train") if given.is_dir() else given
+        if file is None or not file.is_file():
+            what = "holds neither train.parquet nor train.jsonl" if given.is_dir() else "no such file or folder"
+            raise UserError(
+                f"--demonstrations {given}: {what}", "give a folder written by `d2e data build`, or a file"
+            )
+        return file
+    default = DATA_ROOT / INSTRUCTION_SET
+    folders = list(dict.fromkeys([bench.file.parent, bench.file.parent.parent / INSTRUCTION_SET, default]))
+    file = next((found for folder in folders if (found := rows_file(folder, "train"))), None)
+    if file is None:
+        raise UserError(
+            f"setting few_shot: no training rows to show in {', '.join(map(str, folders))}",
+            f"build the instruction set (d2e data build --suite {INSTRUCTION_SET} --allow-shortfall --out {default}), "
+            "or name a file or folder of training rows: --demonstrations PATH",
+        )
+    return file
+
+
+def _groups(samples: Iterable[EventSample]) -> dict[Group, set[str]]:
+    """Each group in order of appearance, with the datasets that it stands for: a suite may merge several."""
+    groups: dict[Group, set[str]] = defaultdict(set)
+    for sample in samples:
+        source = sample.meta.get("source_dataset")
+        names = {sample.dataset, source} if isinstance(source, str) else {sample.dataset}
+        groups[sample.dataset, sample.relation, sample.format] |= names
+    return groups
+
+
+def _choose(
+    group: Group, names: set[str], rows: Sequence[EventSample], seed: int, file: Path
+) -> tuple[str, list[EventSample]]:
+    dataset, relation, fmt = group
+    of_format = [row for row in rows if row.format == fmt]
+    of_relation = [row for row in of_format if row.relation == relation]
+    tiers = {
+        "same dataset": [row for row in of_relation if row.dataset in names],
+        "same relation": of_relation,
+        "same format": of_format,
+    }
+    for name, candidates in tiers.items():
+        # A seed of the group's own: what other groups there are makes no difference.
+        chosen = _draw(candidates, fmt, random.Random(f"{seed}/{dataset}/{relation}/{fmt}"))
+        if chosen is not None:
+            return name, chosen
+    labels = " of both labels" if fmt == "nli" else ""
+    raise UserError(
+        f"{file}: has {len(of_format)} training rows of format {fmt} that are not in the test; expected "
+        f"{SHOTS}{labels} to show for {dataset}, {relation}",
+        "name a file or folder with more: --demonstrations PATH",
+    )
+
+
+def _draw(candidates: Sequence[EventSample], fmt: str, generator: random.Random) -> list[EventSample] | None:
+    """Three rows, for nli with both labels among them; None where there are not as many."""
+    pools = [_moderate(candidates)]
+    if fmt == "nli":
+        pools = [_moderate([row for row in candidates if row.answers == [label]]) for label in NLI_LABELS]
+    for pool in pools:
+        generator.shuffle(pool)
+    if not all(pools):
+        return None
+    drawn = [pool.pop() for pool in pools] if fmt == "nli" else []
+    rest = [row for pool in pools for row in pool]
+    generator.shuffle(rest)
+    # A passage shown twice teaches less, so rows with a passage of their own go first.
+    apart = _with_new_context(rest, seen={normalise(row.context) for row in drawn})
+    first = {(row.dataset, row.id) for row in apart}
+    again = [row for row in rest if (row.dataset, row.id) not in first]
+    drawn = [*drawn, *apart, *again][:SHOTS]
+    generator.shuffle(drawn)
+    return drawn if len(drawn) == SHOTS else None
+
+
+def _with_new_context(rows: Sequence[EventSample], seen: set[str]) -> list[EventSample]:
+    new = []
+    for row in rows:
+        context = normalise(row.context)
+        if context not in seen:
+            seen.add(context)
+            new.append(row)
+    return new
+
+
+def _moderate(rows: Sequence[EventSample]) -> list[EventSample]:
+    ordered = sorted(rows, key=lambda row: (len(row.context.split()), row.dataset, row.id))
+    moderate = sum(len(row.context.split()) <= MODERATE_WORDS for row in ordered)
+    return ordered[: max(moderate, LEAST_CHOICE)]
+
+
+def _content(sample: EventSample) -> tuple[str, str]:
+    return normalise(sample.context), normalise(sample.question)

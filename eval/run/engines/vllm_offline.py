@@ -1,0 +1,130 @@
+"""The model inside vLLM, with its paged cache, continuous batching and tensor parallelism."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import d2e_sft
+from d2e_sft.model.loading import load_tokenizer, resolve_name
+from d2e_sft.model.positions import position_limit
+from d2e_sft.util.errors import UserError
+from eval.run.engines.engine import OnAnswers
+from eval.run.engines.task import Task, TokenPrompts
+from eval.run.progress import Answer
+
+# Answers are appended to the disk in batches of so many, as one at a time would wait for the disk.
+_APPENDED_TOGETHER = 16
+
+
+class VllmEngine:
+    """Loads a model into vLLM, once there is something to decode, and decodes pairs of requests with it.
+
+    Args:
+        model: as for `d2e_sft.model.loading.load_model`.
+        options: of `d2e_sft.vllm.offline.load_llm`, by name.
+
+    Raises:
+        UserError: vLLM is not installed or cannot have the model.
+    """
+
+    name = "vllm"
+
+    def __init__(self, model: str, *, dtype: str | None, options: dict[str, Any]) -> None:
+        tokenizer, encoder_decoder = load_tokenizer(model)
+        source = resolve_name(model)
+        if encoder_decoder:
+            raise UserError(
+                f"model {model!r} with --engine vllm: is an encoder-decoder; expected a causal model",
+                remedy="use --engine transformers",
+            )
+        self._model, self._tokenizer, self._dtype, self._options = model, tokenizer, dtype or "auto", options
+        self._limit = options.get("max_model_len") or _positions(source)
+        self._offline = _import_offline()
+        self._llm: Any = None
+        self._begun: tuple[Task, TokenPrompts] | None = None
+        self._resubmissions = 0
+
+    def begin(self, task: Task) -> Sequence[int]:
+        if task.temperature > 0:
+            raise UserError(
+                f"{task.title}: is sampled (temperature {task.temperature:g}), and --engine vllm decodes greedily",
+                remedy="use --engine transformers, or ask a vLLM server: --engine openai --base-url URL",
+            )
+        prompts = task.tokens(self._tokenizer, encoder_decoder=False, limit=self._limit)
+        self._begun = task, prompts
+        self._resubmissions = 0
+        return [len(prompt) for prompt in prompts.originals]
+
+    def decode(self, places: Sequence[int], on_answers: OnAnswers) -> None:
+        assert self._begun is not None
+        task, prompts = self._begun
+        if self._llm is None:
+            self._llm = self._offline.load_llm(self._model, dtype=self._dtype, **self._options)
+        imagined = prompts.imagined
+        waiting: list[Answer] = []
+
+        def on_finished(index: int, tokens: Sequence[int]) -> None:
+            place = places[index]
+            text = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+            waiting.append(Answer(place, text, place in prompts.truncated))
+            if len(waiting) >= _APPENDED_TOGETHER:
+                on_answers(waiting.copy())
+                waiting.clear()
+
+        try:
+            decoded = self._offline.decode_pairs(
+                self._llm,
+                [prompts.originals[place] for place in places],
+                None if imagined is None else [imagined[place] for place in places],
+                alpha=task.alpha,
+                plausibility=task.plausibility,
+                max_new_tokens=task.max_new_tokens,
+                stop_ids=self._offline.stop_ids_of(self._llm, prompts.end_of_turn),
+                on_finished=on_finished,
+            )
+        finally:
+            if waiting:
+                on_answers(waiting)
+        self._resubmissions += decoded.resubmissions
+
+    def environment(self) -> dict[str, Any]:
+        import torch
+
+        return {
+            "d2e_sft": d2e_sft.__version__,
+            "torch": torch.__version__,
+            "vllm": importlib.import_module("vllm").__version__,
+            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+            **self._options,
+        }
+
+    def counts(self) -> dict[str, int]:
+        return {"resubmissions": self._resubmissions}
+
+
+def _import_offline() -> Any:
+    try:
+        return importlib.import_module("d2e_sft.vllm.offline")
+    except ImportError as error:
+        raise UserError(
+            f"--engine vllm: vLLM cannot be imported ({error})",
+            remedy="install it in an environment of its own (pip install 'd2e-sft[vllm]'), or use another --engine",
+        ) from None
+
+
+def _positions(source: str) -> int | None:
+    from transformers import AutoConfig
+
+    return position_limit(AutoConfig.from_pretrained(_base(source)))
+
+
+def _base(source: str) -> str:
+    """The model under an adapter, else the model itself."""
+    adapter = Path(source) / "adapter_config.json"
+    if not adapter.is_file():
+        return source
+    return _base(resolve_name(json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"]))

@@ -1,0 +1,104 @@
+"""What outputs depend on, and the refusal to mix outputs that depend on different things.
+
+The engine, the batch size and the number of processes are no part of it: they are not to make a difference.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from d2e_sft.data.prompts import PromptSet
+from d2e_sft.util.errors import UserError
+from eval.run.benchmark import BenchRows
+from eval.run.demonstrations import Demonstrations
+from eval.run.options import Decoding
+from eval.run.progress import Fingerprint
+
+# The pass without context goes with the predictions beside it, whatever ratio and length rule these were decoded by.
+_OF_ONE_PASS = frozenset({"alpha", "plausibility", "view", "cut_to"})
+_NAMES = {
+    "model": "the model",
+    "alpha": "--alpha",
+    "plausibility": "--plausibility",
+    "max_new_tokens": "--max-new-tokens",
+    "setting": "--setting",
+    "prompt_set": "the prompt set",
+    "demonstrations": "the demonstrations",
+    "bench": "the benchmark's file",
+    "subset": "the subset",
+    "dtype": "--dtype",
+    "prompts": "the prompts",
+    "seed": "--seed",
+    "cut_to": "the length that contexts were cut to",
+    "temperature": "--temperature",
+}
+
+
+def fingerprint(
+    identity: str,
+    decoding: Decoding,
+    rows: BenchRows,
+    prompts: PromptSet,
+    demonstrations: Demonstrations | None,
+    *,
+    temperature: float | None = 0,
+    max_model_len: int | None = None,
+) -> Fingerprint:
+    """All that a pass's outputs depend on, as flat JSON.
+
+    Args:
+        identity: see `eval.run.model_identity`; of an endpoint its address and model.
+        temperature: of an endpoint; None is its own.
+        max_model_len: what was given in place of the model's own length, to which long contexts may be cut.
+    """
+    subset = None
+    if len(rows.chosen) < len(rows.all):
+        subset = f"{decoding.max_samples} a group, seed {decoding.seed}"
+    return {
+        "model": identity,
+        "view": "imagined" if decoding.without_context else "original",
+        "alpha": decoding.alpha,
+        **plausibility_of(decoding),
+        "max_new_tokens": decoding.max_new_tokens,
+        "setting": decoding.setting,
+        "prompt_set": f"{prompts.name}, sha256 {prompts.digest(decoding.setting)}",
+        "demonstrations": None if demonstrations is None else f"sha256 {demonstrations.digest()}",
+        "bench": f"sha256 {rows.sha256}, {len(rows.all)} rows",
+        "subset": subset,
+        "dtype": decoding.dtype,
+        "temperature": temperature,
+        "cut_to": max_model_len if decoding.overlong == "truncate_context" else None,
+    }
+
+
+def plausibility_of(decoding: Decoding) -> Fingerprint:
+    """The cut-off, where there is one: results are not to differ by an option that was not given."""
+    return {"plausibility": decoding.plausibility} if decoding.plausibility > 0 else {}
+
+
+def refuse_other(before: Fingerprint, now: Fingerprint, file: Path, *, companion: bool = False) -> None:
+    """Make sure that outputs on disk are of the same pass as those to come.
+
+    Args:
+        companion: they are of the other pass of the same evaluation, with or without the context.
+
+    Raises:
+        UserError: they are not; names everything that differs.
+    """
+    keys = [key for key in {**before, **now} if not (companion and key in _OF_ONE_PASS)]
+    changed = [
+        f"{_NAMES.get(key, key)}: {_shown(before.get(key))} → {_shown(now.get(key))}"
+        for key in keys
+        if before.get(key) != now.get(key)
+    ]
+    if changed:
+        raise UserError(
+            "\n  ".join([f"{file}: was decoded by another model or with other options", *changed]),
+            remedy="give the options it was decoded with, keep both with another --out, or remove it with --overwrite",
+        )
+
+
+def _shown(value: Any) -> str:
+    text = "none" if value is None else str(value)
+    return f"{text[:60]}…" if len(text) > 60 else text

@@ -1,0 +1,109 @@
+"""Prediction: one decoded and scored sample, with all that is needed to read it without the benchmark.
+
+Raw outputs are kept beside the extracted answers, so another extractor can score a run again without decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from d2e_sft.data.sample import Format, Relation, describe_validation_error
+from d2e_sft.util.errors import UserError
+from eval.score.extract import Mode
+
+
+class Prediction(BaseModel):
+    """What a model said about one sample, and what that scored.
+
+    Attributes:
+        id, dataset, relation, format, context, question, options: the sample's own.
+        gold: the accepted answers (mcq: all the correct options).
+        output: the generated text, unchanged.
+        answer: the extracted answer or answers, in the order in which the model named them.
+        extraction: how the answer was found: `strict` behind the response form, `lenient` elsewhere in the output,
+            `none` where no answer was recognised.
+        exact_match, f1: scores in [0, 1].
+        set_accuracy: mcq only: 1 where exactly the correct options were named, in whatever order.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str
+    dataset: str
+    relation: Relation
+    format: Format
+    context: str
+    question: str
+    options: list[str]
+    gold: list[str]
+    output: str
+    answer: list[str]
+    extraction: Mode
+    exact_match: float = Field(ge=0, le=1)
+    f1: float = Field(ge=0, le=1)
+    set_accuracy: float | None = Field(default=None, ge=0, le=1)
+
+    @property
+    def parsed(self) -> bool:
+        """Whether an answer was recognised in the output."""
+        return self.extraction != "none"
+
+    @property
+    def mean(self) -> float:
+        """The mean of exact match and F1, which the paper reports (PIPER, section 2.2)."""
+        return (self.exact_match + self.f1) / 2
+
+    @property
+    def right(self) -> bool:
+        """Whether the answer is the gold one: an exact match, for mcq of the sets."""
+        return (self.exact_match if self.set_accuracy is None else self.set_accuracy) == 1
+
+
+def write_predictions(predictions: Iterable[Prediction], path: str | Path) -> None:
+    """Write predictions as JSONL, one object a line; the file appears only when it is complete."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8") as out:
+        for prediction in predictions:
+            out.write(prediction.model_dump_json() + "\n")
+    partial.replace(path)
+
+
+def read_predictions(path: str | Path) -> list[Prediction]:
+    """Read predictions from JSONL, in file order.
+
+    Raises:
+        UserError: the file is missing or holds no prediction, or a line is damaged; file and line are named.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; expected predictions (.jsonl)", remedy="d2e eval RUN --bench BENCH")
+    predictions = []
+    with path.open("rb") as source:
+        for line, raw in enumerate(source, start=1):
+            if not raw.strip():
+                continue
+            try:
+                predictions.append(Prediction.model_validate_json(raw))
+            except ValidationError as error:
+                raise _not_a_prediction(path, line, error) from None
+    if not predictions:
+        raise UserError(f"{path}: holds no prediction", remedy="score the run again with d2e eval")
+    return predictions
+
+
+def _not_a_prediction(path: Path, line: int, error: ValidationError) -> UserError:
+    found = {(item["type"], item["loc"]) for item in error.errors()}
+    if found == {("extra_forbidden", ("parsed",)), ("missing", ("extraction",))}:
+        return UserError(
+            f"{path}, line {line}: written by an earlier version, which kept `parsed`; expected `extraction`",
+            remedy="score the run again with d2e eval",
+        )
+    return UserError(
+        f"{path}, line {line}: not a prediction ({describe_validation_error(error)})",
+        remedy="the file is damaged or was edited; score the run again with d2e eval",
+    )

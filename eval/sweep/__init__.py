@@ -1,0 +1,1 @@
+"""A grid of recipes, trained and scored."""

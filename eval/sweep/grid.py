@@ -1,0 +1,187 @@
+"""The grid of a sweep: `section.key=v1,v2` arguments, the points they span, and which points the method makes equal.
+
+Values are written as in an override of `d2e train`, so a point trains what `d2e train RECIPE key=value …` would train.
+A comma inside brackets or quotes belongs to a value: `model.lora.target_modules=[q_proj,v_proj],all-linear`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from d2e_sft.config.recipe import Recipe, load_recipe
+from d2e_sft.util.errors import UserError
+
+_CLOSING = {"[": "]", "{": "}"}
+_OUTPUT = "train.output_dir"
+_LONGEST_NAME = 120
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A key of the recipe and the values it takes, as text."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of values.
+
+    Attributes:
+        name: of its folder; depends on its values alone.
+        values: axis key → value, as text.
+        recipe: with the values set and the sweep's folder for it as output.
+        trained_in: name of the first point that trains the same; its own where it is the first.
+        scored_in: the same for what is decoded and scored.
+    """
+
+    name: str
+    values: dict[str, str]
+    recipe: Recipe
+    trained_in: str
+    scored_in: str
+
+    @property
+    def overrides(self) -> list[str]:
+        """As `d2e train` takes them, without the output folder."""
+        return [f"{key}={value}" for key, value in self.values.items()]
+
+
+def parse_axes(arguments: Sequence[str]) -> list[Axis]:
+    """The axes in the order given.
+
+    Raises:
+        UserError: no axis, one without key or value, a bracket or quote that is not closed, a key given twice, or one
+            that a sweep sets itself.
+    """
+    axes: list[Axis] = []
+    for argument in arguments:
+        key, equals, text = argument.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise UserError(f"{argument!r}: expected section.key=value,value, for example d2e.alpha=0.1,0.5,1.0")
+        if key == _OUTPUT:
+            raise UserError(f"{argument!r}: a sweep gives every point a folder of its own", "name it with --out")
+        if key in (axis.key for axis in axes):
+            raise UserError(f"{argument!r}: the key {key!r} is given twice", "put all values into one list")
+        values = tuple(_split(argument, text))
+        if key.startswith("eval.") and key != "eval.alpha" and len(values) > 1:
+            raise UserError(
+                f"{argument!r}: changes how a model is scored, not the model; expected one value",
+                remedy="give one value for all points, or score the trained points again with d2e eval",
+            )
+        axes.append(Axis(key, values))
+    if not axes:
+        raise UserError("a sweep without an axis; expected section.key=value,value, for example d2e.alpha=0.1,0.5")
+    return axes
+
+
+def grid(recipe: str, axes: Sequence[Axis], out: Path) -> list[Point]:
+    """All combinations, in the order of the axes with the last one changing fastest.
+
+    Raises:
+        UserError: the recipe does not load with some value (an unknown key, a value that does not fit).
+    """
+    first = [f"{axis.key}={axis.values[0]}" for axis in axes]
+    for place, axis in enumerate(axes):  # value by value first, so that the message is about the one that is wrong
+        for value in axis.values:
+            load_recipe(recipe, [*first[:place], f"{axis.key}={value}", *first[place + 1 :], f"{_OUTPUT}={out}"])
+    names = _names(axes)
+    points: list[Point] = []
+    trained: dict[str, str] = {}
+    scored: dict[str, str] = {}
+    for name, values in zip(names, product(*(axis.values for axis in axes)), strict=True):
+        chosen = {axis.key: value for axis, value in zip(axes, values, strict=True)}
+        text = [f"{key}={value}" for key, value in chosen.items()]
+        loaded = load_recipe(recipe, [*text, f"{_OUTPUT}={json.dumps(str(out / name))}"])
+        training, scoring = training_identity(loaded), scoring_identity(loaded)
+        home = trained.setdefault(training, name)
+        points.append(Point(name, chosen, loaded, home, scored.setdefault(training + scoring, name)))
+    return points
+
+
+def training_identity(recipe: Recipe) -> str:
+    """What two recipes share that train the same model: all but evaluation, and d2e options that have no effect."""
+    content = recipe.model_dump(exclude={"eval": True, "train": {"output_dir"}})
+    d2e, views = content["d2e"], recipe.d2e.views
+    d2e["alpha"] = recipe.d2e.effective_alpha
+    del d2e["debias"]
+    if "refined" not in views:
+        d2e.update(distill=False, kl_weight=0.0, kl_direction=None)
+    if views == ("original",):
+        d2e["view_gradients"] = None
+    return json.dumps(content, sort_keys=True)
+
+
+def scoring_identity(recipe: Recipe) -> str:
+    """What two runs of one model share that are decoded the same; α is that of training unless `eval.alpha` is set."""
+    return json.dumps(recipe.eval.model_dump() | {"alpha": recipe.decoding_alpha}, sort_keys=True)
+
+
+def short_keys(axes: Sequence[Axis]) -> dict[str, str]:
+    """Key → its last part, or the whole key where two keys end alike."""
+    last = [axis.key.rpartition(".")[2] for axis in axes]
+    return {axis.key: short if last.count(short) == 1 else axis.key for axis, short in zip(axes, last, strict=True)}
+
+
+def describe_point(point: Point, axes: Sequence[Axis]) -> str:
+    """`alpha=0.5, debias=true`: the values that tell it from other points."""
+    short = short_keys(axes)
+    return ", ".join(f"{short[axis.key]}={point.values[axis.key]}" for axis in varying(axes))
+
+
+def varying(axes: Sequence[Axis]) -> list[Axis]:
+    """The axes with several values; all of them where none has."""
+    return [axis for axis in axes if len(axis.values) > 1] or list(axes)
+
+
+def _names(axes: Sequence[Axis]) -> list[str]:
+    short, told = short_keys(axes), {axis.key for axis in varying(axes)}
+    names = []
+    for values in product(*(axis.values for axis in axes)):
+        pairs = [(axis.key, value) for axis, value in zip(axes, values, strict=True) if axis.key in told]
+        name = ",".join(f"{short[key]}={_in_a_name(value)}" for key, value in pairs)
+        names.append(name[:_LONGEST_NAME])
+    # Values that differ in characters that a folder's name cannot have.
+    return [f"{name}-{names[:i].count(name) + 1}" if names.count(name) > 1 else name for i, name in enumerate(names)]
+
+
+def _in_a_name(value: str) -> str:
+    return re.sub(r"[^\w.+-]+", "-", value.strip()).strip("-") or "empty"
+
+
+def _split(argument: str, text: str) -> Iterator[str]:
+    """The values of a list, cut at the commas that are in no bracket and no quotes."""
+    value, closing, quote = "", [], ""
+    for mark in text:
+        if quote:
+            quote = "" if mark == quote else quote
+        elif mark in "\"'":
+            quote = mark
+        elif mark in _CLOSING:
+            closing.append(_CLOSING[mark])
+        elif closing and mark == closing[-1]:
+            closing.pop()
+        if mark == "," and not (quote or closing):
+            yield _value(argument, value)
+            value = ""
+        else:
+            value += mark
+    if quote or closing:
+        raise UserError(f"{argument!r}: {quote or closing[-1]} is missing; expected values separated by commas")
+    yield _value(argument, value)
+
+
+def _value(argument: str, text: str) -> str:
+    if not text.strip():
+        raise UserError(
+            f"{argument!r}: an empty value; expected values separated by single commas",
+            remedy="write null for no value",
+        )
+    return text.strip()

@@ -1,0 +1,151 @@
+"""A sweep's results as one table: a row a point, with its values, scores and what became of it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from d2e_sft.util.files import write_json, write_whole
+from eval.compare.paper_entries import entries, read_results
+from eval.compare.paper_layouts import Layout, own_datasets
+from eval.compare.paper_render import ENDINGS, render
+from eval.compare.paper_tables import paper_table
+from eval.compare.runs import RunScores
+from eval.compare.tables import percent
+from eval.score.statistics import Interval
+from eval.sweep.grid import Axis, Point, short_keys, varying
+from eval.sweep.plan import Sweep
+from eval.sweep.run import Failure, bench_folder, point_scores, run_folder
+
+RESULTS = "results"
+
+
+@dataclass(frozen=True)
+class PointResult:
+    """A point and what it scored.
+
+    Attributes:
+        status: `scored`, `failed`, `not scored`, or `same as NAME` for a point that equals an earlier one.
+        scores: its own or the equal point's; None before it is scored.
+        relations: relation → mean over its datasets of the mean of EM and F1, as a fraction.
+    """
+
+    point: Point
+    status: str
+    scores: RunScores | None
+    relations: dict[str, float]
+
+    @property
+    def mean(self) -> Interval | None:
+        """The mean of EM and F1 over all samples."""
+        return None if self.scores is None else self.scores.overall.mean
+
+
+def collect(sweep: Sweep, failures: Sequence[Failure] = ()) -> list[PointResult]:
+    """What each point scored so far."""
+    failed = {failure.point.name for failure in failures}
+    results = []
+    for point in sweep.points:
+        scores = point_scores(sweep, point)
+        if point.scored_in != point.name:
+            status = f"same as {point.scored_in}"
+        elif scores is not None:
+            status = "scored"
+        else:
+            status = "failed" if failed & {point.name, point.trained_in} else "not scored"
+        results.append(PointResult(point, status, scores, _relations(scores)))
+    return results
+
+
+def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
+    """Write results.md and results.json, and the paper's tables 5 and 6 where benchmark and axes fit them."""
+    out = sweep.out
+    markdown, data = out / f"{RESULTS}.md", out / f"{RESULTS}.json"
+    write_whole(markdown, results_table(sweep.axes, results) + "\n")
+    write_json(data, [_json(result) for result in results])
+    return [markdown, data, *_paper_tables(sweep, results)]
+
+
+def results_table(axes: Sequence[Axis], results: Sequence[PointResult]) -> str:
+    """The table as Markdown; the best mean is bold, and equal points share it."""
+    short = short_keys(axes)
+    relations = list(dict.fromkeys(relation for result in results for relation in result.relations))
+    relations = relations if len(relations) > 1 else []
+    table = Table(box=box.MARKDOWN, header_style="")
+    for name in [*(short[axis.key] for axis in varying(axes)), "mean", "EM", "F1", *relations, "unparsed", "status"]:
+        table.add_column(Text(name), justify="left" if name == "status" else "right", no_wrap=True)
+    means = [result.mean.mean for result in results if result.mean is not None]
+    best = max(means) if len(set(means)) > 1 else None
+    for result in results:
+        values = [result.point.values[axis.key] for axis in varying(axes)]
+        cells = [*values, *_cells(result, relations, best), result.status]
+        table.add_row(*(Text(cell.replace("|", "\\|")) for cell in cells))
+    console = Console(file=io.StringIO(), width=100_000, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get().strip()
+
+
+def _cells(result: PointResult, relations: Sequence[str], best: float | None) -> list[str]:
+    if result.scores is None:
+        return ["–"] * (4 + len(relations))
+    overall = result.scores.overall
+    mean = percent(overall.mean)
+    if best is not None and overall.mean.mean == best:
+        number, _, bounds = mean.partition(" ")
+        mean = f"**{number}** {bounds}"
+    averages = (f"{100 * result.relations[name]:.1f}" if name in result.relations else "–" for name in relations)
+    unparsed = f"{100 * overall.extraction.get('none', 0.0):.1f}"
+    return [mean, percent(overall.exact_match), percent(overall.f1), *averages, unparsed]
+
+
+def _relations(scores: RunScores | None) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for group in scores.groups if scores is not None else ():
+        found.setdefault(group.relation, []).append(group.mean.mean)
+    return {relation: sum(values) / len(values) for relation, values in found.items()}
+
+
+def _json(result: PointResult) -> dict[str, Any]:
+    scores = result.scores
+    return {
+        "name": result.point.name,
+        "values": result.point.values,
+        "status": result.status,
+        "trained_in": result.point.trained_in,
+        "n": None if scores is None else scores.overall.n,
+        "scores": None
+        if scores is None
+        else {metric: asdict(getattr(scores.overall, metric)) for metric in ("mean", "exact_match", "f1")},
+        "relations": result.relations,
+    }
+
+
+def _paper_tables(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
+    """Only of points that are runs of their own: a point that is scored twice with other α has one folder a score."""
+    keys = {axis.key for axis in sweep.axes if len(axis.values) > 1}
+    layouts: dict[Layout, bool] = {
+        "ablation": bool(keys & {"d2e.debias", "d2e.distill"}),
+        "sensitivity": "d2e.alpha" in keys,
+    }
+    scored = [r for r in results if r.status == "scored" and r.scores is not None]
+    runs = [run_folder(sweep, r.point) for r in scored if r.point.trained_in == r.point.name]
+    fits = any(group.dataset in own_datasets("piper") for r in scored if r.scores for group in r.scores.groups)
+    if not runs or not fits:
+        return []
+    bench = bench_folder(sweep, scored[0].point)
+    written = []
+    for layout in (layout for layout, wanted in layouts.items() if wanted):
+        table = paper_table(entries(read_results(runs, layout, bench), layout), layout)
+        for form, ending in ENDINGS.items():
+            written.append(sweep.out / f"table-{layout}.{ending}")
+            write_whole(written[-1], render(table, form))
+    return written

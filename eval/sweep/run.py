@@ -1,0 +1,201 @@
+"""Train and score a grid of recipes, point by point, each in processes of its own.
+
+A point is done when its scores are there; what is done is never repeated. So a sweep that was killed goes on with the
+next call: a training from its last checkpoint, an evaluation from its last answer. A point that fails is kept in mind
+and does not keep the others from being trained.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from d2e_sft.config.recipe import RECIPE_FILE
+from d2e_sft.train.checkpoints import checkpoints_of
+from d2e_sft.util.files import write_whole
+from eval.compare.runs import RunScores, read_scores
+from eval.sweep.grid import Point, describe_point
+from eval.sweep.plan import DONE_FILE, Sweep, locked, refuse_other_sweep, save_plan
+
+Step = Literal["train", "eval"]
+Say = Callable[[str], None]
+_LOGS = "logs"
+_TAIL = 12  # lines of a failed step's log that are shown
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A step that ended with a status other than 0."""
+
+    point: Point
+    step: Step
+    status: int
+    log: Path
+
+    def describe(self) -> str:
+        """One line."""
+        how = f"killed by signal {-self.status}" if self.status < 0 else f"exit status {self.status}"
+        return f"{self.point.name}: d2e {self.step} failed ({how}), see {self.log}"
+
+
+def run_sweep(sweep: Sweep, say: Say) -> list[Failure]:
+    """Train and score whatever is not yet; says what it does.
+
+    Returns:
+        the steps that failed.
+
+    Raises:
+        UserError: the folder belongs to another sweep, or another process is at work in it.
+    """
+    refuse_other_sweep(sweep)
+    failures: list[Failure] = []
+    with locked(sweep.out) as lock:
+        save_plan(sweep)
+        for number, point in enumerate(sweep.to_score, start=1):
+            place = f"[{number}/{len(sweep.to_score)}] {describe_point(point, sweep.axes)}"
+            if point_scores(sweep, point) is not None:
+                say(f"{place}: already scored")
+                continue
+            lacking = next((f for f in failures if (f.step, f.point.name) == ("train", point.trained_in)), None)
+            if lacking is not None:
+                say(f"{place}: not scored, as {point.trained_in} was not trained")
+                continue
+            failure = _work_on(sweep, point, partial(_say_at, say, place), lock)
+            if failure is not None:
+                failures.append(failure)
+                say(f"{place}: FAILED\n{_tail(failure.log)}")
+    return failures
+
+
+def run_folder(sweep: Sweep, point: Point) -> Path:
+    """The run folder with a point's model."""
+    return sweep.out / point.trained_in
+
+
+def point_scores(sweep: Sweep, point: Point) -> RunScores | None:
+    """What a point (or the one that is decoded the same) scored; None before that."""
+    folder = sweep.out / point.scored_in
+    done = folder / DONE_FILE
+    if not done.is_file():
+        return None
+    scores = folder / "eval" / done.read_text(encoding="utf-8").strip() / "scores.json"
+    return read_scores(scores) if scores.is_file() else None
+
+
+def bench_folder(sweep: Sweep, point: Point) -> str:
+    """The name of the folder under eval/ that holds a scored point's results."""
+    return (sweep.out / point.scored_in / DONE_FILE).read_text(encoding="utf-8").strip()
+
+
+def is_trained(run: Path) -> bool:
+    """Whether a training in the folder came to its end; the trainer's state is written last."""
+    return (run / "trainer_state.json").is_file() and next(run.glob("*.safetensors"), None) is not None
+
+
+def _say_at(say: Say, place: str, text: str) -> None:
+    say(f"{place}: {text}")
+
+
+def _work_on(sweep: Sweep, point: Point, say: Say, lock: int) -> Failure | None:
+    trainer = next(p for p in sweep.points if p.name == point.trained_in)
+    run = run_folder(sweep, point)
+    if not is_trained(run):
+        how = _how_to_begin(sweep, trainer)
+        say(f"training in {run}" + {"--resume": " (continued)", "--overwrite": " (anew)"}.get(how, ""))
+        arguments = ["train", sweep.recipe, *trainer.overrides, f"train.output_dir={_quoted(run)}"]
+        failure = _step(sweep, trainer, "train", [*arguments, *([how] if how else []), *sweep.train_arguments], lock)
+        if failure is not None:
+            return failure
+    target = sweep.out / point.scored_in
+    before = _score_files(target)
+    say(f"scoring {run}")
+    failure = _step(sweep, point, "eval", _eval_arguments(sweep, point, run, target), lock)
+    if failure is None:
+        name = _written(before, _score_files(target), sweep.bench)
+        if name is None:
+            return Failure(point, "eval", 1, _log(sweep, point, "eval"))
+        write_whole(target / DONE_FILE, name + "\n")
+    return failure
+
+
+def _how_to_begin(sweep: Sweep, point: Point) -> str:
+    run = sweep.out / point.name
+    if not (run / RECIPE_FILE).is_file():
+        return ""
+    # One that gave up by itself (a loss that diverged) would give up again, or worse, pass with its last checkpoint.
+    gave_up = _failed_file(sweep, point).is_file()
+    resumable = checkpoints_of(run) or next(run.glob("*.safetensors"), None) is None
+    return "--overwrite" if gave_up or not resumable else "--resume"
+
+
+def _eval_arguments(sweep: Sweep, point: Point, run: Path, target: Path) -> list[str]:
+    arguments = ["eval", str(run), *sweep.bench, *sweep.eval_arguments]
+    if target != run:
+        arguments += ["--out", str(target)]
+    own = point.recipe.eval.alpha is not None or target != run  # else the run's recipe, which the evaluation reads
+    if own and "--alpha" not in arguments:
+        arguments += ["--alpha", repr(point.recipe.decoding_alpha)]
+    return arguments
+
+
+def _step(sweep: Sweep, point: Point, step: Step, arguments: list[str], lock: int) -> Failure | None:
+    """Run `d2e` in a process of its own, its output in a log; None where it succeeds."""
+    log, failed = _log(sweep, point, step), _failed_file(sweep, point)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as output:
+        output.write(f"\n$ d2e {' '.join(arguments)}\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+        output.flush()
+        status = subprocess.run(
+            [sys.executable, "-m", "d2e_sft.cli", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            pass_fds=(lock,),
+            check=False,
+        ).returncode
+    if status == 0:
+        failed.unlink(missing_ok=True)
+        return None
+    if step == "train" and status > 0:
+        failed.touch()
+    return Failure(point, step, status, log)
+
+
+def _score_files(folder: Path) -> dict[str, int]:
+    return {file.parent.name: file.stat().st_mtime_ns for file in folder.glob("eval/*/scores.json")}
+
+
+def _written(before: dict[str, int], after: dict[str, int], bench: tuple[str, str]) -> str | None:
+    """The benchmark folder that an evaluation wrote, or found complete."""
+    changed = [name for name, changed_at in after.items() if before.get(name) != changed_at]
+    option, given = bench
+    path = Path(given).resolve()
+    name = path.name if option == "--suite" or path.is_dir() else f"{path.parent.name}-{path.stem}"
+    candidates = changed or list(after)
+    return candidates[0] if len(candidates) == 1 else name if name in candidates else None
+
+
+def _log(sweep: Sweep, point: Point, step: Step) -> Path:
+    return sweep.out / _LOGS / f"{point.name}.{step}.log"
+
+
+def _failed_file(sweep: Sweep, point: Point) -> Path:
+    return sweep.out / _LOGS / f"{point.name}.failed"
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
+    return "\n".join(f"    {line}" for line in [line for line in lines if line.strip()][-_TAIL:])
+
+
+def _quoted(path: Path) -> str:
+    # Overrides are YAML, to which "a=b,c: d" is more than a text.
+    return "'" + str(path).replace("'", "''") + "'"

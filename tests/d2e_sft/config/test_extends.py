@@ -1,0 +1,126 @@
+"""`extends`: what a recipe inherits, which file wins, and what is said where a base is missing or wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from d2e_sft.config.recipe import load_recipe
+from d2e_sft.util.errors import UserError
+
+BASE = """
+data: {train: rows.parquet, max_length: 300}
+model: {lora: {r: 4, target_modules: [q_proj]}}
+train: {output_dir: runs/base, epochs: 2, learning_rate: 3.0e-5}
+"""
+
+
+def write(folder: Path, **files: str) -> Path:
+    """The files NAME.yaml; the last one's path."""
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return folder / f"{name}.yaml"
+
+
+def test_a_recipe_holds_its_own_values_over_those_it_extends(tmp_path: Path) -> None:
+    own = write(tmp_path, base=BASE, own="extends: base.yaml\ntrain: {epochs: 5}\nmodel: {lora: {r: 8}}\n")
+    recipe = load_recipe(own)
+    assert (recipe.train.epochs, recipe.train.learning_rate, recipe.data.max_length) == (5, 3e-5, 300)
+    assert recipe.model.lora is not None
+    assert (recipe.model.lora.r, recipe.model.lora.target_modules) == (8, ["q_proj"])
+
+
+def test_of_several_bases_the_later_wins_and_a_base_may_extend_another(tmp_path: Path) -> None:
+    own = write(
+        tmp_path,
+        base=BASE,
+        first="extends: base.yaml\nd2e: {alpha: 0.1}\ntrain: {epochs: 7}\n",
+        second="d2e: {alpha: 0.9}\n",
+        own="extends: [first.yaml, second.yaml]\n",
+    )
+    assert (load_recipe(own).d2e.alpha, load_recipe(own).train.epochs) == (0.9, 7)
+
+
+@pytest.mark.parametrize(("text", "has_adapter"), [("model: {lora: null}", False), ("model:", True)])
+def test_null_takes_a_value_away_and_an_empty_section_says_nothing(
+    tmp_path: Path, text: str, has_adapter: bool
+) -> None:
+    own = write(tmp_path, base=BASE, own=f"extends: base.yaml\n{text}\n")
+    assert (load_recipe(own).model.lora is not None) is has_adapter
+
+
+def test_a_base_is_looked_for_beside_the_file_and_then_among_the_bundled(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    write(tmp_path, base=BASE)
+    own = write(tmp_path / "deep", own="extends: [../base.yaml, recipes/shared/sft.yaml]\n")
+    assert load_recipe(own).d2e.views == ("original",)
+
+
+def test_a_bundled_recipe_extends_bundled_files_whatever_lies_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled = load_recipe("recipes/qwen3-0.6b/lora.yaml")
+    (tmp_path / "recipes" / "shared").mkdir(parents=True)
+    write(tmp_path / "recipes" / "shared", lora="model: {lora: {r: 1}}\n")
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe("recipes/qwen3-0.6b/lora.yaml") == bundled
+
+
+def test_overrides_come_last_and_leave_the_file_as_it_is(tmp_path: Path) -> None:
+    own = write(tmp_path, base=BASE, own="extends: base.yaml\n")
+    assert load_recipe(own, ["train.epochs=9", "model.lora=null"]).model.lora is None
+    assert load_recipe(own).model.lora is not None
+
+
+def test_the_saved_recipe_stands_alone(tmp_path: Path) -> None:
+    own = write(tmp_path, base=BASE, own="extends: base.yaml\ntrain: {epochs: 5}\n")
+    recipe = load_recipe(own)
+    recipe.save(tmp_path / "run")
+    (tmp_path / "base.yaml").unlink()
+    saved = tmp_path / "run" / "recipe.yaml"
+    assert load_recipe(saved) == recipe
+    assert "extends" not in yaml.safe_load(saved.read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("extends: bsae.yaml", r"own.yaml: extends: 'bsae.yaml': no such file"),
+        ("extends: recipes/shared/lroa.yaml", r"no such file. Did you mean 'recipes/shared/lora.yaml'\?"),
+        ("extends: 7", r"own.yaml: extends: got 7; expected a recipe file or a list of them"),
+        ("extends: [base.yaml, 7]", r"extends: got \['base.yaml', 7\]"),
+        ("extends: list.yaml", r"list.yaml: holds list; expected the sections"),
+        ("extends: broken.yaml", r"broken.yaml: not a YAML file"),
+        ("extends: own.yaml", r"own.yaml: extends itself: .*own.yaml → .*own.yaml"),
+        ("extends: ring.yaml", r"extends itself: .*own.yaml → .*ring.yaml → .*own.yaml"),
+        ("extends: base.yaml\nextend: x", r"unknown key 'extend'"),
+        ("extends: wrong.yaml", r"train.epochs: got 'many'; .* \(in .*wrong.yaml, which it extends\)"),
+    ],
+)
+def test_what_cannot_be_extended_is_explained(tmp_path: Path, text: str, said: str) -> None:
+    own = write(
+        tmp_path,
+        base=BASE,
+        list="[1]",
+        broken="{",
+        ring="extends: own.yaml",
+        wrong="extends: base.yaml\ntrain: {epochs: many}",
+        own=text,
+    )
+    with pytest.raises(UserError, match=said):
+        load_recipe(own)
+
+
+def test_an_overridden_value_is_not_blamed_on_a_base(tmp_path: Path) -> None:
+    own = write(tmp_path, base=BASE, own="extends: base.yaml\n")
+    with pytest.raises(UserError) as refused:
+        load_recipe(own, ["train.epochs=many"])
+    assert "which it extends" not in str(refused.value)
+
+
+def test_what_a_recipe_extends_is_no_override(tmp_path: Path) -> None:
+    own = write(tmp_path, own=BASE)
+    with pytest.raises(UserError, match="what a recipe extends is part of its file"):
+        load_recipe(own, ["extends=recipes/shared/lora.yaml"])

@@ -1,0 +1,130 @@
+"""Recipes: sections, overrides and what is said about a wrong key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.config.recipe import D2ESection, load_recipe, recipe_of
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.paths import bundled_recipes
+
+MINIMAL = "data: {train: rows.parquet}\ntrain: {output_dir: runs/x}\n"
+
+
+@pytest.fixture
+def recipe_file(tmp_path: Path) -> Path:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(MINIMAL)
+    return path
+
+
+def test_defaults_are_the_papers(recipe_file: Path) -> None:
+    recipe = load_recipe(recipe_file)
+    assert (recipe.d2e.alpha, recipe.d2e.kl_weight, recipe.d2e.kl_direction) == (0.5, 1.0, "original_refined")
+    assert (recipe.train.learning_rate, recipe.train.batch_size, recipe.train.epochs) == (1e-5, 64, 3)
+    assert recipe.train.warmup_ratio == 0.1
+
+
+def test_overrides_reach_every_section(recipe_file: Path) -> None:
+    recipe = load_recipe(
+        recipe_file, ["d2e.alpha=0.7", "train.learning_rate=3e-5", "model.lora.r=4", "train.report_to=[wandb]"]
+    )
+    assert recipe.d2e.alpha == 0.7
+    assert recipe.train.learning_rate == 3e-5
+    assert recipe.model.lora is not None
+    assert recipe.model.lora.r == 4
+    assert recipe.train.report_to == ["wandb"]
+
+
+def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(MINIMAL + "model: {name: a}\nmodel: {name: b}\n")
+    with pytest.raises(UserError, match="the key 'model' is given twice"):
+        load_recipe(path)
+
+
+def test_a_home_folder_is_expanded_once(recipe_file: Path) -> None:
+    assert load_recipe(recipe_file, ["train.output_dir=~/x"]).train.output_dir == str(Path.home() / "x")
+
+
+def test_an_empty_section_means_its_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(MINIMAL + "d2e:\n  # alpha: 0.7\n")
+    assert load_recipe(path).d2e == D2ESection()
+
+
+def test_the_saved_recipe_is_resolved_and_repeats_the_run(recipe_file: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(recipe_file, ["d2e.alpha=0.25"])
+    recipe.save(tmp_path / "run")
+    assert load_recipe(tmp_path / "run" / "recipe.yaml") == recipe
+    assert "kl_direction" in (tmp_path / "run" / "recipe.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("d2e.aplha=1", r"unknown key 'd2e.aplha' \(value 1\); d2e has alpha, .*Did you mean 'alpha'\?"),
+        ("trian.seed=1", r"unknown key 'trian' .*; a recipe has model, data, d2e, train, eval.*Did you mean 'train'"),
+        ("model.lora.rank=1", r"unknown key 'model.lora.rank' .*; model.lora has r, alpha"),
+        ("d2e.alpha=-1", r"d2e.alpha: got -1; Input should be greater than or equal to 0"),
+        ("d2e.alpha=much", r"d2e.alpha: got 'much'; Input should be a valid number"),
+        ("train.micro_batch_size=7", r"train.batch_size=64 is not a multiple of train.micro_batch_size=7"),
+        ("train.report_to=wnadb", r"train.report_to.0: got 'wnadb'; Input should be 'wandb'"),
+        ("d2e.alpha", r"override 'd2e.alpha': expected section.key=value"),
+        ("data.train.deeper=1", r"'train' is a value, not a section"),
+    ],
+)
+def test_a_wrong_override_is_explained(recipe_file: Path, override: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        load_recipe(recipe_file, [override])
+
+
+def test_a_missing_recipe_names_those_that_exist() -> None:
+    with pytest.raises(UserError, match=r"recipes/smollm2-135m/d2e-mini.yaml"):
+        load_recipe("recipes/smollm2-135m/d2e-mni.yaml")
+
+
+@pytest.mark.parametrize("name", bundled_recipes())
+def test_every_bundled_recipe_loads(name: str) -> None:
+    load_recipe(name)
+
+
+@pytest.mark.parametrize(
+    ("config", "views"),
+    [
+        (D2ESection(), ("original", "imagined", "refined")),
+        (D2ESection(debias=False), ("original", "refined")),
+        (D2ESection(distill=False), ("original", "imagined")),
+        (D2ESection(debias=False, distill=False), ("original",)),
+        (D2ESection(alpha=0, kl_weight=0), ("original",)),
+    ],
+)
+def test_a_view_that_no_term_needs_is_not_asked_for(config: D2ESection, views: tuple[str, ...]) -> None:
+    assert config.views == views
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [("", 0.5), ("d2e: {alpha: 0.3}", 0.3), ("d2e: {debias: false}", 0.0), ("eval: {alpha: 0.9}", 0.9)],
+)
+def test_a_model_is_decoded_as_it_was_trained_unless_its_recipe_says_otherwise(
+    tmp_path: Path, sections: str, expected: float
+) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"{MINIMAL}{sections}\n")
+    assert load_recipe(path).decoding_alpha == expected
+
+
+def test_a_checkpoint_has_its_runs_recipe_and_another_folder_has_none(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoint-7").mkdir(parents=True)
+    (run / "checkpoint-7" / "merged").mkdir()
+    (run / "recipe.yaml").write_text(f"{MINIMAL}d2e: {{alpha: 0.7}}\n")
+    for folder in (run, run / "checkpoint-7"):
+        found = recipe_of(str(folder))
+        assert found is not None
+        assert found.d2e.alpha == 0.7
+    assert recipe_of(str(run / "checkpoint-7" / "merged")) is None
+    assert recipe_of("someone/a-model") is None

@@ -1,0 +1,124 @@
+"""Prompts in the three settings: what stands in them, and where the context is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import pytest
+
+from d2e_sft.data.prompts import PromptSet, SettingPrompts, load_prompt_set
+from d2e_sft.data.sample import EventSample, Format
+from d2e_sft.data.views import ViewEncoder
+from d2e_sft.util.errors import UserError
+from tests.tiny import make_sample, tiny_t5_tokenizer, tiny_tokenizer
+
+SHOWN = [make_sample(number, id=f"t{number}", context=f"Shown context {number}.") for number in range(3)]
+ASKED = make_sample(9, context="The asked context.")
+
+
+def show(sample: EventSample) -> Sequence[EventSample]:
+    return SHOWN
+
+
+@pytest.fixture(scope="module")
+def prompts() -> PromptSet:
+    return load_prompt_set("default")
+
+
+def few_shot(prompts: PromptSet) -> SettingPrompts:
+    return SettingPrompts(prompts, "few_shot", show)
+
+
+def test_zero_shot_is_what_training_shows(prompts: PromptSet) -> None:
+    for view in ("original", "imagined", "refined"):
+        assert SettingPrompts(prompts).messages(ASKED, view) == prompts.messages(ASKED, view)
+
+
+def test_demonstrations_are_solved_turns_before_the_question(prompts: PromptSet) -> None:
+    turns = few_shot(prompts).messages(ASKED, "original")
+    assert [turn["role"] for turn in turns] == ["system", *["user", "assistant"] * 3, "user"]
+    for shown, user, assistant in zip(SHOWN, turns[1:-1:2], turns[2:-1:2], strict=True):
+        assert shown.context in user["content"]
+        assert shown.question in user["content"]
+        assert assistant["content"] == f"The answer is: {shown.answers[0]}"
+    assert turns[-1] == prompts.messages(ASKED, "original")[-1]
+
+
+def test_the_imagined_view_drops_the_asked_context_alone(prompts: PromptSet) -> None:
+    original, imagined = (few_shot(prompts).messages(ASKED, view) for view in ("original", "imagined"))
+    assert original[:-1] == imagined[:-1]
+    assert all(shown.context in str(imagined) for shown in SHOWN)
+    assert ASKED.context not in str(imagined)
+
+
+def test_a_blank_context_is_none(prompts: PromptSet) -> None:
+    blank = make_sample(context=" \n")
+    assert prompts.messages(blank, "original") == prompts.messages(blank, "imagined")
+
+
+@pytest.mark.parametrize("fmt", get_args(Format))
+def test_chain_of_thought_asks_for_steps_and_keeps_the_response_form(prompts: PromptSet, fmt: Format) -> None:
+    options = ["a", "b"] if fmt in ("scq", "mcq") else []
+    answer = {"nli": "positive", "qa": "rain"}.get(fmt, "a")
+    sample = make_sample(format=fmt, options=options, answers=[answer])
+    cot = SettingPrompts(prompts, "cot")
+    system, user = cot.messages(sample, "original")
+    assert "step by step" in user["content"]
+    assert cot.marker(fmt) in system["content"], "the last line must be what is looked for"
+    assert cot.marker(fmt) == prompts.marker(fmt)
+
+
+def test_a_set_without_few_shot_wording_takes_its_zero_shot_one(prompts: PromptSet) -> None:
+    own = prompts.model_copy(
+        update={"few_shot": {"qa": prompts.zero_shot["qa"].model_copy(update={"system": "Own."})}}
+    )
+    assert few_shot(prompts).messages(ASKED, "original")[0] == prompts.messages(ASKED, "original")[0]
+    assert few_shot(own).messages(ASKED, "original")[0]["content"] == "Own."
+
+
+def test_a_set_without_chain_of_thought_says_so(prompts: PromptSet) -> None:
+    bare = PromptSet(name="mine", zero_shot=prompts.zero_shot)
+    with pytest.raises(UserError, match=r"'mine': has no wording for the setting 'cot'[\s\S]*add a section `cot`"):
+        SettingPrompts(bare, "cot").messages(ASKED, "original")
+
+
+def test_the_digest_of_a_setting_depends_on_its_wording_alone(prompts: PromptSet) -> None:
+    bare = PromptSet(name=prompts.name, zero_shot=prompts.zero_shot)
+    assert bare.digest() == prompts.digest(), "else a run trained before there was `cot` could not be resumed"
+    assert len({prompts.digest(setting) for setting in ("zero_shot", "few_shot", "cot")}) == 3
+
+
+def test_the_prompts_of_a_group_begin_alike(prompts: PromptSet) -> None:
+    encoder = ViewEncoder(tiny_tokenizer(), few_shot(prompts), ("original", "imagined"))
+    one, other = (encoder.prompt_ids(make_sample(n, context=f"{n} is first."), "original") for n in (4, 7))
+    shared = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    assert all(shown.context in encoder.tokenizer.decode(one[:shared]) for shown in SHOWN)
+
+
+def test_an_encoder_decoder_without_a_template_gets_plain_text(prompts: PromptSet) -> None:
+    tokenizer = tiny_t5_tokenizer()
+    encoder = ViewEncoder(tokenizer, few_shot(prompts), ("original",), encoder_decoder=True)
+    text = tokenizer.decode(encoder.prompt_ids(ASKED, "original"), skip_special_tokens=True)
+    turns = few_shot(prompts).messages(ASKED, "original")
+    assert text == "\n\n".join(turn["content"] for turn in turns)
+
+
+def test_a_template_that_refuses_a_system_message_keeps_the_turns(prompts: PromptSet) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = (
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        + tokenizer.chat_template
+    )
+    encoder = ViewEncoder(tokenizer, few_shot(prompts), ("original",))
+    text = tokenizer.decode(encoder.prompt_ids(ASKED, "original"))
+    system, first, *_ = few_shot(prompts).messages(ASKED, "original")
+    assert text.startswith(f"<|user|>{system['content']}\n\n{first['content']}<|end|><|assistant|>")
+    assert text.count("<|user|>") == 4
+
+
+def test_prompts_encoded_together_are_those_encoded_alone(prompts: PromptSet) -> None:
+    encoder = ViewEncoder(tiny_tokenizer(), few_shot(prompts), ("original",))
+    samples = [make_sample(number) for number in range(4)]
+    assert encoder.all_prompt_ids(samples, "original") == [encoder.prompt_ids(s, "original") for s in samples]
+    assert encoder.all_prompt_ids([], "original") == []

@@ -1,0 +1,110 @@
+"""EventSample at the boundary: what is accepted, what is refused, and what is said about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from d2e_sft.data.sample import EventSample, read_samples, write_bad_rows, write_samples
+from d2e_sft.util.errors import UserError
+from tests.tiny import make_sample, make_samples
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_rows_survive_a_round_trip(tmp_path: Path, ending: str) -> None:
+    samples = [
+        *make_samples(3),
+        make_sample(9, format="mcq", options=["a", "b", "ü"], answers=["b", "ü"], refined_context=None),
+        make_sample(10, format="nli", answers=["negative"], meta={"row": 3, "nested": {"x": [1, None]}}),
+    ]
+    write_samples(samples, tmp_path / f"rows.{ending}")
+    assert read_samples(tmp_path / f"rows.{ending}") == samples
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_the_same_rows_give_the_same_bytes(tmp_path: Path, ending: str) -> None:
+    for name in ("first", "second"):
+        write_samples(make_samples(5), tmp_path / f"{name}.{ending}")
+    assert (tmp_path / f"first.{ending}").read_bytes() == (tmp_path / f"second.{ending}").read_bytes()
+
+
+def _write_rows(path: Path, *changes: dict[str, Any]) -> Path:
+    rows = [{**make_sample(i).model_dump(), **change} for i, change in enumerate(changes)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"answers": [""]}, r"answers\.0: got ''; expected text that is not empty"),
+        ({"answers": []}, r"answers: got \[\]; List should have at least 1 item"),
+        ({"format": "nli", "answers": ["maybe"]}, r"\['maybe'\] for an nli sample; expected one of"),
+        ({"format": "scq", "options": ["a", "b"], "answers": ["c"]}, r"\['c'\] not among the options"),
+        ({"format": "scq", "options": ["a", "b"], "answers": ["a", "b"]}, "expected exactly one"),
+        ({"format": "mcq"}, "options: empty for a sample of format mcq"),
+        ({"format": "mcq", "options": ["a", "a"], "answers": ["a"]}, "same candidate twice"),
+        ({"options": ["a"]}, "for a sample of format qa; expected none"),
+        ({"relation": "spatial"}, "relation: got 'spatial'; Input should be 'temporal'"),
+        ({"colour": "red"}, "colour: got 'red'; Extra inputs are not permitted"),
+    ],
+)  # fmt: skip
+def test_a_bad_row_is_named_by_file_line_field_value_and_expectation(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    path = _write_rows(tmp_path / "rows.jsonl", {}, change)
+    with pytest.raises(UserError, match=rf"rows\.jsonl, line 2: .*{said}"):
+        read_samples(path)
+
+
+def test_bad_rows_can_be_set_aside_and_are_all_kept(tmp_path: Path) -> None:
+    path = _write_rows(tmp_path / "rows.jsonl", {}, {"answers": [""]}, {}, {"split": "other"})
+    with path.open("ab") as out:
+        out.write(b'{"id": "cut off\n')
+        out.write(b"[1]\n")
+        out.write(json.dumps(make_sample(0).model_dump()).encode())
+    collected: list[dict[str, Any]] = []
+    assert [sample.id for sample in read_samples(path, bad_rows=collected)] == ["s0", "s2"]
+    side = tmp_path / "aside" / "bad.jsonl"
+    write_bad_rows(collected, side)
+    bad = [json.loads(line) for line in side.read_text().splitlines()]
+    assert [entry["line"] for entry in bad] == [2, 4, 5, 6, 7]
+    assert "answers.0" in bad[0]["error"]
+    assert "not a JSON object" in bad[2]["error"]
+    assert bad[3]["error"] == "got [1]; expected a JSON object"
+    assert bad[4]["error"] == "id: got 's0', which line 1 has too; expected an id of its own"
+    write_bad_rows([], side)
+    assert not side.exists(), "a clean file must not seem to have had bad rows"
+
+
+def test_a_key_given_twice_in_a_row_is_refused(tmp_path: Path) -> None:
+    row = json.dumps(make_sample().model_dump())
+    (tmp_path / "rows.jsonl").write_text(row[:-1] + ', "answers": ["other"]}\n')
+    with pytest.raises(UserError, match=r"line 1: .*the key 'answers' is given twice"):
+        read_samples(tmp_path / "rows.jsonl")
+
+
+def test_a_truncated_parquet_is_a_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    write_samples(make_samples(3), path)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(UserError, match=r"rows\.parquet: not a readable Parquet file \(200 bytes"):
+        read_samples(path)
+
+
+def test_a_missing_file_and_an_unknown_ending_are_clear_errors(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        read_samples(tmp_path / "none.parquet")
+    (tmp_path / "rows.csv").write_text("id\n")
+    with pytest.raises(UserError, match=r"cannot read \.csv; expected \.parquet or \.jsonl"):
+        read_samples(tmp_path / "rows.csv")
+
+
+def test_samples_cannot_be_changed() -> None:
+    sample: EventSample = make_sample()
+    with pytest.raises(ValidationError):
+        sample.question = "another?"  # type: ignore[misc]

@@ -1,0 +1,148 @@
+"""Prompts, views and batches: one answer in all views, nothing cut that must stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.config.recipe import View
+from d2e_sft.data.prompts import PromptSet, load_prompt_set
+from d2e_sft.data.sample import EventSample
+from d2e_sft.data.views import ViewEncoder, encode_samples
+from d2e_sft.util.errors import UserError
+from tests.tiny import make_sample, make_samples, tiny_tokenizer
+
+VIEWS: tuple[View, ...] = ("original", "imagined", "refined")
+FORMAT_SAMPLES = {
+    "qa": make_sample(1),
+    "nli": make_sample(1, format="nli", answers=["positive"]),
+    "scq": make_sample(1, format="scq", options=["sun", "moon"], answers=["moon"]),
+    "mcq": make_sample(1, format="mcq", options=["sun", "moon", "sea"], answers=["sea", "sun"]),
+}
+
+
+@pytest.fixture(scope="module")
+def prompts() -> PromptSet:
+    return load_prompt_set("default")
+
+
+@pytest.fixture(scope="module")
+def encoder(prompts: PromptSet) -> ViewEncoder:
+    return ViewEncoder(tiny_tokenizer(), prompts, VIEWS)
+
+
+def _text(prompts: PromptSet, sample: EventSample, view: View) -> str:
+    return prompts.messages(sample, view)[1]["content"]
+
+
+@pytest.mark.parametrize("sample", FORMAT_SAMPLES.values(), ids=FORMAT_SAMPLES)
+def test_the_views_differ_in_the_context_alone(prompts: PromptSet, sample: EventSample) -> None:
+    original, imagined, refined = (_text(prompts, sample, view) for view in VIEWS)
+    assert sample.context in original
+    assert sample.refined_context is not None
+    assert original.replace(sample.context, sample.refined_context) == refined
+    assert original.endswith(imagined)
+    assert sample.context not in imagined
+    assert sample.question in imagined
+
+
+def test_the_response_names_the_options_by_letter_and_text(prompts: PromptSet) -> None:
+    assert prompts.response(FORMAT_SAMPLES["scq"]) == "The correct option is: (B) moon"
+    assert prompts.response(FORMAT_SAMPLES["mcq"]) == "The correct options are: (A) sun; (C) sea"
+    assert prompts.response(FORMAT_SAMPLES["nli"]) == "The answer is: positive"
+    assert "(A) sun\n(B) moon" in _text(prompts, FORMAT_SAMPLES["scq"], "imagined")
+
+
+def test_braces_in_a_users_text_stay_text(prompts: PromptSet) -> None:
+    sample = make_sample(1, context="a {question} b {context}", question="{answer}?")
+    assert "a {question} b {context}" in _text(prompts, sample, "original")
+    assert "{answer}?" in _text(prompts, sample, "original")
+
+
+def test_answer_tokens_are_the_same_in_all_views_and_end_the_turn(encoder: ViewEncoder) -> None:
+    encoded = encoder.encode(make_sample(2))
+    tokenizer = encoder.tokenizer
+    assert tokenizer.decode(encoded.answer) == "The answer is: the river!!<|end|>"
+    for prompt in encoded.prompts.values():
+        assert tokenizer.decode(prompt).endswith("<|end|><|assistant|>")
+        assert tokenizer.decode(prompt).count("<|system|>") == 1
+
+
+def test_bos_is_not_doubled_when_the_template_writes_it(prompts: PromptSet) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"bos_token": "<|bos|>"})
+    tokenizer.chat_template = "{{ bos_token }}" + tokenizer.chat_template
+    encoded = ViewEncoder(tokenizer, prompts, VIEWS).encode(make_sample())
+    for prompt in encoded.prompts.values():
+        assert prompt.count(tokenizer.bos_token_id) == 1
+
+
+def test_a_template_without_a_system_role_gets_one_user_message(prompts: PromptSet) -> None:
+    tokenizer = tiny_tokenizer()
+    refusal = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    tokenizer.chat_template = refusal + tokenizer.chat_template
+    text = tokenizer.decode(ViewEncoder(tokenizer, prompts, VIEWS).prompt_ids(make_sample(), "original"))
+    assert "<|system|>" not in text
+    assert text.startswith("<|user|>You judge how events relate.")
+
+
+def test_a_tokenizer_without_a_chat_template_is_refused(prompts: PromptSet) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = None
+    with pytest.raises(UserError, match="has no chat template"):
+        ViewEncoder(tokenizer, prompts, VIEWS)
+
+
+def test_overlong_samples_are_an_error_with_a_count(encoder: ViewEncoder) -> None:
+    samples = [*make_samples(3), make_sample(4, context="word " * 400)]
+    longest = encoder.encode(samples[3]).longest
+    with pytest.raises(UserError, match=rf"1 of 4 samples exceed data.max_length=500 .*the longest has {longest}"):
+        encode_samples(samples, encoder, max_length=500)
+
+
+def test_overlong_samples_are_dropped_only_when_asked_and_are_returned(encoder: ViewEncoder) -> None:
+    samples = [*make_samples(3), make_sample(4, context="word " * 400)]
+    result = encode_samples(samples, encoder, max_length=500, overlong="drop")
+    assert len(result.kept) == 3
+    assert result.dropped == [samples[3]]
+
+
+def test_a_truncated_context_leaves_question_and_answer_whole(encoder: ViewEncoder) -> None:
+    sample = make_sample(4, context="first " + "word " * 400)
+    result = encode_samples([make_sample(1), sample], encoder, max_length=500, overlong="truncate_context")
+    assert not result.dropped
+    assert result.truncated == [sample]
+    cut = result.kept[1]
+    whole = encoder.encode(sample)
+    text = encoder.tokenizer.decode(cut.prompts["original"])
+    assert "first word word" in text
+    assert sample.question in text
+    assert cut.answer == whole.answer
+    assert 490 < cut.longest <= 500
+    assert cut.prompts["imagined"] == whole.prompts["imagined"]
+
+
+def test_a_context_without_blanks_is_cut_and_not_emptied(encoder: ViewEncoder) -> None:
+    sample = make_sample(4, context="雨" * 300)
+    result = encode_samples([sample], encoder, max_length=500, overlong="truncate_context")
+    assert encoder.tokenizer.decode(result.kept[0].prompts["original"]).count("雨") > 20
+
+
+def test_truncation_cannot_save_an_answer_that_is_too_long(encoder: ViewEncoder) -> None:
+    with pytest.raises(UserError, match="even without context"):
+        encode_samples([make_sample(1)], encoder, max_length=100, overlong="truncate_context")
+
+
+def test_a_missing_refined_context_is_explained(encoder: ViewEncoder) -> None:
+    with pytest.raises(UserError, match=r"refined_context is missing(.|\n)*d2e.distill=false"):
+        encoder.encode(make_sample(1, refined_context=None))
+
+
+def test_a_prompt_set_of_ones_own_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: mine\nzero_shot: {qa: {system: s, context: c, user: u, response: 'no placeholder'}}\n")
+    with pytest.raises(UserError, match=r"mine.yaml: zero_shot.qa.response: .*must hold \{answer\} once"):
+        load_prompt_set(str(path))
+    with pytest.raises(UserError, match="prompt set 'defualt': not found"):
+        load_prompt_set("defualt")

@@ -1,0 +1,144 @@
+"""Compiled layers: equal steps, a few compilations for many lengths, parameters under their own names."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
+
+from d2e_sft.config.recipe import D2ESection, Recipe
+from d2e_sft.data.sample import write_samples
+from d2e_sft.model.compilation import check_compiler, compile_layers
+from d2e_sft.model.packing_support import choose_layout
+from d2e_sft.objective.attach import attach_objective
+from d2e_sft.train.run import train_recipe
+from d2e_sft.util.errors import UserError
+from tests.naive import encoded_rows, gradients_of, sums_of
+from tests.tiny import make_samples, save_tiny_model, tiny_model
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="inductor on CPU needs g++")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled_before() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def _steps(
+    model: Any, config: D2ESection, backend: str | None = None
+) -> list[tuple[float, dict[str, torch.Tensor], int]]:
+    """Loss, gradients and the graphs compiled so far of one step each for batches of three lengths."""
+    layout = choose_layout(model, config)
+    attach_objective(model, config, through_logits=layout.through_logits)
+    if backend:
+        assert compile_layers(model, backend) == (4 if model.config.is_encoder_decoder else 2)
+    torch._dynamo.utils.counters.clear()
+    results, rows = [], encoded_rows(config, 8)
+    for size in (2, 3, 8):
+        model.zero_grad()
+        sums = sums_of(model, rows[8 - size :], config, layout)
+        sums["loss"].backward()
+        graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        results.append((sums["loss"].item(), gradients_of(model), graphs))
+    return results
+
+
+def _assert_compiling_changes_nothing(build: Any, config: D2ESection, backend: str) -> None:
+    """The loss to 1e-5, each gradient to 1e-4 of its norm; what the first two lengths compiled serves the others."""
+    expected, compiled = _steps(build(), config), _steps(build(), config, backend)
+    for (plain_loss, plain, _), (loss, gradients, _) in zip(expected, compiled, strict=True):
+        assert loss == pytest.approx(plain_loss, rel=1e-5)
+        assert gradients.keys() == plain.keys()
+        for name, gradient in plain.items():
+            if gradient.norm() > 1e-4:
+                assert (gradients[name] - gradient).norm() <= 1e-4 * gradient.norm(), name
+    graphs = [count for _, _, count in compiled]
+    assert graphs[0] > 0
+    assert graphs[1] == graphs[-1]
+
+
+def _lora() -> Any:
+    torch.manual_seed(7)
+    config = LoraConfig(r=4, init_lora_weights=False, task_type="CAUSAL_LM", target_modules="all-linear")
+    return get_peft_model(tiny_model("llama", seed=3), config)
+
+
+def _checkpointed() -> Any:
+    model = tiny_model("llama", seed=3).train()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    return model
+
+
+CASES: dict[str, tuple[Any, Any, str]] = {
+    "llama": (lambda: tiny_model("llama", seed=3), "all", "eager"),
+    "llama-original": (lambda: tiny_model("llama", seed=3), "original", "eager"),
+    "checkpointed": (_checkpointed, "all", "aot_eager"),
+    "checkpointed-original": (_checkpointed, "original", "eager"),
+    "gemma3": (lambda: tiny_model("gemma3", seed=3), "all", "eager"),  # two kinds of attention
+    "lora": (_lora, "all", "eager"),
+    "t5": (lambda: tiny_model("t5", seed=3).double(), "all", "eager"),  # in float32 it loses five digits
+}
+
+
+@pytest.mark.parametrize(("build", "view_gradients", "backend"), CASES.values(), ids=CASES)
+def test_compiled_layers_give_the_same_steps_and_compile_once(build: Any, view_gradients: Any, backend: str) -> None:
+    _assert_compiling_changes_nothing(build, D2ESection(view_gradients=view_gradients), backend)
+
+
+@needs_compiler
+def test_inductors_kernels_give_the_same_steps() -> None:
+    check_compiler(torch.device("cpu"))
+    _assert_compiling_changes_nothing(lambda: tiny_model("llama", seed=3), D2ESection(), "inductor")
+
+
+def test_a_run_with_compiled_layers_leaves_what_another_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_tiny_model(tmp_path / "model")
+    write_samples(make_samples(8), tmp_path / "train.parquet")
+    compiled: list[int] = []
+    monkeypatch.setattr("d2e_sft.train.run.check_compiler", lambda device: None)  # there may be none
+    monkeypatch.setattr(
+        "d2e_sft.train.run.compile_layers", lambda model: compiled.append(compile_layers(model, "eager"))
+    )
+    weights = []
+    for compile_it in (False, True):
+        recipe = Recipe.model_validate(
+            {
+                "model": {"name": str(tmp_path / "model")},
+                "data": {"train": str(tmp_path / "train.parquet"), "max_length": 1000},
+                "train": {
+                    "output_dir": str(tmp_path / f"run-{compile_it}"), "epochs": 1, "batch_size": 4,
+                    "micro_batch_size": 4, "learning_rate": 3e-3, "precision": "float32", "compile": compile_it,
+                },
+            }
+        )  # fmt: skip
+        weights.append(load_file(train_recipe(recipe) / "model.safetensors"))
+    assert compiled == [2]
+    assert weights[0].keys() == weights[1].keys()
+    for name, tensor in weights[0].items():
+        torch.testing.assert_close(weights[1][name], tensor, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_a_machine_without_a_compiler_is_told_so() -> None:
+    # inductor's own patch: pytest's would leave the setting removed, and every later compilation would fail.
+    without = torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)})
+    with without, pytest.raises(UserError, match=r"torch.compile does not work on cpu(.|\n)*g\+\+"):
+        check_compiler(torch.device("cpu"))
+
+
+def test_zero3_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.integrations.is_deepspeed_zero3_enabled", lambda: True)
+    with pytest.raises(UserError, match=r"train.compile=true: not supported under ZeRO-3"):
+        check_compiler(torch.device("cpu"))
+
+
+def test_a_model_without_common_layers_is_named() -> None:
+    with pytest.raises(UserError, match="has no layers that can be compiled"):
+        compile_layers(torch.nn.Linear(2, 2))

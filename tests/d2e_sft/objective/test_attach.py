@@ -1,0 +1,241 @@
+"""The objective in a model's forward equals one forward a view and sample, in every layout and architecture."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any
+
+import pytest
+import torch
+
+from d2e_sft.config.recipe import D2ESection, Packing
+from d2e_sft.model.packing_support import choose_layout
+from d2e_sft.objective.attach import attach_objective
+from d2e_sft.util.errors import UserError
+from tests.naive import assert_equal_to_naive, encoded_rows, gradients_of, naive_sums, sums_of
+from tests.tiny import tiny_model
+
+CONFIGS = {
+    "d2e": D2ESection(),
+    "original-gradient": D2ESection(view_gradients="original"),
+    "other-kl": D2ESection(kl_direction="refined_original", kl_weight=0.3, alpha=1.2),
+    "no-debias": D2ESection(debias=False),
+    "no-distill": D2ESection(distill=False),
+    "sft": D2ESection(debias=False, distill=False),
+}
+# gemma3: a window in one layer, capped logits; granite: scaled logits; phi: a head with a bias.
+PACKABLE = ["llama", "qwen2", "qwen3", "mistral", "mistral-window", "gemma3", "gpt2", "granite", "phi"]
+NOT_PACKABLE = {
+    "mamba": "does not take an attention function",
+    "bloom": "does not take an attention function",  # positions as a bias of the scores
+    "gemma2": "caps its attention scores",
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("kind", PACKABLE)
+def test_a_packed_row_equals_one_forward_a_view_and_sample(kind: str, config: D2ESection) -> None:
+    layout = assert_equal_to_naive(tiny_model(kind, seed=3), config, "auto")
+    assert (layout.packing, layout.attention, layout.reason) == ("shared_batch", "d2e_by_branch", None)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("packing", ["shared_prefix", "batched"])
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_the_other_layouts_give_the_same(kind: str, packing: Packing, config: D2ESection) -> None:
+    assert assert_equal_to_naive(tiny_model(kind, seed=3), config, packing).packing == packing
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", PACKABLE)
+def test_transformers_own_attention_takes_a_packed_row_as_a_dense_mask(kind: str, attention: str) -> None:
+    layout = assert_equal_to_naive(tiny_model(kind, seed=3), D2ESection(), "shared_batch", attention)
+    assert layout.attention == attention
+
+
+@pytest.mark.parametrize("kind", NOT_PACKABLE)
+def test_a_model_that_cannot_be_packed_is_batched_and_says_why(kind: str) -> None:
+    layout = assert_equal_to_naive(tiny_model(kind, seed=3), D2ESection(), "auto")
+    assert layout.packing == "batched"
+    assert NOT_PACKABLE[kind] in layout.describe()
+    with pytest.raises(UserError, match=f"train.packing=shared_prefix: not exact here .*{NOT_PACKABLE[kind]}"):
+        choose_layout(tiny_model(kind), D2ESection(), "shared_prefix")
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_an_encoder_decoder_model_reads_the_views_in_its_encoder(config: D2ESection) -> None:
+    # float64: random T5 layers without score scaling lose five digits of float32.
+    rows = encoded_rows(config)
+    model, reference = (tiny_model("t5", seed=3).double() for _ in range(2))
+    layout = choose_layout(model, config)
+    assert layout.packing == "encoder_decoder"
+    attach_objective(model, config, through_logits=layout.through_logits)
+    sums = sums_of(model, rows, config, layout)
+    expected = naive_sums(reference, rows, config)
+    sums["loss"].backward()
+    expected[0].backward()
+    assert sums["loss"].item() == pytest.approx(expected[0].item(), rel=1e-12)
+    theirs = gradients_of(reference)
+    for name, gradient in gradients_of(model).items():
+        assert (gradient - theirs[name]).norm() <= 1e-10 * theirs[name].norm() + 1e-12, name
+
+
+def test_a_model_whose_layers_see_more_than_the_mask_is_found_out_by_measuring() -> None:
+    model = tiny_model("llama")
+    plain = model.model.forward
+
+    def smeared(*args: Any, **inputs: Any) -> Any:
+        output = plain(*args, **inputs)
+        output.last_hidden_state = output.last_hidden_state.cumsum(dim=1)  # as a recurrent layer would
+        return output
+
+    model.model.forward = smeared
+    layout = choose_layout(model, D2ESection())
+    assert layout.packing == "batched"
+    assert "hidden states of packed sequences differ" in layout.describe()
+
+
+def test_a_head_with_a_step_of_its_own_is_taken_through_the_models_logits() -> None:
+    model = tiny_model("llama", seed=3)
+    plain = model.forward
+
+    def shifted(*args: Any, **inputs: Any) -> Any:
+        output = plain(*args, **inputs)
+        output.logits = output.logits * torch.linspace(0.5, 2, output.logits.shape[-1])
+        return output
+
+    model.forward = shifted
+    config, rows = D2ESection(), encoded_rows(D2ESection())
+    expected = naive_sums(model, rows, config)
+    layout = choose_layout(model, config)
+    assert layout.packing == "batched"
+    assert layout.through_logits
+    attach_objective(model, config, through_logits=True)
+    assert sums_of(model, rows, config, layout)["loss"].item() == pytest.approx(expected[0].item(), rel=1e-6)
+
+
+def test_without_targets_the_model_is_what_it_was() -> None:
+    model = tiny_model("llama", seed=3)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    before = model(input_ids=ids).logits
+    attach_objective(model, D2ESection())
+    choose_layout(model, D2ESection())
+    assert torch.equal(model(input_ids=ids).logits, before)
+    assert model.generate(ids, max_new_tokens=3, do_sample=False).shape == (1, 7)
+
+
+@pytest.mark.parametrize("view_gradients", ["all", "original"])
+def test_gradient_checkpointing_changes_nothing(view_gradients: Any) -> None:
+    config = D2ESection(view_gradients=view_gradients)
+    rows = encoded_rows(config)
+    results = []
+    for checkpointing in (False, True):
+        model = tiny_model("llama", seed=3).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        layout = choose_layout(model, config)
+        attach_objective(model, config)
+        sums = sums_of(model, rows, config, layout)
+        sums["loss"].backward()
+        results.append((sums["loss"].item(), gradients_of(model)))
+    assert results[0][0] == results[1][0]
+    for name, gradient in results[0][1].items():
+        torch.testing.assert_close(results[1][1][name], gradient, rtol=1e-6, atol=1e-7, msg=name)
+
+
+def test_choosing_a_layout_draws_no_random_numbers() -> None:
+    # A resumed run chooses again: its random numbers must go on where they were.
+    model = tiny_model("llama")
+    state = torch.get_rng_state()
+    choose_layout(model, D2ESection())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_an_attention_without_a_packed_form_is_named() -> None:
+    layout = choose_layout(tiny_model("llama"), D2ESection(), "auto", "flash_attention_2")
+    assert layout.packing == "batched"
+    assert "'flash_attention_2' takes no packed rows" in layout.describe()
+
+
+def _mild(kind: str) -> Any:
+    """A tiny model less sharp than the others: rounding must not be magnified."""
+    model = tiny_model(kind, seed=3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.div_(4)
+    return model
+
+
+def _loss_and_gradient(
+    model: Any, config: D2ESection, packing: Packing = "auto", mixed: torch.dtype | None = None
+) -> tuple[float, torch.Tensor]:
+    layout = choose_layout(model, config, packing)
+    assert layout.packing == ("shared_batch" if packing == "auto" else packing)
+    attach_objective(model, config)
+    with torch.autocast("cpu", mixed, enabled=mixed is not None):
+        sums = sums_of(model, encoded_rows(config), config, layout)
+    sums["loss"].backward()
+    gradients = gradients_of(model)
+    return sums["loss"].item(), torch.cat([gradients[name].flatten().float() for name in sorted(gradients)])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+@pytest.mark.parametrize("view_gradients", ["all", "original"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3", "gpt2"])
+def test_mixed_precision_differs_from_float32_by_rounding_alone(
+    kind: str, view_gradients: Any, dtype: torch.dtype
+) -> None:
+    config = D2ESection(view_gradients=view_gradients)
+    exact, exact_gradient = _loss_and_gradient(_mild(kind), config)
+    mixed, mixed_gradient = _loss_and_gradient(_mild(kind), config, mixed=dtype)
+    assert not torch.equal(mixed_gradient, exact_gradient), "mixed precision was not on"
+    assert mixed_gradient.isfinite().all()
+    assert mixed == pytest.approx(exact, rel=5e-3)
+    assert (mixed_gradient - exact_gradient).norm() < 0.05 * exact_gradient.norm()
+
+
+@pytest.mark.parametrize("packing", ["shared_batch", "shared_prefix"])
+@pytest.mark.parametrize("view_gradients", ["all", "original"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3", "gpt2"])
+def test_a_packed_step_on_bfloat16_weights_equals_the_batched_one_up_to_rounding(
+    kind: str, view_gradients: Any, packing: Packing
+) -> None:
+    config = D2ESection(view_gradients=view_gradients)
+    packed, gradient = _loss_and_gradient(_mild(kind).bfloat16(), config, packing)
+    batched, batched_gradient = _loss_and_gradient(_mild(kind).bfloat16(), config, "batched")
+    assert packed == pytest.approx(batched, rel=5e-3)
+    assert (gradient - batched_gradient).norm() < 0.05 * batched_gradient.norm()
+
+
+def test_large_logits_in_float16_leave_the_loss_and_its_gradients_finite() -> None:
+    # float16 holds these logits, but not their exponentials.
+    model = _mild("llama")
+    with torch.no_grad():
+        model.lm_head.weight.mul_(200)
+    exact, _ = _loss_and_gradient(copy.deepcopy(model), D2ESection())
+    mixed, gradient = _loss_and_gradient(model, D2ESection(), mixed=torch.float16)
+    assert exact > 100
+    assert mixed == pytest.approx(exact, rel=2e-2)
+    assert gradient.isfinite().all()
+
+
+def test_a_window_that_a_layer_keeps_to_itself_is_found_out() -> None:
+    # Some architectures put the window into the mask and do not hand it on; packed rows bring masks of their own.
+    model = tiny_model("llama")
+    model.config.sliding_window = 40
+    layout = choose_layout(model, D2ESection())
+    assert layout.packing == "batched"
+    assert "does not hand its sliding window on" in layout.describe()
+
+
+def test_generation_after_the_objective_is_attached_sees_the_models_own_arguments() -> None:
+    # generate() reads from the signature whether a model takes positions: left-padded prompts need them.
+    model = tiny_model("llama", seed=3)
+    prompts = torch.tensor([[0, 0, 5, 6, 7], [9, 8, 7, 6, 5]])
+    mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+    options: dict[str, Any] = {"attention_mask": mask, "max_new_tokens": 5, "do_sample": False}
+    before = model.generate(prompts, **options)
+    attach_objective(model, D2ESection())
+    assert {"position_ids", "logits_to_keep", "targets"} <= inspect.signature(model.forward).parameters.keys()
+    assert torch.equal(model.generate(prompts, **options), before)

@@ -1,0 +1,215 @@
+"""The estimate is compared with what can be counted by hand, and on the real model with a real training."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from d2e_sft.config.recipe import D2ESection, load_recipe
+from d2e_sft.data.sample import EventSample, write_samples
+from d2e_sft.model.attention.registry import FLEX, register
+from d2e_sft.model.forward import bare_model
+from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
+from d2e_sft.train.dry_run import report as dryrun
+from d2e_sft.train.dry_run.memory import SHARDING, MemoryEstimate, TensorBytes, estimate_memory, on_each_device
+from d2e_sft.train.launch import launchers
+from d2e_sft.train.plan import Speed
+from tests.tiny import VOCAB_SIZE, make_sample, tiny_model
+
+CPU = torch.device("cpu")
+
+
+def rows(count: int = 4, length: int = 60) -> list[dict[str, list[int]]]:
+    generator = torch.Generator().manual_seed(0)
+
+    def tokens(size: int) -> list[int]:
+        return torch.randint(5, VOCAB_SIZE, (size,), generator=generator).tolist()
+
+    views = ("original", "imagined", "refined")
+    return [{**{view: tokens(length) for view in views}, "answer": tokens(5)} for _ in range(count)]
+
+
+def estimate(
+    model: Any,
+    d2e: D2ESection | None = None,
+    *,
+    packing: Any = "auto",
+    count: int = 4,
+    device: torch.device = CPU,
+    **options: Any,
+) -> MemoryEstimate:
+    d2e = d2e or D2ESection()
+    layout = choose_layout(model, d2e, packing)
+    batch = collator_for(layout, d2e, pad_token_id=0, start_token_id=0)(rows(count))
+    given: dict[str, Any] = {"precision": "float32", "checkpointing": False, "accumulation": 2, **options}
+    return estimate_memory(model, d2e, layout, batch, device=device, **given)
+
+
+def size(parameters: Any) -> int:
+    return sum(4 * parameter.numel() for parameter in parameters)
+
+
+def test_tensor_bytes_follow_a_hand_count() -> None:
+    with TensorBytes() as tensors:
+        a = torch.empty(1000)
+        b = a.view(10, 100)  # the same storage
+        c = torch.empty(500)
+        assert tensors.now == 4 * 1500
+        del a, c
+        assert tensors.now == 4 * 1000, "a view keeps its storage"
+        del b
+        assert tensors.now == 0
+    assert tensors.peak == 4 * 1500
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])  # qwen2 and gpt2 tie the head to the embedding
+def test_weights_gradients_and_moments_are_exact(kind: str) -> None:
+    model = tiny_model(kind)
+    memory = estimate(model)
+    buffers = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
+    assert memory.weights == size(model.parameters()) + buffers
+    assert memory.gradients == size(model.parameters())
+    assert memory.optimizer == 2 * size(model.parameters())
+
+
+def test_the_peak_is_that_of_a_step_that_is_really_computed() -> None:
+    from d2e_sft.model.micro_batch import forward_backward, model_inputs
+    from d2e_sft.objective.attach import attach_objective
+
+    model, d2e = tiny_model(), D2ESection()
+    memory = estimate(model, d2e)
+    layout = choose_layout(model, d2e)
+    inputs = model_inputs(collator_for(layout, d2e, pad_token_id=0)(rows()))
+    attach_objective(model, d2e)
+    model.train()
+    with TensorBytes([*model.parameters(), *model.buffers()]) as tensors:
+        for _ in range(2):
+            forward_backward(model, inputs, "float32", CPU)
+    assert memory.total - memory.optimizer == pytest.approx(tensors.peak, rel=0.01)
+
+
+def test_only_an_adapter_has_gradients_and_moments() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(tiny_model(), LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+    adapter = size(parameter for parameter in model.parameters() if parameter.requires_grad)
+    memory = estimate(model)
+    assert 0 < adapter < memory.weights
+    assert (memory.gradients, memory.optimizer) == (adapter, 2 * adapter)
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = tiny_model()
+    before = [parameter.clone() for parameter in model.parameters()]
+    forward = model.forward
+    estimate(model)
+    assert model.forward == forward
+    assert not model.training
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        assert parameter.grad is None
+        assert torch.equal(parameter, old)
+
+
+@pytest.mark.parametrize("options", [{"checkpointing": True}, {"precision": "bfloat16"}, {"count": 2}])
+def test_what_saves_activations_shows(options: dict[str, Any]) -> None:
+    assert estimate(tiny_model(), **options).activations < 0.9 * estimate(tiny_model()).activations
+
+
+def test_views_without_gradient_keep_no_activations() -> None:
+    model = tiny_model()
+    assert estimate(model, D2ESection(view_gradients="original")).activations < 0.7 * estimate(model).activations
+
+
+@pytest.mark.parametrize(
+    ("kind", "packing"), [("llama", "shared_prefix"), ("llama", "batched"), ("gemma3", "auto"), ("t5", "auto")]
+)
+def test_every_layout_is_estimated(kind: str, packing: str) -> None:
+    assert estimate(tiny_model(kind), packing=packing).activations > 0
+
+
+def test_flex_attention_is_estimated_without_compiling_it() -> None:
+    model, d2e = tiny_model(), D2ESection()
+    by_branch = estimate(model)
+    register()
+    bare_model(model).set_attn_implementation(FLEX)
+    layout = Layout("shared_batch", FLEX)
+    batch = collator_for(layout, d2e, pad_token_id=0)(rows())
+    flex = estimate_memory(
+        model, d2e, layout, batch, precision="float32", checkpointing=False, accumulation=2, device=CPU
+    )
+    assert flex.activations == pytest.approx(by_branch.activations, rel=0.25)
+    assert model.config._attn_implementation == FLEX
+
+
+WHOLE = MemoryEstimate(weights=800, gradients=400, optimizer=1600, activations=1000, largest_layer=50)
+
+
+def test_every_launcher_says_what_it_spreads() -> None:
+    assert sorted(SHARDING) == launchers()
+
+
+@pytest.mark.parametrize(
+    ("launcher", "total", "on_host"),
+    [
+        ("ddp", 800 + 2 * 400 + 1600 + 1000, 0),
+        ("zero2", 800 + 100 + 400 + 1000, 0),
+        ("zero2-offload", 800 + 100 + 1000, 400),
+        ("zero3", 200 + 50 + 100 + 400 + 1000, 0),
+        ("fsdp2", 200 + 50 + 100 + 400 + 1000, 0),
+        ("zero3-offload", 50 + 100 + 1000, 200 + 400),
+    ],
+)
+def test_a_launcher_divides_what_it_spreads(launcher: str, total: int, on_host: int) -> None:
+    share, host = on_each_device(WHOLE, launcher, 4)
+    assert (share.total, host) == (total, on_host)
+
+
+def test_one_process_has_everything() -> None:
+    assert on_each_device(WHOLE, "zero3", 1) == (WHOLE, 0)
+
+
+WORDS = ("river", "storm", "road", "bridge", "farmer", "letter", "market", "winter", "train", "garden")
+
+
+def long_sample(number: int) -> EventSample:
+    """A sample with a context of 200 words, which is about as many tokens."""
+    generator = random.Random(number)
+    words = [generator.choice(WORDS) for _ in range(200)]
+    return make_sample(number, context=" ".join(words), refined_context=" ".join(words[:120]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("override", "returns_freed_blocks"),
+    [("train.gradient_checkpointing=false", False), ("model.lora.r=16", True)],
+    ids=["full", "lora"],
+)
+def test_a_real_training_takes_what_was_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, override: str, returns_freed_blocks: bool
+) -> None:
+    """With an adapter glibc keeps so many freed blocks that tensors are only seen where it returns them."""
+    environment = {**os.environ, **({"MALLOC_MMAP_THRESHOLD_": "131072"} if returns_freed_blocks else {})}
+    recipe = tmp_path / "recipe.yaml"
+    write_samples([long_sample(number) for number in range(16)], tmp_path / "train.parquet")
+    recipe.write_text(
+        f"data: {{train: {tmp_path}/train.parquet, max_length: 1000}}\n"
+        f"train: {{output_dir: {tmp_path}/run, precision: float32, max_steps: 2, batch_size: 8, micro_batch_size: 4}}"
+    )
+    root = Path(__file__).parents[4]
+    printed = subprocess.run(
+        [sys.executable, "-m", "tests.peak_rss", str(recipe), override],
+        capture_output=True, text=True, check=True, cwd=root, env=environment,
+    ).stdout  # fmt: skip
+    measured = int(printed.split("grew by ")[1].split()[0])
+    shown: list[str] = []
+    monkeypatch.setattr(dryrun, "measure_speed", lambda *_, **__: Speed(1.0, 1.0, 1))
+    dryrun.dry_run(load_recipe(recipe, [override]), shown.append)
+    estimated = float("".join(shown).split("at the peak")[1].split()[0]) * 2**30
+    assert estimated == pytest.approx(measured, rel=0.2)

@@ -1,0 +1,231 @@
+"""`d2e train --dry-run` on a tiny model: what it shows, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from d2e_sft import cli
+from d2e_sft.config.recipe import TrainSection, load_recipe
+from d2e_sft.data.sample import write_samples
+from d2e_sft.data.views import EncodedSample
+from d2e_sft.model.packing_support import Layout
+from d2e_sft.train.dry_run.data import describe_overlong, encode_recipe, percentile, render_example
+from d2e_sft.train.dry_run.report import dry_run, heaviest_micro_batch, hours, seconds_in_all
+from d2e_sft.train.plan import Speed, count_steps
+from d2e_sft.train.trainer import D2ETrainer
+from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_tokenizer
+
+RECIPE = """
+model: {{name: {folder}/model}}
+data: {{train: {folder}/train.parquet, max_length: 1000}}
+train: {{output_dir: {folder}/run, epochs: 3, batch_size: 8, micro_batch_size: 4, precision: float32,
+         warmup_ratio: 0.25}}
+"""
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dryrun")
+    save_tiny_model(folder / "model")
+    write_samples(make_samples(18), folder / "train.parquet")
+    (folder / "recipe.yaml").write_text(RECIPE.format(folder=folder), encoding="utf-8")
+    return folder / "recipe.yaml"
+
+
+def shown(recipe_file: Path, *overrides: str, **options: Any) -> str:
+    lines: list[str] = []
+    dry_run(load_recipe(recipe_file, overrides), lines.append, **options)
+    return "\n".join(lines)
+
+
+def section(text: str, title: str) -> str:
+    return next(part for part in text.split("== ") if part.startswith(title))
+
+
+@pytest.fixture(scope="module")
+def whole(recipe_file: Path) -> str:
+    return shown(recipe_file)
+
+
+def test_the_command_shows_every_section_and_writes_nothing(
+    recipe_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(recipe_file.parent.rglob("*"))
+    cli.main(["train", str(recipe_file), "train.epochs=2", "--dry-run"])
+    printed = capsys.readouterr().out
+    for title in ("recipe", "run folder", "samples", "lengths", "layout", "steps", "memory a device", "time"):
+        assert f"== {title}" in printed, title
+    assert "epochs: 2" in section(printed, "recipe")
+    assert sorted(recipe_file.parent.rglob("*")) == before
+
+
+def test_steps_are_those_of_the_trainer(recipe_file: Path, whole: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from d2e_sft.train import run as train
+
+    seen: dict[str, int] = {}
+
+    def only_count(self: D2ETrainer, **options: Any) -> Any:
+        values = self.set_initial_training_values(self.args, self.get_train_dataloader())
+        seen.update(per_epoch=values[1], total=values[-1], warmup=self.args.get_warmup_steps(values[-1]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(D2ETrainer, "train", only_count)
+    out = recipe_file.parent / "counted"
+    with pytest.raises(KeyboardInterrupt):
+        train.train_recipe(load_recipe(recipe_file, [f"train.output_dir={out}"]))
+    steps = section(whole, "steps")
+    assert f"= {seen['per_epoch']} optimiser steps an epoch" in steps
+    assert f"{seen['total']} optimiser steps in all (3 epochs), {seen['warmup']} of them warm-up" in steps
+
+
+def test_samples_are_shown_as_the_model_sees_them() -> None:
+    tokenizer = tiny_tokenizer()
+    prompts = {
+        "original": tokenizer("<|user|>rain, then what?<|end|><|assistant|>")["input_ids"],
+        "imagined": tokenizer("<|user|>then what?<|end|><|assistant|>")["input_ids"],
+    }
+    encoded = EncodedSample(prompts=prompts, answer=tokenizer("flood\nno<|end|>")["input_ids"])  # type: ignore[arg-type]
+    lines = render_example("first", make_sample(3), encoded, tokenizer)
+    assert lines[0] == "first: s3 (made-up, qa)"
+    # <|user|> alone is common: r and t differ. 18 + 9 and 12 + 9 tokens, all kept: one token is not worth sharing.
+    assert lines[1] == f"  the views begin with 1 tokens in common; {19 + 13 + 18} tokens apart, 50 in a packed row"
+    assert lines[2:6] == [
+        "  original: prompt 19 + answer 9 tokens",
+        "    | <|user|>rain, then what?<|end|><|assistant|>",
+        "    > flood",
+        "    > no<|end|>",
+    ]
+
+
+def test_first_middle_and_longest_are_shown(whole: str) -> None:
+    text = section(whole, "samples")
+    assert "first: s0 " in text
+    assert "longest: s" in text
+    lengths = {which: text.split(f"{which}: s")[1].split("original: prompt ")[1].split(" ")[0] for which in
+               ("first", "of middle length", "longest")}  # fmt: skip
+    assert int(lengths["of middle length"]) < int(lengths["longest"])
+
+
+@pytest.mark.parametrize(("percent", "value"), [(50, 5), (90, 9), (95, 10), (100, 10)])
+def test_percentiles_are_nearest_ranks(percent: int, value: int) -> None:
+    assert percentile([3, 1, 2, 4, 10, 9, 8, 7, 6, 5], percent) == value
+
+
+def test_overlong_samples_are_counted_and_the_rest_is_shown(recipe_file: Path) -> None:
+    lengths = section(shown(recipe_file), "lengths")
+    longest = int(lengths.split("longest view + answer")[1].split("\n")[0].split()[-1])
+    limit = f"data.max_length={longest - 1}"
+    text = shown(recipe_file, limit)
+    over = int(section(text, "lengths").split(f"{limit}: ")[1].split(" ")[0])
+    assert 0 < over < 18
+    assert f"training would stop: data.overlong=error allows no sample over the limit, and {over} are" in text
+    assert f"raise data.max_length to {longest}" in text
+    assert "== time" in text
+
+
+@pytest.mark.parametrize(
+    ("rule", "limit", "said", "kept"),
+    [
+        ("drop", 310, "data.overlong=drop: training would leave out {refused}", None),
+        ("truncate_context", 300, "training would cut the context of {cut}", 18),
+        ("truncate_context", 239, "training would stop: data.overlong=truncate_context", None),
+    ],
+)
+def test_what_the_length_rule_does_is_counted(
+    recipe_file: Path, rule: str, limit: int, said: str, kept: int | None
+) -> None:
+    recipe = load_recipe(recipe_file, [f"data.overlong={rule}", f"data.max_length={limit}"])
+    encoded = encode_recipe(recipe, tiny_tokenizer())
+    assert all(item.longest <= limit for item in encoded.kept)
+    assert len(encoded.kept) == 18 - encoded.refused
+    assert kept is None or (len(encoded.kept) == kept and encoded.cut > 0)
+    assert said.format(refused=encoded.refused, cut=encoded.cut) in "\n".join(describe_overlong(recipe, encoded))
+
+
+def test_a_run_in_the_folder_is_said_and_left_alone(recipe_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "trainer_state.json").write_text(json.dumps({}))
+    out = f"train.output_dir={tmp_path}"
+    text = section(shown(recipe_file, out), "run folder")
+    assert "training would stop" in text
+    assert "already holds a run" in text
+    assert "--overwrite" in text
+    assert "holds no checkpoint to resume from" in section(shown(recipe_file, out, resume=True), "run folder")
+    assert [path.name for path in tmp_path.iterdir()] == ["trainer_state.json"]
+
+
+def test_a_launcher_divides_memory_and_time(recipe_file: Path, whole: str) -> None:
+    # 18 samples on 2 processes: 3 micro-batches each instead of 5.
+    text = shown(recipe_file, launcher="zero2", processes=2)
+    assert "== memory a device (--launch zero2 on 2 processes)" in text
+    assert "a step: 1 micro-batches of 4 on 2 processes" in text
+    assert "divided over 2 processes (scaling linearly)" in text
+
+    def mebibytes(part: str, name: str) -> float:
+        return float(section(part, "memory").split(name)[1].split()[0])
+
+    for name in ("gradients", "optimiser state"):
+        assert mebibytes(text, name) == pytest.approx(mebibytes(whole, name) / 2, abs=0.1)
+    assert mebibytes(text, "weights") == mebibytes(whole, "weights")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["model.name=./nowhere"], "no such folder"),
+        (["data.train=none.parquet"], "none.parquet: no such file"),
+        (["data.max_length=20"], "all 18 samples exceed data.max_length=20"),
+        (["--launch", "zero9", "--processes", "2"], "--launch zero9: no such launcher"),
+        (["--launch", "ddp", "--processes", "3"], "cannot be cut into micro-batches"),
+        (["--launch", "ddp", "--processes", "2", "--machines", "0"], "--machines 0: expected a number from 1 on"),
+        (["--processes", "3"], "says how to launch, but not what"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_what_training_refuses_is_refused(
+    recipe_file: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["train", str(recipe_file), "--dry-run", *arguments])
+    assert stop.value.code == 1
+    assert said in capsys.readouterr().err
+    assert not (recipe_file.parent / "run").exists()
+
+
+@pytest.mark.parametrize("overrides", [["model.lora.r=2"], ["train.packing=batched"], ["d2e.view_gradients=original"]])
+def test_every_kind_of_run_gets_memory_and_time(recipe_file: Path, overrides: list[str]) -> None:
+    text = shown(recipe_file, *overrides)
+    assert "at the peak" in section(text, "memory")
+    assert "in all, without loading" in section(text, "time")
+
+
+def test_a_device_that_is_too_small_is_said(recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_much(*arguments: Any, **options: Any) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("d2e_sft.train.plan.forward_backward", too_much)
+    assert "not measured: a micro-batch does not fit cpu" in section(shown(recipe_file), "time")
+
+
+def test_the_heaviest_micro_batch_is_of_what_costs_in_its_layout() -> None:
+    wide = EncodedSample({"original": [1] * 50, "imagined": [1] * 10}, [1])
+    full = EncodedSample({"original": [1] * 40, "imagined": [1] * 40}, [1])
+    assert heaviest_micro_batch([full, wide], Layout("batched", "sdpa"), 1) == [1]
+    assert heaviest_micro_batch([wide, full], Layout("shared_batch", "d2e_by_branch"), 1) == [1]
+
+
+def test_time_is_micro_batches_and_optimiser_steps() -> None:
+    train = TrainSection(output_dir="x", batch_size=8, micro_batch_size=4, epochs=2)
+    steps = count_steps(train, samples=18, processes=1, accumulation=2)
+    assert (steps.micro_batches, steps.per_epoch, steps.total) == (5, 3, 6)
+    assert seconds_in_all(Speed(per_micro_batch=2.0, per_step=0.5, micro_batches=1), steps) == 10 * 2.0 + 6 * 0.5
+    assert count_steps(train.model_copy(update={"max_steps": 4}), 18, 1, 2).micro_batches_in_all == 5 + 2
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(12.3, "12 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")])
+def test_times_are_readable(seconds: float, text: str) -> None:
+    assert hours(seconds) == text

@@ -1,0 +1,209 @@
+"""Checkpoints on the disk: sealed, verified, moved into place in one piece, and removed in the right order."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+from d2e_sft.model.loading import resolve_name
+from d2e_sft.train import checkpoints
+from d2e_sft.train.checkpoints import AtomicCheckpoints, checkpoints_of, damage, seal
+from d2e_sft.train.run_folder import last_checkpoint
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_whole
+from tests.tiny import tiny_model
+
+
+def make_checkpoint(run: Path, step: int) -> Path:
+    """A sealed folder with files at two depths, as DeepSpeed's checkpoints have them."""
+    folder = run / f"checkpoint-{step}"
+    (folder / f"global_step{step}").mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(bytes(range(200)))
+    (folder / f"global_step{step}" / "rank_0.pt").write_bytes(b"moments" * step)
+    seal(folder)
+    return folder
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_sealed_checkpoint_is_whole_and_stays_so_when_files_are_added(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path, 2)
+    assert damage(folder) is None
+    (folder / "eval").mkdir()
+    (folder / "eval" / "scores.json").write_text("{}")
+    assert damage(folder) is None
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda f: os.truncate(f / "model.safetensors", 150), "model.safetensors has 150 bytes; expected 200"),
+        (lambda f: _flip(f / "model.safetensors"), "model.safetensors has SHA-256 "),
+        (lambda f: _flip(f / "global_step2" / "rank_0.pt"), "global_step2/rank_0.pt has SHA-256 "),
+        (lambda f: (f / "global_step2" / "rank_0.pt").unlink(), "global_step2/rank_0.pt is missing"),
+        (lambda f: (f / "checksums.json").unlink(), "checksums.json is missing"),
+        (lambda f: os.truncate(f / "checksums.json", 40), "checksums.json is not readable"),
+        (lambda f: (f / "checksums.json").write_text("[]"), "checksums.json is not readable"),
+    ],
+    ids=["cut", "altered", "altered below", "removed", "never sealed", "checksums cut", "checksums of another form"],
+)
+def test_damage_is_described_with_the_file(tmp_path: Path, harm: Callable[[Path], Any], said: str) -> None:
+    folder = make_checkpoint(tmp_path, 2)
+    harm(folder)
+    assert (damage(folder) or "").startswith(said)
+
+
+def test_checkpoints_are_listed_by_step_and_nothing_else_is_one(tmp_path: Path) -> None:
+    for step in (2, 10, 9):
+        make_checkpoint(tmp_path, step)
+    for name in ("checkpoint-11.partial", "checkpoint-best", ".saving/checkpoint-12"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "checkpoint-13").write_text("a file")
+    assert [folder.name for folder in checkpoints_of(tmp_path)] == ["checkpoint-10", "checkpoint-9", "checkpoint-2"]
+
+
+def test_the_newest_whole_checkpoint_is_the_last_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert last_checkpoint(tmp_path) is None
+    first, second, third = (make_checkpoint(tmp_path, step) for step in (2, 10, 12))
+    assert last_checkpoint(tmp_path) == third
+    assert capsys.readouterr().err == ""
+    _flip(third / "model.safetensors")
+    assert last_checkpoint(tmp_path) == second
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"warning: damaged checkpoint passed over: {third}: model.safetensors has SHA-256")
+    assert printed.count("\n") == 1
+    (second / "checksums.json").unlink()
+    _flip(first / "model.safetensors")
+    with pytest.raises(UserError, match="every checkpoint is damaged") as error:
+        last_checkpoint(tmp_path)
+    for folder in (first, second, third):
+        assert f"{folder}: " in str(error.value)
+
+
+class _Quick(AtomicCheckpoints, Trainer):
+    """A trainer of one weight, whose gradient is always one."""
+
+    def compute_loss(self, model: nn.Module, inputs: Any, *_: Any, **__: Any) -> Any:
+        return sum(parameter.sum() for parameter in model.parameters())
+
+
+def quick_trainer(run: Path, model: Any = None, **options: Any) -> _Quick:
+    args = TrainingArguments(
+        output_dir=str(run), max_steps=4, save_steps=1, report_to="none", use_cpu=True, disable_tqdm=True,
+        remove_unused_columns=False, per_device_train_batch_size=1, **options,
+    )  # fmt: skip
+    return _Quick(model or nn.Linear(1, 1), args, train_dataset=[{"x": 1.0}] * 4)
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_old_checkpoints_go_only_when_the_new_one_is_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int
+) -> None:
+    seen: list[list[str]] = []
+    original = checkpoints.seal
+
+    def sealing(folder: Path) -> None:
+        assert last_checkpoint(tmp_path) is not None or folder.name == "checkpoint-1"
+        seen.append([path.name for path in checkpoints_of(tmp_path)])
+        original(folder)
+
+    monkeypatch.setattr(checkpoints, "seal", sealing)
+    quick_trainer(tmp_path, save_total_limit=keep).train()
+    names = [f"checkpoint-{step}" for step in (4, 3, 2, 1)]
+    assert [path.name for path in checkpoints_of(tmp_path)] == names[:keep]
+    assert seen == [names[4 - step :][:keep] for step in range(4)], (
+        "while a new one is written, the old ones are there"
+    )
+    assert all(damage(path) is None for path in checkpoints_of(tmp_path))
+
+
+def test_without_a_limit_every_checkpoint_is_kept(tmp_path: Path) -> None:
+    quick_trainer(tmp_path).train()
+    assert len(checkpoints_of(tmp_path)) == 4
+
+
+def test_damaged_checkpoints_of_later_steps_do_not_outlive_the_next_save(tmp_path: Path) -> None:
+    quick_trainer(tmp_path).train()
+    for step in (3, 4):
+        _flip(tmp_path / f"checkpoint-{step}" / "model.safetensors")
+    found = last_checkpoint(tmp_path)
+    assert found == tmp_path / "checkpoint-2"
+    # One checkpoint of its own, at step 3: were 4 left, the next resumption would have to pass over it again.
+    trainer = quick_trainer(tmp_path, save_total_limit=2)
+    trainer.args.max_steps = 3
+    trainer.train(resume_from_checkpoint=str(found))
+    assert [path.name for path in checkpoints_of(tmp_path)] == ["checkpoint-3", "checkpoint-2"]
+    assert damage(tmp_path / "checkpoint-3") is None
+
+
+def test_a_failed_save_leaves_no_checkpoint_and_the_next_one_clears_its_remains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_save_rng_state", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            quick_trainer(tmp_path).train()
+    assert not checkpoints_of(tmp_path)
+    assert (tmp_path / ".saving" / "checkpoint-1").is_dir()
+    (tmp_path / ".saving" / "stale").touch()
+    quick_trainer(tmp_path).train()
+    assert not (tmp_path / ".saving").exists()
+
+
+def test_a_model_that_was_moved_in_half_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = quick_trainer(tmp_path, model=tiny_model())
+    trainer.save_model()
+    moved = sorted(path.name for path in tmp_path.iterdir())
+    assert {"config.json", "model.safetensors"} <= set(moved)
+    assert resolve_name(str(tmp_path)) == str(tmp_path)
+    replace, half = os.replace, tmp_path / "half"
+    for count in range(len(moved)):
+        half = tmp_path / f"half-{count}"
+        left = count
+
+        def stopping(source: Any, target: Any) -> None:
+            nonlocal left
+            if left == 0:
+                raise KeyboardInterrupt
+            left -= 1
+            replace(source, target)
+
+        trainer = quick_trainer(half, model=tiny_model())
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", stopping)
+            with pytest.raises(KeyboardInterrupt):
+                trainer.save_model()
+        with pytest.raises(UserError, match="holds no model"):
+            resolve_name(str(half))
+
+
+def test_an_interrupted_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "data.json"
+    write_whole(path, "old")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            write_whole(path, "new")
+    assert path.read_text() == "old"
+    write_whole(path, "new")
+    assert path.read_text() == "new"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["data.json"]
+
+
+def test_the_checksums_name_every_file(tmp_path: Path) -> None:
+    quick_trainer(tmp_path, model=tiny_model(), save_total_limit=1).train()
+    (folder,) = checkpoints_of(tmp_path)
+    listed = set(json.loads((folder / "checksums.json").read_text()))
+    assert listed == {path.name for path in folder.iterdir()} - {"checksums.json"}
+    assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"} <= listed

@@ -1,0 +1,259 @@
+"""Evaluation while training: the objective on held-out rows, and what the model says to some of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import datasets
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import TrainingArguments
+
+from d2e_sft.config.recipe import D2ESection, Recipe, load_recipe
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import EventSample, write_samples
+from d2e_sft.data.views import ViewEncoder
+from d2e_sft.decoding import generate_debiased
+from d2e_sft.model.loading import load_model
+from d2e_sft.train import held_out, sample_predictions, trainer
+from d2e_sft.train.dry_run.report import dry_run
+from d2e_sft.train.held_out import ProcessBatches
+from d2e_sft.train.run import train_recipe
+from d2e_sft.train.trainer import D2ETrainer
+from d2e_sft.util.errors import UserError
+from tests.naive import SUMS, encoded_rows, naive_sums
+from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_model, tiny_tokenizer
+
+STEPS = 5  # 9 samples in batches of 4: three steps an epoch
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, nine training samples and seven others."""
+    folder = tmp_path_factory.mktemp("held-out")
+    save_tiny_model(folder / "model")
+    dropping: Any = tiny_model("gpt2")
+    dropping.config.resid_pdrop = dropping.config.embd_pdrop = dropping.config.attn_pdrop = 0.1
+    dropping.save_pretrained(folder / "dropout")
+    tiny_tokenizer().save_pretrained(folder / "dropout")
+    write_samples(make_samples(9), folder / "train.jsonl")
+    write_samples(held_out_samples(), folder / "dev.jsonl")
+    return folder
+
+
+def held_out_samples() -> list[EventSample]:
+    """Questions with a line separator, which str.splitlines takes for the end of a line and JSON does not."""
+    return [make_sample(number, split="dev", question=f"What\u2028rose {number}?") for number in range(20, 27)]
+
+
+def trained(world: Path, run: Path, *overrides: str, **options: Any) -> list[dict[str, Any]]:
+    """The log of a run of five steps, evaluated after the second, the fourth and the last."""
+    train_recipe(recipe_for(world, run, *overrides), **options)
+    history: list[dict[str, Any]] = json.loads((run / "trainer_state.json").read_text())["log_history"]
+    return history
+
+
+def recipe_for(world: Path, run: Path, *overrides: str) -> Recipe:
+    recipe = run.with_suffix(".yaml")
+    recipe.write_text(
+        f"model: {{name: {world}/model}}\n"
+        f"data: {{train: {world}/train.jsonl, dev: {world}/dev.jsonl, max_length: 1000}}\n"
+        f"train: {{output_dir: {run}, max_steps: {STEPS}, batch_size: 4, micro_batch_size: 2, learning_rate: 1e-2, "
+        "logging_steps: 1, precision: float32, eval_steps: 2, sample_predictions: 3}\n"
+        "eval: {max_new_tokens: 6}\n"
+    )
+    return load_recipe(recipe, overrides)
+
+
+def predictions(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "held_out_predictions.jsonl").read_text().split("\n")[:-1]]
+
+
+@pytest.fixture(scope="module")
+def run(world: Path) -> Path:
+    trained(world, world / "run")
+    return world / "run"
+
+
+@pytest.mark.parametrize(("rows", "size", "processes"), [(7, 2, 1), (7, 2, 3), (1, 4, 2), (8, 2, 2), (9, 2, 4)])
+def test_processes_share_the_rows_and_take_equally_many_batches(rows: int, size: int, processes: int) -> None:
+    shares = [ProcessBatches(rows, size, rank, processes) for rank in range(processes)]
+    assert sorted(row for share in shares for batch in share.batches[: share.own] for row in batch) == [*range(rows)]
+    assert len({len(share) for share in shares}) == 1
+    assert all(list(share) == share.batches and all(share.batches) for share in shares)
+
+
+@pytest.mark.parametrize("debias", [True, False])
+def test_values_are_means_over_the_answer_tokens_of_all_rows(tmp_path: Path, debias: bool) -> None:
+    d2e = D2ESection(kl_weight=0.5, debias=debias, distill=debias)
+    rows = encoded_rows(d2e, 7)
+    args = TrainingArguments(
+        output_dir=str(tmp_path),
+        per_device_eval_batch_size=2,
+        report_to="none",
+        remove_unused_columns=False,
+        use_cpu=True,
+    )
+    held = datasets.Dataset.from_list(rows)
+    found = D2ETrainer(model=tiny_model(seed=3), args=args, d2e=d2e, eval_dataset=held).evaluate()
+    tokens = sum(len(row["answer"]) for row in rows)
+    with torch.no_grad():
+        expected = {
+            name: total.item() / tokens
+            for name, total in zip(SUMS, naive_sums(tiny_model(seed=3), rows, d2e), strict=True)
+        }
+    assert found["eval_loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    assert found["eval_ce"] == pytest.approx(expected["ce"], rel=1e-5)
+    assert found["eval_kl"] == pytest.approx(expected["kl"], rel=1e-4, abs=1e-7)
+    assert found["eval_debiased_accuracy"] == pytest.approx(expected["correct"])
+    assert found["eval_plain_accuracy"] == pytest.approx(expected["plain_correct"])
+    assert found.get("eval_bias_share") == (pytest.approx(expected["imagined_correct"]) if debias else None)
+
+
+def test_a_run_is_evaluated_every_so_many_steps_and_at_its_end(world: Path, run: Path) -> None:
+    history = json.loads((run / "trainer_state.json").read_text())["log_history"]
+    assert [entry["step"] for entry in history if "eval_loss" in entry] == [2, 4, STEPS]
+    epochs = trained(world, world / "epochs", "train.eval_steps=null")
+    assert [entry["step"] for entry in epochs if "eval_loss" in entry] == [3, STEPS]
+
+
+def test_evaluating_changes_nothing_of_the_training(world: Path) -> None:
+    model = f"model.name={world}/dropout"  # which draws random numbers in every step
+    trained(world, world / "evaluated", model)
+    trained(world, world / "alone", model, "train.eval_steps=null", "data.dev=null")
+    assert not (world / "alone" / "held_out_predictions.jsonl").exists()
+    ours, theirs = (load_file(world / name / "model.safetensors") for name in ("evaluated", "alone"))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_predictions_are_those_of_the_model_at_that_step(world: Path, run: Path) -> None:
+    rows = predictions(run)
+    assert [row["step"] for row in rows] == [step for step in (2, 4, STEPS) for _ in range(3)]
+    model, tokenizer = load_model(str(run)).model.eval(), tiny_tokenizer()
+    samples = {s.id: s for s in held_out_samples()}
+    encoder = ViewEncoder(tokenizer, load_prompt_set("default"), ("original", "imagined"))
+    for row in rows[-3:]:
+        sample = samples[row["id"]]
+        assert (row["question"], row["answer"], row["format"]) == (sample.question, sample.answers[0], "qa")
+        prompts = encoder.encode(sample).prompts
+        for name, alpha in (("plain", 0.0), ("debiased", 0.5)):
+            [tokens] = generate_debiased(
+                model, [prompts["original"]], [prompts["imagined"]], alpha=alpha, max_new_tokens=6, stop_ids=[1]
+            )
+            assert row[name] == tokenizer.decode(tokens, skip_special_tokens=True)
+
+
+def test_plain_sft_has_no_debiased_column(world: Path) -> None:
+    trained(world, world / "sft", "d2e.debias=false", "d2e.distill=false")
+    assert all("plain" in row and "debiased" not in row for row in predictions(world / "sft"))
+
+
+def test_a_resumed_run_has_each_step_once(world: Path) -> None:
+    run = world / "resumed"
+    trained(world, run, "train.save_steps=3")
+    whole = predictions(run)
+    for name in ("checkpoint-5", "model.safetensors", "trainer_state.json"):
+        path = run / name
+        path.rename(world / f"aside-{name}")
+    trained(world, run, "train.save_steps=3", resume=True)
+    assert predictions(run) == whole, "step 4 and 5 are evaluated again, from checkpoint 3"
+
+
+def test_a_resumed_run_is_evaluated_when_it_is_told_to_be_now(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "resumed"
+    trained(world, run, "train.save_steps=3", "train.eval_steps=3")
+    shutil.rmtree(run / "checkpoint-5")
+    (run / "model.safetensors").unlink()
+    write_samples(held_out_samples()[:3], tmp_path / "other.jsonl")
+    capsys.readouterr()
+    history = trained(
+        world, run, "train.save_steps=3", "train.eval_steps=1", f"data.dev={tmp_path}/other.jsonl", resume=True
+    )
+    assert [entry["step"] for entry in history if "eval_loss" in entry] == [3, 4, 5]
+    assert "warning: resumed with other held-out rows" in capsys.readouterr().err
+
+
+def test_a_damaged_file_of_predictions_is_named(world: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "held_out_predictions.jsonl").write_text('{"step": 1}\n{"st')
+    with pytest.raises(UserError, match=r"held_out_predictions\.jsonl, line 2: not a row of predictions"):
+        trained(world, run)
+
+
+def test_time_of_evaluations_is_not_trainings(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A clock that a micro-batch moves by a second, and decoding by a hundred.
+    clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
+    monkeypatch.setattr(trainer, "time", clock)
+    monkeypatch.setattr(held_out, "time", clock)
+
+    def takes(seconds: float, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **options: Any) -> Any:
+            clock.now += seconds
+            return call(*args, **options)
+
+        return timed
+
+    monkeypatch.setattr(trainer, "model_inputs", takes(1, trainer.model_inputs))
+    monkeypatch.setattr(sample_predictions, "answer_samples", takes(100, sample_predictions.answer_samples))
+    history = trained(world, tmp_path / "slow", "train.logging_steps=3", "train.eval_steps=1", "train.max_steps=3")
+    [entry] = [entry for entry in history if "loss" in entry and entry["step"] == 3]
+    # Steps 2 and 3: the rows of step 1 were logged by themselves. Of five micro-batches, two were step 1's.
+    first = next(entry for entry in history if "loss" in entry and entry["step"] == 1)
+    views = ("original", "imagined", "refined")
+    encoder = ViewEncoder(tiny_tokenizer(), load_prompt_set("default"), views)
+    encoded = [encoder.encode(sample) for sample in make_samples(9)]
+    tokens = sum(len(item.prompts[view]) + len(item.answer) - 1 for item in encoded for view in views)
+    assert 3 * entry["tokens_per_second"] + 2 * first["tokens_per_second"] == pytest.approx(tokens, abs=0.5)
+
+
+def test_evaluations_without_rows_are_refused(world: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"train\.eval_steps=2 needs held-out rows to evaluate on; set data\.dev=FILE"):
+        trained(world, tmp_path / "none", "data.dev=null")
+
+
+def test_a_number_of_held_out_rows_without_any_is_refused(world: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.max_dev_samples=3 needs held-out rows"):
+        trained(world, tmp_path / "none", "data.dev=null", "train.eval_steps=null", "data.max_dev_samples=3")
+
+
+@pytest.mark.parametrize("begin", [train_recipe, dry_run])
+def test_a_missing_file_of_held_out_rows_is_named(
+    world: Path, tmp_path: Path, begin: Callable[[Recipe], object]
+) -> None:
+    recipe = recipe_for(world, tmp_path / "none", "data.dev=none.jsonl")
+    with pytest.raises(UserError, match=r"none\.jsonl: no such file"):
+        begin(recipe)
+
+
+def test_what_is_wrong_with_held_out_rows_names_their_file(world: Path, tmp_path: Path) -> None:
+    write_samples([make_sample(30, split="dev", refined_context=None)], tmp_path / "unrefined.jsonl")
+    dev = f"data.dev={tmp_path}/unrefined.jsonl"
+    with pytest.raises(UserError, match=r"unrefined\.jsonl: sample 's30' .*refined_context is missing"):
+        trained(world, tmp_path / "none", dev)
+    shown: list[str] = []
+    dry_run(recipe_for(world, tmp_path / "none", dev), shown.append)
+    assert "training would stop:" in "".join(shown)
+    assert "unrefined.jsonl: sample 's30'" in "".join(shown)
+
+
+def test_a_dry_run_counts_held_out_rows(world: Path, tmp_path: Path) -> None:
+    shown: list[str] = []
+    dry_run(recipe_for(world, tmp_path / "none", "data.max_dev_samples=4"), shown.append)
+    assert f"held-out samples: 4 in {world}/dev.jsonl" in "".join(shown)
+    assert f"evaluations on the way: every 2 steps, on {world}/dev.jsonl" in "".join(shown)
+
+
+def test_evaluating_on_what_is_trained_on_is_said(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(world, tmp_path / "same", f"data.dev={world}/../{world.name}/train.jsonl", "train.max_steps=1")
+    assert "is what is trained on, so nothing is held out" in capsys.readouterr().err

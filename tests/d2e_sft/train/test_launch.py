@@ -1,0 +1,276 @@
+"""`d2e train --launch`: the command it composes, what it refuses, and that the processes it starts train."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from d2e_sft import cli
+from d2e_sft.data.sample import write_samples
+from d2e_sft.train import launch
+from d2e_sft.train.launch import Machines, launch_command, launchers
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.paths import bundled
+from tests.tiny import make_samples, save_tiny_model
+
+ROOT = Path(cli.__file__).parents[1]
+ON_CPU = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+RECIPE = """
+model: {{name: {world}/model}}
+data: {{train: {world}/train.parquet, max_length: 1000}}
+train: {{output_dir: {world}/run, epochs: 1, batch_size: 8, micro_batch_size: 4, precision: float32}}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    """A recipe with its model and data."""
+    save_tiny_model(tmp_path / "model")
+    write_samples(make_samples(8), tmp_path / "train.parquet")
+    path = tmp_path / "recipe.yaml"
+    path.write_text(RECIPE.format(world=tmp_path), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def accelerators(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Eight accelerators, as far as launching is concerned."""
+    monkeypatch.setattr(launch, "accelerators", lambda: 8)
+    return monkeypatch
+
+
+@pytest.fixture
+def no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "accelerators", lambda: 0)
+
+
+def option(command: list[str], name: str) -> str:
+    return command[command.index(name) + 1]
+
+
+def test_there_is_a_launcher_for_each_way_to_spread_a_model() -> None:
+    assert launchers() == ["ddp", "fsdp2", "zero2", "zero2-offload", "zero3", "zero3-offload"]
+
+
+@pytest.mark.parametrize("name", launchers())
+def test_configurations_leave_to_the_recipe_what_is_the_recipes(name: str) -> None:
+    config = configuration(name)
+    assert config["mixed_precision"] == "no", "the recipe's precision takes its place"
+    deepspeed = config.get("deepspeed_config", {})
+    assert {value for key, value in deepspeed.items() if key.startswith("gradient")} <= {"auto"}
+    assert not any("batch" in key for key in deepspeed)
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "optimizer", "parameters"),
+    [
+        ("zero2", 2, "none", "none"),
+        ("zero2-offload", 2, "cpu", "none"),
+        ("zero3", 3, "none", "none"),
+        ("zero3-offload", 3, "cpu", "cpu"),
+    ],
+)
+def test_deepspeed_configurations_are_what_their_names_say(
+    name: str, stage: int, optimizer: str, parameters: str
+) -> None:
+    deepspeed = configuration(name)["deepspeed_config"]
+    assert deepspeed["zero_stage"] == stage
+    assert deepspeed["offload_optimizer_device"] == optimizer
+    assert deepspeed["offload_param_device"] == parameters
+    assert deepspeed.get("zero3_save_16bit_model", False) == (stage == 3), "else a run folder holds no whole model"
+    assert deepspeed["deepspeed_multinode_launcher"] == "standard", "the others ask for ssh between the machines"
+
+
+def configuration(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((bundled("launch") / "accelerate" / f"{name}.yaml").read_text("utf-8"))
+    return loaded
+
+
+def test_the_command_runs_accelerate_in_this_python(accelerators: pytest.MonkeyPatch) -> None:
+    command = launch_command("zero3", ["recipe.yaml", "d2e.alpha=0.7", "--resume"], processes=4)
+    assert command[:3] == [sys.executable, "-m", "d2e_sft.train.accelerate_launch"]
+    assert option(command, "--config_file") == str(bundled("launch") / "accelerate" / "zero3.yaml")
+    assert option(command, "--num_processes") == "4"
+    assert command[-5:] == ["-m", "d2e_sft.train", "recipe.yaml", "d2e.alpha=0.7", "--resume"]
+
+
+def test_every_accelerator_gets_a_process_unless_told_otherwise(accelerators: pytest.MonkeyPatch) -> None:
+    assert option(launch_command("ddp", ["recipe.yaml"]), "--num_processes") == "8"
+
+
+def test_processes_are_counted_over_all_machines(accelerators: pytest.MonkeyPatch) -> None:
+    command = launch_command("zero3", ["r"], machines=Machines(count=2, rank=1, address="node-1:29500"))
+    wanted = {
+        "--num_processes": "16",
+        "--num_machines": "2",
+        "--machine_rank": "1",
+        "--main_process_ip": "node-1",
+        "--main_process_port": "29500",
+    }
+    assert {name: option(command, name) for name in wanted} == wanted
+
+
+@pytest.mark.usefixtures("no_accelerator")
+@pytest.mark.parametrize(
+    ("name", "processes", "machines", "said"),
+    [
+        ("zero4", 2, Machines(), "--launch zero4: no such launcher. Did you mean 'zero"),
+        ("fsdp2", 2, Machines(), "needs GPUs, and this machine has none"),
+        ("ddp", None, Machines(), "say how many: --processes N"),
+        ("ddp", 0, Machines(), "--processes 0: expected a number from 1 on"),
+        ("ddp", 2, Machines(0), "--machines 0: expected"),
+        ("ddp", 2, Machines(2, 2, "host:1"), "--machine-rank 2: expected 0 to 1"),
+        ("ddp", 2, Machines(2, 0), "--main-address (not given): expected HOST:PORT"),
+        ("ddp", 2, Machines(2, 0, "host"), "--main-address host: expected HOST:PORT"),
+    ],
+)
+def test_what_cannot_be_launched_is_refused(name: str, processes: int, machines: Machines, said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        launch_command(name, ["recipe.yaml"], processes=processes, machines=machines)
+    assert said in str(refused.value)
+
+
+def test_more_processes_than_accelerators_are_refused(accelerators: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="this machine has 8 accelerators"):
+        launch_command("ddp", ["recipe.yaml"], processes=9)
+
+
+def test_zero_without_deepspeed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"needs DeepSpeed, which is not installed[\s\S]*d2e-sft\[train-gpu\]"):
+        launch_command("zero2", ["recipe.yaml"], processes=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--processes", "2"], "--processes 2: says how to launch, but not what"),
+        (["--machine-rank", "0"], "--machine-rank 0: says how to launch"),
+        (["--launch", "ddp", "--processes", "2", "d2e.aplha=1"], "unknown key 'd2e.aplha'"),
+        (
+            ["--launch", "ddp", "--processes", "2", "--main-address", "h:1"],
+            "--main-address h:1: is for several machines",
+        ),
+        (["--launch", "dpd", "--processes", "2"], "Did you mean 'ddp'?"),
+    ],
+)
+def test_a_wrong_call_is_reported_once_and_starts_nothing(
+    recipe: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    def started(*args: object, **kwargs: object) -> None:
+        raise AssertionError("no process may be started")
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["train", str(recipe), *arguments])
+    assert stop.value.code == 1
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.err.count("error:") == 1
+
+
+def test_the_launchers_exit_status_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
+    assert launch.launch([sys.executable, "-c", "raise SystemExit(7)"]) == 7
+    assert "SystemExit(7)" in capfd.readouterr().out, "the command is printed"
+    assert launch.launch([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) == 128 + 9
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "said"),
+    [
+        ("print('d2e: error: mend it', file=sys.stderr); sys.exit(1)", 1, r"process \d exited with status 1; what it"),
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            128 + 9,
+            r"error: process \d was ended by SIGKILL; most often the ma",
+        ),
+        ("os.abort()", 128 + 6, r"error: process \d was ended by SIGABRT\n$"),
+    ],
+)
+def test_a_failed_process_is_named_in_one_line_below_what_it_said(
+    tmp_path: Path, end: str, status: int, said: str
+) -> None:
+    script = tmp_path / "work.py"
+    script.write_text(f"import os, signal, sys\n{end}\n", encoding="utf-8")
+    *launcher, _, _ = launch_command("ddp", [], processes=2)  # up to what it launches, `-m d2e_sft.train`
+    ended = subprocess.run(
+        [*launcher, str(script)],
+        check=False,
+        env=ON_CPU,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == status
+    assert re.search(said, ended.stderr), ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "elastic" not in ended.stderr
+
+
+def test_two_machines_meet_and_train_together(recipe: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    machines = [
+        subprocess.Popen(
+            [
+                sys.executable, "-m", "d2e_sft.cli", "train", str(recipe), "--launch", "zero2", "--processes", "1",
+                "--machines", "2", "--machine-rank", str(rank), "--main-address", address,
+            ],
+            env=ON_CPU,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    printed = [machine.communicate(timeout=300)[0] for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], printed
+    assert "batch 8 on 2 processes" in printed[0]
+    assert "trained: " in printed[0]
+    assert "trained: " not in printed[1], "said once, by the first process of all"
+    history = json.loads((recipe.parent / "run" / "trainer_state.json").read_text())["log_history"]
+    assert "loss" in history[0]
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [("DEEPSPEED", "DeepSpeed was asked for .*, but training would run as NO"), ("FSDP", "accelerate ignores FSDP")],
+)
+def test_an_engine_that_was_asked_for_and_is_not_met_is_refused(
+    monkeypatch: pytest.MonkeyPatch, engine: str, said: str
+) -> None:
+    from accelerate.state import AcceleratorState
+
+    from d2e_sft.util.distributed import process_state
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    monkeypatch.setenv(f"ACCELERATE_USE_{engine}", "true")
+    with pytest.raises(UserError, match=said):
+        process_state()
+
+
+def test_bfloat16_under_deepspeed_needs_an_accelerator(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from d2e_sft.config.recipe import load_recipe
+    from d2e_sft.train.run import precision_for
+
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    assert precision_for(load_recipe(recipe, ["train.precision=auto"])) == "float32"
+    with pytest.raises(UserError, match="DeepSpeed without an accelerator trains in float32 only"):
+        precision_for(load_recipe(recipe, ["train.precision=bfloat16"]))

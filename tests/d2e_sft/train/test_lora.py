@@ -1,0 +1,90 @@
+"""Training adapters: the packed step equals the naive one for them too, with and without gradient checkpointing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
+from transformers import modeling_utils
+
+from d2e_sft.config.recipe import D2ESection, Recipe
+from d2e_sft.data.sample import write_samples
+from d2e_sft.train.run import train_recipe
+from tests.naive import assert_equal_to_naive
+from tests.tiny import make_samples, save_tiny_model, tiny_model
+
+# init_lora_weights=False: B starts random, so that A has gradients and the adapter shows in the logits.
+ADAPTERS = {
+    "all-linear": {"target_modules": "all-linear"},
+    "attention": {"target_modules": ["q_proj", "v_proj"]},
+    "on-the-head": {"target_modules": ["q_proj", "lm_head"]},
+    "head-in-full": {"target_modules": "all-linear", "modules_to_save": ["lm_head"]},
+}
+
+
+def _with_lora(model: Any, **options: Any) -> Any:
+    torch.manual_seed(7)
+    return get_peft_model(model, LoraConfig(r=4, init_lora_weights=False, task_type="CAUSAL_LM", **options))
+
+
+@pytest.mark.parametrize("view_gradients", ["all", "original"])
+@pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_a_packed_step_on_an_adapter_equals_the_naive_one(
+    kind: str, adapter: dict[str, Any], view_gradients: Any
+) -> None:
+    model = _with_lora(tiny_model(kind, seed=3), **adapter)
+    layout = assert_equal_to_naive(model, D2ESection(view_gradients=view_gradients), "auto")
+    assert (layout.packing, layout.reason) == ("shared_batch", None)
+
+
+def test_only_the_adapter_gets_gradients() -> None:
+    model = _with_lora(tiny_model("llama", seed=3), target_modules="all-linear", modules_to_save=["lm_head"])
+    assert_equal_to_naive(model, D2ESection(), "auto")
+    trained = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert trained
+    assert all("lora_" in name or "lm_head.modules_to_save" in name for name in trained)
+
+
+def _train(world: Path, run: str, **train: Any) -> dict[str, torch.Tensor]:
+    recipe = Recipe.model_validate(
+        {
+            "model": {"name": str(world / "model"), "lora": {"r": 4, "target_modules": train.pop("targets")}},
+            "data": {"train": str(world / "train.parquet"), "max_length": 1000},
+            "d2e": {"view_gradients": train.pop("view_gradients")},
+            "train": {
+                "output_dir": str(world / run), "epochs": 1, "batch_size": 4, "micro_batch_size": 2,
+                "learning_rate": 3e-3, "precision": "float32", **train,
+            },
+        }
+    )  # fmt: skip
+    return load_file(train_recipe(recipe) / "adapter_model.safetensors")
+
+
+@pytest.mark.parametrize("view_gradients", ["all", "original"])
+@pytest.mark.parametrize("targets", ["all-linear", ["q_proj"]], ids=["all-linear", "q_proj"])
+def test_gradient_checkpointing_trains_the_same_adapter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, targets: Any, view_gradients: str
+) -> None:
+    save_tiny_model(tmp_path / "model")
+    write_samples(make_samples(8), tmp_path / "train.parquet")
+    options = {"targets": targets, "view_gradients": view_gradients}
+    plain = _train(tmp_path, "plain", **options)
+    calls = []
+    plain_checkpoint = modeling_utils.checkpoint
+
+    def counted(*args: Any, **options: Any) -> Any:
+        calls.append(1)
+        return plain_checkpoint(*args, **options)
+
+    monkeypatch.setattr(modeling_utils, "checkpoint", counted)
+    checkpointed = _train(tmp_path, "checkpointed", gradient_checkpointing=True, **options)
+    assert calls, "nothing was checkpointed"
+    assert plain.keys() == checkpointed.keys()
+    for name, weights in plain.items():
+        assert weights.abs().max() > 0, name  # B starts at zero: it has been trained
+        torch.testing.assert_close(checkpointed[name], weights, rtol=1e-6, atol=1e-7, msg=name)

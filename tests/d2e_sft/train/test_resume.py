@@ -1,0 +1,328 @@
+"""A killed and resumed run: the same losses and the same weights, bit for bit, as the run that was left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from transformers import GPT2LMHeadModel
+
+from d2e_sft import cli
+from d2e_sft.data.sample import write_samples
+from d2e_sft.train.checkpoints import checkpoints_of
+from tests.killed import Ended, Kill, after_step, finish, start, train
+from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_model, tiny_tokenizer
+
+# 11 samples in batches of 2 × 2: three steps an epoch, the last of them short; two epochs, dropout in each step.
+STEPS = 6
+COMPARED = ("step", "loss", "ce", "kl", "grad_norm", "learning_rate")
+CHECKPOINTS = "d2e_sft.train.checkpoints:"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models with and without dropout, and 11 samples."""
+    folder = tmp_path_factory.mktemp("resume")
+    model: GPT2LMHeadModel = tiny_model("gpt2")
+    model.config.resid_pdrop = model.config.embd_pdrop = model.config.attn_pdrop = 0.1
+    model.save_pretrained(folder / "dropout")
+    tiny_tokenizer().save_pretrained(folder / "dropout")
+    save_tiny_model(folder / "llama")
+    write_samples(make_samples(11), folder / "train.jsonl")
+    return folder
+
+
+def recipe(world: Path, out: Path, **changes: Any) -> Path:
+    """A recipe in `out`, which is to train into `out/run`; `changes` are its overrides, with `__` for the dot."""
+    content: dict[str, dict[str, Any]] = {
+        "model": {"name": str(world / "dropout")},
+        "data": {"train": str(world / "train.jsonl"), "max_length": 1000},
+        "train": {
+            "output_dir": str(out / "run"), "epochs": 2, "batch_size": 4, "micro_batch_size": 2, "learning_rate": 3e-3,
+            "logging_steps": 1, "save_steps": 2, "precision": "float32",
+        },
+    }  # fmt: skip
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        content[section][name] = value
+    out.mkdir(exist_ok=True)
+    path = out / "recipe.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def history(run: Path) -> list[dict[str, Any]]:
+    """The logged steps, with the values that must not depend on a kill; JSON keeps every bit of a float."""
+    entries = json.loads((run / "trainer_state.json").read_text())["log_history"]
+    return [{name: entry[name] for name in COMPARED} for entry in entries if "loss" in entry]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    name = "model" if (run / "model.safetensors").is_file() else "adapter_model"
+    return load_file(run / f"{name}.safetensors")
+
+
+def assert_same_run(resumed: Path, whole: Path) -> None:
+    assert history(resumed) == history(whole)
+    ours, theirs = weights(resumed), weights(whole)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def kill_in_turn(out: Path, path: Path, *kills: Kill) -> None:
+    """Train and die, resume and die, and so on."""
+    for i, kill in enumerate(kills):
+        ended = train(out, [path, *(["--resume"] if i else [])], kill)
+        assert ended.status == -signal.SIGKILL, ended.printed
+
+
+def resume(out: Path, *arguments: str | Path) -> Ended:
+    ended = train(out, [*arguments, "--resume"])
+    assert ended.status == 0, ended.printed
+    return ended
+
+
+@pytest.fixture(scope="module")
+def whole(world: Path) -> Path:
+    """The run that was left alone."""
+    out = world / "whole"
+    ended = train(world, [recipe(world, out)])
+    assert ended.status == 0, ended.printed
+    assert [entry["step"] for entry in history(out / "run")] == list(range(1, STEPS + 1))
+    assert [path.name for path in checkpoints_of(out / "run")] == ["checkpoint-6", "checkpoint-4"]
+    assert not (out / "run" / ".saving").exists()
+    return out / "run"
+
+
+@pytest.mark.parametrize(
+    ("kills", "checkpoint"),
+    [
+        ([after_step(1)], None),
+        ([after_step(3)], "checkpoint-2"),
+        ([after_step(3), after_step(2), after_step(3), after_step(1)], "checkpoint-4"),
+        ([Kill("transformers:Trainer._save_optimizer_and_scheduler", call=2)], "checkpoint-2"),
+        ([Kill("transformers:Trainer._save_rng_state", call=2, after=True)], "checkpoint-2"),
+        ([Kill(CHECKPOINTS + "_move_checkpoint", call=2)], "checkpoint-2"),
+        ([Kill(CHECKPOINTS + "_rotate", call=3)], "checkpoint-6"),
+        ([Kill(CHECKPOINTS + "_move_model")], "checkpoint-6"),
+    ],
+    ids=[
+        "before the first checkpoint",
+        "after a step",
+        "four times",
+        "between model and optimizer",
+        "before the checkpoint is sealed",
+        "before the checkpoint is in its place",
+        "before the old checkpoint is removed",
+        "while the model is saved",
+    ],
+)
+def test_a_killed_run_continues_as_if_it_had_not_been(
+    world: Path, whole: Path, tmp_path: Path, kills: list[Kill], checkpoint: str | None
+) -> None:
+    path = recipe(world, tmp_path)
+    kill_in_turn(tmp_path, path, *kills)
+    found = checkpoints_of(tmp_path / "run")
+    assert (found[0].name if found else None) == checkpoint
+    assert "passed over" not in resume(tmp_path, path).printed, "a kill leaves whole checkpoints only"
+    assert_same_run(tmp_path / "run", whole)
+    assert not (tmp_path / "run" / ".saving").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "kill", "steps"),
+    [
+        ({"train__save_steps": 3, "train__logging_steps": 4}, after_step(3), [1, 3, 4, 6]),
+        ({"train__max_steps": 5}, Kill(CHECKPOINTS + "_move_model"), [1, 2, 3, 4, 5]),
+        (
+            {"model__name": "llama", "model__lora": {"r": 2, "dropout": 0.1}, "train__micro_batch_size": 4},
+            after_step(3),
+            [1, 2, 3, 4, 5, 6],
+        ),
+    ],
+    ids=["at an epoch's end, between two logs", "after the last step, within an epoch", "an adapter"],
+)
+def test_other_runs_continue_alike(
+    world: Path, tmp_path: Path, changes: dict[str, Any], kill: Kill, steps: list[int]
+) -> None:
+    if "model__name" in changes:
+        changes = {**changes, "model__name": str(world / changes["model__name"])}
+    whole, path = recipe(world, tmp_path / "whole", **changes), recipe(world, tmp_path, **changes)
+    assert train(tmp_path / "whole", [whole]).status == 0
+    kill_in_turn(tmp_path, path, kill)
+    resume(tmp_path, path)
+    assert [entry["step"] for entry in history(tmp_path / "run")] == steps
+    assert_same_run(tmp_path / "run", tmp_path / "whole" / "run")
+
+
+def test_a_run_killed_from_outside_continues_from_the_command_line(world: Path, whole: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "d2e_sft.train", str(recipe(world, tmp_path))]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 60
+        while not checkpoints_of(tmp_path / "run") and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.002)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert not (tmp_path / "run" / "model.safetensors").exists(), "killed before it was finished"
+    resume(tmp_path, *command[3:])
+    assert_same_run(tmp_path / "run", whole)
+
+
+def _two_processes(folder: Path, arguments: Sequence[str | Path], kill: Kill | None = None) -> list[Ended]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    launcher = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = [
+        start(folder, arguments, kill if rank == 0 else None, {**launcher, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(2)
+    ]
+    return [finish(rank) for rank in ranks]
+
+
+def test_two_processes_save_one_checkpoint_and_continue_from_it(world: Path, tmp_path: Path) -> None:
+    whole, path = recipe(world, tmp_path / "whole"), recipe(world, tmp_path)
+    ended = _two_processes(tmp_path / "whole", [whole])
+    assert [rank.status for rank in ended] == [0, 0], ended
+    killed = _two_processes(tmp_path, [path], Kill(CHECKPOINTS + "seal", call=2))
+    assert killed[0].status == -signal.SIGKILL, killed
+    assert [found.name for found in checkpoints_of(tmp_path / "run")] == ["checkpoint-2"]
+    assert (tmp_path / "run" / "checkpoint-2" / "rng_state_1.pth").is_file(), "the other process's part"
+    resumed = _two_processes(tmp_path, [path, "--resume"])
+    assert [rank.status for rank in resumed] == [0, 0], resumed
+    assert_same_run(tmp_path / "run", tmp_path / "whole" / "run")
+    refused = _two_processes(tmp_path, [path, "--resume", "d2e.alpha=0.9"])
+    assert [rank.status for rank in refused] == [1, 1], refused
+    assert "d2e.alpha: 0.5 → 0.9" in refused[0].printed
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+@pytest.fixture
+def finished(world: Path, whole: Path, tmp_path: Path) -> Path:
+    """A copy of the whole run, with checkpoints 4 and 6; returns its recipe."""
+    shutil.copytree(whole, tmp_path / "run")
+    return recipe(world, tmp_path)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(finished: Path, whole: Path) -> None:
+    out = finished.parent
+    _cut(out / "run" / "checkpoint-6" / "optimizer.pt")
+    size = (whole / "checkpoint-6" / "optimizer.pt").stat().st_size
+    printed = resume(out, finished).printed
+    assert f"checkpoint-6: optimizer.pt has {size - 1:,} bytes; expected {size:,}" in printed
+    assert_same_run(out / "run", whole)
+    assert "passed over" not in resume(out, finished).printed, "it has been written anew"
+
+
+def test_resuming_a_finished_run_changes_nothing(finished: Path, whole: Path) -> None:
+    resume(finished.parent, finished)
+    assert_same_run(finished.parent / "run", whole)
+
+
+def d2e_error(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """The message that `d2e train` ends in."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["train", *map(str, arguments)])
+    assert stop.value.code == 1
+    return capsys.readouterr().err
+
+
+def test_resuming_is_refused_where_every_checkpoint_is_damaged(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = finished.parent / "run"
+    _cut(run / "checkpoint-6" / "optimizer.pt")
+    (run / "checkpoint-4" / "scheduler.pt").unlink()
+    printed = d2e_error(capsys, finished, "--resume")
+    assert "every checkpoint is damaged" in printed
+    assert "checkpoint-6: optimizer.pt has" in printed
+    assert "checkpoint-4: scheduler.pt is missing" in printed
+
+
+def test_resuming_with_another_recipe_is_refused_with_every_difference(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = ["d2e.alpha=0.9", "train.seed=1", "model.lora.r=2", "eval.batch_size=3", "train.logging_steps=2"]
+    printed = d2e_error(capsys, finished, *changes, "--resume")
+    lines = [line.strip() for line in printed.splitlines() if " → " in line]
+    assert "d2e.alpha: 0.5 → 0.9" in lines
+    assert "train.seed: 0 → 1" in lines
+    assert any(line.startswith("model.lora") for line in lines)
+    assert not any(line.startswith(("eval.", "train.logging_steps")) for line in lines)
+
+
+def test_resuming_with_other_data_is_refused_with_what_changed(
+    world: Path, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = finished.parent / "other.jsonl"
+    write_samples([*make_samples(11), make_sample(11)], other)
+    printed = d2e_error(capsys, finished, f"data.train={other}", "--resume")
+    assert "was begun with other data" in printed
+    assert f"data.train: {world / 'train.jsonl'} → {other}" in printed
+    assert "data.train, rows: 11 → 12" in printed
+    assert "data.prompt_set" not in printed
+
+
+def test_data_that_only_moved_are_the_same_data(world: Path, finished: Path, whole: Path) -> None:
+    moved = shutil.copy(world / "train.jsonl", finished.parent / "moved.jsonl")
+    resume(finished.parent, finished, f"data.train={moved}")
+    assert_same_run(finished.parent / "run", whole)
+
+
+def test_resuming_with_another_wording_is_refused(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wording = (Path(cli.__file__).parent / "data" / "prompt_sets" / "default.yaml").read_text(encoding="utf-8")
+    other = finished.parent / "other.yaml"
+    other.write_text(wording.replace("{question}", "{question} Think."), encoding="utf-8")
+    printed = d2e_error(capsys, finished, f"data.prompt_set={other}", "--resume")
+    assert f"data.prompt_set: default → {other}" in printed
+
+
+def test_resuming_with_another_chat_template_is_refused(
+    world: Path, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = world / "dropout" / "chat_template.jinja"
+    text = template.read_text(encoding="utf-8")
+    try:
+        template.write_text(text.replace("<|end|>", "<|end|> "), encoding="utf-8")
+        printed = d2e_error(capsys, finished, "--resume")
+    finally:
+        template.write_text(text, encoding="utf-8")
+    assert "the same data give other tokens now" in printed
+
+
+@pytest.mark.parametrize("file", ["recipe.yaml", "data.json"])
+def test_resuming_needs_to_know_what_the_run_was_begun_with(
+    finished: Path, capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    (finished.parent / "run" / file).unlink()
+    printed = d2e_error(capsys, finished, "--resume")
+    assert f"no {file}, so it cannot be told which" in printed
+
+
+def test_a_record_that_cannot_be_read_is_named(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _cut(finished.parent / "run" / "data.json")
+    _cut(finished.parent / "run" / "data.json")
+    assert "its data.json is not readable" in d2e_error(capsys, finished, "--resume")
+
+
+def test_another_number_of_processes_is_said(finished: Path) -> None:
+    record = finished.parent / "run" / "data.json"
+    record.write_text(record.read_text().replace('"processes": 1', '"processes": 4'))
+    assert "losses may be rounded otherwise: processes: 4 → 1" in resume(finished.parent, finished).printed

@@ -1,0 +1,152 @@
+"""wandb (offline), trackio and tensorboard get what a run logs, its recipe, and the table of predictions."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.data.sample import write_samples
+from d2e_sft.train import trackers
+from d2e_sft.util.errors import UserError
+from tests.tiny import make_sample, make_samples, save_tiny_model
+
+LOGGED = {"loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share", "alpha", "tokens_per_second"}
+EVALUATED = {"loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share"}
+
+
+def train(folder: Path, tracker: str, **environment: str) -> dict[int, dict[str, Any]]:
+    """Train two steps in a process of its own, evaluated after both; the log by step of what was evaluated."""
+    if find_spec(tracker) is None:
+        pytest.skip(f"{tracker} is not installed")
+    save_tiny_model(folder / "model")
+    write_samples(make_samples(8), folder / "train.jsonl")
+    write_samples([make_sample(number, split="dev") for number in (20, 21)], folder / "dev.jsonl")
+    (folder / "recipe.yaml").write_text(
+        f"model: {{name: {folder}/model}}\n"
+        f"data: {{train: {folder}/train.jsonl, dev: {folder}/dev.jsonl, max_length: 1000}}\n"
+        f"d2e: {{alpha: 0.7}}\n"
+        f"train: {{output_dir: {folder}/run, max_steps: 2, batch_size: 4, micro_batch_size: 4, logging_steps: 1,\n"
+        f"         precision: float32, eval_steps: 1, report_to: {tracker}, project: boundary}}\n"
+        "eval: {max_new_tokens: 4}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "d2e_sft.cli", "train", str(folder / "recipe.yaml")],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    history = json.loads((folder / "run" / "trainer_state.json").read_text())["log_history"]
+    return {entry["step"]: entry for entry in history if "eval_loss" in entry}
+
+
+def predictions(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "run" / "held_out_predictions.jsonl").read_text().splitlines()]
+
+
+def test_tensorboard_gets_curves_and_the_table(tmp_path: Path) -> None:
+    evaluated = train(tmp_path, "tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    [folder] = {path.parent for path in (tmp_path / "run" / "runs").rglob("events.out.*")}
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    scalars = set(events.Tags()["scalars"])
+    assert {f"train/{name}" for name in LOGGED} | {f"eval/{name}" for name in EVALUATED} <= scalars
+    for event in events.Scalars("eval/ce"):
+        assert event.value == pytest.approx(evaluated[event.step]["eval_ce"])
+    assert [event.value for event in events.Scalars("train/alpha")] == pytest.approx([0.7, 0.7])
+    tables = events.Tensors("held_out_predictions/text_summary")
+    assert [table.step for table in tables] == [1, 2]
+    shown = tables[1].tensor_proto.string_val[0].decode()
+    for row in predictions(tmp_path)[2:]:
+        assert f" {row['id']} |" in shown
+        assert " ".join(row["question"].split()) in shown
+
+
+def log_records(content: bytes) -> Iterator[bytes]:
+    """The records of a LevelDB log, which wandb keeps an offline run as: after 7 bytes, blocks of 32 KiB."""
+    block, place, parts = 32_768, 7, b""
+    while place + 7 <= len(content):
+        if block - place % block < 7:  # no room for a header: padding
+            place += block - place % block
+            continue
+        length, kind = struct.unpack("<HB", content[place + 4 : place + 7])
+        parts += content[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield parts
+            parts = b""
+
+
+def test_wandb_offline_gets_curves_the_recipe_and_the_table(tmp_path: Path) -> None:
+    evaluated = train(tmp_path, "wandb", WANDB_MODE="offline", WANDB_DIR=str(tmp_path), WANDB_SILENT="true")
+    from wandb.proto import wandb_internal_pb2 as protocol
+
+    [file] = tmp_path.rglob("*.wandb")
+    values: dict[str, list[Any]] = {}
+    projects, configured = set(), {}
+    for data in log_records(file.read_bytes()):
+        record = protocol.Record()
+        record.ParseFromString(data)
+        if record.HasField("run"):
+            projects.add(record.run.project)
+        for update in [*record.run.config.update, *record.config.update]:
+            configured[update.key or "/".join(update.nested_key)] = json.loads(update.value_json)
+        for item in record.history.item:
+            values.setdefault(item.key or "/".join(item.nested_key), []).append(json.loads(item.value_json))
+    assert {f"train/{name}" for name in LOGGED} | {f"eval/{name}" for name in EVALUATED} <= set(values)
+    assert values["eval/ce"] == pytest.approx([entry["eval_ce"] for entry in evaluated.values()])
+    assert projects == {"boundary"}
+    assert configured["recipe"]["d2e"]["alpha"] == 0.7
+    tables = [json.loads(path.read_text()) for path in sorted(file.parent.rglob("*held_out_predictions_*.json"))]
+    rows = [dict(zip(table["columns"], row, strict=True)) for table in tables for row in table["data"]]
+    assert sorted(rows, key=str) == sorted(predictions(tmp_path), key=str)
+
+
+def test_trackio_gets_curves_the_recipe_and_the_table(tmp_path: Path) -> None:
+    evaluated = train(tmp_path, "trackio", TRACKIO_DIR=str(tmp_path / "trackio"))
+    [file] = (tmp_path / "trackio").rglob("boundary*.db")
+    with sqlite3.connect(file) as database:
+        logged = [json.loads(text) for (text,) in database.execute("SELECT metrics FROM metrics ORDER BY step")]
+        [configured] = [json.loads(text) for (text,) in database.execute("SELECT config FROM configs")]
+    keys = {key for entry in logged for key in entry}
+    assert {f"train/{name}" for name in LOGGED} | {f"eval/{name}" for name in EVALUATED} <= keys
+    found = [entry["eval/ce"] for entry in logged if "eval/ce" in entry]
+    assert found == pytest.approx([entry["eval_ce"] for entry in evaluated.values()])
+    assert configured["recipe"]["d2e"]["alpha"] == 0.7
+    tables = [entry["held_out_predictions"] for entry in logged if "held_out_predictions" in entry]
+    assert len(tables) == 2
+
+
+def test_each_run_of_a_process_has_its_own_project_unless_the_user_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    monkeypatch.setattr(trackers, "_named", {})
+    trackers.prepare_trackers([], "none")
+    assert "WANDB_PROJECT" not in os.environ
+    for project in ("one", "two"):
+        trackers.prepare_trackers(["wandb"], project)
+        assert os.environ["WANDB_PROJECT"] == project
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
+    trackers.prepare_trackers(["wandb"], "three")
+    assert os.environ["WANDB_PROJECT"] == "mine"
+
+
+def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
+    monkeypatch.setattr(trackers, "find_spec", lambda name: None if name == "swanlab" else object())
+    trackers.prepare_trackers(["wandb"], "d2e-sft")
+    with pytest.raises(UserError, match=r"train\.report_to=swanlab: the package swanlab is not installed"):
+        trackers.prepare_trackers(["wandb", "swanlab"], "d2e-sft")

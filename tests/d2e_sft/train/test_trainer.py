@@ -1,0 +1,143 @@
+"""D2ETrainer: the objective it optimises, and that cutting a batch differently changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import datasets
+import pytest
+import torch
+from transformers import TrainingArguments
+
+from d2e_sft.config.recipe import D2ESection, Packing
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.views import ViewEncoder, encode_samples
+from d2e_sft.model.collation import left_pad
+from d2e_sft.train.trainer import D2ETrainer, _keep_sums_in_float32
+from tests.tiny import make_samples, tiny_model, tiny_tokenizer
+
+SGD = {"optim": "sgd", "learning_rate": 0.5, "lr_scheduler_type": "constant", "max_grad_norm": 0, "logging_steps": 1}
+
+
+def _dataset(config: D2ESection, count: int = 8) -> datasets.Dataset:
+    encoder = ViewEncoder(tiny_tokenizer(), load_prompt_set("default"), config.views)
+    encoded = encode_samples(make_samples(count), encoder, max_length=1000)
+    return datasets.Dataset.from_list([{**item.prompts, "answer": item.answer} for item in encoded.kept])
+
+
+def _trainer(
+    folder: Path,
+    config: D2ESection,
+    *,
+    micro: int,
+    accumulation: int,
+    model: Any = None,
+    packing: Packing = "auto",
+    **options: Any,
+) -> D2ETrainer:
+    args = TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=accumulation,
+        save_strategy=options.pop("save_strategy", "no"),
+        report_to="none",
+        remove_unused_columns=False,
+        disable_tqdm=True,
+        use_cpu=True,
+        **{**SGD, **options},
+    )
+    return D2ETrainer(
+        model=model or tiny_model(seed=3),
+        args=args,
+        train_dataset=_dataset(config),
+        packing=packing,
+        d2e=config,
+    )
+
+
+def _weights(trainer: D2ETrainer) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+
+
+def _one_step(
+    folder: Path, config: D2ESection, micro: int, accumulation: int
+) -> tuple[torch.Tensor, dict[str, float]]:
+    trainer = _trainer(folder, config, micro=micro, accumulation=accumulation, max_steps=1)
+    start = _weights(trainer).clone()
+    trainer.train()
+    return _weights(trainer) - start, trainer.state.log_history[0]
+
+
+@pytest.mark.parametrize(("micro", "accumulation"), [(1, 8), (2, 4)])
+def test_accumulation_gives_the_gradients_of_the_whole_batch(tmp_path: Path, micro: int, accumulation: int) -> None:
+    # Answers differ in length, so a mean of micro-batch means would differ.
+    config = D2ESection()
+    whole, whole_log = _one_step(tmp_path, config, 8, 1)
+    cut, cut_log = _one_step(tmp_path, config, micro, accumulation)
+    assert whole.abs().max() > 1e-3
+    torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
+    for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share"):
+        assert cut_log[key] == pytest.approx(whole_log[key], rel=1e-5), key
+
+
+def test_logged_loss_is_ce_plus_weighted_kl_over_the_logging_window(tmp_path: Path) -> None:
+    config = D2ESection(kl_weight=0.5)
+    trainer = _trainer(tmp_path, config, micro=2, accumulation=2, num_train_epochs=2, logging_steps=3)
+    trainer.train()
+    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert [entry["step"] for entry in logs] == [3, 4], "the last, shorter window is logged too"
+    for entry in logs:
+        assert entry["loss"] == pytest.approx(entry["ce"] + 0.5 * entry["kl"], rel=1e-4)
+        assert entry["kl"] > 0
+        for share in ("debiased_accuracy", "plain_accuracy", "bias_share"):
+            assert 0 <= entry[share] <= 1
+        assert entry["alpha"] == 0.5
+        assert 0.05 < entry["memory_gib"] < 100
+        assert entry["tokens_per_second"] > 0
+
+
+def test_plain_sft_is_what_transformers_computes_with_masked_prompts(tmp_path: Path) -> None:
+    config = D2ESection(debias=False, distill=False)
+    trainer = _trainer(tmp_path, config, micro=8, accumulation=1)
+    rows = list(trainer.train_dataset)
+    batch = trainer.data_collator(rows)
+    whole = left_pad([row["original"] + row["answer"] for row in rows], 0)
+    labels = torch.full_like(whole["input_ids"], -100)
+    for line, row in zip(labels, rows, strict=True):
+        line[-len(row["answer"]) :] = torch.tensor(row["answer"])
+    expected = trainer.model(**whole, labels=labels).loss
+    assert trainer.compute_loss(trainer.model, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_training_lowers_the_loss(tmp_path: Path) -> None:
+    trainer = _trainer(
+        tmp_path, D2ESection(), micro=8, accumulation=1, max_steps=30, optim="adamw_torch", learning_rate=3e-3
+    )
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_resuming_from_a_checkpoint_ends_with_the_same_weights(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "micro": 2, "accumulation": 2, "num_train_epochs": 3, "save_strategy": "steps", "save_steps": 3,
+    }  # fmt: skip
+    straight = _trainer(tmp_path / "straight", D2ESection(), **options)
+    straight.train()
+    again = _trainer(tmp_path / "again", D2ESection(), model=tiny_model(seed=9), **options)
+    again.train(resume_from_checkpoint=str(tmp_path / "straight" / "checkpoint-3"))
+    assert torch.equal(_weights(again), _weights(straight))
+    later = [entry["loss"] for entry in straight.state.log_history if "loss" in entry and entry["step"] > 3]
+    assert [e["loss"] for e in again.state.log_history if "loss" in e and e["step"] > 3] == later
+
+
+def test_fsdp2_returns_the_sums_in_float32() -> None:
+    from accelerate.utils import FullyShardedDataParallelPlugin
+
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, mixed_precision_policy="bf16")
+    assert plugin.mixed_precision_policy.output_dtype == torch.bfloat16
+    _keep_sums_in_float32(SimpleNamespace(fsdp_plugin=plugin))
+    assert plugin.mixed_precision_policy.output_dtype == torch.float32
+    assert plugin.mixed_precision_policy.param_dtype == torch.bfloat16

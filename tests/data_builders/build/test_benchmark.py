@@ -1,0 +1,86 @@
+"""What stands in a benchmark is not trained on."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from d2e_sft.data.sample import EventSample, read_samples, write_samples
+from data_builders.commands import data
+from data_builders.dataset.sample_sets import SampleSet
+from data_builders.quality.contamination import exclude_overlap, find_overlap
+from tests.tiny import make_sample
+
+STORY = "Omar plants a long row of trees early in the year. The rain comes down."
+
+
+def _run(*arguments: object) -> Result:
+    return CliRunner().invoke(data, [str(argument) for argument in arguments])
+
+
+def _leak(raw: Path) -> None:
+    """A story of the test file among the training stories."""
+    row = f"event: Omar rests starts before The rain comes down story: {STORY}\tanswer: positive\n"
+    for name in ("train", "test"):
+        with (raw / f"tracie/iid/tracie_{name}.txt").open("a") as file:
+            file.write(row)
+
+
+def test_the_instruction_set_is_kept_apart_from_the_benchmark(raw: Path, tmp_path: Path) -> None:
+    _leak(raw)
+    out, flags = tmp_path / "out", ["--allow-shortfall", "--size", 30]
+    assert _run("build", "--suite", "piper-10k", *flags, "--raw", raw, "--out", out).exit_code == 0
+    assert not any(sample.context == STORY for sample in read_samples(out / "train.parquet"))
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert list(manifest["benchmark"]["kept_apart_from"]) == ["piper", "ood"]
+    steps = {step["name"]: step for step in manifest["datasets"]["tracie"]["splits"]["train"]["filters"]}
+    assert steps["overlap with the benchmark"]["rows_in"] - steps["overlap with the benchmark"]["rows_out"] == 1
+    assert _run("build", "--suite", "piper", "--raw", raw, "--out", tmp_path / "piper").exit_code == 0
+    check = _run("check", out, "--against", tmp_path / "piper")
+    assert check.exit_code == 0, check.output
+
+
+def test_a_benchmark_that_cannot_be_read_is_named(raw: Path, tmp_path: Path) -> None:
+    (raw / "wiqa/test.jsonl").unlink()
+    out, flags = tmp_path / "out", ["--allow-shortfall", "--size", 10]
+    result = _run("build", "--suite", "piper-10k", *flags, "--raw", raw, "--out", out)
+    assert "wiqa: its test could not be read, so nothing was kept apart from it (wiqa/test.jsonl" in result.stderr
+    assert "wiqa" in json.loads((out / "manifest.json").read_text())["benchmark"]["not_read"]
+
+
+def test_a_benchmark_of_the_users_own_counts_too(raw: Path, tmp_path: Path) -> None:
+    _leak(raw)
+    own = make_sample(context=STORY.upper(), question="Something else entirely, is it not?")
+    write_samples([own.model_copy(update={"split": "test"})], tmp_path / "own.jsonl")
+    out = tmp_path / "out"
+    flags = ["--against", tmp_path / "own.jsonl"]
+    assert _run("build", "--datasets", "tracie", *flags, "--raw", raw, "--out", out).exit_code == 0
+    assert not any(sample.context == STORY for sample in read_samples(out / "train.parquet"))
+    assert any(sample.context == STORY for sample in read_samples(out / "test.parquet"))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_part_of_what_was_left_overlaps(seed: int) -> None:
+    """A question asked of many contexts is a template in the whole set, and may be none in a part of it."""
+    rng = random.Random(seed)
+    words = ["rain", "sun", "snow", "wind"]
+
+    def samples(split: str, count: int) -> list[EventSample]:
+        return [
+            make_sample(
+                context=f"It was a day of {rng.choice(words)} and of much {rng.choice(words)} here.",
+                question=f"What did the long {rng.choice(words)} bring to them?",
+            ).model_copy(update={"id": f"{split}-{number}", "split": split})
+            for number in range(count)
+        ]
+
+    train, test = samples("train", 40), samples("test", 3)
+    kept, dropped = exclude_overlap(train, test)
+    assert sorted(s.id for s in kept + dropped) == sorted(s.id for s in train)
+    for _ in range(5):
+        part = rng.sample(kept, min(len(kept), 4))
+        assert find_overlap(part, [SampleSet("test", test)]).exact == []

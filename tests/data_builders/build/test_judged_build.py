@@ -1,0 +1,195 @@
+"""`d2e data build --judge openai` from end to end, over real HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from d2e_sft.cli import main
+from d2e_sft.data.sample import EventSample, read_samples
+from data_builders.commands import data
+from data_builders.text.sentences import split_sentences
+from tests.judge_fixtures import KEY, judge_environment, server
+from tests.judge_server import JudgeServer, Misbehave
+
+__all__ = ["judge_environment", "server"]
+
+
+def _reply(user: str) -> str:
+    """Keeps the first two sentences; finds every context supportive but the one about a clock."""
+    if re.search(r"^\[1\] ", user, flags=re.MULTILINE):
+        return "Both help.\nSentences: 1, 2"
+    return f"I see.\nVerdict: {'unsupported' if 'four trees' in user else 'supported'}"
+
+
+def _arguments(raw: Path, out: Path, url: str, *more: str) -> list[str]:
+    return [
+        *("build", "--datasets", "tracie", "--raw", str(raw), "--out", str(out)),
+        *("--judge", "openai", "--judge-model", "m", "--judge-url", url, *more),
+    ]
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner().invoke(data, list(arguments))
+
+
+def _stories(raw: Path, count: int) -> None:
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+    rows = []
+    for word in words[:count]:
+        story = f"Omar plants {word} trees early. The rain comes down. Everyone goes home to dry."
+        rows.append(
+            f"event: Omar plants {word} trees starts before The rain comes down story: {story}\tanswer: positive"
+        )
+    (raw / "tracie/iid/tracie_train.txt").write_text("\n".join(rows) + "\n")
+
+
+def _train(out: Path) -> list[EventSample]:
+    return read_samples(out / "train.parquet")
+
+
+def test_the_judge_refuses_and_refines_training_samples_alone(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
+    _stories(raw, 6)
+    server.reply = _reply
+    result = _run(*_arguments(raw, tmp_path / "out", server.url))
+    assert result.exit_code == 0, result.output
+    samples = _train(tmp_path / "out")
+    assert len(samples) == 5
+    assert not any("four trees" in sample.context for sample in samples)
+    for sample in samples:
+        assert sample.refined_context == " ".join(split_sentences(sample.context)[:2])
+        assert sample.meta["refiner"] == "judge"
+    test = read_samples(tmp_path / "out" / "test.parquet")
+    assert len(test) == 10
+    assert not any("refiner" in sample.meta for sample in test)
+    assert len(server.requests) == 6 + 5  # a verdict for each, a choice for each that stays
+    assert "refined train: 5 judge" in result.output
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["judge"]["model"] == "m"
+    assert manifest["refining"] == {"train": {"judge": 5}}
+    assert manifest["datasets"]["tracie"]["splits"]["train"]["filters"][-1]["rows_out"] == 5
+    assert KEY not in (tmp_path / "out" / "manifest.json").read_text()
+
+
+def test_choices_that_are_none_fall_back_to_the_rules_and_are_counted(
+    raw: Path, tmp_path: Path, server: JudgeServer
+) -> None:
+    _stories(raw, 4)
+    choices = iter(["Sentences: 7", "Sentences: 2, 1", "I keep all of it.", "I keep all of it.", "Sentences: 1"] * 2)
+    server.reply = lambda user: next(choices)
+    flags = ["--judge-jobs", "refine", "--judge-concurrency", "1"]
+    result = _run(*_arguments(raw, tmp_path / "out", server.url, *flags))
+    assert result.exit_code == 0, result.output
+    assert "rejected" in result.output
+    by = [sample.meta["refiner"] for sample in _train(tmp_path / "out")]
+    assert by.count("rules") >= 2
+    for sample in _train(tmp_path / "out"):
+        remaining = iter(split_sentences(sample.context))
+        assert all(kept in remaining for kept in split_sentences(sample.refined_context or ""))
+
+
+def test_the_estimate_is_what_is_then_asked(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
+    _stories(raw, 6)
+    server.reply = _reply
+    flags = ["--judge-price", "2,10", "--estimate"]
+    result = _run(*_arguments(raw, tmp_path / "out", server.url, *flags))
+    assert result.exit_code == 0, result.output
+    assert re.search(r"quality: 6 requests \(0 replies already at hand\), .* at most \$0\.\d+", result.output)
+    assert re.search(r"refine: 6 requests", result.output)
+    assert server.requests == []
+    assert not (tmp_path / "out").exists()
+    assert _run(*_arguments(raw, tmp_path / "out", server.url)).exit_code == 0
+    again = _run(*_arguments(raw, tmp_path / "out", server.url, *flags))
+    assert "quality: 0 requests (6 replies already at hand)" in again.output
+    assert "refine: 1 requests (5 replies already at hand)" in again.output  # the refused sample was never refined
+
+
+def test_a_second_build_asks_nothing_and_gives_the_same_bytes(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
+    _stories(raw, 6)
+    server.reply = _reply
+    trees = []
+    for out in ("a", "b"):
+        assert _run(*_arguments(raw, tmp_path / out, server.url)).exit_code == 0
+        trees.append({path.name: path.read_bytes() for path in (tmp_path / out).iterdir()})
+    assert trees[0] == trees[1]
+    assert len(server.requests) == 11
+
+
+def test_the_instruction_set_judges_no_more_than_it_draws(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
+    _stories(raw, 12)
+    server.reply = _reply
+    result = _run(
+        *("build", "--suite", "piper-10k", "--size", "20", "--allow-shortfall", "--raw", str(raw)),
+        *("--out", str(tmp_path / "out"), "--judge", "openai", "--judge-model", "m", "--judge-url", server.url),
+        *("--judge-jobs", "quality"),
+    )
+    assert result.exit_code == 0, result.output
+    mixture = json.loads((tmp_path / "out" / "manifest.json").read_text())["mixture"]["datasets"]
+    assert len(server.requests) == sum(entry["judged"] for entry in mixture.values())
+    tracie = mixture["tracie"]
+    assert tracie["candidates"] == 12
+    assert tracie["drawn"] == tracie["verdicts"]["supported"]
+
+
+def test_a_killed_build_resumes_and_pays_for_nothing_twice(
+    raw: Path, tmp_path: Path, server: JudgeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stories(raw, 12)
+    server.reply, server.delay = _reply, 0.15
+    arguments = _arguments(raw, tmp_path / "out", server.url, "--judge-concurrency", "1")
+    command = [sys.executable, "-m", "d2e_sft.cli", "data", *arguments]
+    with subprocess.Popen(command, env=os.environ | {"NO_PROXY": "127.0.0.1"}, stderr=subprocess.DEVNULL) as process:
+        while len(server.requests) < 5:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    assert not (tmp_path / "out").exists()
+    server.delay = 0
+    before = len(server.requests)
+    assert _run(*arguments).exit_code == 0
+    assert len(_train(tmp_path / "out")) == 11
+    # Only the request that was under way when the process died may be asked again.
+    assert len(server.requests) <= 12 + 11 + 1
+    assert len(set(server.users[before:]) & set(server.users[: before - 1])) == 0
+
+
+def test_an_endpoint_that_refuses_the_key_is_one_message_and_writes_nothing(
+    raw: Path, tmp_path: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.plan = [Misbehave(status=401, body=b'{"error": {"message": "no such key"}}')] * 50
+    with pytest.raises(SystemExit):
+        main(["data", *_arguments(raw, tmp_path / "out", server.url)])
+    message = capsys.readouterr().err
+    assert "401" in message
+    assert "no such key" in message
+    assert "Traceback" not in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_judge_that_never_decides_is_no_quiet_success(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
+    _stories(raw, 3)
+    server.reply = lambda user: "Who knows."
+    result = _run(*_arguments(raw, tmp_path / "out", server.url))
+    assert result.exit_code == 0, result.output
+    assert "warning: tracie train: the filter 'quality' left none of 3 rows" in result.stderr
+    assert "3 prompts re-asked, 3 undecided" in result.stderr
+
+
+def test_what_a_failed_build_has_cost_is_said(
+    raw: Path, tmp_path: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _stories(raw, 4)
+    server.reply = _reply
+    server.plan = [None, None, Misbehave(status=403, body=b'{"error": {"message": "gone"}}')] + [None] * 9
+    with pytest.raises(SystemExit):
+        main(["data", *_arguments(raw, tmp_path / "out", server.url, "--judge-concurrency", "1")])
+    assert "judge: 2 replies received" in capsys.readouterr().err

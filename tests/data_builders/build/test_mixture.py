@@ -1,0 +1,145 @@
+"""Drawing in fixed ratios: whole numbers that sum up, what a short dataset lacks, and who is asked how often."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+
+from d2e_sft.data.sample import EventSample
+from d2e_sft.util.errors import UserError
+from data_builders.build.mixture import Mixture, Pool, allot, draw
+from data_builders.build.suites import PIPER_10K
+from data_builders.quality.judged import Verdict
+
+RATIOS = {"a": 50.0, "b": 30.0, "c": 20.0}
+
+
+def _samples(name: str, count: int) -> list[EventSample]:
+    return [
+        EventSample(
+            id=f"{name}-{number}",
+            dataset=name,
+            split="train",
+            relation="causal",
+            format="qa",
+            context="c",
+            question="q",
+            answers=["a"],
+        )
+        for number in range(count)
+    ]
+
+
+def _keep_all(samples: Sequence[EventSample]) -> list[Verdict]:
+    return [Verdict.SUPPORTED] * len(samples)
+
+
+def _draw(counts: dict[str, int], size: int, *, allow_shortfall: bool = False, seed: int = 0) -> Mixture:
+    pools = {name: Pool(name, _samples(name, count)) for name, count in counts.items()}
+    return draw(pools, RATIOS, size, _keep_all, seed=seed, allow_shortfall=allow_shortfall)
+
+
+def test_the_published_ratios_give_the_rows_of_ten_thousand() -> None:
+    assert list(allot(10_000, PIPER_10K.ratios, {}).values()) == [
+        85, 420, 508, 645, 700, 700, 1_280, 1_280, 1_751, 2_631,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_parts_sum_up_and_are_within_one_of_their_exact_share(seed: int) -> None:
+    rng = random.Random(seed)
+    ratios = {str(i): rng.uniform(0.1, 30) for i in range(rng.randint(1, 9))}
+    size = rng.randint(1, 5_000)
+    parts = allot(size, ratios, {})
+    assert sum(parts.values()) == size
+    for name, ratio in ratios.items():
+        assert abs(parts[name] - size * ratio / sum(ratios.values())) < 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_limit_cuts_off_goes_to_the_others_in_proportion(seed: int) -> None:
+    rng = random.Random(seed)
+    ratios = {str(i): rng.uniform(1, 30) for i in range(6)}
+    limits = {str(i): rng.randint(0, 400) for i in range(6) if rng.random() < 0.6}
+    parts = allot(1_000, ratios, limits)
+    assert all(parts[name] <= limit for name, limit in limits.items())
+    free = [name for name in ratios if parts[name] < limits.get(name, 10**9)]
+    assert sum(parts.values()) == (1_000 if free else sum(limits.values()))
+    # By hand: all datasets below their limit get the same number of rows per unit of ratio.
+    for one, other in pairwise(free):
+        assert abs(parts[one] / ratios[one] - parts[other] / ratios[other]) < 1 / ratios[one] + 1 / ratios[other]
+
+
+def test_a_worked_case() -> None:
+    # b gives 10 of its 30; the missing 20 go to a and c as 50 : 20, that is 14.3 and 5.7.
+    assert allot(100, RATIOS, {"b": 10}) == {"a": 64, "b": 10, "c": 26}
+
+
+def test_enough_samples_give_the_exact_ratios() -> None:
+    mixture = _draw({"a": 90, "b": 90, "c": 90}, 100)
+    assert mixture.drawn == mixture.asked == {"a": 50, "b": 30, "c": 20}
+    assert len({sample.id for sample in mixture.samples}) == 100
+    assert not mixture.rescaled
+
+
+def test_a_shortfall_is_an_error_that_lists_every_short_dataset() -> None:
+    with pytest.raises(UserError) as refused:
+        _draw({"a": 90, "b": 10, "c": 0}, 100)
+    message = str(refused.value)
+    assert "2 of 3 datasets have too few" in message
+    assert "b  wanted    30, found    10, short    20: 10 candidates after the filters" in message
+    assert "c  wanted    20, found     0, short    20" in message
+    assert "--allow-shortfall" in message
+
+
+def test_an_allowed_shortfall_is_filled_from_the_others_and_recorded() -> None:
+    mixture = _draw({"a": 90, "b": 10, "c": 90}, 100, allow_shortfall=True)
+    assert mixture.drawn == {"a": 64, "b": 10, "c": 26}
+    described = mixture.describe()
+    assert described["rescaled"]
+    assert described["datasets"]["b"]["reason"].startswith("10 candidates")
+    assert described["datasets"]["a"]["reason"] == "takes part of what others lack"
+
+
+def test_exhausted_datasets_give_a_smaller_set() -> None:
+    assert len(_draw({"a": 3, "b": 4, "c": 5}, 100, allow_shortfall=True).samples) == 12
+
+
+def test_no_sample_at_all_is_an_error() -> None:
+    with pytest.raises(UserError, match="no dataset has a usable training sample"):
+        _draw({"a": 0, "b": 0, "c": 0}, 100, allow_shortfall=True)
+
+
+def test_the_order_is_seeded_and_mixes_the_datasets() -> None:
+    counts = {"a": 90, "b": 90, "c": 90}
+    orders = {seed: [sample.id for sample in _draw(counts, 60, seed=seed).samples] for seed in (0, 1)}
+    assert orders[0] == [sample.id for sample in _draw(counts, 60).samples]
+    assert orders[0] != orders[1]
+    assert {name[0] for name in orders[0][:20]} == {"a", "b", "c"}
+
+
+def test_the_judge_is_asked_about_no_more_samples_than_the_quota_needs() -> None:
+    asked: list[str] = []
+
+    def refuse_every_third(samples: Sequence[EventSample]) -> list[Verdict]:
+        verdicts = []
+        for sample in samples:
+            asked.append(sample.id)
+            number = int(sample.id.split("-")[1])
+            verdicts.append((Verdict.UNSUPPORTED, Verdict.SUPPORTED, Verdict.NOT_JUDGED)[number % 3])
+        return verdicts
+
+    pool = Pool("a", _samples("a", 1_000))
+    pool.fill(20, refuse_every_third)
+    assert len(pool.kept) == 20
+    assert len(asked) == pool.judged == 30  # of thirty, ten are refused
+    assert len(set(asked)) == 30
+
+
+def test_undecided_samples_are_not_drawn() -> None:
+    pool = Pool("a", _samples("a", 4))
+    pool.fill(4, lambda samples: [Verdict.UNDECIDED] * len(samples))
+    assert (pool.kept, pool.exhausted) == ([], True)

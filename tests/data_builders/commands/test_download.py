@@ -1,0 +1,75 @@
+"""`d2e data download`, against a local server."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.cli import main
+from data_builders.raw.source import Input, RawFile
+from data_builders.sources import SOURCES
+
+CONTENT = b'{"row": 1}\n'
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a server that has `test.jsonl` and `graphs.jsonl`."""
+    monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    folder = tmp_path / "published"
+    folder.mkdir()
+    for name in ("test.jsonl", "graphs.jsonl"):
+        (folder / name).write_bytes(CONTENT)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+
+
+@pytest.fixture
+def wiqa(published: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """WIQA with a test file and graphs from the local server, and a train file that is nowhere."""
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    test = RawFile("test.jsonl", f"{published}/test.jsonl", "v1", digest, len(CONTENT))
+    graphs = RawFile("graphs.jsonl", f"{published}/graphs.jsonl", "v1", digest, len(CONTENT))
+    train = RawFile("train.jsonl", by_hand="ask the authors")
+    inputs = (Input("train", (train,), ("train",)), Input("test", (test,), ("test",)))
+    source = dataclasses.replace(SOURCES["wiqa"], inputs=inputs, others=(graphs,))
+    monkeypatch.setitem(SOURCES, "wiqa", source)
+
+
+@pytest.mark.usefixtures("wiqa")
+def test_official_files_are_saved_where_raw_is_read_and_what_is_lacking_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["data", "download", "wiqa", "boxes", "--out", str(tmp_path / "raw")])
+    assert stopped.value.code == 1
+    said = capsys.readouterr()
+    for name in ("test.jsonl", "graphs.jsonl"):
+        assert (tmp_path / "raw" / "wiqa" / name).read_bytes() == CONTENT
+    assert "boxes: is generated" in said.out
+    assert "1 files could not be had" in said.err
+    assert "ask the authors; save it as DIR/wiqa/train.jsonl" in said.err
+
+
+def test_an_unknown_dataset_is_named_with_the_nearest_known(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["data", "download", "wika"])
+    assert "dataset 'wika': unknown" in (error := capsys.readouterr().err)
+    assert "Did you mean 'wiqa'?" in error

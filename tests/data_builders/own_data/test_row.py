@@ -1,0 +1,205 @@
+"""What is wrong with own data is said with its file, line, column and value, and how to mend it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.data.sample import read_samples
+from d2e_sft.util.errors import UserError
+from data_builders.build.options import Options
+from data_builders.build.run import IncompleteBuildError, build
+from tests.data_builders.own_rows import QA, QA_ROWS, rows_of, write
+
+SCQ = "train: mine.csv\nformat: scq\nrelation: causal\n"
+SCQ_HEAD = "context,question,options,answer\n"
+
+
+def _error(spec: Path) -> UserError:
+    with pytest.raises(UserError) as error:
+        rows_of(spec)
+    return error.value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (QA + "colums: {}", "unknown key 'colums' (value {}); expected some of train, dev, test, format, relation"),
+        (QA + "colums: {}", "Did you mean 'columns'?"),
+        (QA + "columns: {contxt: a}", "unknown key 'columns.contxt' (value 'a'); expected some of context, question"),
+        (QA + "columns: {passage: context}", "The part of the sample comes first: `context: passage`."),
+        (QA.replace("qa", "quiz"), "format: got 'quiz'; input should be 'nli', 'scq', 'mcq' or 'qa'"),
+        (QA.replace("format: qa\n", ""), "format: missing; expected nli or scq or mcq or qa"),
+        (QA.replace("causal", "cause"), "relation: got 'cause'; input should be 'temporal'"),
+        ("format: qa\nrelation: causal", "train: no file is named; expected one, as `train: mine.csv`"),
+        (QA + "test: 1.5", "test: got 1.5; expected a file, or a share of train between 0 and 1"),
+        (QA + "test: 0.5\ndev: 0.5", "dev and test: take all of train"),
+        (QA.replace("train", "dev") + "test: 0.5", "test: got the share 0.5 of train; expected `train:` to name"),
+        (QA + "test: mine.csv", "train: 'mine.csv' is another split's file too; expected a file for each"),
+        (QA + "test: ./mine.csv", "train: 'mine.csv' is another split's file too; expected a file for each"),
+        (QA.replace("mine.csv", "mine.parquet.gz"), "train: got 'mine.parquet.gz'; expected a file that ends in"),
+        (QA + "test: mine.xlsx", "test: got 'mine.xlsx'; expected a file that ends in .csv, .tsv, .jsonl"),
+        (QA + "test: mime.csv", "mime.csv: no such file. Did you mean 'mine.csv'?"),
+        (QA + "labels: {a: positive}", "labels: has no meaning for format qa; drop it"),
+        (QA.replace("qa", "nli") + "labels: {entailment: true}",
+         "labels.entailment: got 'true'; expected positive or negative"),
+        (QA + "answer_as: letter", "answer_as: has no meaning for format qa; drop it"),
+        (QA + "columns: {relation: r}", "columns.relation: has no meaning beside relation causal; drop it"),
+        (QA + "name: my data", "name: got 'my data'; expected letters"),
+        (QA + "format: qa", "the key 'format' is given twice"),
+        ("- a", "holds list; expected keys and values"),
+        ("a: [", "not a YAML file"),
+    ],
+)  # fmt: skip
+def test_a_wrong_description_is_named_with_key_value_and_what_was_expected(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    error = _error(write(tmp_path, mine_yaml=text, mine_csv=QA_ROWS))
+    assert f"{tmp_path}/mine.yaml: " in error.message
+    assert message in error.message
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "jsonl"])
+def test_a_missing_column_is_named_with_those_that_exist(tmp_path: Path, ending: str) -> None:
+    rows: list[dict[str, object]] = [{"context": "It rained.", "question": "Why?", "answers": "rain"}]
+    tab = "," if ending == "csv" else "\t"
+    text = tab.join(rows[0]) + "\n" + tab.join(map(str, rows[0].values())) + "\n"
+    content = {"parquet": rows, "jsonl": json.dumps(rows[0])}.get(ending, text)
+    spec = write(tmp_path, mine_yaml=QA.replace("csv", ending), **{f"mine_{ending}": content})
+    error = str(_error(spec))
+    assert f"{tmp_path}/mine.{ending}" in error
+    assert "'context', 'question', 'answers'. Did you mean 'answers'?" in error
+    assert "`columns:` in mine.yaml" in error
+
+
+@pytest.mark.parametrize(
+    ("spec", "rows", "message"),
+    [
+        (QA, QA_ROWS + "  ,Why?,so\n", "line 4: context: got '  '; expected text that is not empty"),
+        (QA, QA_ROWS + "It rained.,Why?,\n", "line 4: answer: got ''; expected text that is not empty"),
+        (QA, QA_ROWS + "It rained.,Why?\n", "line 4: got 2 columns; expected 3: context, question, answer"),
+        (QA, QA_ROWS + '"It rained.,Why?,so\n', "line 4: the CSV row that begins here breaks"),
+        (QA.replace("relation: causal\n", ""), "context,question,answer,relation\nA b.,Why?,a,casual\n",
+         "line 2: relation: got 'casual'; expected one of temporal, causal, counterfactual, subevent_conditional. "
+         "Did you mean 'causal'?"),
+        (QA, "id,context,question,answer\n1,A b.,Why?,a\n1,C d.,Why?,c\n",
+         "line 3: id: got '1'; expected an id of its own (the row at 2 has this one too)"),
+        (QA.replace("qa", "nli"), "context,question,answer\nA b.,C.,entailment\n",
+         "line 2: answer: got 'entailment'; expected one of positive, negative. Another label is mapped in mine.yaml, "
+         "as `labels: {entailment: positive}`"),
+        (SCQ, SCQ_HEAD + "A b.,Why?,a cat|a dog,a dag\n",
+         "line 2: answer: got 'a dag'; expected one of the options ['a cat', 'a dog']. Did you mean 'a dog'?"),
+        (SCQ, SCQ_HEAD + "A b.,Why?,cat|dog,B\n", "add `answer_as: letter` to mine.yaml"),
+        (SCQ, SCQ_HEAD + "A b.,Why?,cat|dog,1\n", "add `answer_as: from-0 (or from-1)` to mine.yaml"),
+        (SCQ + "answer_as: letter\n", SCQ_HEAD + "A b.,Why?,cat|dog,C\n",
+         "line 2: answer: got 'C'; expected a letter from A to B of ['cat', 'dog']"),
+        (SCQ + "answer_as: from-1\n", SCQ_HEAD + "A b.,Why?,cat|dog,0\n",
+         "line 2: answer: got '0'; expected a number from 1 to 2 of ['cat', 'dog']"),
+        (SCQ, SCQ_HEAD + "A b.,Why?,cat;dog,cat\n",
+         "line 2: options: got ['cat;dog']; expected two options or more, as a list or with '|' between them "
+         "(`separator:` in mine.yaml sets another)"),
+        (SCQ, SCQ_HEAD + "A b.,Why?,cat|cat,cat\n", "line 2: options: 'cat' is there twice"),
+        (QA, "context;question;answer\nA b.;Why?;a\n",
+         "line 1: got the header 'context;question;answer'; expected ',' between its columns"),
+        (QA, "", "mine.csv: the file is empty; expected data"),
+    ],
+)  # fmt: skip
+def test_a_bad_row_is_named_with_file_line_column_and_value(
+    tmp_path: Path, spec: str, rows: str, message: str
+) -> None:
+    error = _error(write(tmp_path, mine_yaml=spec, mine_csv=rows))
+    assert f"{tmp_path}/mine.csv" in error.message
+    assert message in error.message
+    assert "--raw" not in str(error)
+
+
+def test_another_delimiter_is_asked_for_and_then_read(tmp_path: Path) -> None:
+    rows = QA_ROWS.replace('"', "").replace(",", ";").replace("fell;", "fell,")
+    spec = write(tmp_path, mine_yaml=QA, mine_csv=rows)
+    assert 'perhaps `delimiter: ";"`' in str(_error(spec).remedy)
+    assert rows_of(write(tmp_path, mine_yaml=QA + 'delimiter: ";"\n'))[0].answers == ["rain fell"]
+
+
+def test_json_that_is_no_text_is_refused_with_the_place_in_the_list(tmp_path: Path) -> None:
+    row = {"context": "A b.", "question": "Why?", "options": ["a", {"text": "b"}], "answer": "a"}
+    error = _error(write(tmp_path, mine_yaml=SCQ.replace("csv", "json"), mine_json=json.dumps([row])))
+    assert "mine.json, item 1: options.1: got {'text': 'b'}; expected text or a number" in error.message
+
+
+def test_a_file_that_was_left_halfway_changes_nothing_for_other_readers(tmp_path: Path) -> None:
+    limit = csv.field_size_limit()
+    error = _error(write(tmp_path, mine_yaml=QA, mine_csv="context,question,answer\n,Why?,so\n"))
+    assert csv.field_size_limit() == limit, error
+
+
+def test_bad_rows_are_put_aside_with_their_place(tmp_path: Path) -> None:
+    spec = write(tmp_path, mine_yaml=QA, mine_csv=QA_ROWS + ",Why?,so\n")
+    assert len(rows_of(spec, skip_bad=True)) == 2
+    (aside,) = [json.loads(line) for line in (tmp_path / "out/bad_rows.jsonl").read_text("utf-8").splitlines()]
+    assert (aside["file"], aside["line"], aside["split"]) == ("mine/mine.csv", 4, "train")
+    assert aside["error"].startswith("context: got ''")
+
+
+def test_rows_that_are_all_bad_are_an_error_although_bad_ones_are_skipped(tmp_path: Path) -> None:
+    spec = write(tmp_path, mine_yaml=QA, mine_csv="context,question,answer\n,Why?,so\n")
+    with pytest.raises(UserError, match="none of its rows is usable") as error:
+        rows_of(spec, skip_bad=True)
+    assert "without --skip-bad" in str(error.value.remedy)
+
+
+def test_a_bad_split_costs_no_other_one_and_its_folder_stays_out_of_the_manifest(tmp_path: Path) -> None:
+    spec = write(tmp_path, mine_yaml=QA + "test: t.csv\n", mine_csv=QA_ROWS, t_csv=QA_ROWS + ",Why?,so\n")
+    with pytest.raises(IncompleteBuildError, match=r"t\.csv, line 4: context"):
+        build(Options([str(spec)], tmp_path / "out"))
+    assert len(read_samples(tmp_path / "out/train.parquet")) == 2
+    manifest = (tmp_path / "out/manifest.json").read_text("utf-8")
+    assert "t.csv, line 4" in manifest
+    assert str(tmp_path) not in manifest
+
+
+def test_a_share_that_whole_contexts_cannot_give_is_refused(tmp_path: Path) -> None:
+    one_context = "context,question,answer\n" + "".join(f"A b.,Why {n}?,a\n" for n in range(4))
+    error = _error(write(tmp_path, mine_yaml=QA + "test: 0.5\n", mine_csv=one_context))
+    assert "mine.csv: 4 rows with 1 different contexts cannot be divided as asked (test 0, train 4)" in error.message
+
+
+@pytest.mark.parametrize(("name", "taken"), [("ecare", "ecare"), ("refine", "refine"), ("all", "all")])
+def test_own_data_may_not_take_a_name_that_means_something_else(tmp_path: Path, name: str, taken: str) -> None:
+    error = _error(write(tmp_path, mine_yaml=QA + f"name: {name}\n", mine_csv=QA_ROWS))
+    assert f"its name is {taken!r}" in error.message
+    assert "name: mine" in str(error.remedy)
+
+
+@pytest.mark.parametrize("given", [0, 1])
+def test_ids_stand_in_every_row_or_in_none(tmp_path: Path, given: int) -> None:
+    # A made id, mine-train-2, could be one that another row brings along.
+    rows = [{"context": "A b.", "question": "Why?", "answer": "a"} for _ in range(2)]
+    rows[given]["id"] = "mine-train-2"
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    spec = write(tmp_path, mine_yaml=QA.replace(".csv", ".jsonl"), mine_jsonl=text)
+    error = _error(spec)
+    assert "mine.jsonl, line 2: id: got" in error.message
+    assert "expected an id in every row of the file, or in none" in error.message
+
+
+def test_two_descriptions_need_two_names_but_one_may_be_named_twice(tmp_path: Path) -> None:
+    specs = [write(tmp_path / folder, mine_yaml=QA, mine_csv=QA_ROWS) for folder in ("a", "b")]
+    with pytest.raises(UserError, match=r"b/mine\.yaml: its name is 'mine'"):
+        build(Options([str(spec) for spec in specs], tmp_path / "out"))
+    assert len(build(Options([str(specs[0])] * 2, tmp_path / "out")).splits) == 1
+
+
+@pytest.mark.parametrize("name", ["mine.csv", "mine.jsonl"])
+def test_rows_in_the_place_of_a_description_are_told_how_to_describe_them(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="unknown dataset") as error:
+        build(Options([name], tmp_path / "out"))
+    assert f"train: {name}" in str(error.value.remedy)
+
+
+def test_a_missing_description_is_told_how_to_write_one(tmp_path: Path) -> None:
+    error = _error(tmp_path / "mine.yaml")
+    assert "mine.yaml: no such file; expected the description of own data" in error.message
+    assert "columns: {context: passage" in str(error.remedy)

@@ -1,0 +1,219 @@
+"""A user's own CSV, JSON or Parquet becomes samples as a few lines of YAML say."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from d2e_sft.data.sample import read_samples
+from data_builders.build.options import Options
+from data_builders.build.run import build
+from data_builders.commands import data
+from data_builders.dataset.manifest import read_manifest
+from tests.data_builders.own_rows import QA, QA_ROWS, rows_of, write
+
+CHOICE = "format: scq\nrelation: temporal\n"
+
+
+def test_three_lines_describe_a_file_whose_columns_have_the_parts_names(tmp_path: Path) -> None:
+    rows = rows_of(write(tmp_path, mine_yaml=QA, mine_csv=QA_ROWS))
+    assert [(row.context, row.question, row.answers) for row in rows] == [
+        ("Rain fell, all day. The dam broke.", "Why did the dam break?", ["rain fell"]),
+        ("Bo lit a candle. The lamp had broken.", "Why did Bo light a candle?", ["the lamp had broken"]),
+    ]
+    assert {(row.dataset, row.split, row.relation, row.format) for row in rows} == {("mine", "train", "causal", "qa")}
+    assert [row.id for row in rows] == ["mine-train-2", "mine-train-3"]
+    assert rows[0].meta == {"source": "mine.csv", "line": 2, "licence": "not stated"}
+
+
+def test_columns_of_other_names_are_mapped_and_others_are_left(tmp_path: Path) -> None:
+    text = "n,label,passage,query\n1,the frost,Frost came. The pipe burst.,What burst the pipe?\n"
+    spec = write(tmp_path, mine_yaml=QA + "columns: {context: passage, question: query, answer: label}", mine_csv=text)
+    (row,) = rows_of(spec)
+    assert (row.context, row.question, row.answers) == (
+        "Frost came. The pipe burst.",
+        "What burst the pipe?",
+        ["the frost"],
+    )
+
+
+ROWS: list[dict[str, object]] = [
+    {"context": "Ann sang.\nBo wept.", "question": "Why did Bo weep?", "answer": "Ann sang"},
+    {"context": "Cy ran, fast.", "question": 'Who "ran"?', "answer": "Cy"},
+]
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "json", "parquet", "jsonl.gz"])
+def test_each_kind_of_file_gives_the_same_samples(tmp_path: Path, ending: str) -> None:
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
+    quoted = [[str(value).replace('"', '""') for value in row.values()] for row in ROWS]
+    texts: dict[str, object] = {
+        "csv": "context,question,answer\n" + "".join('"{}","{}","{}"\n'.format(*row) for row in quoted),
+        "tsv": "context\tquestion\tanswer\n" + "".join('"{}"\t"{}"\t"{}"\n'.format(*row) for row in quoted),
+        "jsonl": lines,
+        "json": json.dumps(ROWS),
+        "parquet": ROWS,
+    }
+    spec = write(tmp_path, mine_yaml=QA.replace("csv", ending))
+    if ending == "jsonl.gz":
+        (tmp_path / "mine.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    else:
+        write(tmp_path, **{f"mine_{ending}": texts[ending]})  # type: ignore[arg-type]
+    rows = rows_of(spec)
+    assert [(row.context, row.question, row.answers) for row in rows] == [
+        (row["context"], row["question"], [row["answer"]]) for row in ROWS
+    ]
+
+
+def test_nli_labels_are_mapped_as_text_whatever_yaml_makes_of_them(tmp_path: Path) -> None:
+    spec = write(
+        tmp_path,
+        mine_yaml="train: mine.jsonl\nformat: nli\nrelation: causal\n"
+        "labels: {yes: positive, no: negative, 1: positive}\n",
+        mine_jsonl="".join(
+            json.dumps({"context": "It rained.", "question": f"It was wet {label}.", "answer": label}) + "\n"
+            for label in ("yes", "no", 1, "positive")
+        ),
+    )
+    assert [row.answers for row in rows_of(spec)] == [["positive"], ["negative"], ["positive"], ["positive"]]
+
+
+@pytest.mark.parametrize(
+    ("answer_as", "answer"),
+    [("text", "he fell"), ("letter", "b"), ("letter", "(B)"), ("from-0", "1"), ("from-1", "2")],
+)
+@pytest.mark.parametrize("layout", ["one column", "two columns"])
+def test_the_right_option_is_named_by_text_letter_or_number(
+    tmp_path: Path, answer_as: str, answer: str, layout: str
+) -> None:
+    spec = "train: mine.csv\n" + CHOICE + f"answer_as: {answer_as}\n"
+    header, options = "options", "he rose | he fell"
+    if layout == "two columns":
+        spec, header, options = spec + "columns: {options: [a, b]}\n", "a,b", "he rose,he fell"
+    rows = f"context,question,{header},answer\nIt was icy.,What came next?,{options},{answer}\n"
+    (row,) = rows_of(write(tmp_path, mine_yaml=spec, mine_csv=rows))
+    assert (row.options, row.answers) == (["he rose", "he fell"], ["he fell"])
+
+
+def test_a_number_counts_empty_cells_among_the_options(tmp_path: Path) -> None:
+    spec = "train: mine.csv\n" + CHOICE + "answer_as: from-0\ncolumns: {options: [a, b, c]}\n"
+    rows = "context,question,a,b,c,answer\nIt was icy.,What came next?,he rose,,he fell,2\n"
+    (row,) = rows_of(write(tmp_path, mine_yaml=spec, mine_csv=rows))
+    assert (row.options, row.answers) == (["he rose", "he fell"], ["he fell"])
+
+
+def test_several_answers_stand_in_a_list_or_between_separators(tmp_path: Path) -> None:
+    base = {"context": "It was icy.", "question": "What came next?"}
+    options = ["he fell", "he cried", "he flew"]
+    several = "train: mine.jsonl\nformat: mcq\nrelation: temporal\n"
+    lists = write(
+        tmp_path / "a", mine_yaml=several, mine_jsonl=json.dumps(base | {"options": options, "answer": options[:2]})
+    )
+    cells = write(
+        tmp_path / "b",
+        mine_yaml=several.replace("jsonl", "csv") + 'separator: ";"\n',
+        mine_csv="context,question,options,answer\n"
+        f"It was icy.,What came next?,{';'.join(options)},he fell; he cried\n",
+    )
+    for spec in (lists, cells):
+        (row,) = rows_of(spec)
+        assert (row.options, row.answers) == (options, ["he fell", "he cried"])
+
+
+@pytest.mark.parametrize(("extra", "answers"), [("", ["a | b"]), ('separator: "|"\n', ["a", "b"])])
+def test_a_free_answer_is_divided_only_where_the_separator_is_given(
+    tmp_path: Path, extra: str, answers: list[str]
+) -> None:
+    rows = "context,question,answer\nIt is a or b.,What is it?,a | b\n"
+    (row,) = rows_of(write(tmp_path, mine_yaml=QA + extra, mine_csv=rows))
+    assert row.answers == answers
+
+
+def test_relation_id_and_refined_context_are_read_from_columns(tmp_path: Path) -> None:
+    rows = (
+        "id,context,question,answer,relation,refined_context\n"
+        "x,Ann ran. Bo slept.,Who ran?,Ann,temporal,Ann ran.\n"
+        "y,Ann ran. Bo slept.,Who slept?,Bo,causal,\n"
+    )
+    found = rows_of(write(tmp_path, mine_yaml=QA.replace("relation: causal\n", ""), mine_csv=rows))
+    assert [(row.id, row.relation, row.refined_context) for row in found] == [
+        ("x", "temporal", "Ann ran."),
+        ("y", "causal", "Bo slept."),
+    ]
+
+
+def _stories(contexts: int, questions: int) -> str:
+    lines = [f"Story {c} is told.,Question {q}?,told" for c in range(contexts) for q in range(questions)]
+    return "\n".join(["context,question,answer", *lines]) + "\n"
+
+
+def test_a_share_of_train_is_drawn_by_the_seed_and_shares_no_context(tmp_path: Path) -> None:
+    spec = write(tmp_path, mine_yaml=QA + "dev: 0.1\ntest: 0.25\n", mine_csv=_stories(40, 2))
+    drawn = []
+    for seed in (0, 0, 1):
+        build(Options([str(spec)], tmp_path / "out", seed=seed))
+        rows = {split: read_samples(tmp_path / f"out/{split}.parquet") for split in ("train", "dev", "test")}
+        assert {split: len(found) for split, found in rows.items()} == {"train": 52, "dev": 8, "test": 20}
+        contexts = [{row.context for row in found} for found in rows.values()]
+        assert sum(map(len, contexts)) == len(set().union(*contexts)) == 40
+        assert all(row.split == split and row.id.startswith(f"mine-{split}-") for split in rows for row in rows[split])
+        drawn.append([row.id for row in rows["test"]])
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_own_data_goes_the_way_of_the_others(tmp_path: Path) -> None:
+    """Bounds, other data sets beside it, benchmark rows left out, refined contexts, manifest and card."""
+    spec = write(
+        tmp_path / "user",
+        mine_yaml=QA + "test: tests/own.jsonl\nlicence: mit\n",
+        mine_csv=QA_ROWS + "Short.,Why?,so\n",
+    )
+    write(tmp_path / "user/tests", own_jsonl=json.dumps(ROWS[0]))
+    leak = {"context": "Bo lit a candle. The lamp had broken.", "question": "Who lit it?", "answer": "Bo"}
+    other = write(
+        tmp_path / "other",
+        mine_yaml=QA.replace("train: mine.csv", "name: kept\ntest: t.jsonl"),
+        t_jsonl=json.dumps(leak),
+    )
+    build(Options([str(other)], tmp_path / "benchmark"))
+    result = CliRunner().invoke(
+        data,
+        ["build", "--datasets", f"{spec},boxes", "--out", str(tmp_path / "out"), "--min-context-words", "3",
+         "--against", str(tmp_path / "benchmark"), "boxes.train_samples=5", "boxes.test_samples=2"],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    (row,) = [row for row in read_samples(tmp_path / "out/train.parquet") if row.dataset == "mine"]
+    assert (row.question, row.refined_context) == ("Why did the dam break?", "Rain fell, all day. The dam broke.")
+    assert read_samples(tmp_path / "out/test.parquet")[0].context == ROWS[0]["context"]
+    manifest, card = read_manifest(tmp_path / "out"), (tmp_path / "out/README.md").read_text("utf-8")
+    assert str(tmp_path) not in json.dumps(manifest) + card
+    entry = manifest["datasets"]["mine"]
+    assert (entry["licence"], entry["redistribution"]) == ("mit", "allowed by the licence")
+    assert [(file["name"], file["checksum"]) for file in entry["files"]] == [
+        ("mine.csv", "own file"),
+        ("tests/own.jsonl", "own file"),
+    ]
+    assert entry["described_by"]["content"]["test"] == "tests/own.jsonl"
+    assert "--datasets mine.yaml,boxes" in card
+    assert "relation: causal\n" in card
+    assert "- mit\n" in card
+
+
+def test_without_a_licence_the_card_warns_of_publishing(tmp_path: Path) -> None:
+    build(Options([str(write(tmp_path, mine_yaml=QA, mine_csv=QA_ROWS))], tmp_path / "out"))
+    card = (tmp_path / "out/README.md").read_text("utf-8")
+    assert "license: unknown" in card
+    assert "mine.yaml states no licence" in card
+
+
+def test_the_manifest_names_no_folder_of_an_absolute_path(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / name, mine_csv=QA_ROWS.replace("dam", f"dam {name}"))
+    text = f"train: {tmp_path}/a/mine.csv\ntest: {tmp_path}/b/mine.csv\nformat: qa\nrelation: causal\n"
+    build(Options([str(write(tmp_path, mine_yaml=text))], tmp_path / "out"))
+    assert str(tmp_path) not in (tmp_path / "out/manifest.json").read_text("utf-8")
+    assert [row.meta["source"] for row in read_samples(tmp_path / "out/test.parquet")] == ["test/mine.csv"] * 2

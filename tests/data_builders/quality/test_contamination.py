@@ -1,0 +1,286 @@
+"""Overlap of a training set with the benchmark sets."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from d2e_sft.cli import main
+from d2e_sft.data.sample import EventSample, write_samples
+from data_builders.build.options import Options
+from data_builders.build.run import build
+from data_builders.commands import data
+from data_builders.dataset.sample_sets import SampleSet
+from data_builders.quality.contamination import Overlap, exclude_overlap, find_overlap
+from data_builders.quality.near_duplicates import near_pairs
+
+PASSAGE = "The river rose in spring, so the farmers moved their sheep to the upper fields before the bridge closed."
+
+
+def _sample(split: str, number: int = 1, **changes: Any) -> EventSample:
+    """A sample that shares nothing with one of the other split or another number."""
+    row = {
+        "id": f"own-{split}-{number}",
+        "dataset": "own",
+        "split": split,
+        "relation": "causal",
+        "format": "qa",
+        "context": f"In {split} story number {number} somebody built a wall of stone.",
+        "question": f"Why was wall number {number} of {split} built so quickly?",
+        "answers": ["to keep the wind out"],
+    }
+    return EventSample.model_validate(row | changes)
+
+
+def _overlap(train: Sequence[EventSample], test: Sequence[EventSample], threshold: float = 0.8) -> Overlap:
+    return find_overlap(train, [SampleSet("bench", list(test))], threshold)
+
+
+def _pairs(overlap: Overlap) -> list[tuple[str, str, str]]:
+    return [(match.key, match.train_id, match.test_id) for match in overlap.exact]
+
+
+def test_sets_that_share_nothing_have_no_overlap() -> None:
+    overlap = _overlap([_sample("train", n) for n in range(5)], [_sample("test", n) for n in range(5)], 0.95)
+    assert not overlap.cells
+    assert not overlap.exact
+    assert not overlap.near
+
+
+def test_a_context_is_equal_whatever_its_case_blanks_and_punctuation() -> None:
+    train = _sample("train", context=PASSAGE)
+    test = _sample("test", context=PASSAGE.upper().replace(",", " -").replace(" ", "  "))
+    assert _pairs(_overlap([train], [test])) == [("context", "own-train-1", "own-test-1")]
+
+
+def test_the_order_of_the_options_does_not_matter_but_the_options_do() -> None:
+    scq = {"format": "scq", "question": "What made the lamp go out?", "answers": ["the wind"]}
+    test = _sample("test", **scq, options=["the wind", "a cat", "no oil"])
+    same = _sample("train", 1, **scq, options=["no oil", "the wind", "a cat"])
+    other = _sample("train", 2, **scq, options=["the wind", "a dog", "no oil"])
+    assert _pairs(_overlap([same, other], [test])) == [("question", "own-train-1", "own-test-1")]
+
+
+def test_options_are_compared_one_by_one_not_as_one_text() -> None:
+    scq = {"format": "scq", "question": "What made the lamp go out?"}
+    one = _sample("train", **scq, options=["sea salt", "water"], answers=["water"])
+    other = _sample("test", **scq, options=["sea", "salt water"], answers=["sea"])
+    assert not _overlap([one], [other]).exact
+
+
+def test_a_template_is_set_aside_and_two_contexts_make_none() -> None:
+    question = "What is the cause of the event in the context?"
+    asked = [_sample("test", n, question=question) for n in range(3)]
+    train = [_sample("train", question=question)]
+    overlap = _overlap(train, asked)
+    assert not overlap.exact
+    assert [(cell.key, cell.set_aside) for cell in overlap.cells] == [("question", 1)]
+    assert _pairs(_overlap(train, asked[:2])) == [("question", "own-train-1", "own-test-0")]
+
+
+def test_short_texts_are_set_aside_unless_the_whole_sample_is_equal() -> None:
+    test = _sample("test", context="It rained.", question="What then?")
+    same_context = _sample("train", 1, context="it rained")
+    same_question = _sample("train", 2, question="What then")
+    both = _sample("train", 3, context="It rained", question="what then?")
+    overlap = _overlap([same_context, same_question, both], [test])
+    assert _pairs(overlap) == [("context", "own-train-3", "own-test-1"), ("question", "own-train-3", "own-test-1")]
+    assert {cell.key: cell.set_aside for cell in overlap.cells} == {"context": 1, "question": 1}
+
+
+def test_samples_without_context_do_not_share_one() -> None:
+    overlap = _overlap([_sample("train", context="")], [_sample("test", context="")])
+    assert not overlap.cells
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ({"meta": {"source": "rows.tsv", "line": 7}}, {"meta": {"source": "rows.tsv", "line": 7}}),
+        ({"meta": {"source": "rows.json", "item": 7}}, {"meta": {"source": "rows.json", "item": 7}}),
+        ({"meta": {"idx": "page#1", "source": "a", "line": 1}}, {"meta": {"idx": "page#1", "source": "b", "line": 2}}),
+        (
+            {"meta": {"source": "r", "line": 7}},
+            {"dataset": "merged", "meta": {"source": "r", "line": 7, "source_dataset": "own"}},
+        ),
+        ({"id": "own-test-2", "dataset": "own"}, {"id": "own-test-2"}),
+    ],
+)
+def test_rows_of_one_raw_row_are_found_by_id(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    mine = _sample("train", 1, **ours)
+    if "id" in ours:
+        mine = mine.model_copy(update={"split": "test"})
+    overlap = _overlap([mine], [_sample("test", 2, **theirs)])
+    assert [match.key for match in overlap.exact] == ["id"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ({"meta": {"source": "rows.tsv", "line": 7}}, {"meta": {"source": "rows.tsv", "line": 8}}),
+        ({"meta": {"source": "train.tsv", "line": 7}}, {"meta": {"source": "test.tsv", "line": 7}}),
+        ({"dataset": "other", "meta": {"source": "r", "line": 7}}, {"meta": {"source": "r", "line": 7}}),
+        ({"id": "1"}, {"id": "1"}),  # an id is unique within a split only
+    ],
+)
+def test_rows_of_different_raw_rows_are_not(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    assert not _overlap([_sample("train", 1, **ours)], [_sample("test", 2, **theirs)]).exact
+
+
+def test_cells_count_the_rows_of_both_sides() -> None:
+    train = [_sample("train", n, context=PASSAGE) for n in range(3)]
+    test = [_sample("test", n, context=PASSAGE) for n in range(2)]
+    (cell,) = _overlap(train, test).cells
+    assert (cell.key, cell.exact, cell.test_rows, cell.near) == ("context", 3, 2, 0)
+
+
+def _naive(left: Sequence[tuple[str, ...]], right: Sequence[tuple[str, ...]], threshold: float) -> dict[Any, float]:
+    """All pairs, by the definition: 3-grams where both texts are short (the longer one as far as it could reach)."""
+    found = {}
+    for i, one in enumerate(left):
+        for j, other in enumerate(right):
+            grams = []
+            if len(one) >= 40 and len(other) >= 40:
+                grams.append(5)
+            if max(len(one), len(other)) < 40 / threshold:
+                grams.append(3)
+            for n in grams:
+                a = {" ".join(one[k : k + n]) for k in range(len(one) - n + 1)}
+                b = {" ".join(other[k : k + n]) for k in range(len(other) - n + 1)}
+                if a and b and (similarity := len(a & b) / len(a | b)) >= threshold:
+                    found[i, j] = max(similarity, found.get((i, j), 0))
+    return found
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.8, 1.0])
+def test_near_pairs_are_those_of_a_comparison_of_all_with_all(threshold: float) -> None:
+    random_ = random.Random(3)
+    words = [f"w{n}" for n in range(60)]
+    left = [tuple(random_.choices(words, k=random_.randint(1, 90))) for _ in range(120)]
+    right = []
+    for text in left:
+        changed = list(text)
+        for _ in range(random_.randint(0, 1 + len(text) // 15)):
+            changed[random_.randrange(len(changed))] = random_.choice(words)
+        right.append(tuple(changed[random_.randint(0, 2) :]))
+    expected = _naive(left, right, threshold)
+    assert len(expected) > 5
+    found = {(pair.left, pair.right): pair.similarity for pair in near_pairs(left, right, threshold)}
+    assert found == pytest.approx(expected)
+
+
+def test_a_near_duplicate_is_reported_and_an_exact_one_is_not_a_near_one_too() -> None:
+    longer = PASSAGE + " Nobody was hurt."
+    train = [_sample("train", 1, context=longer), _sample("train", 2, context=PASSAGE)]
+    overlap = _overlap(train, [_sample("test", context=PASSAGE)], 0.6)
+    assert _pairs(overlap) == [("context", "own-train-2", "own-test-1")]
+    (near,) = [match for match in overlap.near if match.key == "context"]
+    assert near.train_id == "own-train-1"
+    assert near.similarity == pytest.approx(17 / 20)  # 3-grams of 19 and of 22 words
+
+
+def test_exclude_overlap_drops_what_check_finds_and_nothing_else() -> None:
+    test = [_sample("test", 1, context=PASSAGE), _sample("test", 2, context="It rained.")]
+    train = [
+        _sample("train", 1),
+        _sample("train", 2, context=PASSAGE),
+        _sample("train", 3, context="It rained."),
+        _sample("train", 4, question=test[0].question),
+    ]
+    kept, dropped = exclude_overlap(train, test)
+    assert [sample.id for sample in kept] == ["own-train-1", "own-train-3"]
+    assert [sample.id for sample in dropped] == ["own-train-2", "own-train-4"]
+    assert _overlap(train, test).rows(_overlap(train, test).exact) == len(dropped)
+    assert not _overlap(kept, test).exact
+
+
+def test_exclude_overlap_drops_near_duplicates_where_a_threshold_is_given() -> None:
+    near = _sample("train", 1, context=PASSAGE + " Nobody was hurt.")  # 17 of 20 3-grams
+    train, test = [near, _sample("train", 2)], [_sample("test", context=PASSAGE)]
+    assert exclude_overlap(train, test) == (train, [])
+    assert exclude_overlap(train, test, threshold=0.86) == (train, [])
+    assert exclude_overlap(train, test, threshold=0.85) == (train[1:], [near])
+
+
+def _run(*arguments: object) -> Result:
+    return CliRunner().invoke(data, ["check", *map(str, arguments)])
+
+
+def _file(path: Path, *samples: EventSample) -> Path:
+    write_samples(samples, path)
+    return path
+
+
+def _error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main(["data", "check", *map(str, arguments)])
+    assert stopped.value.code == 1
+    return capsys.readouterr().err
+
+
+def test_check_names_the_pairs_and_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = _file(tmp_path / "train.jsonl", _sample("train", 1), _sample("train", 2, context=PASSAGE))
+    test = _file(tmp_path / "bench.parquet", _sample("test", context=PASSAGE))
+    message = _error(capsys, train, "--against", test, "--json", tmp_path / "out" / "overlap.json")
+    assert "1 of 2 training rows overlap with the benchmark; expected none" in message
+    assert "context: own-train-2 = own-test-1: The river rose in spring" in message
+    assert "remedy: build the training set again with --against" in message
+    written = json.loads((tmp_path / "out" / "overlap.json").read_text("utf-8"))
+    assert written["overlapping_rows"] == 1
+    assert [(pair["train_id"], pair["test_id"]) for pair in written["exact"]] == [("own-train-2", "own-test-1")]
+    assert written["cells"][0]["test_set"] == "bench"
+
+
+def test_check_passes_clean_sets_and_near_duplicates_unless_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = _file(tmp_path / "train.jsonl", _sample("train", context=PASSAGE + " Nobody was hurt."))
+    test = _file(tmp_path / "bench.jsonl", _sample("test", context=PASSAGE))
+    result = _run(train, "--against", test)
+    assert result.exit_code == 0, result.output
+    assert "1 training rows: 0 overlap exactly, 1 have a near-duplicate" in result.output
+    assert "context 0.85: own-train-1 = own-test-1" in result.output
+    assert "1 of 1 training rows have a near-duplicate" in _error(capsys, train, "--against", test, "--fail-on-near")
+    assert _run(train, "--against", test, "--fail-on-near", "--threshold", "0.9").exit_code == 0
+
+
+def test_check_of_a_build_compares_its_own_two_splits(raw: Path, tmp_path: Path) -> None:
+    build(Options(["mctaco", "tracie"], tmp_path / "out", raw))
+    result = _run(tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert " 0 overlap exactly" in result.output
+
+
+@pytest.mark.parametrize(
+    ("train", "against", "message"),
+    [
+        ("missing.jsonl", "good.jsonl", "missing.jsonl: no such file"),
+        ("good.jsonl", "empty", "empty: a folder without test.parquet"),
+        ("good.jsonl", "broken.parquet", "broken.parquet: not a readable Parquet file"),
+        ("empty.jsonl", "good.jsonl", "empty.jsonl: no usable row"),
+        ("good.jsonl", None, "good.jsonl: nothing to compare with"),
+    ],
+)
+def test_check_says_what_is_wrong_with_its_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], train: str, against: str | None, message: str
+) -> None:
+    _file(tmp_path / "good.jsonl", _sample("train"))
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "broken.parquet").write_text("no")
+    (tmp_path / "empty").mkdir()
+    assert message in _error(capsys, tmp_path / train, *(["--against", tmp_path / against] if against else []))
+
+
+def test_what_the_published_files_share_is_found(published_raw: Path, tmp_path: Path) -> None:
+    """IfQA's files ask about the same passages; e-CARE's offer three pairs of hypotheses in both."""
+    names = ["ifqa", "tracie", "ecare", "mctaco"]
+    build(Options(names, tmp_path, published_raw))
+    cells = [line.split() for line in _run(tmp_path).output.splitlines() if line.startswith(tuple(names))]
+    found = {(train, test, key): (exact, tested) for train, _, test, key, exact, tested, *_ in cells if exact != "0"}
+    assert found == {("ifqa", "ifqa", "context"): ("65", "59"), ("ecare", "ecare", "question"): ("3", "3")}

@@ -1,0 +1,105 @@
+"""One member of an archive lands where the caller says, whole, or there is a clear error."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from data_builders.raw.archives import DamagedArchiveError, extract_member
+
+CONTENT = b"row\n" * 1_000
+
+
+def _zip(path: Path, **members: bytes) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+def _tar(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for info, content in members:
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def test_a_member_of_a_zip(tmp_path: Path) -> None:
+    archive = _zip(tmp_path / "a.zip", **{"in/rows.txt": CONTENT, "other": b"x"})
+    extract_member(archive, "in/rows.txt", tmp_path / "out" / "rows.txt")
+    assert (tmp_path / "out" / "rows.txt").read_bytes() == CONTENT
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["rows.txt"]
+
+
+def test_a_member_of_a_compressed_tar(tmp_path: Path) -> None:
+    archive = _tar(tmp_path / "a.tar.gz", (tarfile.TarInfo("in/rows.txt"), CONTENT))
+    extract_member(archive, "in/rows.txt", tmp_path / "rows.txt")
+    assert (tmp_path / "rows.txt").read_bytes() == CONTENT
+
+
+def test_paths_inside_the_archive_do_not_decide_where_a_file_lands(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    archive = _zip(tmp_path / "a.zip", **{"../../evil.txt": CONTENT, "/abs.txt": CONTENT})
+    for member in ("../../evil.txt", "/abs.txt"):
+        extract_member(archive, member, home / "rows.txt")
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["a.zip", "rows.txt"]
+    assert not Path("/abs.txt").exists()
+
+
+def test_a_link_in_a_tar_is_refused(tmp_path: Path) -> None:
+    link = tarfile.TarInfo("rows.txt")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
+    archive = _tar(tmp_path / "a.tar.gz", (link, b""))
+    with pytest.raises(UserError, match="is no regular file"):
+        extract_member(archive, "rows.txt", tmp_path / "out.txt")
+    assert not (tmp_path / "out.txt").exists()
+
+
+def test_a_member_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
+    archive = _zip(tmp_path / "a.zip", **{"rows.txt": CONTENT})
+    with pytest.raises(UserError, match=r"holds no file row\.txt; it holds rows\.txt\. Did you mean 'rows\.txt'"):
+        extract_member(archive, "row.txt", tmp_path / "out.txt")
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_a_damaged_archive_leaves_nothing_behind(tmp_path: Path, kind: str) -> None:
+    whole = (
+        _zip(tmp_path / "a", **{"rows.txt": CONTENT})
+        if kind == "zip"
+        else _tar(tmp_path / "a", (tarfile.TarInfo("rows.txt"), CONTENT))
+    )
+    data = bytearray(whole.read_bytes())
+    data[len(data) // 3 : len(data) // 3 + 8] = b"\0" * 8
+    whole.write_bytes(data)
+    with pytest.raises(UserError, match="cannot be unpacked"):
+        extract_member(whole, "rows.txt", tmp_path / "out.txt")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
+
+
+def test_a_web_page_in_place_of_the_archive(tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_text("<!doctype html><html>Sign in</html>")
+    with pytest.raises(UserError, match="cannot be unpacked"):
+        extract_member(tmp_path / "a.zip", "rows.txt", tmp_path / "out.txt")
+
+
+def test_a_member_that_unpacks_to_too_much_is_stopped(tmp_path: Path) -> None:
+    archive = _zip(tmp_path / "a.zip", **{"rows.txt": b"\0" * 5_000_000})
+    with pytest.raises(UserError, match="unpacks to more than 2,000,000 bytes"):
+        extract_member(archive, "rows.txt", tmp_path / "out.txt", largest=2_000_000)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip"]
+
+
+def test_a_gzip_whose_checksum_is_wrong_is_damaged(tmp_path: Path) -> None:
+    archive = _tar(tmp_path / "a.tar.gz", (tarfile.TarInfo("rows.txt"), CONTENT))
+    data = bytearray(archive.read_bytes())
+    data[-8] ^= 1  # the first byte of its checksum
+    archive.write_bytes(data)
+    with pytest.raises(DamagedArchiveError, match="cannot be unpacked"):
+        extract_member(archive, "rows.txt", tmp_path / "out.txt")
+    assert not (tmp_path / "out.txt").exists()

@@ -1,0 +1,80 @@
+"""The comparison of scorers measures what it says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from d2e_sft.cli import main
+from d2e_sft.data.sample import EventSample
+from data_builders.commands import data
+from data_builders.refine.comparison import compare_scorers, usable, within_words
+from tests.tiny import make_sample
+
+# Ten words each; the answer stands in a sentence that shares no word with the question, but for the answer.
+CONTEXT = (
+    "Ann painted the fence of the house in early spring. "
+    "A neighbour of hers had sold her some cheap paint. "
+    "Rain then fell on the street for two whole days. "
+    "Nobody in that long street had ever seen such weather."
+)
+
+
+def _sample(answer: str = "cheap paint") -> EventSample:
+    return make_sample(context=CONTEXT, question="With what did Ann paint her fence?", answers=[answer])
+
+
+def test_sentences_are_taken_by_relevance_as_long_as_they_fit() -> None:
+    sentences = ["one two three", "four", "five six", "seven eight nine ten"]
+    assert within_words(sentences, [0.1, 0.9, 0.5, 0.2], 0.5) == [1, 2]  # 5 words of 10: 1 + 2, then 4 is too many
+    assert within_words(sentences, [0.1, 0.9, 0.5, 0.2], 0.6) == [0, 1, 2]  # the fourth does not fit, the first does
+    assert within_words(sentences, [0.1, 0.2, 0.3, 0.9], 0.1) == [3]  # the best one in any case
+
+
+def test_only_samples_with_the_answer_and_some_sentences_count() -> None:
+    short = make_sample(context="Ann has cheap paint. It rains.", answers=["cheap paint"])
+    nowhere, spans = _sample("a brush"), _sample("cheap paint; Rain")
+    spans = spans.model_copy(update={"meta": {"spans": ["cheap paint", "Rain"]}})
+    good = _sample()
+    assert usable([short, nowhere, good, spans], 9, seed=0) == [good, spans]
+    assert len(usable([good] * 9, 4, seed=0)) == 4
+
+
+def test_counts_are_those_of_the_hand_worked_case() -> None:
+    lines = {(m.scorer, m.query, m.share_of_words): m for m in compare_scorers("x", [_sample()], ["overlap"])}
+    # The question names the first sentence only; with the answer the second is found too.
+    assert lines["overlap", "question", 0.3].answers_kept == 0
+    assert lines["overlap", "question and answer", 0.5].answers_kept == 1
+    assert lines["overlap", "question and answer", 0.5].words_kept == 0.5
+    assert lines["default", "question and answer", None].answers_kept == 1
+
+
+def test_the_command_prints_a_line_each_and_writes_json(raw: Path, tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "table.json"
+    row = {"idx": 0, "question": "If Ann had no fence, what stays?", "answers": ["cheap paint"], "context": [CONTEXT]}
+    (raw / "ifqa/full_split/test.json").write_text(json.dumps([row]))
+    result = CliRunner().invoke(
+        data, ["compare-refiners", "--raw", str(raw), "--scorers", "overlap,bm25", "--json", str(target)]
+    )
+    assert result.exit_code == 0, result.output
+    rows = json.loads(target.read_text())["rows"]
+    assert {row["scorer"] for row in rows} == {"overlap", "bm25", "default", "default, keep_answer=false"}
+    assert {(row["dataset"], row["samples"]) for row in rows} == {("ifqa", 1), ("timeqa", 1)}
+    assert "ester: no sample has its answer in a context of several sentences" in result.stderr
+
+
+def test_no_usable_sample_at_all_is_an_error(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(raw / "timeqa")
+    with pytest.raises(SystemExit):
+        main(["data", "compare-refiners", "--raw", str(raw), "--scorers", "overlap"])
+    assert "no usable sample in timeqa, ifqa, ester" in capsys.readouterr().err
+
+
+def test_an_unknown_scorer_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["data", "compare-refiners", "--scorers", "bm52"])
+    assert "got 'bm52'; expected some of overlap, bm25, embedding" in capsys.readouterr().err

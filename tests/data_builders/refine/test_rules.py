@@ -1,0 +1,158 @@
+"""The extractive refiner keeps relevant sentences, verbatim and in order."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from d2e_sft.data.sample import EventSample
+from data_builders.refine.rules import RefinerOptions, refine
+from data_builders.text.sentences import split_sentences
+from data_builders.text.stems import stem
+
+STORY = "Mia packed a bag. The train was late. She read a novel. A stranger sold her coffee. She arrived at noon."
+DEFAULT = RefinerOptions()
+
+
+def _refined(context: str, question: str, options: RefinerOptions) -> str | None:
+    sample = _sample(context=context, question=question, format="nli")
+    return refine(sample, options).refined_context
+
+
+def test_it_keeps_the_sentences_that_share_words_with_the_question() -> None:
+    assert _refined(STORY, "Mia buys coffee before the train arrives", DEFAULT) == (
+        "Mia packed a bag. The train was late. A stranger sold her coffee."
+    )
+
+
+def test_a_single_sentence_stays_whole() -> None:
+    assert _refined("The dam broke.", "Why was it dry?", DEFAULT) == "The dam broke."
+
+
+def test_a_context_without_any_word_of_the_question_stays_whole() -> None:
+    assert _refined(STORY, "Xylophone?", DEFAULT) == STORY
+
+
+def test_whole_turns_of_a_dialogue_are_kept() -> None:
+    dialogue = "A: Hello. Nice day.\nB: My roof leaks. It rains in.\nA: Call a roofer."
+    assert _refined(dialogue, "'roof leaks' causes 'Call a roofer'.", DEFAULT) == (
+        "B: My roof leaks. It rains in.\nA: Call a roofer."
+    )
+
+
+def test_at_most_the_share_of_sentences_is_kept_but_at_least_one() -> None:
+    story = "Red one. Red two. Red three. Red four. Red five."
+    assert _refined(story, "red", RefinerOptions(max_share=0.4)) == "Red one. Red two."
+    assert _refined(story, "red", RefinerOptions(max_share=0.01)) == "Red one."
+
+
+def test_a_threshold_of_one_keeps_only_the_best() -> None:
+    assert _refined(STORY, "stranger coffee train", RefinerOptions(threshold=1)) == "A stranger sold her coffee."
+
+
+def test_random_contexts_give_a_subsequence_of_their_sentences() -> None:
+    rng = random.Random(3)
+    words = ["river", "stone", "cloud", "march", "garden", "window", "paper", "music"]
+    for _ in range(300):
+        sentences = [
+            " ".join(rng.choices(words, k=rng.randint(1, 6))).capitalize() + rng.choice(".!?")
+            for _ in range(rng.randint(1, 8))
+        ]
+        context = " ".join(sentences)
+        kept = split_sentences(_refined(context, " ".join(rng.choices(words, k=3)), DEFAULT))
+        remaining = iter(sentences)
+        assert kept
+        assert all(sentence in remaining for sentence in kept)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("Mr. Hall met Dr. Yu. They left.", ["Mr. Hall met Dr. Yu.", "They left."]),
+        ('"Stop!" he said. She ran.', ['"Stop!" he said.', "She ran."]),
+        ("He moved to the U.S. Congress met.", ["He moved to the U.S. Congress met."]),
+        ("It cost 3.50 euros. Cheap!", ["It cost 3.50 euros.", "Cheap!"]),
+        ("J. Doe and I. Then she.", ["J. Doe and I.", "Then she."]),
+        ("  No end", ["No end"]),
+        ("", []),
+    ],
+)
+def test_sentences_end_where_a_reader_would_end_them(text: str, sentences: list[str]) -> None:
+    assert split_sentences(text) == sentences
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        ("stop", "stops", "stopped", "stopping"),
+        ("try", "tries", "tried"),
+        ("house", "houses"),
+        ("hope", "hoping", "hoped"),
+    ],
+)
+def test_forms_of_a_word_have_one_stem(family: tuple[str, ...]) -> None:
+    assert len({stem(word) for word in family}) == 1
+
+
+def _sample(**changes: object) -> EventSample:
+    fields: dict[str, object] = {
+        "id": "1",
+        "dataset": "d",
+        "split": "train",
+        "relation": "causal",
+        "format": "qa",
+        "context": "A storm came. The negative film was lost.",
+        "question": "What came?",
+        "answers": ["negative"],
+    }
+    return EventSample.model_validate(fields | changes)
+
+
+def test_the_answer_counts_as_query_except_for_nli_labels() -> None:
+    assert refine(_sample(question="What else?"), DEFAULT).refined_context == "The negative film was lost."
+    label = _sample(question="A storm", format="nli")
+    assert refine(label, DEFAULT).refined_context == "A storm came."
+
+
+def test_a_refined_context_that_is_there_stays() -> None:
+    sample = _sample(refined_context="exact")
+    assert refine(sample, DEFAULT) is sample
+
+
+ANSWERED = "Ann sold her boat. It rained. The price was\n two coins.".replace("\n ", " ")
+
+
+def _kept(answer: str, **options: object) -> str | None:
+    sample = _sample(context=ANSWERED, question="What became of the boat?", answers=[answer])
+    return refine(sample, RefinerOptions(max_share=0.3, **options)).refined_context  # type: ignore[arg-type]
+
+
+def test_an_answer_that_stands_in_the_context_stays_in_it() -> None:
+    assert _kept("coins", keep_answer=False) == "Ann sold her boat."
+    assert _kept("Coins") == "Ann sold her boat. The price was two coins."
+    assert _kept("was  TWO coins") == "The price was two coins."  # found however it is written
+
+
+def test_part_of_a_word_is_no_answer() -> None:
+    assert _kept("rain") == "Ann sold her boat."
+
+
+def test_an_answer_over_two_sentences_keeps_both() -> None:
+    assert _kept("It rained. The price") == ANSWERED
+
+
+def test_of_several_places_the_most_relevant_one_is_kept() -> None:
+    context = "Coins fell. Snow fell. Ann found coins in her boat."
+    sample = _sample(context=context, question="What did Ann find?", answers=["coins"])
+    assert refine(sample, RefinerOptions(max_share=0.1)).refined_context == "Ann found coins in her boat."
+
+
+def test_all_spans_of_an_answer_count_where_the_source_names_them() -> None:
+    sample = _sample(
+        context="A fire broke out. Cats slept. The roof fell. Dogs slept.",
+        question="What happened?",
+        answers=["fire broke out; roof fell"],
+        meta={"spans": ["fire broke out", "roof fell"]},
+    )
+    assert refine(sample, RefinerOptions(max_share=0.1)).refined_context == "A fire broke out. The roof fell."

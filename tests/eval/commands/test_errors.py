@@ -1,0 +1,201 @@
+"""`d2e errors`: the table, the file, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+from click.testing import CliRunner, Result
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from d2e_sft.cli import main
+from d2e_sft.util.html.figures import STYLE
+from eval.commands.errors import errors
+from eval.compare.error_patterns import ErrorPattern
+from eval.pages.report.errors_page import pattern_chart
+from eval.score.predictions import write_predictions
+from tests.eval.fake_runs import choice, make_run, prediction
+from tests.judge_server import JudgeServer
+
+
+def _run_folder(tmp_path: Path) -> Path:
+    right = [prediction(0, True), choice(0, True)]
+    return make_run(tmp_path / "run", [*right, prediction(1, False), prediction(2, False), choice(1, False)])
+
+
+def _errors(run: Path, *arguments: object) -> Result:
+    return CliRunner().invoke(errors, [str(run), *map(str, arguments)])
+
+
+def _written(run: Path) -> dict[str, object]:
+    content: dict[str, object] = json.loads((run / "eval/mini/error_patterns.json").read_text())
+    return content
+
+
+def test_a_judge_sorts_the_wrong_answers_alone(tmp_path: Path, server: JudgeServer) -> None:
+    server.reply = lambda user: "Look.\nError: " + ("neglect" if "kettle" in user and "spoon" not in user else "other")
+    run = _run_folder(tmp_path)
+    result = _errors(run, "--judge", "openai", "--judge-model", "m", "--judge-url", server.url)
+    assert result.exit_code == 0, result.output
+    assert len(server.requests) == 3
+    lines = [line.replace(" ", "") for line in result.stdout.splitlines()]
+    assert "3of5predictionsarewrong" in lines
+    assert "|temporal|2|2(100.0%)|0(0.0%)|0(0.0%)|0(0.0%)|" in lines
+    assert "|all|3|2(66.7%)|0(0.0%)|1(33.3%)|0(0.0%)|" in lines
+    written = _written(run)
+    assert written["counts"] == {"neglect_context": 2, "inaccurate_position": 0, "other": 1, "undecided": 0}
+    assert written["errors"][0] == {  # type: ignore[index]
+        "dataset": "stories",
+        "id": "s1",
+        "pattern": "neglect_context",
+        "reason": "Look.",
+    }
+
+
+def test_rules_compare_with_the_answers_without_the_context(tmp_path: Path) -> None:
+    run = _run_folder(tmp_path)
+    blind = [prediction(1, False), prediction(2, True), choice(1, True)]
+    write_predictions(blind, tmp_path / "blind.jsonl")
+    result = _errors(run, "--without-context", tmp_path / "blind.jsonl")
+    assert result.exit_code == 0, result.output
+    assert "Estimated by rule" in result.stdout
+    assert _written(run)["counts"] == {
+        "neglect_context": 1,
+        "inaccurate_position": 0,
+        "other": 0,
+        "undecided": 2,
+    }
+
+
+def test_what_d2e_eval_left_beside_the_predictions_is_found(tmp_path: Path) -> None:
+    run = _run_folder(tmp_path)
+    blind = [prediction(1, False), prediction(2, False), choice(1, True)]
+    write_predictions(blind, run / "eval" / "mini" / "without_context.jsonl")
+    result = _errors(run)
+    assert result.exit_code == 0, result.output
+    written = _written(run)
+    assert written["estimated_by_rule"] is True
+    assert written["counts"]["neglect_context"] == 2  # type: ignore[index]
+    assert written["relations"]["causal"]["undecided"] == 1  # type: ignore[index]
+
+
+def test_without_them_the_message_is_the_command_that_makes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [prediction(1, False), choice(1, True)]
+    subset = {"per_group": 1, "seed": 3, "of": 9}
+    told = {"setting": "cot", "subset": subset, "max_new_tokens": 512, "engine": "vllm"}
+    run = make_run(tmp_path / "run", rows, model="some/model", **told)
+    with pytest.raises(SystemExit):
+        main(["errors", str(run)])
+    command = "d2e eval some/model --bench data/mini --setting cot --max-samples 1 --seed 3"
+    rest = f"--max-new-tokens 512 --engine vllm --out {run} --without-context"
+    assert f"remedy: {command} {rest}" in capsys.readouterr().err
+
+
+def test_that_command_has_all_that_the_two_passes_must_have_in_common(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endpoint = {"engine": "openai", "environment": {"endpoint": "http://localhost:8000/v1"}}
+    asked = make_run(tmp_path / "asked", [prediction(1, False)], **endpoint)
+    _decoded_with(asked, {"dtype": None, "temperature": None})
+    own = {"prompt_set": "mine", "prompt_set_given": "sets/mine.yaml"}
+    here = make_run(tmp_path / "here", [prediction(1, False)], **own)
+    _decoded_with(here, {"dtype": "bfloat16", "temperature": 0})
+    for run, options in (
+        (asked, "--engine openai --base-url http://localhost:8000/v1 --temperature default --out"),
+        (here, "--bench data/mini --prompt-set sets/mine.yaml --dtype bfloat16 --out"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["errors", str(run)])
+        assert options in capsys.readouterr().err
+
+
+def _decoded_with(run: Path, fingerprint: dict[str, object]) -> None:
+    (run / "eval/mini/predictions.decoding.json").write_text(json.dumps({"fingerprint": fingerprint}))
+
+
+def test_answers_of_other_samples_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = _run_folder(tmp_path)
+    write_predictions([prediction(1, False)], run / "eval" / "mini" / "without_context.jsonl")
+    with pytest.raises(SystemExit):
+        main(["errors", str(run)])
+    assert "holds no answer for 2 of 3 wrong predictions, such as 's2' of 'stories'" in capsys.readouterr().err
+
+
+def test_the_page_shows_the_chart_and_single_answers_with_reasons_and_says_that_it_is_an_estimate(
+    tmp_path: Path,
+) -> None:
+    run = make_run(
+        tmp_path / "run",
+        [prediction(1, False, output="<b>bold</b>"), choice(1, False), *(choice(n, False) for n in range(2, 9))],
+    )
+    write_predictions([prediction(1, False), *(choice(n, True) for n in range(1, 9))], run / "blind.jsonl")
+    assert _errors(run, "--without-context", run / "blind.jsonl", "--samples", 3).exit_code == 0
+    page = (run / "eval" / "mini" / "error_patterns.html").read_text(encoding="utf-8")
+    assert "Patterns by relation (estimated by rule)" in page
+    assert "temporal (n = 1)</text>" in page
+    assert page.count("<article>") == 3
+    assert "the answer is the same without the context" in page, "each pattern and relation has its turn"
+    assert "<b>bold" not in page
+    assert "http" not in page
+    assert (run / "eval" / "mini" / "error_patterns.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_chart_cuts_nothing_off() -> None:
+    counts = {"subevent_conditional": dict.fromkeys(ErrorPattern, 1000)}
+    with mpl.rc_context(STYLE):
+        figure = pattern_chart(counts, by_rule=True)
+        FigureCanvasAgg(figure).draw()
+        label = figure.axes[0].xaxis.label.get_window_extent()
+    assert "estimated by rule" in figure.axes[0].get_xlabel()
+    assert label.x0 >= 0
+    assert label.x1 <= figure.bbox.x1
+
+
+def test_an_empty_output_without_the_context_is_said(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [prediction(1, False)])
+    nothing = prediction(1, False).model_copy(update={"output": "", "answer": [], "extraction": "none"})
+    write_predictions([nothing], run / "blind.jsonl")
+    assert _errors(run, "--without-context", run / "blind.jsonl").exit_code == 0
+    page = (run / "eval" / "mini" / "error_patterns.html").read_text(encoding="utf-8")
+    assert '<dt>Without the context</dt><dd><span class="quiet">an empty output</span></dd>' in page
+
+
+def test_the_right_options_in_another_order_are_no_error(tmp_path: Path) -> None:
+    reordered = choice(1, False, format="mcq", f1=1.0, set_accuracy=1.0)
+    result = _errors(make_run(tmp_path / "run", [reordered]))
+    assert "0 of 1 predictions are wrong" in result.stdout
+
+
+def test_an_estimate_asks_and_writes_nothing(tmp_path: Path, server: JudgeServer) -> None:
+    run = _run_folder(tmp_path)
+    result = _errors(run, "--judge", "openai", "--judge-model", "m", "--judge-url", server.url, "--estimate")
+    assert "error patterns: 3 requests" in result.stdout
+    assert server.requests == []
+    assert not (run / "eval/mini/error_patterns.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--estimate"], "--estimate without a judge"),
+        (["--bench", "mini2"], "Did you mean 'mini'?"),
+        (["--without-context", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
+        (["--judge-model", "m"], "has no meaning with --judge rules"),
+    ],
+)
+def test_wrong_options_are_one_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["errors", str(_run_folder(tmp_path)), *arguments])
+    assert message in capsys.readouterr().err
+
+
+def test_a_run_without_errors_says_so(tmp_path: Path) -> None:
+    result = _errors(make_run(tmp_path / "run", [prediction(0, True)]))
+    assert result.exit_code == 0, result.output
+    assert "0 of 1 predictions are wrong" in result.stdout

@@ -1,0 +1,166 @@
+"""PIPER in lm-evaluation-harness: the harness's own run, against this project's decoding and scoring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
+
+from d2e_sft.cli import run
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import EventSample, write_samples
+from d2e_sft.data.views import ViewEncoder
+from d2e_sft.decoding import decode_prompts, stop_token_ids
+from d2e_sft.util.errors import UserError
+from eval.commands.lm_eval import TASKS
+from eval.lm_eval.model import D2ELM
+from eval.score.scoring import score_output
+from tests.tiny import make_sample, save_tiny_model
+
+ROWS = {
+    "piper_temporal_tempreason": ("tempreason", "temporal"),
+    "piper_counterfactual_ifqa": ("ifqa", "counterfactual"),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> D2ELM:
+    return D2ELM(str(save_tiny_model(tmp_path_factory.mktemp("model"), seed=1)), alpha=0.5, batch_size=2)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Four test and five training samples of two rows."""
+    for split, count in (("test", 4), ("train", 5)):
+        write_samples(
+            [
+                make_sample(number, id=f"{split}{number}", dataset=dataset, relation=relation, split=split)
+                for dataset, relation in ROWS.values()
+                for number in range(count)
+            ],
+            tmp_path / f"{split}.parquet",
+        )
+    return tmp_path
+
+
+def _evaluate(model: D2ELM, data: Path, tasks: list[str], **options: Any) -> dict[str, Any]:
+    results = simple_evaluate(
+        model=model,
+        tasks=tasks,
+        task_manager=TaskManager(include_path=str(TASKS), include_defaults=False, metadata={"data": str(data)}),
+        apply_chat_template=True,
+        bootstrap_iters=0,
+        **options,
+    )
+    assert results is not None
+    return results
+
+
+def test_answers_and_scores_are_those_of_this_projects_own_decoding(model: D2ELM, data: Path) -> None:
+    results = _evaluate(model, data, list(ROWS), gen_kwargs="max_gen_toks=12")
+    prompts = load_prompt_set("default")
+    encoder = ViewEncoder(model.tokenizer, prompts, ("original", "imagined"))
+    for task in ROWS:
+        logged = results["samples"][task]
+        samples = [EventSample.model_validate({n: s["doc"][n] for n in EventSample.model_fields if n in s["doc"]})
+                   for s in logged]  # fmt: skip
+        expected = decode_prompts(
+            model.model,
+            [encoder.prompt_ids(sample, "original") for sample in samples],
+            [encoder.prompt_ids(sample, "imagined") for sample in samples],
+            max_new_tokens=12,
+            stop_ids=stop_token_ids(model.model, encoder.end_of_turn),
+        )
+        texts = [model.tokenizer.decode(answer, skip_special_tokens=True) for answer in expected]
+        assert [sample["resps"][0][0] for sample in logged] == texts
+        assert len(set(texts)) > 1
+        f1 = [score_output(s, text, prompts.marker(s.format)).f1 for s, text in zip(samples, texts, strict=True)]
+        assert results["results"][task]["f1,none"] == pytest.approx(sum(f1) / len(f1), abs=1e-9)
+
+
+def test_in_a_few_shot_prompt_only_the_test_samples_context_is_missing_from_the_imagined_one(
+    model: D2ELM, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def watch(requests: Any, **_: Any) -> list[str]:
+        seen.extend((request.args[0], model._imagined(request)) for request in requests)
+        return ["x"] * len(requests)
+
+    monkeypatch.setattr(model, "generate_until", watch)
+    _evaluate(model, data, ["piper_temporal_tempreason"], num_fewshot=3, fewshot_as_multiturn=True)
+    assert len(seen) == 4
+    for original, imagined in seen:
+        assert original.count("Context: ") == 4
+        assert imagined.count("Context: ") == 3
+        assert original.count("<|assistant|>") == imagined.count("<|assistant|>") == 4
+        before, _, after = original.rpartition("Context: ")
+        assert imagined == before + after[after.index("Question: ") :]
+
+
+def test_a_document_that_does_not_know_its_context_is_decoded_plainly(model: D2ELM) -> None:
+    class Request:
+        args = ("Why did it rain?", {"max_gen_toks": 5})
+        doc: dict[str, Any] = {}  # noqa: RUF012
+        task_name = "other"
+
+    [answer] = model.generate_until([Request()])  # type: ignore[list-item]
+    prompt = model.tokenizer("Why did it rain?")["input_ids"]
+    stops = stop_token_ids(model.model, 1)
+    [plain] = decode_prompts(model.model, [prompt], alpha=0, max_new_tokens=5, stop_ids=stops)
+    assert answer == model.tokenizer.decode(plain, skip_special_tokens=True)
+
+
+def test_an_answer_ends_before_its_stop_text(model: D2ELM) -> None:
+    class Request:
+        doc: dict[str, Any] = {}  # noqa: RUF012
+        task_name = "other"
+
+        def __init__(self, until: list[str]) -> None:
+            self.args = ("Why did it rain?", {"max_gen_toks": 12, "until": until})
+
+    [free] = model.generate_until([Request([])])  # type: ignore[list-item]
+    stop = free[4:6]
+    [cut] = model.generate_until([Request([stop])])  # type: ignore[list-item]
+    assert cut == free[: free.index(stop)]
+
+
+def test_the_command_runs_the_harness_with_this_model_and_these_tasks(
+    capfd: pytest.CaptureFixture[str], data: Path, tmp_path: Path
+) -> None:
+    """The whole command, as a user types it."""
+    folder = save_tiny_model(tmp_path / "model", seed=1)
+    arguments = f"pretrained={folder},alpha=0.5,max_gen_toks=4"
+    run([
+        "lm-eval", "--model", "d2e", "--model_args", arguments, "--batch_size", "4", "--limit", "2",
+        "--tasks", ",".join(ROWS), "--metadata", f"data={data}", "--apply_chat_template",
+    ])  # fmt: skip
+    printed = capfd.readouterr().out
+    assert "|piper_temporal_tempreason|" in printed.replace(" ", "")
+    assert "em_f1_mean" in printed
+
+
+def test_all_fifteen_rows_are_in_the_group() -> None:
+    manager = TaskManager(include_path=str(TASKS), include_defaults=False)
+    assert len([name for name in manager.all_subtasks if name.startswith("piper_")]) == 15
+    assert "piper" in manager.all_groups
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"alfa": 0.5}, "--model_args alfa: unknown to model 'd2e'"),
+        ({"batch_size": "auto"}, "--batch_size auto: expected a number"),
+    ],
+)
+def test_wrong_model_arguments_are_named(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        D2ELM("builtin:smollm2-135m-instruct", **arguments)
+
+
+def test_a_folder_without_the_benchmark_is_named(model: D2ELM, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no test rows of tempreason"):
+        _evaluate(model, tmp_path, ["piper_temporal_tempreason"])

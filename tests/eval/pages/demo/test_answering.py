@@ -1,0 +1,142 @@
+"""`d2e demo` answers as `d2e eval` does, token by token, and stops when nobody listens."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.data.sample import EventSample
+from d2e_sft.util.errors import UserError
+from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
+from eval.pages.demo.examples import as_question
+from eval.pages.demo.question import Question
+from tests.command import d2e
+from tests.eval.benches import bench_rows, save_bench
+from tests.tiny import make_sample, save_tiny_model
+
+ALPHA, TOKENS = 0.7, 8
+ASKED = Question("qa", "Rain fell. Then the river rose.", "What rose?")
+
+
+def rows() -> list[EventSample]:
+    """All formats; the last context is long."""
+    options = {"options": ["the river", "the sun", "the rent"]}
+    return [
+        *bench_rows(4),
+        make_sample(4, split="test", format="scq", **options, answers=["the sun"]),
+        make_sample(5, split="test", format="mcq", **options, answers=["the sun", "the rent"]),
+    ]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    save_tiny_model(folder / "llama", seed=3)
+    save_tiny_model(folder / "t5", "t5")
+    save_tiny_model(folder / "short", seed=3, positions=400)
+    save_bench(folder / "bench", rows())
+    return folder
+
+
+def load(world: Path, kind: str = "llama", alpha: float | None = ALPHA) -> DemoModel:
+    return load_demo_model(str(world / kind), alpha=alpha, prompt_set=None, max_new_tokens=TOKENS, dtype=None)
+
+
+def outputs(world: Path, kind: str, folder: Path, *options: str) -> dict[str, str]:
+    """What `d2e eval` decodes, by sample."""
+    arguments = ["--bench", world / "bench", "--out", folder, "--max-new-tokens", TOKENS, "--batch-size", 1, *options]
+    assert d2e("eval", world / kind, *arguments) == 0
+    (file,) = folder.rglob("predictions*.jsonl")
+    return {row["id"]: row["output"] for row in map(json.loads, file.read_text("utf-8").splitlines())}
+
+
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_all_three_answers_are_those_of_eval(world: Path, tmp_path: Path, kind: str) -> None:
+    plain = outputs(world, kind, tmp_path / "plain", "--alpha", "0")
+    debiased = outputs(world, kind, tmp_path / "debiased", "--alpha", str(ALPHA))
+    assert plain != debiased
+    imagined = {}
+    for row in rows():
+        blank = row.model_copy(update={"context": ""})
+        save_bench(tmp_path / row.id, [blank])
+        arguments = ["--bench", tmp_path / row.id, "--out", tmp_path / f"out-{row.id}", "--max-new-tokens", TOKENS]
+        assert d2e("eval", world / kind, *arguments, "--alpha", "0") == 0
+        (file,) = (tmp_path / f"out-{row.id}").rglob("predictions.jsonl")
+        imagined[row.id] = json.loads(file.read_text("utf-8"))["output"]
+    answerer = Answerer(load(world, kind))
+    for row in rows():
+        said = answerer.answer(as_question(row), ALPHA, TOKENS)
+        assert (said.plain, said.debiased, said.imagined) == (plain[row.id], debiased[row.id], imagined[row.id])
+        assert said.done
+
+
+def test_answers_grow_token_by_token_and_end_complete(world: Path) -> None:
+    states = list(Answerer(load(world)).stream(ASKED, ALPHA, TOKENS))
+    assert [state.done for state in states] == [False] * (len(states) - 1) + [True]
+    assert len(states) > 1
+    for earlier, later in pairwise(states):
+        # Bytes of a character that is not whole yet are shown as replacement characters.
+        assert later.debiased.startswith(earlier.debiased.rstrip("\ufffd"))
+
+
+def test_at_ratio_zero_the_debiased_answer_is_the_plain_one(world: Path) -> None:
+    said = Answerer(load(world)).answer(ASKED, 0.0, TOKENS)
+    assert said.debiased == said.plain != said.imagined
+
+
+def test_decoding_ends_when_nobody_takes_the_next_token(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answerer = Answerer(load(world))
+    ended = threading.Event()
+
+    def endless(*_: object, on_token: Callable[[int, int], None], **__: object) -> None:
+        try:
+            while not ended.wait(0.001):
+                on_token(1, 70)
+        finally:
+            ended.set()
+
+    with monkeypatch.context() as patched:
+        patched.setattr("eval.pages.demo.answering.generate_debiased", endless)
+        stream = answerer.stream(ASKED, ALPHA, TOKENS)
+        assert not next(stream).done
+        assert not ended.is_set()
+        stream.close()  # type: ignore[attr-defined]
+        assert ended.is_set()
+    assert answerer.answer(ASKED, ALPHA, TOKENS).done, "the next question is answered"
+
+
+def test_an_error_of_the_model_reaches_the_caller(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("eval.pages.demo.answering.generate_debiased", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        Answerer(load(world)).answer(ASKED, ALPHA, TOKENS)
+
+
+def test_a_long_context_is_cut_and_a_long_question_refused(world: Path) -> None:
+    answerer = Answerer(load(world, "short"))
+    assert not answerer.answer(Question("qa", "Rain.", "What?"), ALPHA, TOKENS).cut
+    assert answerer.answer(Question("qa", "Rain fell. " * 100, "What?"), ALPHA, TOKENS).cut
+    with pytest.raises(UserError, match="does not fit the model's 400 tokens beside 8 new ones"):
+        answerer.answer(Question("qa", "Rain.", "What? " * 100), ALPHA, TOKENS)
+
+
+def test_an_instruction_of_ones_own_takes_the_place_of_the_wording(world: Path) -> None:
+    model = load(world)
+    asked = Question("qa", ASKED.context, ASKED.question, instruction="Answer in French.")
+    [system, user] = asked.wording(model.prompt_set).messages(asked.sample(), "original")
+    assert system["content"] == "Answer in French."
+    assert user == model.prompt_set.messages(ASKED.sample(), "original")[1]
+    answerer = Answerer(model)
+    assert answerer.answer(asked, ALPHA, TOKENS) != answerer.answer(ASKED, ALPHA, TOKENS)
+
+
+def test_the_ratio_is_the_one_asked_for_else_one_half(world: Path) -> None:
+    assert load(world).alpha == ALPHA
+    assert load(world, alpha=None).alpha == 0.5

@@ -1,0 +1,247 @@
+"""The page of `d2e demo` in a browser: it loads, its controls work, and it asks nobody but its own server."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.decoding import generate_debiased
+from d2e_sft.util.errors import UserError
+from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
+from eval.pages.demo.examples import OWN
+from eval.pages.demo.page import build_page, import_gradio, launch_options
+from eval.pages.demo.question import Question
+from tests.command import d2e
+from tests.devtools import Tab, browser_tab
+from tests.tiny import save_tiny_model
+
+TOKENS = 12
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> DemoModel:
+    folder = save_tiny_model(tmp_path_factory.mktemp("world") / "tiny", seed=3)
+    return load_demo_model(str(folder), alpha=None, prompt_set=None, max_new_tokens=TOKENS, dtype=None)
+
+
+@pytest.fixture(scope="module")
+def address(model: DemoModel) -> Iterator[str]:
+    pytest.importorskip("gradio")
+    page = build_page(model, OWN)
+    _, local, _ = page.launch(
+        server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, **launch_options(import_gradio())
+    )
+    yield local
+    page.close()
+
+
+@pytest.fixture
+def tab(tmp_path: Path) -> Iterator[Tab]:
+    with browser_tab(tmp_path) as one:
+        yield one
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def opened(tab: Tab, address: str, width: int = 1200) -> Tab:
+    tab.open(address, width=width)
+    tab.wait_for("document.querySelector('#ask')")
+    return tab
+
+
+def fill(tab: Tab, selector: str, text: str) -> None:
+    """Type a text into a field until it stays: on a busy machine Gradio may still be putting its own value there."""
+    value = f"document.querySelector({selector!r}).value"
+    for _ in range(20):
+        tab.type_into(selector, text)
+        time.sleep(0.3)
+        if tab.evaluate(value) == text:
+            return
+    raise AssertionError(f"{selector} does not keep {text!r} but has {tab.evaluate(value)!r}")
+
+
+def answered(tab: Tab) -> list[str]:
+    """Press the button, once a page; the three answers when they are complete."""
+    tab.evaluate("document.querySelector('#ask').click()")
+    tab.wait_for("document.querySelector('#summary dl')")
+    fields = "['plain', 'debiased', 'imagined'].map(id => document.querySelector(`#${id} textarea`).value)"
+    return list(tab.evaluate(fields))
+
+
+def expected(model: DemoModel, asked: Question, alpha: float) -> list[str]:
+    said = Answerer(model).answer(asked, alpha, TOKENS)
+    return [said.plain, said.debiased, said.imagined]
+
+
+def test_the_first_example_is_answered_as_the_answerer_answers_it(tab: Tab, address: str, model: DemoModel) -> None:
+    opened(tab, address)
+    assert answered(tab) == expected(model, OWN[0], 0.5)
+    assert "Expected: the power failed" in tab.text()
+    assert tab.complaints == []
+
+
+def test_typed_text_and_the_slider_change_the_answers(tab: Tab, address: str, model: DemoModel) -> None:
+    opened(tab, address)
+    fill(tab, "#context textarea", "Hail fell.")
+    fill(tab, "#question textarea", "What fell?")
+    fill(tab, "#alpha input[type=number]", "1.2")
+    asked = Question("qa", "Hail fell.", "What fell?")
+    assert answered(tab) == expected(model, asked, 1.2) != expected(model, asked, 0.5)
+    assert "Debiased, α = 1.2" in tab.text()
+    assert "Expected:" not in tab.text(), "the example's answer is none to a question of one's own"
+    assert tab.complaints == []
+
+
+def test_a_format_with_options_shows_their_field(tab: Tab, address: str, model: DemoModel) -> None:
+    opened(tab, address)
+    assert not tab.evaluate("!!document.querySelector('#options textarea')")
+    tab.evaluate("document.querySelector('#format input[value=scq]').click()")
+    tab.wait_for("document.querySelector('#options textarea')")
+    fill(tab, "#options textarea", "The power failed\nIt was Monday")
+    asked = Question("scq", OWN[0].context, OWN[0].question, "The power failed\nIt was Monday")
+    assert answered(tab) == expected(model, asked, 0.5)
+    assert tab.complaints == []
+
+
+def test_an_example_fills_the_form(tab: Tab, address: str, model: DemoModel) -> None:
+    opened(tab, address)
+    tab.evaluate("document.querySelector('#example input').focus()")
+    tab.wait_for("document.querySelectorAll('[role=option]').length == 3")
+    tab.evaluate(
+        "document.querySelectorAll('[role=option]')[2].dispatchEvent(new MouseEvent('mousedown', {bubbles: true}))"
+    )
+    tab.wait_for(f"document.querySelector('#question textarea').value == {OWN[2].question!r}")
+    tab.wait_for("document.querySelector('#options textarea')?.value.startsWith('It broke')")
+    assert answered(tab) == expected(model, OWN[2], 0.5)
+    assert "Expected: It stayed whole" in tab.text()
+    assert tab.complaints == []
+
+
+def test_an_expected_answer_of_ones_own_stays(tab: Tab, address: str) -> None:
+    opened(tab, address)
+    tab.evaluate("document.querySelector('button.label-wrap').click()")
+    tab.wait_for(f"document.querySelector('#expected textarea').value == {OWN[0].expected!r}")
+    fill(tab, "#expected textarea", "hail")
+    fill(tab, "#question textarea", "What fell?")
+    answered(tab)
+    assert "Expected: hail" in tab.text()
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Decoding that ends only when it is given up; set once it is."""
+    ended = threading.Event()
+
+    def decode(*_: object, on_token: Callable[[int, int], None], **__: object) -> None:
+        try:
+            while not ended.wait(0.05):
+                on_token(1, 70)
+        finally:
+            ended.set()
+
+    with monkeypatch.context() as patched:
+        patched.setattr("eval.pages.demo.answering.generate_debiased", decode)
+        yield ended
+    ended.set()
+
+
+def begun(tab: Tab, address: str) -> None:
+    opened(tab, address)
+    tab.evaluate("document.querySelector('#ask').click()")
+    tab.wait_for("document.querySelector('#debiased textarea').value.length > 3")
+
+
+def test_stop_ends_the_decoding_and_the_next_question_is_answered(
+    tab: Tab, address: str, model: DemoModel, endless: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(tab, address)
+    tab.wait_for("document.querySelector('#stop')")
+    tab.evaluate("document.querySelector('#stop').click()")
+    assert endless.wait(20)
+    tab.wait_for("!document.querySelector('#stop')")
+    monkeypatch.setattr("eval.pages.demo.answering.generate_debiased", generate_debiased)
+    time.sleep(1)  # nobody presses again within milliseconds, while Gradio is still taking the cancelled answer down
+    assert answered(tab) == expected(model, OWN[0], 0.5)
+    assert tab.complaints == []
+
+
+def test_leaving_the_page_ends_the_decoding(tab: Tab, address: str, endless: threading.Event) -> None:
+    begun(tab, address)
+    tab.open("about:blank")
+    assert endless.wait(20)
+
+
+def test_what_is_missing_is_said_on_the_page(tab: Tab, address: str) -> None:
+    opened(tab, address)
+    fill(tab, "#context textarea", " ")
+    tab.evaluate("document.querySelector('#ask').click()")
+    tab.wait_for("document.body.innerText.includes('The context is empty.')")
+    assert not tab.evaluate("!!document.querySelector('#summary dl')")
+
+
+def test_nothing_is_asked_of_another_server(tab: Tab, address: str) -> None:
+    opened(tab, address)
+    answered(tab)
+    asked = [url for url in tab.requested if not url.startswith(("data:", "blob:"))]
+    assert len(asked) > 5
+    assert [url for url in asked if not url.startswith(address)] == []
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+def test_the_page_is_no_wider_than_the_window(tab: Tab, address: str, width: int) -> None:
+    opened(tab, address, width)
+    answered(tab)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_without_gradio_the_remedy_is_its_installation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "gradio", None)
+    with pytest.raises(UserError, match="Gradio is not usable here"):
+        import_gradio()
+    assert d2e("demo", "runs/none") == 1
+    assert "pip install 'd2e-sft[demo]'" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("gradio")
+    save_tiny_model(tmp_path / "tiny")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert d2e("demo", tmp_path / "tiny", "--port", port) == 1
+    error = capsys.readouterr().err
+    assert f"--port {port}: cannot be listened on" in error
+    assert "choose another --port" in error
+
+
+def test_the_address_is_said_and_the_options_reach_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gradio = pytest.importorskip("gradio")
+    launched: dict[str, Any] = {}
+    real = gradio.Blocks.launch
+
+    def launch(page: Any, **options: Any) -> Any:
+        launched.update(options)
+        return real(page, **options)
+
+    monkeypatch.setattr(gradio.Blocks, "launch", launch)
+    monkeypatch.setattr(gradio.Blocks, "block_thread", lambda page: page.close())
+    save_tiny_model(tmp_path / "tiny")
+    port = free_port()
+    assert d2e("demo", tmp_path / "tiny", "--port", port, "--alpha", "0.3") == 0
+    assert f"open http://127.0.0.1:{port}/ (α = 0.3; ctrl-C ends it)" in capsys.readouterr().out
+    assert launched["share"] is False

@@ -1,0 +1,134 @@
+"""`d2e inspect`: probabilities are those of the model, and the page's slider and tokens work."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.views import ViewEncoder
+from d2e_sft.model.loading import load_model
+from eval.pages.inspection.distributions import answer_places
+from eval.pages.inspection.inspect import ratio_grid
+from tests.browser import after_scripts
+from tests.command import d2e
+from tests.eval.benches import bench_rows, save_bench
+from tests.tiny import make_sample, save_tiny_model
+
+RATIOS = [0.0, 0.5, 1.3]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    save_tiny_model(folder / "model", seed=3)
+    save_tiny_model(folder / "t5", "t5")
+    save_bench(folder / "bench", bench_rows(6))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["model", "t5"])
+def test_probabilities_are_the_softmax_of_the_subtracted_logits(world: Path, kind: str) -> None:
+    loaded = load_model(str(world / kind))
+    model, seq2seq = loaded.model.eval(), kind == "t5"
+    encoder = ViewEncoder(
+        loaded.tokenizer, load_prompt_set("default"), ("original", "imagined"), encoder_decoder=seq2seq
+    )
+    encoded = encoder.encode(make_sample(2))
+    original, imagined, answer = encoded.prompts["original"], encoded.prompts["imagined"], encoded.answer
+    places = answer_places(model, loaded.tokenizer, original, imagined, answer, ratios=RATIOS, top=5)
+    assert [place.candidates[place.chosen].token for place in places] == answer
+    for i, place in enumerate(places):
+        with torch.no_grad():
+            if seq2seq:
+                start = [model.config.decoder_start_token_id, *answer[:i]]
+                rows = [
+                    model(input_ids=torch.tensor([prompt]), decoder_input_ids=torch.tensor([start])).logits[0, -1]
+                    for prompt in (original, imagined)
+                ]
+            else:
+                rows = [model(torch.tensor([[*prompt, *answer[:i]]])).logits[0, -1] for prompt in (original, imagined)]
+        for ratio, normaliser in zip(RATIOS, place.normalisers, strict=True):
+            expected = (rows[0] - ratio * rows[1]).softmax(dim=-1)
+            ids = [one.token for one in place.candidates]
+            ours = torch.tensor([one.original - ratio * one.imagined - normaliser for one in place.candidates]).exp()
+            torch.testing.assert_close(ours, expected[ids], rtol=1e-4, atol=1e-6)
+            assert set(expected.topk(5).indices.tolist()) <= set(ids), "the likeliest are kept at every ratio"
+        assert set(rows[1].topk(5).indices.tolist()) <= set(ids)
+
+
+def test_the_grid_holds_the_ratio_of_the_model() -> None:
+    assert ratio_grid(0.5)[:3] == [0, 0.05, 0.1]
+    assert ratio_grid(0.5)[-1] == 1.5
+    assert 0.37 in ratio_grid(0.37)
+    assert ratio_grid(2.0)[-1] == 2.0
+
+
+def page_of(world: Path, folder: Path, *arguments: str | int) -> tuple[Path, dict[str, Any]]:
+    out = folder / "page.html"
+    assert d2e("inspect", world / "model", "--out", out, "--max-new-tokens", 6, *arguments) == 0
+    text = out.read_text(encoding="utf-8")
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, flags=re.DOTALL)
+    assert data is not None
+    return out, json.loads(data[1])
+
+
+def test_a_page_shows_the_samples_asked_for_and_stands_alone(world: Path, tmp_path: Path) -> None:
+    out, data = page_of(world, tmp_path, "--bench", str(world / "bench"), "--sample", "s3", "--sample", "s1")
+    text = out.read_text(encoding="utf-8")
+    assert list(re.findall(r"<h3>.* · (s\d)</h3>", text)) == ["s3", "s1"]
+    assert not re.search(r'(src|href)="(?!data:)', text), "nothing is loaded from elsewhere"
+    assert data["ratios"][data["start"]] == 0.5
+    out, data = page_of(
+        world, tmp_path, "--context", "Rain <b>fell</b>.", "--question", "What fell?", "--alpha", "0.37"
+    )
+    assert "Rain &lt;b&gt;fell&lt;/b&gt;." in out.read_text(encoding="utf-8")
+    assert data["ratios"][data["start"]] == 0.37
+
+
+def test_slider_and_tokens_work_in_a_browser(world: Path, tmp_path: Path) -> None:
+    out, data = page_of(world, tmp_path, "--bench", str(world / "bench"), "--samples", 2)
+    last = len(data["ratios"]) - 1
+    moved = after_scripts(
+        out,
+        tmp_path,
+        f"slider.value = {last}; slider.dispatchEvent(new Event('input'));"
+        "document.querySelectorAll('.tokens button')[1].click();",
+    )
+    still = after_scripts(out, tmp_path)
+    value = re.compile(r'<output id="value"[^>]*>([^<]*)</output>')
+    assert value.findall(still) == ["0.5"]
+    assert value.findall(moved) == ["1.5"]
+    pressed = [
+        re.findall(r'data-place="(\d+)" aria-pressed="true"', article) for article in re.split(r"<article", moved)[1:]
+    ]
+    assert pressed[0] == ["1"]
+    place = data["samples"][0][1]
+    best = max(place["candidates"], key=lambda one: one["original"] - 1.5 * one["imagined"])
+    from math import exp
+
+    share = exp(best["original"] - 1.5 * best["imagined"] - place["normalisers"][last])
+    rows = re.findall(r"<tr class=\"[^\"]*\"><th.*?</tr>", moved, flags=re.DOTALL)
+    assert f"{100 * share:.1f} %" in rows[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "expected either --bench, or --context and --question"),
+        (("--context", "Rain fell."), "expected both, and neither empty"),
+        (("--bench", "{bench}", "--sample", "s33"), "--sample s33: no sample has this id"),
+        (("--context", "Rain.", "--question", "What?", "--along", "gold"), "has no gold answer"),
+    ],
+)
+def test_calls_that_make_no_sense_are_refused(
+    world: Path, tmp_path: Path, arguments: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [argument.replace("{bench}", str(world / "bench")) for argument in arguments]
+    assert d2e("inspect", world / "model", "--out", tmp_path / "p.html", *given) == 1
+    assert problem in capsys.readouterr().err

@@ -1,0 +1,308 @@
+"""The report's sample browser: it holds every sample, counts as a reader would, and its controls do what they say."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.util.errors import UserError
+from eval.commands.report import report
+from eval.compare.runs import load_runs
+from eval.pages.report import browser
+from eval.pages.report.page import ReportOptions, render_page, write_report
+from eval.score.predictions import Prediction
+from tests.browser import after_scripts
+from tests.eval.fake_runs import choice, make_run, prediction
+
+ATTACK = "</script><script>document.title = 'taken over'</script><!-- <b>bold</b> & 'quoted' \u2028"
+MARKS = {  # right or wrong, by sample
+    "base": "1001 0110 1010 0000 1111 0101 10",
+    "sft": "1101 0010 1011 0100 1110 0101 01",
+    "d2e": "1111 0011 1001 0111 1100 0111 00",
+}
+NAMES = list(MARKS)
+
+
+def rows(name: str) -> list[Prediction]:
+    """26 predictions, nli and scq in turn; the 5th holds what must not act on the page."""
+    made = []
+    for n, mark in enumerate(MARKS[name].replace(" ", "")):
+        right = mark == "1"
+        if n == 5:
+            made.append(prediction(n, right, context=f"The cat sat. {ATTACK}", output=f"{ATTACK} {name}"))
+        else:
+            made.append(choice(n, right) if n % 2 else prediction(n, right))
+    return made
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    return [make_run(folder / name, rows(name)) for name in NAMES]
+
+
+@pytest.fixture(scope="module")
+def page(runs: list[Path]) -> Path:
+    out = runs[0].parent / "report.html"
+    write_report(load_runs(runs), out)
+    return out
+
+
+def recounted(first: str, other: str) -> Counter[str]:
+    """Outcomes from the marks alone."""
+    names = {"01": "mended", "10": "broken", "11": "both right", "00": "both wrong"}
+    pairs = zip(MARKS[first].replace(" ", ""), MARKS[other].replace(" ", ""), strict=True)
+    return Counter(names["".join(pair)] for pair in pairs)
+
+
+def data_of(text: str) -> dict[str, Any]:
+    found = re.search(r'<script id="data" type="application/(json|gzip)">(.*?)</script>', text, flags=re.DOTALL)
+    assert found is not None
+    content: dict[str, Any] = json.loads(
+        found[2] if found[1] == "json" else gzip.decompress(base64.b64decode(found[2]))
+    )
+    return content
+
+
+def status(document: str) -> str:
+    [text] = re.findall(r'<p id="status" role="status">(.*?)</p>', document)
+    return html.unescape(text)
+
+
+def cards(document: str) -> list[str]:
+    return re.findall(r'<article class="card">.*?</article>', document, flags=re.DOTALL)
+
+
+def chips(document: str) -> dict[str, int]:
+    found = re.findall(r'<span class="chip">([^<]*) <span class="count">(\d+)</span>', document)
+    return {name: int(count) for name, count in found}
+
+
+def setting(**controls: str) -> str:
+    """A script that sets controls as a reader does."""
+    moves = [f"by('{name}').value = {json.dumps(value)};" for name, value in controls.items()]
+    return "".join(moves) + "by('filters').dispatchEvent(new Event('input'));"
+
+
+def test_the_table_counts_what_was_mended_and_broken(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    table = text[text.index("from base to") : text.index('<div id="browser"')]
+    for name in ("sft", "d2e"):
+        found = re.search(rf'<th scope="row">{name}</th>(.*?)</tr>', table)
+        assert found is not None
+        counts = recounted("base", name)
+        assert [int(n) for n in re.findall(r">(\d+)</td>", found[1])] == [
+            counts[kind] for kind in ("mended", "broken", "both right", "both wrong")
+        ]
+
+
+def test_the_data_is_every_sample_with_all_that_was_said(page: Path) -> None:
+    data = data_of(page.read_text(encoding="utf-8"))
+    texts = data["texts"]
+    assert len(set(texts)) == len(texts), "each text is written once"
+    assert data["runs"] == NAMES
+    expected = {name: {row.id: row for row in rows(name)} for name in NAMES}
+    assert {sample[1] for sample in data["samples"]} == set(expected["base"])
+    for group, name, context, question, options, gold, answers in data["samples"]:
+        row = expected["base"][name]
+        assert data["groups"][group] == [row.dataset, row.relation, row.format]
+        assert (texts[context], texts[question]) == (row.context.strip(), row.question)
+        assert ([texts[o] for o in options], [texts[g] for g in gold]) == (row.options, row.gold)
+        for run, (right, f1, said, output, *_) in zip(NAMES, answers, strict=True):
+            own = expected[run][name]
+            assert (right, f1) == (int(own.exact_match == 1), 100 * own.f1)
+            assert ([texts[a] for a in said], texts[output]) == (own.answer, own.output.strip())
+
+
+def test_a_large_page_is_compressed_to_the_same_data_and_unpacks_in_a_browser(
+    runs: list[Path], page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browser, "COMPRESS_FROM", 0)
+    out = tmp_path / "large.html"
+    write_report(load_runs(runs), out)
+    first = out.read_bytes()
+    assert data_of(first.decode()) == data_of(page.read_text(encoding="utf-8"))
+    assert b"The cat sat." not in first[first.index(b'id="data"') :]
+    write_report(load_runs(runs), out)
+    assert out.read_bytes() == first, "the same runs make the same page"
+    shown = after_scripts(out, tmp_path, patience=3000)
+    assert status(shown) == "20 shown of 26 that fit (base → d2e), out of 26 samples."
+
+
+def test_the_browser_takes_the_place_of_the_fixed_samples_and_shows_more_on_request(
+    page: Path, tmp_path: Path
+) -> None:
+    shown = after_scripts(page, tmp_path)
+    assert '<div id="browser">' in shown
+    assert '<div id="some" hidden="">' in shown
+    assert len(cards(shown)) == 20
+    assert "Show 6 more of 6" in shown
+    more = after_scripts(page, tmp_path, "by('more').click(); document.title = document.activeElement.tagName;")
+    assert len(cards(more)) == 26
+    assert "<title>H3</title>" in more, "who clicks by keyboard goes on at the first new card"
+    assert '<button type="button" id="more" hidden="">' in more
+
+
+def test_what_a_sample_holds_is_text_and_does_nothing(page: Path, tmp_path: Path) -> None:
+    shown = after_scripts(page, tmp_path, setting(search="sat."))
+    assert "<title>Event reasoning on mini</title>" in shown
+    [card] = cards(shown)
+    assert "&lt;/script&gt;&lt;script&gt;document.title" in card
+    assert "<b>" not in card
+    assert card.count("<mark>sat.</mark>") == 1
+
+
+@pytest.mark.parametrize(("first", "other"), [("base", "sft"), ("base", "d2e"), ("d2e", "sft")])
+def test_the_pair_of_runs_is_chosen_freely(page: Path, tmp_path: Path, first: str, other: str) -> None:
+    pair = {"from": str(NAMES.index(first)), "to": str(NAMES.index(other))}
+    shown = after_scripts(page, tmp_path, setting(**pair))
+    counts = recounted(first, other)
+    assert chips(shown) == {
+        "All": 26,
+        "Mended": counts["mended"],
+        "Broken": counts["broken"],
+        "Both right": counts["both right"],
+        "Both wrong": counts["both wrong"],
+    }
+
+
+def test_filters_and_search_narrow_what_is_shown(page: Path, tmp_path: Path) -> None:
+    mended = "document.querySelector('[name=change][value=mended]').click();"
+    shown = after_scripts(page, tmp_path, mended)
+    assert len(cards(shown)) == recounted("base", "d2e")["mended"]
+    for card in cards(shown):
+        verdicts = re.findall(r"[✓✗] (right|wrong)</span> · (\w+)", card)
+        assert verdicts[0] == ("wrong", "base")
+        assert verdicts[2] == ("right", "d2e")
+
+    marks = zip(*(MARKS[name].replace(" ", "") for name in ("base", "d2e")), strict=True)
+    kitchen = [n for n, pair in enumerate(marks) if pair == ("0", "1") and n % 2 and n != 5]
+    narrowed = after_scripts(page, tmp_path, mended + setting(dataset="kitchen", relation="causal", format="scq"))
+    assert {int(n) for n in re.findall(r"· s(\d+)</p>", "".join(cards(narrowed)))} == set(kitchen)
+    assert f"of {len(kitchen)} that fit (base → d2e, mended, kitchen, causal, scq)" in status(narrowed)
+
+    words = after_scripts(page, tmp_path, setting(search="KETTLE  13:"))
+    assert len(cards(words)) == 1, "all words, in any case and place"
+    assert "s13" in cards(words)[0]
+    none = after_scripts(page, tmp_path, setting(search="(.*"))
+    assert status(none) == "None of 26 samples fits (base → d2e, “(.*”)."
+    cleared = after_scripts(page, tmp_path, mended + setting(search="x") + "by('clear').click();")
+    assert status(cleared) == "20 shown of 26 that fit (base → d2e), out of 26 samples."
+
+
+def test_the_address_keeps_the_filter(page: Path, tmp_path: Path) -> None:
+    kept = "document.title = location.hash;"
+    script = setting(search="tea & pot", dataset="stories") + "by('swap').click();" + kept
+    [address] = re.findall(r"<title>(.*?)</title>", after_scripts(page, tmp_path, script))
+    assert html.unescape(address) == "#from=d2e&to=base&dataset=stories&search=tea+%26+pot"
+    again = after_scripts(page, tmp_path, fragment="#from=d2e&to=base&change=broken&dataset=stories&search=kettle")
+    assert "(d2e → base, broken, stories, “kettle”)" in status(again)
+    nonsense = after_scripts(page, tmp_path, fragment="#from=nobody&change=unknown&dataset=none")
+    assert status(nonsense) == "20 shown of 26 that fit (base → d2e), out of 26 samples."
+    section = after_scripts(page, tmp_path, kept, fragment="#scores")
+    assert "<title>#scores</title>" in section, "a link to a section stays one"
+
+
+def test_one_run_has_right_and_wrong_alone(runs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "one.html"
+    write_report(load_runs(runs[:1]), out)
+    shown = after_scripts(out, tmp_path)
+    right = MARKS["base"].count("1")
+    assert chips(shown) == {"All": 26, "Right": right, "Wrong": 26 - right}
+    assert shown.count('<label class="pair" hidden="">') == 2
+
+
+def test_cards_have_the_instruction_that_the_model_was_given(page: Path, tmp_path: Path) -> None:
+    shown = after_scripts(page, tmp_path)
+    system = load_prompt_set("default").zero_shot["scq"].system
+    of_scq = [card for card in cards(shown) if "· scq ·" in card]
+    assert all(html.escape(system, quote=False) in card for card in of_scq)
+    assert of_scq
+
+
+def test_a_wording_that_has_changed_since_is_not_shown(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [choice(1, True)])
+    record = {"fingerprint": {"prompt_set": "default, sha256 " + "0" * 64}}
+    (run / "eval/mini/predictions.decoding.json").write_text(json.dumps(record))
+    assert data_of(render_page(load_runs([run])))["instructions"] == []
+
+
+def test_on_a_phone_only_boxes_scroll_sideways(page: Path, tmp_path: Path) -> None:
+    frame = tmp_path / "phone.html"
+    frame.write_text(
+        f"<html><body><iframe width=360 height=800 srcdoc='{html.escape(page.read_text(encoding='utf-8'))}'></iframe>"
+        "</body></html>"
+    )
+    script = (
+        "const f = document.querySelector('iframe');"
+        "f.onload = () => { const d = f.contentDocument.documentElement;"
+        " document.title = `${d.scrollWidth} of ${d.clientWidth}`; };"
+    )
+    [widths] = re.findall(r"<title>(\d+ of \d+)</title>", after_scripts(frame, tmp_path, script, patience=3000))
+    scrolled, inner = map(int, widths.split(" of "))
+    assert scrolled == inner <= 360
+
+
+def test_texts_are_left_out_on_request(runs: list[Path], tmp_path: Path) -> None:
+    page = render_page(load_runs(runs), ReportOptions(samples=26, no_texts_of=["stories"]))
+    everything = page + json.dumps(data_of(page))
+    assert "The cat sat." not in everything
+    assert "Context 0:" not in everything
+    assert "Context 1:" in everything, "of kitchen"
+    assert "The texts of stories are left out" in page
+    data = data_of(page)
+    stories = [sample for sample in data["samples"] if data["groups"][sample[0]][0] == "stories"]
+    assert [[one[0] for one in sample[6]] for sample in stories if sample[1] == "s2"] == [[0, 0, 1]]
+    assert all(data["texts"][sample[5][0]] == "positive" for sample in stories), "labels are no texts"
+    out = tmp_path / "none.html"
+    assert _report(runs, "--out", out, "--no-texts").exit_code == 0
+    text = out.read_text(encoding="utf-8")
+    assert "kettle" not in text
+    assert "a spoon" not in text
+    shown = after_scripts(out, tmp_path)
+    assert len(cards(shown)) == shown.count('<dd class="quiet">The texts of this dataset are left out') - 6 == 20
+
+
+def test_the_browser_can_be_limited_or_left_out(runs: list[Path], tmp_path: Path) -> None:
+    loaded = load_runs(runs)
+    page = render_page(loaded, ReportOptions(browse=8))
+    chosen = [tuple(sample[6][run][0] for run in (0, 2)) for sample in data_of(page)["samples"]]
+    assert Counter(chosen) == {(0, 1): 2, (1, 0): 2, (1, 1): 2, (0, 0): 2}, "each outcome in turn"
+    assert "This page holds 8 of 26 samples" in page
+    without = tmp_path / "without.html"
+    write_report(loaded, without, ReportOptions(browse=0))
+    assert 'id="data"' not in without.read_text(encoding="utf-8")
+    assert '<div id="some">' in after_scripts(without, tmp_path), "its script finds nothing to do"
+
+
+def _report(runs: list[Path], *arguments: object) -> Result:
+    return CliRunner().invoke(report, [*map(str, runs), *map(str, arguments)])
+
+
+def test_options_that_make_no_sense_are_refused(runs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "p.html"
+    for arguments, message in (
+        (["--no-texts-of", "storys"], "--no-texts-of storys: no dataset of the benchmark.* Did you mean 'stories'"),
+        (["--no-texts", "--no-texts-of", "stories"], "expected it without --no-texts-of"),
+    ):
+        result = _report(runs, "--out", out, *arguments)
+        assert isinstance(result.exception, UserError)
+        assert re.search(message, str(result.exception))
+        assert not out.exists()
+
+
+def test_a_run_without_results_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    result = _report([tmp_path / "empty"], "--out", tmp_path / "p.html")
+    assert isinstance(result.exception, UserError)
+    assert f"{tmp_path / 'empty'}: the run has no scores" in str(result.exception)

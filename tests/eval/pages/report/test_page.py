@@ -1,0 +1,200 @@
+"""`d2e report`: one page with everything on it, and nothing that a model wrote acts on the page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+
+from d2e_sft.util.errors import UserError
+from eval.commands.report import report
+from eval.compare.runs import load_runs
+from eval.pages.report.charts import curves
+from eval.pages.report.page import render_page
+from eval.pages.report.samples import choose_samples
+from eval.pages.report.training import read_training
+from tests.eval.fake_runs import choice, make_run, prediction
+
+HISTORY = [
+    {"step": step, "loss": 2.0 / step, "ce": 1.5 / step, "kl": 0.5 / step, "tokens_per_second": 100.0 * step}
+    for step in (1, 2, 3)
+]
+ATTACK = "<script>alert('x')</script>"
+
+
+NAMES = ("base", "sft_$x$", "_d2e")
+
+
+def without_scripts(page: str) -> str:
+    """What a reader whose browser runs no scripts has."""
+    return re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+
+
+def data_of(page: str) -> dict[str, Any]:
+    """The data of the sample browser, as a browser takes it out of the page."""
+    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, flags=re.DOTALL)
+    assert found is not None
+    content: dict[str, Any] = json.loads(found[1])
+    return content
+
+
+def three_runs(folder: Path) -> list[Path]:
+    """A base model, and two runs of which the second has samples 1 and 2 mended and sample 3 broken."""
+    rows = {
+        "base": [True, False, False, True],
+        "sft_$x$": [True, True, False, False],
+        "_d2e": [True, True, True, False],
+    }
+    base, *tuned = (
+        make_run(
+            folder / name,
+            [*(prediction(n, right) for n, right in enumerate(marks)), choice(9, False, output=f"{ATTACK} {name}")],
+            recipe=None if name == "base" else f"model: {name}  # {ATTACK}",
+            history=None if name == "base" else HISTORY,
+        )
+        for name, marks in rows.items()
+    )
+    return [base, *tuned]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return render_page(load_runs(three_runs(tmp_path_factory.mktemp("runs"))))
+
+
+def test_every_run_is_on_the_page_with_what_produced_it(page: str) -> None:
+    groups = 3  # stories, kitchen, all
+    for name in ("base", "sft_$x$", "_d2e"):
+        differences = 0 if name == "base" else groups
+        of_labels = 1
+        assert page.count(f"<td>{name}</td>") == groups + differences + of_labels
+        assert f"model of {name}" in page
+    for name in ("sft_$x$", "_d2e"):
+        assert f"<summary>Recipe of {name}</summary>" in page
+    assert '<td colspan="3">2.9.0</td>' in page
+    assert "<td>200 (median)</td>" in page
+
+
+def test_what_a_model_or_a_recipe_says_is_escaped(page: str) -> None:
+    assert page.count("<script") == page.count("</script") == 2, "the data and the code"
+    assert without_scripts(page).count("&lt;script&gt;alert(") == 3 + 2  # three outputs, two recipes
+    assert [text for text in data_of(page)["texts"] if ATTACK in text] == [f"{ATTACK} {n}" for n in NAMES]
+
+
+def test_the_page_loads_nothing_from_elsewhere(page: str) -> None:
+    assert not re.search(r"""(?:src|href)\s*=\s*["']?(?!["'#])""", page)
+    assert not re.search(r"\b(?:fetch|import|XMLHttpRequest)\b\s*\(", page)
+    assert not re.search(r"url\((?!#)|@import", page)
+    assert "http" not in page
+
+
+def test_plots_are_well_formed_and_described(page: str) -> None:
+    plots = re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
+    assert len(plots) == 3 + 1 + 3  # mean, EM and F1; labels; loss, ce and kl, as no accuracy was logged
+    for plot in plots:
+        ElementTree.fromstring(plot.replace("<svg", '<svg xmlns:xlink="x"', 1))
+        assert re.search(r'aria-label="[^"]*_d2e', plot)
+        assert "sft_$x$</text>" in plot  # the dollar signs are no formula
+    ids = re.findall(r'<(?:g|path|clipPath|pattern)[^>]* id="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_samples_show_each_outcome_with_colour_and_symbol(page: str) -> None:
+    static = without_scripts(page)
+    for outcome in ("Mended by", "Broken by", "Right in", "Wrong in"):
+        assert outcome in static
+    assert static.count('class="said right"') == static.count("✓ right") > 0
+    assert static.count('class="said wrong"') == static.count("✗ wrong") > 0
+
+
+def test_outcomes_take_turns_and_groups_take_turns_within_them(tmp_path: Path) -> None:
+    before = [prediction(n, right) for n, right in enumerate([False, False, True, True, True])]
+    after = [prediction(n, right) for n, right in enumerate([True, True, True, False, True])]
+    runs = load_runs(
+        [
+            make_run(tmp_path / "before", [*before, choice(9, False)]),
+            make_run(tmp_path / "after", [*after, choice(9, True)]),
+        ]
+    )
+    chosen = [(shown.outcome.split()[0], shown.sample.id) for shown in choose_samples(runs, 5)]
+    assert chosen == [("mended", "s0"), ("broken", "s3"), ("right", "s2"), ("mended", "s9"), ("right", "s4")]
+    assert choose_samples(runs, 99) == choose_samples(runs, 6)
+    assert choose_samples(runs, 0) == []
+
+
+def test_one_run_without_curves_has_a_page_too(tmp_path: Path) -> None:
+    page = render_page(load_runs([make_run(tmp_path / "base", [choice(1, True), choice(2, False)])]))
+    assert "Paired differences" not in page
+    assert "Training curves" not in page
+    assert "Predicted labels" not in page
+    assert "1. Right" in page
+    assert "2. Wrong" in page
+
+
+def test_a_collapse_to_one_label_is_drawn_and_said(tmp_path: Path) -> None:
+    rows = [prediction(n, n % 2 == 0, gold=["positive" if n % 2 == 0 else "negative"]) for n in range(20)]
+    collapsed = [row.model_copy(update={"answer": ["positive"]}) for row in rows]
+    page = render_page(load_runs([make_run(tmp_path / name, r) for name, r in (("d2e", rows), ("sft", collapsed))]))
+    assert "shares of the predicted nli labels of gold, d2e, sft" in page
+    assert '<p class="wrong">WARNING sft, stories (temporal)' in page
+    assert page.count("WARNING") == 1
+
+
+def test_a_relation_of_several_datasets_has_its_average_and_mcq_its_set_accuracy(tmp_path: Path) -> None:
+    sets = [choice(n, False, format="mcq", f1=1.0, set_accuracy=1.0) for n in range(3)]
+    page = render_page(load_runs([make_run(tmp_path / "run", [*sets, choice(9, True, dataset="pantry")])]))
+    assert "set accuracy</th>" in page
+    assert '<th scope="row">average<span class="under">causal</span></th>' in page
+    assert without_scripts(page).count("✗ wrong") == 0, "the right set in another order is right"
+
+
+def test_an_endless_output_is_cut(tmp_path: Path) -> None:
+    endless = choice(1, False, output="again " * 2_000, answer=["again " * 2_000], extraction="none")
+    page = render_page(load_runs([make_run(tmp_path / "base", [endless])]))
+    for part in (without_scripts(page), json.dumps(data_of(page))):
+        assert part.count("again") < 600, "output and answer, each cut"
+        assert "more characters)" in part
+
+
+def test_the_command_writes_the_page(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "report.html"
+    arguments = [*map(str, three_runs(tmp_path)), "--out", str(out), "--samples", "1", "--title", "A < B"]
+    result = CliRunner().invoke(report, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    page = out.read_text(encoding="utf-8")
+    assert "<h1>A &lt; B</h1>" in page
+    assert page.count('<p class="quiet">stories') == 1
+    assert "Example: d2e report" in CliRunner().invoke(report, ["--help"]).output
+
+
+def test_curves_skip_values_that_are_no_numbers(tmp_path: Path) -> None:
+    history = [{"step": 2, "loss": 1.0}, {"step": 1, "loss": float("nan"), "kl": "inf"}, {"step": 3, "eval_loss": 1}]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    training = read_training(tmp_path)
+    assert training is not None
+    assert training.curves == {"loss": [(2, 1.0)]}
+    assert training.steps == 3
+    assert training.tokens_per_second is None
+
+
+def test_curves_of_held_out_samples_stand_beside_those_of_training(tmp_path: Path) -> None:
+    history = [{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.0}, {"step": 2, "eval_loss": 2.5, "eval_ce": 2.4}]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    training = read_training(tmp_path)
+    assert training is not None
+    assert training.held_out == {"loss": [(2, 2.5)], "ce": [(2, 2.4)]}
+    loss, ce = curves(["mine"], [training])
+    assert "of mine, mine, held out" in loss
+    assert "of mine, held out" in ce
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"log_history": [1]}'])
+def test_a_damaged_trainer_state_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "trainer_state.json").write_text(content)
+    with pytest.raises(UserError, match=r"trainer_state\.json"):
+        read_training(tmp_path)

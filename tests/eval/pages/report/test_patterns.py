@@ -1,0 +1,108 @@
+"""Error patterns on the report: counted as `d2e errors` found them, and never about other answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from eval.compare.pattern_file import read_patterns
+from eval.compare.runs import load_runs
+from eval.pages.report.page import render_page
+from eval.pages.report.patterns import pattern_section
+from tests.eval.fake_runs import choice, make_run, prediction
+
+NEGLECT, PLACE, OTHER = "neglect_context", "inaccurate_position", "other"
+
+
+def run_with(folder: Path, found: dict[str, str] | None, *, by_rule: bool = False, **content: Any) -> Path:
+    """A run with one right answer and wrong ones s1, s2 (temporal) and s3 (causal), and their patterns."""
+    run = make_run(folder, [prediction(0, True), prediction(1, False), prediction(2, False), choice(3, False)])
+    if found is not None:
+        dataset = {"s1": "stories", "s2": "stories", "s3": "kitchen"}
+        errors = [
+            {"dataset": dataset.get(name, "stories"), "id": name, "pattern": pattern, "reason": f"<i>why {name}</i>"}
+            for name, pattern in found.items()
+        ]
+        judge = {"backend": "rules", "model": None} if by_rule else {"backend": "openai", "model": "judge-1"}
+        written = {"judge": judge, "estimated_by_rule": by_rule, "errors": errors, **content}
+        (run / "eval/mini/error_patterns.json").write_text(json.dumps(written))
+    return run
+
+
+def test_patterns_are_counted_by_relation_and_run(tmp_path: Path) -> None:
+    paths = [
+        run_with(tmp_path / "a", {"s1": NEGLECT, "s2": NEGLECT, "s3": PLACE}),
+        run_with(tmp_path / "b", {"s1": OTHER, "s2": NEGLECT, "s3": NEGLECT}),
+    ]
+    runs = load_runs(paths)
+    section = pattern_section(runs, {run.label: found for run in runs if (found := read_patterns(run))})
+    rows = {(row.relation, row.label): row for row in section.rows}
+    assert list(rows) == [(relation, run) for relation in ("temporal", "causal", "all") for run in "ab"]
+    none = {NEGLECT: 0, PLACE: 0, OTHER: 0, "undecided": 0}
+    assert rows["temporal", "a"].counts == {**none, NEGLECT: 2}
+    assert rows["causal", "b"].counts == {**none, NEGLECT: 1}
+    assert rows["all", "b"].counts == {**none, NEGLECT: 2, OTHER: 1}
+    assert [rows["temporal", "a"].n, rows["causal", "a"].n, rows["all", "a"].n] == [3, 1, 4]
+    page = render_page(runs)
+    assert "Stacked bars: shares of error patterns by relation of a, b" in page
+    assert "<strong>a</strong>: by the judge judge-1" in page
+    assert "do not compare" not in page
+    assert "Not known yet" not in page
+    assert "<i>why" not in page, "a reason is text"
+    assert "why s1" in page
+
+
+def test_a_rule_and_a_judge_are_told_apart(tmp_path: Path) -> None:
+    known = {"s1": NEGLECT, "s2": NEGLECT, "s3": PLACE}
+    paths = [run_with(tmp_path / "a", known), run_with(tmp_path / "b", known, by_rule=True)]
+    page = render_page(load_runs(paths))
+    assert "<strong>b</strong>: estimated by rule" in page
+    assert "do not compare them" in page
+
+
+def test_a_run_without_patterns_is_told_how_to_get_them(tmp_path: Path) -> None:
+    paths = [run_with(tmp_path / "a", {"s1": NEGLECT, "s2": NEGLECT, "s3": PLACE}), run_with(tmp_path / "b", None)]
+    page = render_page(load_runs(paths))
+    [commands] = re.findall(r'<pre tabindex="0">(d2e eval.*?)</pre>', page, flags=re.DOTALL)
+    assert re.fullmatch(
+        rf"d2e eval .* --out {tmp_path}/b --without-context\nd2e errors {tmp_path}/b --bench mini\n", commands
+    )
+
+
+def test_a_run_without_wrong_answers_has_no_chart(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [prediction(0, True)])
+    content = {"judge": {"backend": "rules"}, "estimated_by_rule": True, "errors": []}
+    (run / "eval/mini/error_patterns.json").write_text(json.dumps(content))
+    page = render_page(load_runs([run]))
+    assert "error patterns by relation of" not in page
+    assert "estimated by rule" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "not error patterns"),
+        ("[]", "not error patterns"),
+        ('{"judge": {"backend": "x"}, "estimated_by_rule": true, "errors": [{}]}', "errors.0.dataset: missing"),
+        ('{"judge": {"backend": "x"}, "estimated_by_rule": true, "errors": []}', "about 0 wrong answers, .* holds 3"),
+    ],
+)
+def test_a_damaged_file_or_one_of_other_answers_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    run = run_with(tmp_path / "run", {})
+    file = run / "eval/mini/error_patterns.json"
+    file.write_text(text)
+    with pytest.raises(UserError, match=problem) as error:
+        render_page(load_runs([run]))
+    assert str(file) in str(error.value)
+    assert f"d2e errors {run} --bench mini" in str(error.value)
+
+
+def test_patterns_of_an_answer_that_is_right_now_are_refused(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "run", {"s1": OTHER, "s2": OTHER, "s3": OTHER, "s0": OTHER})
+    with pytest.raises(UserError, match=r"1 are in one only, such as 's0' of stories"):
+        render_page(load_runs([run]))

@@ -1,0 +1,137 @@
+"""`d2e eval --engine openai` over real HTTP: what is sent, what is kept when the endpoint dies, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.data.prompts import load_prompt_set
+from tests.command import d2e
+from tests.eval.benches import bench_rows, save_bench, scores_of, train_rows
+from tests.judge_fixtures import KEY
+from tests.judge_server import JudgeServer, Misbehave, completion
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Path:
+    return save_bench(tmp_path / "bench", bench_rows(8), train_rows())
+
+
+def evaluate(bench: Path, server: JudgeServer, *arguments: str | int) -> int:
+    common = ("--bench", bench, "--base-url", server.url, "--out", bench.parent / "run", "--concurrency", 2)
+    return d2e("eval", "remote-7b", *common, *arguments)
+
+
+def outputs(bench: Path) -> list[str]:
+    text = (bench.parent / "run" / "eval" / "bench" / "predictions.jsonl").read_text()
+    return [json.loads(line)["output"] for line in text.splitlines()]
+
+
+def test_each_sample_is_asked_once_greedily_and_answered_in_file_order(bench: Path, server: JudgeServer) -> None:
+    server.reply = lambda user: f"The answer is: {user[:20]}"
+    assert evaluate(bench, server, "--max-new-tokens", 9) == 0
+    prompts = load_prompt_set("default")
+    asked = [prompts.messages(sample, "original") for sample in bench_rows(8)]
+    assert sorted(str(request["messages"]) for request in server.requests) == sorted(map(str, asked))
+    for request in server.requests:
+        assert (request["model"], request["max_tokens"], request["temperature"]) == ("remote-7b", 9, 0.0)
+    assert set(server.keys) == {f"Bearer {KEY}"}
+    assert outputs(bench) == [f"The answer is: {messages[-1]['content'][:20]}" for messages in asked]
+    scores = scores_of(bench.parent / "run")
+    assert (scores["engine"], scores["alpha"], scores["model"]) == ("openai", 0.0, "remote-7b")
+    assert scores["environment"]["endpoint"] == server.url
+    assert KEY not in json.dumps(scores)
+
+
+def test_demonstrations_are_sent_as_turns(bench: Path, server: JudgeServer) -> None:
+    assert evaluate(bench, server, "--setting", "few_shot") == 0
+    for request in server.requests:
+        assert [turn["role"] for turn in request["messages"]] == ["system", *["user", "assistant"] * 3, "user"]
+
+
+def test_the_temperature_can_be_left_to_the_server(bench: Path, server: JudgeServer) -> None:
+    assert evaluate(bench, server, "--temperature", "default") == 0
+    assert all("temperature" not in request for request in server.requests)
+
+
+def test_a_throttled_request_is_sent_again(bench: Path, server: JudgeServer) -> None:
+    server.plan = [None, Misbehave(429, {"retry-after-ms": "5"}), Misbehave(503, {"retry-after-ms": "5"})]
+    assert evaluate(bench, server, "--attempts", 2) == 0
+    assert len(server.requests) == 10
+    assert scores_of(bench.parent / "run")["engine_counts"] == {"retried": 2}
+    assert len(outputs(bench)) == 8
+
+
+def test_an_endpoint_that_dies_midway_leaves_what_came_and_the_same_command_goes_on(
+    bench: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.plan = [None] * 5 + [Misbehave(drop=True)] * 3
+    assert evaluate(bench, server, "--attempts", 1, "--concurrency", 1) == 1
+    error = capsys.readouterr().err
+    assert f"model 'remote-7b' at {server.url}: cannot be reached" in error
+    assert "5 of 8 answers are kept in" in error
+    assert "--base-url is right" in error
+    assert "Traceback" not in error
+    answered = set(server.users[:5])
+    server.plan.clear()
+    server.requests.clear()
+    assert evaluate(bench, server, "--attempts", 1) == 0
+    assert len(server.requests) == 3
+    assert not answered & set(server.users)
+    assert len(outputs(bench)) == 8
+    assert scores_of(bench.parent / "run")["resumed"] == 5
+
+
+def test_a_dead_endpoint_is_one_message(bench: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]) -> None:
+    dead = ("--bench", bench, "--base-url", "http://127.0.0.1:9/v1", "--out", bench.parent / "run", "--attempts", 1)
+    assert d2e("eval", "remote-7b", *dead) == 1
+    error = capsys.readouterr().err
+    assert "cannot be reached" in error
+    assert error.count("error:") == 1
+
+
+def test_a_reply_that_is_none_is_asked_for_again(
+    bench: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.plan = [Misbehave(body=b"<html>wait</html>"), None, Misbehave(body=b"{}")]
+    assert evaluate(bench, server) == 0
+    assert len(server.requests) == 10
+    assert len(outputs(bench)) == 8
+
+
+def test_a_refusal_names_the_sample(bench: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.plan = [Misbehave(400, body=b'{"error": {"message": "context length exceeded"}}')]
+    assert evaluate(bench, server, "--concurrency", 1) == 1
+    error = capsys.readouterr().err
+    assert "answered 400 to sample 's" in error
+    assert "context length exceeded" in error
+    assert "--max-new-tokens" in error
+
+
+def test_answers_of_another_endpoint_or_model_are_refused(
+    bench: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(bench, server) == 0
+    out = ("--bench", bench, "--out", bench.parent / "run")
+    assert d2e("eval", "remote-8b", *out, "--base-url", server.url) == 1
+    assert f"the model: remote-7b at {server.url} → remote-8b at {server.url}" in capsys.readouterr().err
+    with JudgeServer() as other:
+        assert d2e("eval", "remote-7b", *out, "--base-url", other.url) == 1
+        assert not other.requests
+
+
+def test_a_cut_off_answer_is_an_answer(bench: Path, server: JudgeServer) -> None:
+    server.plan = [Misbehave(body=completion("The answer", finish_reason="length"))]
+    assert evaluate(bench, server, "--concurrency", 1) == 0
+    assert "The answer" in outputs(bench)
+
+
+def test_without_the_client_the_package_is_named(
+    bench: Path, server: JudgeServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    assert evaluate(bench, server) == 1
+    assert "needs the package `openai`" in capsys.readouterr().err

@@ -1,0 +1,142 @@
+"""`d2e eval --engine vllm` against a stand-in for vLLM that decodes with a tiny model of our own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from d2e_sft.decoding import generate_debiased, stop_token_ids
+from d2e_sft.model.loading import load_model
+from tests.command import d2e
+from tests.eval.benches import bench_row, bench_rows, save_bench, scores_of
+from tests.tiny import save_tiny_model
+
+
+@dataclass
+class Offline:
+    """Stands in for `d2e_sft.vllm.offline`: the same interface, without vLLM."""
+
+    loaded: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    dies_after: int | None = None
+
+    def load_llm(self, model: str, **options: Any) -> Any:
+        self.loaded.append((model, options))
+        return load_model(model)
+
+    def stop_ids_of(self, llm: Any, end_of_turn: int) -> list[int]:
+        return stop_token_ids(llm.model, end_of_turn)
+
+    def decode_pairs(
+        self,
+        llm: Any,
+        originals: Sequence[list[int]],
+        imagined: Sequence[list[int]] | None,
+        *,
+        alpha: float,
+        plausibility: float,
+        max_new_tokens: int,
+        stop_ids: Sequence[int],
+        on_finished: Callable[[int, list[int]], object],
+    ) -> Any:
+        options: dict[str, Any] = {"alpha": alpha, "max_new_tokens": max_new_tokens, "stop_ids": stop_ids}
+        options["plausibility"] = plausibility
+        answers = generate_debiased(llm.model.eval(), originals, imagined, **options)
+        for count, place in enumerate(reversed(range(len(originals)))):  # answers come in any order
+            if count == self.dies_after:
+                raise RuntimeError("the engine is gone")
+            on_finished(place, answers[place])
+        return type("PairedDecoding", (), {"answers": answers, "resubmissions": 4})
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> Offline:
+    stand_in = Offline()
+    vllm = ModuleType("vllm")
+    vllm.__version__ = "0.0-test"  # type: ignore[attr-defined]
+    for name, module in (("vllm", vllm), ("d2e_sft.vllm", ModuleType("d2e_sft.vllm"))):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "d2e_sft.vllm.offline", stand_in)  # type: ignore[arg-type]
+    return stand_in
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    save_tiny_model(folder / "model", seed=3)
+    save_bench(folder / "bench", [*bench_rows(20), bench_row(20, context="")])
+    return folder
+
+
+def evaluate(world: Path, run: Path, *arguments: str | float) -> int:
+    common = ("--bench", world / "bench", "--out", run, "--max-new-tokens", 6)
+    return d2e("eval", world / "model", *common, *arguments)
+
+
+def outputs(run: Path) -> list[str]:
+    text = (run / "eval" / "bench" / "predictions.jsonl").read_text()
+    return [json.loads(line)["output"] for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("how", [("--alpha", 0), ("--alpha", 0.5), ("--alpha", 2, "--plausibility", 0.99)])
+def test_vllm_is_given_the_prompts_of_the_other_engine(
+    world: Path, tmp_path: Path, offline: Offline, how: tuple[str | float, ...]
+) -> None:
+    assert evaluate(world, tmp_path / "vllm", "--engine", "vllm", *how) == 0
+    assert evaluate(world, tmp_path / "here", *how) == 0
+    assert outputs(tmp_path / "vllm") == outputs(tmp_path / "here")
+    scores = scores_of(tmp_path / "vllm")
+    assert scores["engine"] == "vllm"
+    assert scores["environment"]["vllm"] == "0.0-test"
+    assert scores["engine_counts"] == {"resubmissions": 4}
+
+
+def test_its_options_reach_it_and_the_recipes_dtype_does_not(world: Path, tmp_path: Path, offline: Offline) -> None:
+    options = ("--tensor-parallel", 2, "--max-model-len", 900, "--gpu-memory-utilization", 0.5)
+    assert evaluate(world, tmp_path, "--engine", "vllm", *options) == 0
+    wanted = {"dtype": "auto", "tensor_parallel_size": 2, "max_model_len": 900, "gpu_memory_utilization": 0.5}
+    assert offline.loaded == [(str(world / "model"), wanted)]
+
+
+def test_the_length_that_it_was_given_is_the_limit(
+    world: Path, tmp_path: Path, offline: Offline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path, "--engine", "vllm", "--max-model-len", 300) == 1
+    assert "exceed the model's context: prompts may have 294 tokens beside 6 new ones" in capsys.readouterr().err
+    assert not offline.loaded, "what cannot be decoded is said before an engine starts"
+
+
+def test_the_engine_makes_no_difference_to_what_is_kept(
+    world: Path, tmp_path: Path, offline: Offline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    offline.dies_after = 18
+    with pytest.raises(RuntimeError, match="the engine is gone"):
+        evaluate(world, tmp_path, "--engine", "vllm", "--alpha", 0.5)
+    assert evaluate(world, tmp_path, "--alpha", 0.5) == 0
+    assert "resumed: 18 of 21" in capsys.readouterr().err
+    assert scores_of(tmp_path)["engine"] == "vllm, transformers"
+
+
+def test_an_encoder_decoder_is_refused(
+    world: Path, tmp_path: Path, offline: Offline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_tiny_model(tmp_path / "t5", "t5")
+    assert d2e("eval", tmp_path / "t5", "--bench", world / "bench", "--engine", "vllm") == 1
+    assert "is an encoder-decoder; expected a causal model" in capsys.readouterr().err
+
+
+def test_without_vllm_the_package_is_named(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    monkeypatch.delitem(sys.modules, "d2e_sft.vllm.offline", raising=False)
+    assert evaluate(world, tmp_path, "--engine", "vllm") == 1
+    error = capsys.readouterr().err
+    assert "vLLM" in error
+    assert error.count("error:") == 1

@@ -1,0 +1,148 @@
+"""Which training rows few-shot prompts show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.data.sample import EventSample, write_samples
+from d2e_sft.util.errors import UserError
+from eval.run.benchmark import locate_bench
+from eval.run.demonstrations import MODERATE_WORDS, Demonstrations, load_demonstrations
+from tests.eval.benches import bench_rows, save_bench, train_rows
+from tests.tiny import make_sample
+
+QA = ("made-up", "temporal", "qa")
+NLI = ("made-up", "temporal", "nli")
+
+
+def load(folder: Path, tests: list[EventSample], trains: list[EventSample], **options: Any) -> Demonstrations:
+    bench = locate_bench(save_bench(folder, tests, trains))
+    return load_demonstrations(bench, tests, tests, **{"given": None, "seed": 0, **options})
+
+
+def ids(shown: Demonstrations, group: tuple[str, str, str]) -> list[str]:
+    return [row.id for row in shown.groups[group]]
+
+
+def test_every_sample_of_a_group_is_shown_the_same_three(tmp_path: Path) -> None:
+    tests = bench_rows()
+    shown = load(tmp_path, tests, train_rows())
+    assert shown.groups.keys() == {QA, NLI}
+    for sample in tests:
+        rows = shown.of(sample)
+        assert [row.id for row in rows] == ids(shown, (sample.dataset, sample.relation, sample.format))
+        assert len({row.id for row in rows}) == 3
+        assert {row.format for row in rows} == {sample.format}
+
+
+def test_the_draw_depends_on_the_seed_and_not_on_the_order_of_rows_or_other_groups(tmp_path: Path) -> None:
+    tests, trains = bench_rows(), train_rows(40)
+    one = load(tmp_path / "one", tests, trains)
+    assert ids(load(tmp_path / "two", tests, trains[::-1]), QA) == ids(one, QA)
+    assert ids(load(tmp_path / "three", tests[::2], trains), QA) == ids(one, QA)
+    draws = {tuple(ids(load(tmp_path / f"seed{seed}", tests, trains, seed=seed), QA)) for seed in range(5)}
+    assert len(draws) > 1
+
+
+def test_nli_shows_both_labels_however_rare_one_is(tmp_path: Path) -> None:
+    trains = [
+        row.model_copy(update={"answers": ["positive"]}) if row.format == "nli" else row for row in train_rows(60)
+    ]
+    rare = next(i for i, row in enumerate(trains) if row.format == "nli")
+    trains[rare] = trains[rare].model_copy(update={"answers": ["negative"]})
+    for seed in range(4):
+        rows = load(tmp_path / str(seed), bench_rows(), trains, seed=seed).groups[NLI]
+        assert sorted(row.answers[0] for row in rows) == ["negative", "positive", "positive"]
+
+
+def test_a_row_of_the_test_is_never_shown_however_it_is_written(tmp_path: Path) -> None:
+    tests = bench_rows()
+    copies = [
+        row.model_copy(update={"split": "train", "id": f"copy{i}", "context": row.context.upper().replace(".", " !")})
+        for i, row in enumerate(tests)
+    ]
+    fresh = train_rows(12)
+    for seed in range(6):
+        shown = load(tmp_path / str(seed), tests, [*copies, *fresh], seed=seed)
+        assert {row.id for rows in shown.groups.values() for row in rows} <= {row.id for row in fresh}
+
+
+def test_rows_beyond_the_subset_are_test_rows_too(tmp_path: Path) -> None:
+    tests = bench_rows()
+    bench = locate_bench(save_bench(tmp_path, tests, [row.model_copy(update={"split": "train"}) for row in tests]))
+    with pytest.raises(UserError, match="has 0 training rows of format qa that are not in the test"):
+        load_demonstrations(bench, tests[:1], tests, given=None, seed=0)
+
+
+def test_rows_of_other_splits_are_not_shown(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no row of split train"):
+        load(tmp_path, bench_rows(), [row.model_copy(update={"split": "dev"}) for row in train_rows()])
+
+
+def test_the_nearest_rows_are_taken_dataset_then_relation_then_format(tmp_path: Path) -> None:
+    near = train_rows(8, dataset="other")
+    far = train_rows(8, dataset="far", relation="causal")
+    own = train_rows(8)
+    for trains, name, dataset in (
+        ([*own, *near, *far], "same dataset", "made-up"),
+        ([*near, *far], "same relation", "other"),
+        (far, "same format", "far"),
+    ):
+        shown = load(tmp_path / dataset, bench_rows(), trains)
+        assert set(shown.sources.values()) == {name}
+        assert {row.dataset for row in shown.groups[QA]} == {dataset}
+
+
+def test_a_suites_merged_name_stands_for_the_datasets_that_it_merged(tmp_path: Path) -> None:
+    tests = [
+        row.model_copy(update={"dataset": "merged", "meta": {"source_dataset": "made-up"}}) for row in bench_rows()
+    ]
+    shown = load(tmp_path, tests, [*train_rows(8), *train_rows(8, dataset="other")])
+    assert set(shown.sources.values()) == {"same dataset"}
+
+
+def test_moderate_contexts_and_different_passages_are_preferred(tmp_path: Path) -> None:
+    long = "word " * (MODERATE_WORDS + 1)
+    qa = [make_sample(i, split="train", id=f"short{i}", context=f"Short text {i}.") for i in range(30)]
+    qa += [make_sample(i, split="train", id=f"long{i}", context=f"{long}{i}") for i in range(60)]
+    same = [make_sample(i, split="train", id=f"same{i}", context="One passage.") for i in range(30)]
+    tests = bench_rows()[::2]
+    for seed in range(5):
+        rows = load(tmp_path / str(seed), tests, [*qa, *same], seed=seed).groups[QA]
+        assert all(len(row.context.split()) <= MODERATE_WORDS for row in rows)
+        assert len({row.context for row in rows}) == 3
+
+
+def test_training_rows_are_looked_for_in_the_bench_then_beside_it_then_in_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tests = bench_rows()
+    bench = locate_bench(save_bench(tmp_path / "mine" / "bench", tests))
+
+    def file(given: Path | None = None) -> Path:
+        return load_demonstrations(bench, tests, tests, given=given, seed=0).file
+
+    with pytest.raises(UserError) as refused:
+        file()
+    assert "d2e data build --suite piper-10k --allow-shortfall --out data/piper-10k" in str(refused.value)
+    places = [Path("data/piper-10k"), tmp_path / "mine" / "piper-10k", tmp_path / "mine" / "bench"]
+    for place in places:
+        write_samples(train_rows(), place / "train.jsonl")
+        assert file() == place / "train.jsonl"
+    assert file(places[0]) == file(places[0] / "train.jsonl") == places[0] / "train.jsonl"
+    with pytest.raises(UserError, match="no such file or folder"):
+        file(tmp_path / "nowhere")
+
+
+def test_the_record_says_what_was_shown_and_from_where(tmp_path: Path) -> None:
+    shown = load(tmp_path, bench_rows(), train_rows())
+    described = shown.describe()
+    assert described["file"] == str(tmp_path / "train.parquet")
+    assert [(g["dataset"], g["relation"], g["format"]) for g in described["groups"]] == [QA, NLI]
+    assert described["groups"][0]["rows"] == [{"dataset": "made-up", "id": i} for i in ids(shown, QA)]
+    assert shown.digest() == load(tmp_path / "again", bench_rows(), train_rows()).digest()
+    assert shown.digest() != load(tmp_path / "third", bench_rows(), train_rows(), seed=1).digest()

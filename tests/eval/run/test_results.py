@@ -1,0 +1,172 @@
+"""What `d2e eval` keeps, and when results that are there already are scored again, refused or replaced."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.data.prompts import load_prompt_set
+from eval.run.engines import in_process
+from tests.command import d2e
+from tests.eval.benches import QUICK, bench_rows, evaluate, predictions, save_bench, scores_of
+from tests.tiny import save_tiny_model
+
+
+class Counting:
+    """Counts the prompts that are decoded."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.prompts = 0
+        original = in_process.decode_prompts
+
+        def counting(model: Any, originals: Any, *rest: Any, **options: Any) -> Any:
+            self.prompts += len(originals)
+            return original(model, originals, *rest, **options)
+
+        monkeypatch.setattr(in_process, "decode_prompts", counting)
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    return Counting(monkeypatch)
+
+
+def test_a_finished_evaluation_is_scored_again_without_decoding(
+    world: Path, tmp_path: Path, decoded: Counting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path) == 0
+    folder = tmp_path / "eval" / "bench"
+    before, scores = (folder / "predictions.jsonl").read_bytes(), scores_of(tmp_path)
+    (folder / "scores.json").unlink()
+    capsys.readouterr()
+    assert evaluate(world, tmp_path) == 0
+    assert decoded.prompts == 8
+    assert "decoded before, and only scored again" in capsys.readouterr().err
+    assert (folder / "predictions.jsonl").read_bytes() == before
+    assert scores_of(tmp_path) == scores
+
+
+def test_overwrite_decodes_anew(world: Path, tmp_path: Path, decoded: Counting) -> None:
+    assert evaluate(world, tmp_path) == 0
+    assert evaluate(world, tmp_path, "--overwrite") == 0
+    assert decoded.prompts == 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--alpha", 0.5), "--alpha: 0.0 → 0.5"),
+        (("--max-new-tokens", 7), "--max-new-tokens: 6 → 7"),
+        (("--max-samples", 2), "the subset: none → 2 a group, seed 0"),
+        (("--dtype", "bfloat16"), "--dtype: none → bfloat16"),
+        (("--prompt-set", "other.yaml"), "the prompt set: default, sha256"),
+    ],
+)
+def test_results_of_other_options_are_refused_and_named(
+    world: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str | int, ...],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wording = load_prompt_set("default").model_dump(exclude_none=True)
+    wording["zero_shot"]["qa"]["system"] = "Answer."
+    Path("other.yaml").write_text(json.dumps(wording))
+    assert evaluate(world, tmp_path) == 0
+    before = predictions(tmp_path)
+    assert evaluate(world, tmp_path, *arguments) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert "--overwrite" in error
+    assert predictions(tmp_path) == before
+    assert evaluate(world, tmp_path, *arguments, "--overwrite") == 0
+    # Of the tiny model's answers bfloat16 need not change one; what was decoded with is another record all the same.
+    assert predictions(tmp_path) != before or "--dtype" in arguments
+    assert evaluate(world, tmp_path) == 1
+
+
+def test_results_of_another_checkpoint_are_refused_whatever_its_name(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = save_tiny_model(tmp_path / "run", seed=3)
+    common = ("eval", run, "--bench", world / "bench", *QUICK)
+    assert d2e(*common) == 0
+    assert d2e(*common) == 0, "its own results are no part of a model"
+    save_tiny_model(run, seed=4)
+    capsys.readouterr()
+    assert d2e(*common) == 1
+    assert "the model: sha256:" in capsys.readouterr().err
+    assert d2e(*common, "--overwrite") == 0
+
+
+def test_results_on_another_file_of_the_same_name_are_refused(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path / "run") == 0
+    save_bench(tmp_path / "bench", bench_rows(6))
+    arguments = ("--bench", tmp_path / "bench", "--out", tmp_path / "run", *QUICK)
+    assert d2e("eval", world / "model", *arguments) == 1
+    assert "the benchmark's file: sha256" in capsys.readouterr().err
+
+
+def test_predictions_of_unknown_origin_are_refused(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path) == 0
+    (tmp_path / "eval" / "bench" / "predictions.decoding.json").unlink()
+    assert evaluate(world, tmp_path) == 1
+    assert "cannot be told which model and options they came from" in capsys.readouterr().err
+    assert evaluate(world, tmp_path, "--overwrite") == 0
+
+
+def test_damaged_predictions_are_named(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate(world, tmp_path) == 0
+    file = tmp_path / "eval" / "bench" / "predictions.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    for content, said in (
+        (lines[:-1], "holds 7 predictions; expected 8"),
+        ([lines[1], lines[0], *lines[2:]], "line 1: is about 's1' of 'made-up'; expected 's0'"),
+        (["{\n", *lines[1:]], "line 1: is no prediction"),
+    ):
+        file.write_text("".join(content))
+        assert evaluate(world, tmp_path) == 1
+        assert said in capsys.readouterr().err
+
+
+def test_a_pass_without_context_is_kept_beside_the_predictions(
+    world: Path, tmp_path: Path, decoded: Counting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path, "--alpha", 0.5) == 0
+    before = scores_of(tmp_path)
+    assert evaluate(world, tmp_path, "--without-context") == 0
+    assert "without_context.jsonl" in capsys.readouterr().out
+    assert scores_of(tmp_path) == before, "the scores stay those with context"
+    blind = predictions(tmp_path, stem="without_context")
+    assert [row["id"] for row in blind] == [row["id"] for row in predictions(tmp_path)]
+    assert blind[0].keys() == predictions(tmp_path)[0].keys()
+    # The same as a benchmark from which the contexts were taken, decoded plainly.
+    empty = [row.model_copy(update={"context": ""}) for row in bench_rows()]
+    save_bench(tmp_path / "empty", empty)
+    assert d2e("eval", world / "model", "--bench", tmp_path / "empty", "--out", tmp_path / "plain", *QUICK) == 0
+    assert [r["output"] for r in blind] == [r["output"] for r in predictions(tmp_path / "plain", "empty")]
+    assert decoded.prompts == 24
+    assert evaluate(world, tmp_path, "--without-context") == 0
+    assert decoded.prompts == 24, "it is scored again, too, without decoding"
+
+
+def test_a_pass_without_context_goes_with_its_predictions(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path) == 0
+    assert evaluate(world, tmp_path, "--without-context", "--max-new-tokens", 5) == 1
+    assert "predictions.jsonl: was decoded by another model or with other options" in capsys.readouterr().err
+    assert evaluate(world, tmp_path, "--without-context") == 0
+    assert evaluate(world, tmp_path, "--max-new-tokens", 5) == 1
+    capsys.readouterr()
+    assert evaluate(world, tmp_path, "--max-new-tokens", 5, "--overwrite") == 0
+    assert not (tmp_path / "eval" / "bench" / "without_context.jsonl").exists()

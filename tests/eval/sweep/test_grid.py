@@ -1,0 +1,150 @@
+"""The grid of a sweep: values, names, points that are equal, and what is refused before anything is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from eval.sweep.grid import Axis, Point, grid, parse_axes
+from eval.sweep.plan import DONE_FILE, Sweep, locked, refuse_other_sweep, save_plan
+
+RECIPE = """
+model: {{name: some/model}}
+data: {{train: {data}}}
+train: {{output_dir: unused, learning_rate: 1e-5}}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    (tmp_path / "train.jsonl").write_text("{}\n")
+    file = tmp_path / "recipe.yaml"
+    file.write_text(RECIPE.format(data=tmp_path / "train.jsonl"))
+    return str(file)
+
+
+def points(recipe: str, *axes: str) -> list[Point]:
+    return grid(recipe, parse_axes(axes), Path("out"))
+
+
+def test_a_comma_in_brackets_or_quotes_belongs_to_a_value() -> None:
+    assert parse_axes(["d2e.alpha=0.1, 0.5,1e-1"]) == [Axis("d2e.alpha", ("0.1", "0.5", "1e-1"))]
+    (axis,) = parse_axes(["model.lora.target_modules=[q_proj,v_proj],all-linear,'a,b'"])
+    assert axis.values == ("[q_proj,v_proj]", "all-linear", "'a,b'")
+    assert parse_axes(["model.lora={r: 4, alpha: 8},null"])[0].values == ("{r: 4, alpha: 8}", "null")
+
+
+def test_points_are_all_combinations_with_their_values_in_name_and_recipe(recipe: str) -> None:
+    found = points(recipe, "d2e.alpha=0.1,0.5", "d2e.distill=true,false", "train.epochs=2")
+    assert [point.name for point in found] == [
+        "alpha=0.1,distill=true",
+        "alpha=0.1,distill=false",
+        "alpha=0.5,distill=true",
+        "alpha=0.5,distill=false",
+    ]
+    assert [(p.recipe.d2e.alpha, p.recipe.d2e.distill) for p in found] == [
+        (0.1, True), (0.1, False), (0.5, True), (0.5, False)
+    ]  # fmt: skip
+    assert {point.recipe.train.epochs for point in found} == {2.0}
+    assert found[0].recipe.train.output_dir == "out/alpha=0.1,distill=true"
+    assert found[0].overrides == ["d2e.alpha=0.1", "d2e.distill=true", "train.epochs=2"]
+
+
+def test_names_are_folder_names_and_differ(recipe: str) -> None:
+    found = points(recipe, "model.name=a/b,a:b,../c", "train.seed=0,1")
+    assert len({point.name for point in found}) == 6
+    assert all("/" not in point.name and ":" not in point.name for point in found)
+    both = points(recipe, "model.lora.alpha=8,16", "d2e.alpha=0.1,0.2")
+    assert both[0].name == "model.lora.alpha=8,d2e.alpha=0.1"
+
+
+def test_what_has_no_effect_makes_no_second_training(recipe: str) -> None:
+    found = points(recipe, "d2e.alpha=0,0.5,1.0", "d2e.debias=true,false")
+    assert [point.scored_in for point in found] == [
+        "alpha=0,debias=true",
+        "alpha=0,debias=true",  # without debiasing α is 0, whatever it says
+        "alpha=0.5,debias=true",
+        "alpha=0,debias=true",
+        "alpha=1.0,debias=true",
+        "alpha=0,debias=true",
+    ]
+    assert len({p.trained_in for p in points(recipe, "d2e.kl_weight=0.5,1", "d2e.distill=true,false")}) == 3
+    plain = ("d2e.debias=false", "d2e.distill=false")
+    assert len({p.trained_in for p in points(recipe, "d2e.view_gradients=all,original", *plain)}) == 1
+    assert len({p.trained_in for p in points(recipe, "d2e.view_gradients=all,original")}) == 2
+
+
+def test_decoding_with_other_alphas_scores_one_model_several_times(recipe: str) -> None:
+    found = points(recipe, "eval.alpha=0,0.5,null,1", "d2e.alpha=0.5")
+    assert {point.trained_in for point in found} == {found[0].name}
+    assert [point.scored_in for point in found] == [found[0].name, found[1].name, found[1].name, found[3].name]
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        (["d2e.aplha=0.1,0.2"], "unknown key 'd2e.aplha'[^\n]*Did you mean 'alpha'"),
+        (["d2e.alpha=0.1,high"], "d2e.alpha: got 'high'"),
+        (["d2e.alpha=0.1,-1"], "d2e.alpha: got -1"),
+        (["d2e.alpha=0.1,,1"], "an empty value"),
+        (["d2e.alpha="], "an empty value"),
+        (["d2e.alpha=0.1,"], "an empty value"),
+        (["d2e.alpha"], "expected section.key=value"),
+        (["=1"], "expected section.key=value"),
+        (["d2e.alpha=1", "d2e.alpha=2"], "given twice"),
+        (["train.output_dir=a,b"], "a folder of its own"),
+        (["model.lora.target_modules=[a,b"], r"\] is missing"),
+        (["model.name='a,b"], "' is missing"),
+        (["eval.max_samples=10,20"], "changes how a model is scored"),
+        (["train.batch_size=8,9"], "train.batch_size=9 is not a multiple"),
+        ([], "without an axis"),
+    ],
+)
+def test_a_bad_axis_is_refused_before_anything_is_trained(recipe: str, axes: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        points(recipe, *axes)
+
+
+def sweep(recipe: str, out: Path, *axes: str, bench: str = "bench", eval_arguments: tuple[str, ...] = ()) -> Sweep:
+    parsed = parse_axes(axes or ["d2e.alpha=0.1,0.5"])
+    return Sweep(recipe, parsed, grid(recipe, parsed, out), out, ("--bench", bench), list(eval_arguments), [])
+
+
+def test_the_same_sweep_goes_on_and_another_is_refused_by_what_differs(recipe: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    save_plan(sweep(recipe, out))
+    refuse_other_sweep(sweep(recipe, out))
+    refuse_other_sweep(sweep(recipe, out, bench="other", eval_arguments=("--setting", "cot")))  # nothing is scored yet
+    (out / "alpha=0.1").mkdir()
+    (out / "alpha=0.1" / DONE_FILE).write_text("bench\n")
+    with pytest.raises(UserError, match=r"d2e\.alpha: '0\.1,0\.5' → '0\.1,0\.7'"):
+        refuse_other_sweep(sweep(recipe, out, "d2e.alpha=0.1,0.7"))
+    with pytest.raises(UserError, match=r"train\.seed: 'absent' → '0,1'"):
+        refuse_other_sweep(sweep(recipe, out, "d2e.alpha=0.1,0.5", "train.seed=0,1"))
+    with pytest.raises(UserError, match="benchmark: '--bench bench' → '--bench other'"):
+        refuse_other_sweep(sweep(recipe, out, bench="other"))
+    with pytest.raises(UserError, match="--eval-args: '' → '--setting cot'"):
+        refuse_other_sweep(sweep(recipe, out, eval_arguments=("--setting", "cot")))
+    text = Path(recipe).read_text()
+    Path(recipe).write_text(text.replace("1e-5", "2e-5, save_steps: 5"))
+    with pytest.raises(UserError, match=r"train\.learning_rate: 1e-05 → 2e-05") as error:
+        refuse_other_sweep(sweep(recipe, out))
+    assert "save_steps" not in str(error.value), "how often is saved may change"
+    Path(recipe).write_text(text)
+    (tmp_path / "train.jsonl").write_text("{} \n")
+    with pytest.raises(UserError, match=r"SHA-256 of .*train\.jsonl"):
+        refuse_other_sweep(sweep(recipe, out))
+
+
+def test_a_folder_with_something_else_in_it_is_refused(recipe: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not empty and no sweep"):
+        refuse_other_sweep(sweep(recipe, tmp_path))
+
+
+def test_two_sweeps_cannot_work_in_one_folder(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(UserError, match="is at work there"), locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass

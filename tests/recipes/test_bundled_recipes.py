@@ -1,0 +1,162 @@
+"""Every bundled recipe: its values, and that `--dry-run` works on a tiny stand-in of its architecture."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+
+from d2e_sft.config.recipe import DataSection, EvalSection, Recipe, TrainSection, flat, load_recipe
+from d2e_sft.data.sample import write_samples
+from d2e_sft.train.dry_run.report import dry_run
+from d2e_sft.train.run import precision_for
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.paths import bundled_parts, bundled_recipes
+from tests.tiny import make_samples, save_tiny_model
+
+# The architecture that each model has on the Hub.
+ARCHITECTURES = {
+    "builtin:smollm2-135m-instruct": "llama",
+    "google-t5/t5-base": "t5",
+    "Qwen/Qwen1.5-7B-Chat": "qwen2",
+    "meta-llama/Llama-2-7b-chat-hf": "llama",
+    "deepseek-ai/deepseek-llm-7b-chat": "llama",
+    "HuggingFaceTB/SmolLM2-135M-Instruct": "llama",
+    "HuggingFaceTB/SmolLM2-360M-Instruct": "llama",
+    "HuggingFaceTB/SmolLM2-1.7B-Instruct": "llama",
+    "Qwen/Qwen3-0.6B": "qwen3",
+    "Qwen/Qwen3-1.7B": "qwen3",
+    "Qwen/Qwen3-4B": "qwen3",
+    "google/gemma-3-270m-it": "gemma3",
+    "google/gemma-3-1b-it": "gemma3",
+    "meta-llama/Llama-3.2-1B-Instruct": "llama",
+    "meta-llama/Llama-3.2-3B-Instruct": "llama",
+}
+PAPER = [f"recipes/paper/{name}" for name in ("qwen1.5-7b-chat", "llama-2-7b-chat", "deepseek-7b-chat")]
+SMALL = ("smollm2-135m", "smollm2-360m", "smollm2-1.7b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "gemma-3-270m",
+         "gemma-3-1b", "llama-3.2-1b", "llama-3.2-3b")  # fmt: skip
+FOLDERS = [*PAPER, *(f"recipes/{name}" for name in SMALL)]
+# What a variant may change of its model's full.yaml, besides the run folder.
+VARIANTS = {
+    "lora": {"model.lora", "train.learning_rate"},
+    "qlora": {"model.lora", "model.quantization", "train.learning_rate"},
+    "sft": {"d2e.debias", "d2e.distill"},
+    "no-distill": {"d2e.distill"},
+    "no-debias": {"d2e.debias"},
+}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_models_variants_differ_from_its_full_recipe_in_what_their_names_say(folder: str) -> None:
+    full = load_recipe(f"{folder}/full.yaml")
+    assert full.model.lora is None
+    assert full.d2e.views == ("original", "imagined", "refined")
+    assert full.train.output_dir == f"runs/{folder.removeprefix('recipes/')}/full"
+    for variant, expected in VARIANTS.items():
+        recipe = load_recipe(f"{folder}/{variant}.yaml")
+        assert changed(full, recipe) == expected | {"train.output_dir"}, variant
+        assert recipe.train.output_dir == f"runs/{folder.removeprefix('recipes/')}/{variant}"
+
+
+def changed(one: Recipe, other: Recipe) -> set[str]:
+    """Keys that differ; an adapter is one."""
+    before, after = (dict(flat(recipe.model_dump())) for recipe in (one, other))
+    keys = {key for key in before.keys() | after.keys() if before.get(key, "-") != after.get(key, "-")}
+    return {"model.lora" if key.startswith("model.lora") else key for key in keys}
+
+
+@pytest.mark.parametrize("folder", PAPER)
+def test_the_papers_models_have_the_papers_hyper_parameters(folder: str) -> None:
+    recipe = load_recipe(f"{folder}/full.yaml")
+    train = recipe.train
+    assert (train.learning_rate, train.batch_size, train.epochs, train.warmup_ratio) == (1e-5, 64, 3, 0.1)
+    assert (train.precision, recipe.d2e.alpha, recipe.decoding_alpha) == ("float16", 0.5, 0.5)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("processes", [1, 8, 16])
+def test_the_batch_can_be_cut_for_every_launch_shape(folder: str, processes: int) -> None:
+    train = load_recipe(f"{folder}/full.yaml").train
+    assert train.batch_size % (train.micro_batch_size * processes) == 0
+
+
+def test_no_two_recipes_train_into_one_folder() -> None:
+    folders = [load_recipe(name).train.output_dir for name in bundled_recipes()]
+    assert len(set(folders)) == len(folders)
+
+
+def test_parts_are_no_recipes() -> None:
+    assert bundled_parts()
+    assert not set(bundled_parts()) & set(bundled_recipes())
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Recipe], str]:
+    """What a dry run shows; recipes that the stand-in makes equal share one."""
+    world = tmp_path_factory.mktemp("recipes")
+    write_samples(make_samples(4), world / "train.parquet")
+
+    @cache
+    def model(kind: str) -> str:
+        return str(save_tiny_model(world / kind, kind))
+
+    @cache
+    def run(content: str) -> str:
+        lines: list[str] = []
+        dry_run(Recipe.model_validate(json.loads(content)), lines.append)
+        return "\n".join(lines)
+
+    def stand_in(recipe: Recipe) -> str:
+        recipe.model.name = model(ARCHITECTURES[recipe.model.name])
+        recipe.data = DataSection(train=str(world / "train.parquet"), max_length=1000)
+        train = recipe.train
+        # As the error of a machine without CUDA advises.
+        no_float16 = train.precision == "float16" and not torch.cuda.is_available()
+        # What changes neither what is computed nor how goes, so that equal recipes are equal; micro-batches are small.
+        recipe.train = TrainSection(
+            output_dir=str(world / "run"),
+            batch_size=2,
+            micro_batch_size=2,
+            precision="float32" if no_float16 else precision_for(recipe),
+            packing=train.packing,
+            gradient_checkpointing=train.gradient_checkpointing,
+            compile=train.compile,
+        )
+        recipe.eval = EvalSection()
+        return run(recipe.model_dump_json())
+
+    return stand_in
+
+
+@pytest.mark.parametrize("name", bundled_recipes())
+def test_a_dry_run_works_on_a_stand_in_of_the_architecture(name: str, shown: Callable[[Recipe], str]) -> None:
+    recipe = load_recipe(name)
+    views, quantised = recipe.d2e.views, recipe.model.quantization is not None
+    without_bitsandbytes = quantised and importlib.util.find_spec("bitsandbytes") is None
+    if without_bitsandbytes:
+        recipe.model.quantization = None
+    text = shown(recipe)
+    expected = "encoder_decoder" if ARCHITECTURES[load_recipe(name).model.name] == "t5" else "shared_batch"
+    assert f"packing: {expected};" in text
+    for view in ("original", "imagined", "refined"):
+        assert (f"  {view}: prompt " in text) is (view in views), view
+    # Weights of 4 bits cannot be run without data, so their memory is not estimated, and that is said.
+    assert ("not estimated: " if quantised and not without_bitsandbytes else "at the peak") in text
+    assert "in all, without loading and saving" in text
+    if without_bitsandbytes:
+        pytest.skip("bitsandbytes is not installed: the rest of the recipe passed, with the adapter on whole weights")
+
+
+def test_a_float16_recipe_says_that_it_needs_cuda() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    with pytest.raises(UserError, match="float16: needs a CUDA device"):
+        precision_for(load_recipe(f"{PAPER[0]}/full.yaml"))
+
+
+def test_every_model_of_a_recipe_has_its_architecture_here() -> None:
+    assert {load_recipe(name).model.name for name in bundled_recipes()} == set(ARCHITECTURES)
