@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +28,32 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file so that it has, whatever happens meanwhile, all of its old or all of its new content."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside `path` to write to; it takes `path`'s place in one piece at the end, and is removed on an error.
+
+    Whatever happens meanwhile, `path` has all of its old or all of its new content. Its folder is made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    sync(partial)
-    os.replace(partial, path)
+    try:
+        yield partial
+        sync(partial)
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file in one piece, see `replacing`."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file for people and programs: indented, letters as they are; its folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Write a JSON file in one piece, for people and programs: indented, letters as they are."""
+    write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 class _WithoutTwins(yaml.constructor.BaseConstructor):

@@ -1,4 +1,4 @@
-"""Rows of figures as a Markdown table that is also readable as it stands."""
+"""Tables as text: Markdown that is also readable as it stands, plain columns for a terminal, figures in percent."""
 
 from __future__ import annotations
 
@@ -20,3 +20,21 @@ def markdown_table(columns: Sequence[str], lines: Sequence[Sequence[str]], left:
         return " | ".join(c.ljust(w) if name in left else c.rjust(w) for name, c, w in cells)
 
     return "\n".join(f"| {padded(line)} |" for line in [columns, ["-" * width for width in widths], *lines])
+
+
+def text_table(rows: Sequence[Sequence[str]]) -> str:
+    """Aligned columns for a terminal; the first row is the header."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def percent(share: float | None) -> str:
+    """A share as a number in percent, `61.3`; a dash where there is none."""
+    return "–" if share is None else f"{100 * share:.1f}"
+
+
+def percent_interval(mean: float, low: float, high: float) -> str:
+    """A share with its interval in percent: `61.3 [58.2, 64.4]`."""
+    return f"{percent(mean)} [{percent(low)}, {percent(high)}]"
