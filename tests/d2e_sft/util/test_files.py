@@ -22,9 +22,8 @@ def test_a_file_is_replaced_in_one_piece(tmp_path: Path) -> None:
 def test_an_error_leaves_the_old_content_and_nothing_else(tmp_path: Path) -> None:
     target = tmp_path / "a.txt"
     write_whole(target, "one\n")
-    with pytest.raises(KeyboardInterrupt), replacing(target) as partial:
-        partial.write_text("tw", encoding="utf-8")
-        raise KeyboardInterrupt
+    with pytest.raises(FileNotFoundError), replacing(target) as partial:
+        partial.write_text("tw", encoding="utf-8") and (tmp_path / "missing").read_text(encoding="utf-8")
     assert target.read_text(encoding="utf-8") == "one\n"
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
