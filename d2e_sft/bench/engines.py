@@ -16,8 +16,9 @@ from torch import Tensor
 
 from d2e_sft.config.recipe import D2ESection, View
 from d2e_sft.model.collation import IGNORE, BatchedCollator, PackedCollator, Row, ViewGradients
+from d2e_sft.model.forward import hidden_states
 from d2e_sft.model.micro_batch import inputs_on
-from d2e_sft.objective.attach import hidden_states, loss_of_states, step_through_states
+from d2e_sft.objective.attach import loss_of_states, step_through_states
 
 SFT = D2ESection(debias=False, distill=False)
 PREFIX, QUESTION, ANSWER, REFINED_SHARE = 130, 30, 10, 0.4

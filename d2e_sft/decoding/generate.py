@@ -14,10 +14,11 @@ import torch
 
 from d2e_sft.config.decoding import DecodingOptions, check_alphas, merged_stop_ids
 from d2e_sft.decoding.choice import TokenChoice
-from d2e_sft.decoding.packed_rows import PackedRows, Prefix, is_sharded, takes_packed_rows
+from d2e_sft.decoding.packed_rows import PackedRows, Prefix, is_sharded
 from d2e_sft.decoding.padded_rows import CausalRows, EncoderDecoderRows
 from d2e_sft.model.attention.registry import BY_BRANCH
 from d2e_sft.model.forward import bare_model
+from d2e_sft.model.packing_support import takes_packed_rows
 
 
 def generate_debiased(
@@ -149,7 +150,7 @@ def _rows(
     options: DecodingOptions,
     prefix: Prefix,
 ) -> Iterator[PackedRows | CausalRows | EncoderDecoderRows]:
-    if not takes_packed_rows(model):
+    if model.config.is_encoder_decoder or is_sharded(model) or not takes_packed_rows(model):
         kind = EncoderDecoderRows if model.config.is_encoder_decoder else CausalRows
         yield kind(model, originals, imagined, partner, options.pad_id)
         return

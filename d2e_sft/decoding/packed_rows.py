@@ -9,25 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from d2e_sft.config.recipe import D2ESection
 from d2e_sft.decoding.cache import RowBlock, RowCache, SharedPrefix, filled_holes
 from d2e_sft.decoding.choice import Head, RowStates
 from d2e_sft.decoding.static_rows import StaticBlock, compiled_step, step
-from d2e_sft.model.attention.registry import BY_BRANCH, KeysAndValues, placeholder_mask
-from d2e_sft.model.forward import bare_model, unwrapped
+from d2e_sft.model.attention.registry import KeysAndValues, placeholder_mask
+from d2e_sft.model.forward import bare_model, head_of, hidden_states, packed_inputs, unwrapped
 from d2e_sft.model.packing import PackedRow, pack
-from d2e_sft.model.packing_support import choose_layout
-from d2e_sft.objective.attach import head_of, hidden_states, packed_inputs
 
 # Tokens of a prompt's packed row that go through the model at once: beyond it more at once is no faster.
 PREFILL_TOKENS = 8192
-
-_IS_EXACT: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
 @dataclass
@@ -36,19 +30,6 @@ class Prefix:
 
     tokens: Sequence[int]
     packed: KeysAndValues = field(default_factory=dict)
-
-
-def takes_packed_rows(model: Any) -> bool:
-    """Whether packed rows are exact for the model; asked of it once (see `d2e_sft.model.packing_support`)."""
-    causal = bare_model(model)
-    if causal.config.is_encoder_decoder or is_sharded(model):
-        return False
-    if causal not in _IS_EXACT:
-        given = causal.config._attn_implementation
-        layout = choose_layout(causal, D2ESection(), attention=BY_BRANCH)
-        causal.set_attn_implementation(given)
-        _IS_EXACT[causal] = layout.packing == "shared_batch" and not layout.through_logits
-    return _IS_EXACT[causal]
 
 
 def is_sharded(model: Any) -> bool:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from d2e_sft.decoding.cache import left_padded
 from d2e_sft.model.attention.registry import KeysAndValues
-from d2e_sft.objective.attach import hidden_states
+from d2e_sft.model.forward import hidden_states
 
 CAPACITY = 256
 

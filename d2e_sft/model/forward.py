@@ -1,12 +1,17 @@
-"""One call of a causal language model that projects only its last positions to the vocabulary."""
+"""Calls of a language model in parts: its head, its hidden states, what a packed row needs, its last logits alone."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
+
+from d2e_sft.model.attention.registry import DENSE, KeysAndValues, PackedAttention, dense_mask, placeholder_mask
+from d2e_sft.model.packing import TokenForest
 
 # Unwrapping walks the whole model, and decoding asks for every token.
 _TAKES_LOGITS_TO_KEEP: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
@@ -25,6 +30,58 @@ def last_logits(model: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any
     logits: Tensor = output.logits
     # A model without the argument projects every position; slicing gives the same numbers for more memory.
     return logits[:, -keep:], output
+
+
+def head_of(model: Any) -> tuple[Callable[[Tensor], Tensor], bool]:
+    """From hidden states to logits, as the model does it, and whether that map is linear.
+
+    Linear maps let hidden states be subtracted in place of logits. Covered beside the head itself: final soft-capping
+    (Gemma 2), `logit_scale` (Cohere) and `logits_scaling` (Granite).
+    """
+    head = model.get_output_embeddings()
+    config = model.config.get_text_config()
+    cap = getattr(config, "final_logit_softcapping", None)
+    scale = getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1)
+
+    def project(hidden: Tensor) -> Tensor:
+        logits: Tensor = head(hidden)
+        if scale != 1:
+            logits = logits * scale
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    return project, cap is None and getattr(head, "bias", None) is None
+
+
+def hidden_states(model: Any, **inputs: Any) -> Tensor:
+    """The last hidden states of a causal language model, (rows, L, H), before its head."""
+    backbone = getattr(model, model.base_model_prefix)
+    output: Tensor = backbone(**inputs, use_cache=False)[0]
+    return output
+
+
+def packed_inputs(
+    model: Any,
+    forest: TokenForest,
+    input_ids: Tensor,
+    start: int,
+    end: int,
+    *,
+    remember: KeysAndValues | None = None,
+    recall: KeysAndValues | None = None,
+) -> dict[str, Any]:
+    """What a model's forward needs for the tokens [start, end) of a packed row."""
+    device, plan = input_ids.device, forest.plan(start, end)
+    inputs = {
+        "input_ids": input_ids[:, start:end],
+        "position_ids": forest.position_ids[None, start:end].to(device),
+    }
+    config = model.config.get_text_config()
+    implementation = config._attn_implementation
+    if implementation in DENSE:
+        mask = dense_mask(plan, config, implementation, dtype=model.dtype, device=device)
+        return {**inputs, "attention_mask": mask}
+    packed = PackedAttention(plan, remember=remember, recall=recall)
+    return {**inputs, "attention_mask": placeholder_mask(device), "packed": packed}
 
 
 def bare_model(model: nn.Module) -> Any:

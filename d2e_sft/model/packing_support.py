@@ -10,20 +10,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
+from torch import nn
 
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.model.attention.flex import flex_agrees
 from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, FLEX, IMPLEMENTATIONS, KeysAndValues, register
 from d2e_sft.model.collation import BatchedCollator, EncoderDecoderCollator, PackedCollator
 from d2e_sft.model.device import usable_device
-from d2e_sft.model.forward import bare_model
+from d2e_sft.model.forward import bare_model, head_of, hidden_states, packed_inputs
 from d2e_sft.model.packing import pack
-from d2e_sft.objective.attach import head_of, hidden_states, packed_inputs
 from d2e_sft.util.errors import UserError
 
 _LAYERS_THAT_ATTEND = {"full_attention", "sliding_attention"}
+_TAKES_PACKED_ROWS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,24 @@ def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attent
     if packing != "auto":
         raise _cannot(packing, reason)
     return Layout("batched", given, reason, through_logits)
+
+
+def takes_packed_rows(model: Any) -> bool:
+    """Whether a causal model's hidden states in packed rows are exact, branch by branch, and lead through `head_of`.
+
+    It is asked once; its attention implementation is left as it was.
+    """
+    causal = bare_model(model)
+    if causal not in _TAKES_PACKED_ROWS:
+        given = causal.config._attn_implementation
+        exact = _head_is_known(causal) and _structural_reason(causal) is None
+        if exact:
+            register()
+            causal.set_attn_implementation(BY_BRANCH)
+            exact = _measured_reason(causal) is None
+            causal.set_attn_implementation(given)
+        _TAKES_PACKED_ROWS[causal] = exact
+    return _TAKES_PACKED_ROWS[causal]
 
 
 def collator_for(layout: Layout, d2e: D2ESection, *, pad_token_id: int, start_token_id: int | None = None) -> Any:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from d2e_sft.config.recipe import D2ESection, View
-from d2e_sft.model.attention.registry import DENSE, KeysAndValues, PackedAttention, dense_mask, placeholder_mask
-from d2e_sft.model.forward import bare_model
+from d2e_sft.model.attention.registry import KeysAndValues
+from d2e_sft.model.forward import bare_model, head_of, hidden_states, packed_inputs
 from d2e_sft.model.packing import TokenForest
 from d2e_sft.objective.loss import CHUNK_ELEMENTS, D2ELoss, chunked_d2e_loss, d2e_loss
 
@@ -52,58 +51,6 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
     rest = [p for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
     forward.__signature__ = signature.replace(parameters=[*named, added, *rest])  # type: ignore[attr-defined]
     causal.forward = forward
-
-
-def head_of(model: Any) -> tuple[Callable[[Tensor], Tensor], bool]:
-    """From hidden states to logits, as the model does it, and whether that map is linear.
-
-    Linear maps let hidden states be subtracted in place of logits. Covered beside the head itself: final soft-capping
-    (Gemma 2), `logit_scale` (Cohere) and `logits_scaling` (Granite).
-    """
-    head = model.get_output_embeddings()
-    config = model.config.get_text_config()
-    cap = getattr(config, "final_logit_softcapping", None)
-    scale = getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1)
-
-    def project(hidden: Tensor) -> Tensor:
-        logits: Tensor = head(hidden)
-        if scale != 1:
-            logits = logits * scale
-        return logits if cap is None else torch.tanh(logits / cap) * cap
-
-    return project, cap is None and getattr(head, "bias", None) is None
-
-
-def hidden_states(model: Any, **inputs: Any) -> Tensor:
-    """The last hidden states of a causal language model, (rows, L, H), before its head."""
-    backbone = getattr(model, model.base_model_prefix)
-    output: Tensor = backbone(**inputs, use_cache=False)[0]
-    return output
-
-
-def packed_inputs(
-    model: Any,
-    forest: TokenForest,
-    input_ids: Tensor,
-    start: int,
-    end: int,
-    *,
-    remember: KeysAndValues | None = None,
-    recall: KeysAndValues | None = None,
-) -> dict[str, Any]:
-    """What a model's forward needs for the tokens [start, end) of a packed row."""
-    device, plan = input_ids.device, forest.plan(start, end)
-    inputs = {
-        "input_ids": input_ids[:, start:end],
-        "position_ids": forest.position_ids[None, start:end].to(device),
-    }
-    config = model.config.get_text_config()
-    implementation = config._attn_implementation
-    if implementation in DENSE:
-        mask = dense_mask(plan, config, implementation, dtype=model.dtype, device=device)
-        return {**inputs, "attention_mask": mask}
-    packed = PackedAttention(plan, remember=remember, recall=recall)
-    return {**inputs, "attention_mask": placeholder_mask(device), "packed": packed}
 
 
 def step_through_states(model: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any]) -> D2ELoss:
