@@ -46,7 +46,7 @@ $(READY_VLLM): pyproject.toml launch/constraints-vllm.txt
 	@touch $@
 
 test-vllm: $(READY_VLLM)  ## run the tests that need vLLM (its CPU build; some 20 minutes)
-	VLLM_CPU_OMP_THREADS_BIND=nobind $(VENV_VLLM)/bin/python -m pytest -rP tests/vllm tests/d2e_sft/vllm
+	VLLM_CPU_OMP_THREADS_BIND=nobind $(VENV_VLLM)/bin/python -m pytest -rP tests/d2e_sft/vllm
 
 lint: setup  ## style
 	$(BIN)/ruff check .

@@ -20,19 +20,14 @@ from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMValidationEr
 from vllm.inputs.engine import tokens_input
 from vllm.outputs import RequestOutput
 
-from d2e_sft.vllm.draws import Draw
-from d2e_sft.vllm.engine import check_engine, check_probe, probe_row
+from d2e_sft.vllm.engine import check_engine, check_probe, choose_sentinel, probe_row
 from d2e_sft.vllm.gate import RowGate
-from d2e_sft.vllm.options import refuse_options
-from d2e_sft.vllm.pairing import RowView, check_ratio
-from d2e_sft.vllm.progress import PairProgress
-from d2e_sft.vllm.requests import PairRequest, plain_parameters
-from d2e_sft.vllm.sentinel import choose_sentinel
+from d2e_sft.vllm.pairing import Draw, RowView, check_ratio, refuse_options
+from d2e_sft.vllm.requests import MAX_FRUITLESS_SUBMISSIONS, PairProgress, PairRequest, plain_parameters
 from d2e_sft.vllm.stream import PairStream
 
 IMAGINED, ALPHA, PLAUSIBILITY = "d2e_imagined", "d2e_alpha", "d2e_plausibility"
-# Submissions in a row without a token after which a pair is given up; each waits longer than the one before.
-_HOPELESS = 16
+# Seconds before a pair is submitted again; each submission without a token waits longer than the one before.
 _FIRST_WAIT, _LONGEST_WAIT = 0.01, 1.0
 
 
@@ -186,7 +181,7 @@ class PairingEngine:
             self.counts.aborted += not finished
 
     async def _before_submission(self, progress: PairProgress) -> None:
-        if progress.fruitless >= _HOPELESS:
+        if progress.fruitless >= MAX_FRUITLESS_SUBMISSIONS:
             raise GenerationError(
                 f"debiased decoding: the two prompts were computed in different steps {progress.fruitless} times in a "
                 "row; raise --max-num-batched-tokens, give the cache more memory, or enable prefix caching"

@@ -8,7 +8,7 @@ no token of an answer is ever chosen undebiased.
 Length alone is enough, although a row cannot see whether its partner's prompt is still being read in chunks (vLLM
 then throws the partner's token away). Say the row takes a worthless token of index k because of it: its partner comes
 to index k in a later step, finds the row a token further, is alone, and takes the sentinel. So a token is an answer's
-if and only if *both* rows report it at the same index and it is not the sentinel; `progress.py` reads it so.
+if and only if *both* rows report it at the same index and it is not the sentinel; `requests.py` reads it so.
 """
 
 from __future__ import annotations
@@ -20,12 +20,93 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from d2e_sft.vllm.draws import Draw
-
 KEY = "d2e"
 RowView = Literal["original", "imagined"]
 # Pairs whose logits are combined at once: bounds the extra memory to a few times 32 × V floats.
 _PAIRS_AT_ONCE = 32
+_MASK = (1 << 64) - 1
+# option → the value that leaves the logits alone
+_NEUTRAL: dict[str, Any] = {
+    "n": 1,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "logprobs": None,
+    "prompt_logprobs": None,
+    "logprob_token_ids": None,
+    "prompt_logprob_token_ids": None,
+    "structured_outputs": None,
+    "logit_bias": None,
+    "allowed_token_ids": None,
+    "bad_words": None,
+    "thinking_token_budget": None,
+    "trace_decode_token_ids": None,
+    "repetition_detection": None,
+}
+# Of a request in the engine, where the pair's own record has them (see `PairedRow`).
+_NEUTRAL_ROW: dict[str, Any] = {"temperature": 0.0, "min_tokens": 0}
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How a pair samples: one draw for both rows.
+
+    Both rows must draw the same token, also after they were submitted again. vLLM's own seeds cannot promise it (a
+    seed starts anew with every submission, and a prompt read in chunks draws more often than one read at once). So the
+    draw is made here, as noise on the logits that depends on the request's seed and the token's index alone (the
+    Gumbel-max trick): vLLM then takes the largest, as it does for any greedy request.
+
+    Attributes:
+        temperature: above 0.
+        seed: the same seed gives the same draws, however the pair was scheduled.
+        top_k: the most probable tokens only; 0: all.
+        top_p: the smallest set of tokens with so much probability; 1: all.
+        min_p: tokens with at least so much of the best token's probability; 0: all.
+    """
+
+    temperature: float
+    seed: int
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise ValueError(f"temperature: got {self.temperature!r}; expected a number above 0")
+        if self.top_k < 0 or not 0 < self.top_p <= 1 or not 0 <= self.min_p <= 1:
+            raise ValueError(
+                f"top_k {self.top_k}, top_p {self.top_p}, min_p {self.min_p}: expected top_k from 0, "
+                "top_p above 0 and at most 1, min_p from 0 to 1"
+            )
+
+    def perturb(self, logits: Tensor, position: int) -> None:
+        """Add the noise of the token of index `position` to one row (V,), in place: its largest entry is the draw."""
+        logits.div_(self.temperature)
+        self._keep_probable(logits)
+        generator = torch.Generator(logits.device).manual_seed(_mixed(self.seed, position))
+        noise = torch.empty_like(logits).exponential_(generator=generator)
+        logits.sub_(noise.clamp_min_(torch.finfo(logits.dtype).tiny).log_())
+
+    def _keep_probable(self, logits: Tensor) -> None:
+        if self.min_p > 0:
+            probabilities = logits.softmax(-1)
+            logits.masked_fill_(probabilities < self.min_p * probabilities.max(), float("-inf"))
+        if 0 < self.top_k < logits.numel():
+            logits.masked_fill_(logits < logits.topk(self.top_k).values[-1], float("-inf"))
+        if self.top_p < 1:
+            values, order = logits.sort(descending=True)
+            # A token is dropped when those before it already have the mass; the first one therefore stays.
+            before = values.softmax(-1).cumsum(-1).roll(1)
+            before[0] = 0.0
+            logits[order[before >= self.top_p]] = float("-inf")
+
+
+def _mixed(seed: int, position: int) -> int:
+    """A 64-bit number from both (the finaliser of SplitMix64): neighbouring seeds share no draws."""
+    value = (seed * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03 + 0x9E3779B97F4A7C15) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return (value ^ (value >> 31)) >> 1
 
 
 @dataclass(frozen=True)
@@ -91,6 +172,22 @@ def check_ratio(name: str, value: Any, upper: float = 1e6) -> None:
     """Raise ValueError unless the value is a number from 0 to `upper`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= upper:
         raise ValueError(f"{name}: got {value!r}; expected a number from 0 to {upper:g}")
+
+
+def refuse_options(parameters: Any, *, row: bool = False) -> None:
+    """Raise ValueError where SamplingParams hold an option that does not fit a pair.
+
+    vLLM would apply it to each row by itself, or to what the row no longer is.
+
+    Args:
+        parameters: vLLM's SamplingParams.
+        row: they are those of one request of the pair; else of the pair as a user asked for it.
+    """
+    for name, neutral in (_NEUTRAL | _NEUTRAL_ROW if row else _NEUTRAL).items():
+        value = getattr(parameters, name, neutral)
+        empty = neutral is None and (value is None or (hasattr(value, "__len__") and len(value) == 0))
+        if not empty and value != neutral:
+            raise ValueError(f"{name}={value!r}: cannot be used with debiased decoding; leave it at {neutral!r}")
 
 
 @dataclass(frozen=True)

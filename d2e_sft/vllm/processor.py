@@ -15,8 +15,7 @@ from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import LogitsProcessor as V1LogitsProcessor
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2LogitsProcessor
 
-from d2e_sft.vllm.options import refuse_options
-from d2e_sft.vllm.pairing import PairedRow, debias_rows, match, read_row
+from d2e_sft.vllm.pairing import PairedRow, debias_rows, match, read_row, refuse_options
 from d2e_sft.vllm.rows import BatchRows, SlotRows
 
 

@@ -16,7 +16,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.detokenizer import IncrementalDetokenizer
 
 from d2e_sft.vllm.pairing import RowView
-from d2e_sft.vllm.progress import PairProgress
+from d2e_sft.vllm.requests import PairProgress
 
 
 class PairStream:

@@ -1,4 +1,4 @@
-"""What is handed to vLLM for a model's name; no vLLM needed."""
+"""What is handed to vLLM for a model's name, and which token is the sentinel; no vLLM needed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import pytest
 import torch
 from click.testing import CliRunner
 from peft import LoraConfig, get_peft_model
+from tokenizers import AddedToken
 
 from d2e_sft.commands.serve import serve
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
-from d2e_sft.vllm.engine import model_folder
-from tests.tiny import save_tiny_model
+from d2e_sft.vllm.engine import choose_sentinel, model_folder
+from tests.tiny import VOCAB_SIZE, save_tiny_model, tiny_tokenizer
 
 
 def _adapter(folder: Path, base: Path, seed: int) -> Path:
@@ -58,3 +59,27 @@ def test_without_vllm_the_message_says_what_to_install() -> None:
         importlib.import_module("d2e_sft.vllm.offline")
     result = CliRunner().invoke(serve, ["some/model"])
     assert "d2e-sft[vllm]" in str(result.exception)
+
+
+def test_a_row_of_the_vocabulary_without_a_token_comes_first() -> None:
+    assert choose_sentinel(tiny_tokenizer(), VOCAB_SIZE + 8, {1}) == VOCAB_SIZE + 7
+
+
+def test_a_token_that_is_named_as_unused_comes_next() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|reserved_token_0|>", "<|tool|>"]})
+    assert choose_sentinel(tokenizer, len(tokenizer), {1}) == tokenizer.convert_tokens_to_ids("<|reserved_token_0|>")
+
+
+def test_then_a_special_token_that_the_chat_template_does_not_write_and_that_ends_nothing() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": [AddedToken("<|spare|>", special=True)]})
+    spare = tokenizer.convert_tokens_to_ids("<|spare|>")
+    assert choose_sentinel(tokenizer, len(tokenizer), {1}) == spare
+    assert choose_sentinel(tokenizer, len(tokenizer), {1, spare}) not in {1, spare}
+
+
+def test_a_vocabulary_without_a_free_token_is_refused_with_the_way_out() -> None:
+    tokenizer = tiny_tokenizer()
+    with pytest.raises(UserError, match="sentinel=ID"):
+        choose_sentinel(tokenizer, VOCAB_SIZE, set(range(VOCAB_SIZE)))

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.vllm.draws import Draw
-from d2e_sft.vllm.pairing import PairedRow, debias_rows, match
-from d2e_sft.vllm.progress import PairProgress
+from d2e_sft.vllm.pairing import Draw, PairedRow, debias_rows, match
+from d2e_sft.vllm.requests import PairProgress
 from d2e_sft.vllm.rows import BatchRows
 
 VOCAB, SENTINEL, STOP, LIMIT = 17, 16, 15, 9

@@ -10,8 +10,8 @@ pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.offline import decode_pairs, generate_debiased
+from tests.d2e_sft.vllm.reference import NEW_TOKENS, STOPS, Pairs, assert_equal, guided
 from tests.tiny import make_sample
-from tests.vllm.reference import NEW_TOKENS, STOPS, Pairs, assert_equal, guided
 
 ENGINE: dict[str, Any] = {"max_num_seqs": 64}
 pytestmark = pytest.mark.timeout(1800)

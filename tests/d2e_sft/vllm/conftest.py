@@ -1,6 +1,7 @@
-"""Tests that run vLLM itself: `make test-vllm`, in an environment of its own (see docs/serving.md).
+"""For the tests that run vLLM itself: `make test-vllm`, in an environment of its own (see docs/serving.md).
 
-The engines are small enough for a laptop: SmolLM2-135M in float32 on the CPU build.
+They are test_chat, test_offline, test_offline_tight_engine and test_processor; without vLLM they are skipped, and the
+others run. The engines are small enough for a laptop: SmolLM2-135M in float32 on the CPU build.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def in_process() -> Any:
 @pytest.fixture(scope="session")
 def prompts(in_process: Any) -> Any:
     """200 pairs of mixed lengths and ratios, not decoded."""
-    from tests.vllm.reference import mixed_pairs
+    from tests.d2e_sft.vllm.reference import mixed_pairs
 
     return mixed_pairs(in_process.tokenizer, 200)
 
@@ -44,7 +45,7 @@ def prompts(in_process: Any) -> Any:
 @pytest.fixture(scope="session")
 def pairs(in_process: Any, prompts: Any) -> Any:
     """The same with what decoding in process answers."""
-    from tests.vllm.reference import decode_reference
+    from tests.d2e_sft.vllm.reference import decode_reference
 
     return decode_reference(in_process.model, prompts)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.vllm.limits import BodyLimit, RetryAfter
+from d2e_sft.vllm.serve import BodyLimit, RetryAfter
 
 
 def _ask(app: Any, chunks: list[bytes], announce: int | None = None) -> tuple[int, dict[bytes, bytes], bytes]:
