@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -18,6 +18,9 @@ from eval.commands.engine_options import engine_options
 from eval.run.benchmark import SUITES, Bench, locate_bench, locate_suite
 from eval.run.options import ENGINES, OVERLONG_RULES, EvalOptions
 from eval.systems.registry import SYSTEM_NAMES, load_system
+
+if TYPE_CHECKING:
+    from eval.score.scores import RunScores
 
 
 @click.command("eval")
@@ -132,15 +135,15 @@ def _evaluate_system(
         click.echo(f"scores, tables and predictions: {folder}")
 
 
-def _show(scores: dict[str, Any], run: Path, *, without_context: bool) -> None:
+def _show(scores: RunScores, run: Path, *, without_context: bool) -> None:
     from eval.compare.tables import score_table
 
     click.echo(score_table(scores))
-    folder = run / "eval" / scores["bench"]["name"]
+    folder = run / "eval" / scores.bench.name
     counts = {
-        f"bad rows skipped, kept in {BAD_ROWS_FILE} beside the scores": scores["bad_rows"],
-        "contexts cut to fit the model": scores["truncated"],
-        "samples without a context": scores["empty_contexts"],
+        f"bad rows skipped, kept in {BAD_ROWS_FILE} beside the scores": scores.bad_rows,
+        "contexts cut to fit the model": scores.truncated,
+        "samples without a context": scores.empty_contexts,
     }
     for what, count in counts.items():
         if count:
@@ -149,7 +152,7 @@ def _show(scores: dict[str, Any], run: Path, *, without_context: bool) -> None:
         click.echo(f"predictions without context, for `d2e errors {run}`: {folder / 'without_context.jsonl'}")
     else:
         click.echo(f"scores and predictions: {folder}")
-        if scores["bench"]["suite"] in SUITES:
+        if scores.bench.suite in SUITES:
             _show_paper_tables(run, folder.name)
 
 

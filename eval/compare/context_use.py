@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eval.compare.runs import SampleKey
 from eval.score.normalise import same_answers
-from eval.score.predictions import Prediction
+from eval.score.predictions import Prediction, SampleKey
 from eval.score.statistics import Difference, Interval, bootstrap_average, paired_average
 
 

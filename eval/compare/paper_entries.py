@@ -11,7 +11,8 @@ from d2e_sft.util.errors import UserError
 from eval.compare.paper_layouts import Layout, datasets_of, own_datasets
 from eval.compare.paper_render import ENDINGS, render
 from eval.compare.paper_tables import Entry, paper_table
-from eval.compare.runs import RunScores, distinct_labels, read_scores, scored_benches
+from eval.compare.runs import distinct_labels, scored_benches
+from eval.score.scores import SCORES_FILE, RunScores, read_scores
 
 _SETTINGS = {"zero_shot": "ZS", "few_shot": "FS", "cot": "CoT"}
 _FULL = "D²E-SFT"
@@ -75,7 +76,7 @@ def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
         the files written, none where no layout fits.
     """
     folder = run_folder / "eval" / bench_name
-    datasets = {group.dataset for group in read_scores(folder / "scores.json").groups}
+    datasets = {group.dataset for group in read_scores(folder / SCORES_FILE).groups}
     layouts: list[Layout] = [layout for layout in ("piper", "ood") if datasets & own_datasets(layout)]
     if not layouts and datasets == {"cider"}:
         layouts = ["piper"]
@@ -90,7 +91,7 @@ def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
 
 
 def _read_result(path: Path, label: str, bench: str) -> Result:
-    scores = read_scores(path / "eval" / bench / "scores.json")
+    scores = read_scores(path / "eval" / bench / SCORES_FILE)
     # Results may lie beside their run (`d2e eval RUN --out FOLDER`), and a run may have moved since it was scored.
     recipes = [folder / RECIPE_FILE for folder in (Path(scores.model), path) if (folder / RECIPE_FILE).is_file()]
     return Result(label, path, bench, scores, load_recipe(recipes[0]) if recipes else None)

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from eval.compare.paper_layouts import Column, Layout, Source, columns_of, datasets_of
-from eval.compare.runs import RunScores
+from eval.score.scores import RunScores
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ValidationError
 from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.util.errors import UserError
 from eval.compare.error_patterns import ErrorPattern, JudgedError
-from eval.compare.runs import SampleKey, ScoredRun
+from eval.compare.runs import ScoredRun
+from eval.score.predictions import SampleKey
 
 PATTERNS_FILE = "error_patterns.json"
 

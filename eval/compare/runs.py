@@ -9,65 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.util.errors import UserError, did_you_mean
-from eval.score.extract import Mode, Setting
-from eval.score.predictions import Prediction, read_predictions
-from eval.score.scores import GroupKey, group_of
-from eval.score.statistics import Interval
-
-SampleKey = tuple[str, str]  # dataset, id: an id is unique within its dataset only
-
-
-class GroupScores(BaseModel):
-    """One group of `scores.json`; see `eval.score.scores.score_predictions`."""
-
-    dataset: str
-    relation: str
-    format: str
-    n: int
-    mean: Interval
-    exact_match: Interval
-    f1: Interval
-    set_accuracy: Interval | None = None
-    extraction: dict[Mode, float]
-    label_shares: dict[str, float] | None = None
-    gold_shares: dict[str, float] | None = None
-
-    @property
-    def key(self) -> GroupKey:
-        """(dataset, relation, format)."""
-        return self.dataset, self.relation, self.format
-
-
-class Bench(BaseModel):
-    """Which benchmark was scored; `sha256` is that of its file."""
-
-    name: str
-    file: str
-    sha256: str
-
-
-class RunScores(BaseModel):
-    """The content of `scores.json`: scores as fractions, and what produced them."""
-
-    model_config = ConfigDict(extra="allow")
-
-    overall: GroupScores
-    groups: list[GroupScores]
-    model: str
-    alpha: float | None
-    plausibility: float = 0.0
-    bench: Bench
-    prompt_set: str
-    setting: Setting = "zero_shot"
-    subset: dict[str, Any] | None = None
-    seconds: float | None = None
-    environment: dict[str, Any] = Field(default_factory=dict)
+from eval.score.predictions import Prediction, SampleKey, read_predictions
+from eval.score.scores import SCORES_FILE, RunScores, group_of, read_scores
 
 
 @dataclass(frozen=True)
@@ -117,9 +62,8 @@ def scored_benches(path: Path, bench: str | None = None) -> list[str]:
             f"{path}: no such run folder",
             remedy="check the path; a run folder is made by `d2e train` or `d2e eval`",
         )
-    found = sorted(
-        file.parent.name for file in path.glob("eval/*/scores.json") if file.with_name("predictions.jsonl").is_file()
-    )
+    scored = path.glob(f"eval/*/{SCORES_FILE}")
+    found = sorted(file.parent.name for file in scored if file.with_name("predictions.jsonl").is_file())
     if not found:
         raise UserError(f"{path}: the run has no scores", remedy=f"d2e eval {path} --bench BENCH")
     if bench is not None and bench not in found:
@@ -167,7 +111,7 @@ def _shortest_distinct_tail(own: tuple[str, ...], among: Sequence[tuple[str, ...
 
 def _load_run(path: Path, label: str, bench: str) -> ScoredRun:
     folder = path / "eval" / bench
-    scores = read_scores(folder / "scores.json")
+    scores = read_scores(folder / SCORES_FILE)
     rows = read_predictions(folder / "predictions.jsonl")
     predictions = {(row.dataset, row.id): row for row in rows}
     again = f"d2e eval {path} --bench {bench}"
@@ -184,27 +128,6 @@ def _load_run(path: Path, label: str, bench: str) -> ScoredRun:
             remedy=again,
         )
     return ScoredRun(path, label, folder, scores, predictions)
-
-
-def read_scores(path: Path) -> RunScores:
-    """The content of a `scores.json`.
-
-    Raises:
-        UserError: the file is damaged, or an earlier version's.
-    """
-    try:
-        return RunScores.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        missing = {item["loc"][-1] for item in error.errors() if item["type"] == "missing"}
-        if missing == {"mean", "extraction"}:
-            raise UserError(
-                f"{path}: written by an earlier version, without the mean of EM and F1",
-                remedy="score the run again with d2e eval",
-            ) from None
-        raise UserError(
-            f"{path}: not the scores of a run ({describe_validation_error(error)})",
-            remedy="the file is damaged or was edited; score the run again with d2e eval",
-        ) from None
 
 
 def _check_same_samples(first: ScoredRun, other: ScoredRun) -> None:

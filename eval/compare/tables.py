@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -14,8 +13,8 @@ from rich.text import Text
 from eval.compare.compare import Comparison, Gain, Row
 from eval.compare.error_patterns import ErrorPattern
 from eval.compare.label_shares import collapse_warning, share_bar, shares_in_percent
-from eval.compare.runs import GroupScores
 from eval.score.predictions import Prediction
+from eval.score.scores import GroupScores, Scores
 from eval.score.statistics import Difference, Interval
 
 # Wider than any table, since a narrower console would wrap the cells.
@@ -46,13 +45,13 @@ def p_value(difference: Difference) -> str:
     return _p(difference.p_value) + corrected
 
 
-def score_table(scores: Mapping[str, Any]) -> str:
-    """One run's scores, as `eval.score.scores.score_predictions` returns them, as Markdown.
+def score_table(scores: Scores) -> str:
+    """One run's scores as Markdown.
 
     For nli a second table shows the predicted labels, with a warning where one label has taken over.
     """
-    groups = [GroupScores.model_validate(entry) for entry in scores["groups"]]
-    rows = groups if len(groups) == 1 else [*groups, GroupScores.model_validate(scores["overall"])]
+    groups = scores.groups
+    rows = groups if len(groups) == 1 else [*groups, scores.overall]
     sets = any(group.set_accuracy is not None for group in groups)
     table = _table(["mean", "EM", "F1", *(["set accuracy"] if sets else []), "lenient", "unparsed"])
     for group in rows:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from d2e_sft.util.errors import UserError
 from eval.compare.error_patterns import AnswersWithoutContext
-from eval.compare.runs import SampleKey, ScoredRun
-from eval.run.results import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles, read_record
-from eval.score.predictions import Prediction, read_predictions
+from eval.compare.runs import ScoredRun
+from eval.run.journal_files import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles, read_record
+from eval.score.predictions import Prediction, SampleKey, read_predictions
 
 WITHOUT_CONTEXT_FILE = f"{WITHOUT_CONTEXT}.jsonl"
 
@@ -69,14 +69,13 @@ def answers_without_context(
 def command_without_context(run: ScoredRun) -> str:
     """The `d2e eval` call that asks the run's model again, on the same samples, without their contexts."""
     scores = run.scores
-    more = scores.model_extra or {}
     file = Path(scores.bench.file)
     bench = file.parent if file.stem == "test" else file
     arguments = ["d2e", "eval", scores.model, "--bench", str(bench)]
     if scores.setting != "zero_shot":
         arguments += ["--setting", scores.setting]
     if scores.prompt_set != "default":
-        arguments += ["--prompt-set", str(more.get("prompt_set_given", scores.prompt_set))]
+        arguments += ["--prompt-set", scores.prompt_set_given or scores.prompt_set]
     if scores.subset is not None:
         arguments += [
             "--max-samples",
@@ -84,8 +83,8 @@ def command_without_context(run: ScoredRun) -> str:
             "--seed",
             str(scores.subset.get("seed", 0)),
         ]
-    if "max_new_tokens" in more:
-        arguments += ["--max-new-tokens", str(more["max_new_tokens"])]
+    if scores.max_new_tokens is not None:
+        arguments += ["--max-new-tokens", str(scores.max_new_tokens)]
     arguments += _engine_arguments(run)
     if str(run.path) != scores.model:
         arguments += ["--out", str(run.path)]
@@ -94,7 +93,7 @@ def command_without_context(run: ScoredRun) -> str:
 
 def _engine_arguments(run: ScoredRun) -> list[str]:
     """Who decoded, and what else the two passes must have in common."""
-    engine = str((run.scores.model_extra or {}).get("engine", "transformers")).split(", ")[-1]  # the last session's
+    engine = (run.scores.engine or "transformers").split(", ")[-1]  # the last session's
     record = read_record(PassFiles(run.folder, WITH_CONTEXT)) or {"fingerprint": {}}
     arguments = [] if engine == "transformers" else ["--engine", engine]
     if dtype := record["fingerprint"].get("dtype"):

@@ -12,8 +12,8 @@ from d2e_sft.data.prompts import PromptSet
 from d2e_sft.util.errors import UserError
 from eval.run.benchmark import BenchRows
 from eval.run.demonstrations import Demonstrations
+from eval.run.journal_files import Fingerprint
 from eval.run.options import Decoding
-from eval.run.progress import Fingerprint
 
 # The pass without context goes with the predictions beside it, whatever ratio and length rule these were decoded by.
 _OF_ONE_PASS = frozenset({"alpha", "plausibility", "view", "cut_to"})

@@ -1,14 +1,13 @@
 """Decode a benchmark with a model, score it, and keep both the predictions and the scores.
 
 options.py        what the call asks for, and the recipe's defaults
-bench.py          where the rows are      demonstrations.py   what few-shot prompts show
-fingerprint.py    what outputs depend on  results.py          what earlier evaluations left, and what of it fits
-engines/          who decodes             decode.py           the pass itself, appended to disk by progress.py
+benchmark.py      where the rows are      demonstrations.py   what few-shot prompts show
+fingerprint.py    what outputs depend on  engines/            who decodes
+journal.py        the pass itself         journal_files.py    what it keeps on disk
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +15,17 @@ from typing import Any
 
 from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
 from d2e_sft.data.sample import BAD_ROWS_FILE, write_bad_rows
-from d2e_sft.util.files import write_whole
 from eval.run.benchmark import Bench, BenchRows, locate_bench, read_bench
-from eval.run.decode import Decoded, Spent, clear_parts, decode_rest, gather, make_room, say_what_was_found
 from eval.run.demonstrations import Demonstrations, load_demonstrations
 from eval.run.engines.choose import identity_of, make_engine
 from eval.run.engines.sample_task import SampleTask
 from eval.run.fingerprint import fingerprint, plausibility_of
+from eval.run.journal import CompletedPass, run_pass
+from eval.run.journal_files import WITH_CONTEXT, WITHOUT_CONTEXT, Fingerprint, PassFiles
 from eval.run.options import Decoding, EvalOptions, resolve_options, warn_of_idle_options
-from eval.run.processes import Processes, join_processes
-from eval.run.progress import Fingerprint
-from eval.run.results import SCORES_FILE, WITH_CONTEXT, WITHOUT_CONTEXT, Found, PassFiles, find_earlier, write_record
+from eval.run.processes import join_processes
 from eval.score.predictions import write_predictions
-from eval.score.scores import score_predictions
+from eval.score.scores import RunScores, ScoredBenchmark, score_predictions, write_scores
 from eval.score.scoring import score_output
 
 
@@ -60,7 +57,7 @@ class Evaluation:
         )
 
 
-def evaluate_model(model: str, bench: str | Path | Bench, *, run: Path, options: EvalOptions) -> dict[str, Any]:
+def evaluate_model(model: str, bench: str | Path | Bench, *, run: Path, options: EvalOptions) -> RunScores:
     """Decode and score a benchmark; writes `run/eval/<bench>/{predictions.jsonl,scores.json}`.
 
     In other settings than zero-shot the folder is called `<bench>-<setting>`. A pass without context writes
@@ -81,12 +78,20 @@ def evaluate_model(model: str, bench: str | Path | Bench, *, run: Path, options:
             cannot go on, or results of another model or other options in the folder.
     """
     evaluation = _prepare(model, bench, run, options)
-    processes = join_processes(evaluation.decoding.engine)
-    now, found = processes.decided_by_main(lambda: _look(evaluation, options))
+    decoding = evaluation.decoding
+    processes = join_processes(decoding.engine)
     if processes.is_main:
-        say_what_was_found(found, evaluation.files, len(evaluation.rows.chosen))
-    spent = _decode(evaluation, options, now, found, processes)
-    return processes.decided_by_main(lambda: _finish(evaluation, now, found, spent))
+        _warn(evaluation, options)
+    return run_pass(
+        evaluation.task,
+        [(sample.dataset, sample.id) for sample in evaluation.rows.chosen],
+        evaluation.files,
+        processes,
+        fingerprint=lambda: _fingerprint(evaluation, options),
+        load_engine=lambda: make_engine(model, decoding, options, processes),
+        write=lambda completed: _write(evaluation, completed),
+        overwrite=options.overwrite,
+    )
 
 
 def _prepare(model: str, bench: str | Path | Bench, run: Path, options: EvalOptions) -> Evaluation:
@@ -105,9 +110,9 @@ def _prepare(model: str, bench: str | Path | Bench, run: Path, options: EvalOpti
     return Evaluation(model, bench, name, rows, decoding, wording, shown, files)
 
 
-def _look(evaluation: Evaluation, options: EvalOptions) -> tuple[Fingerprint, Found]:
+def _fingerprint(evaluation: Evaluation, options: EvalOptions) -> Fingerprint:
     decoding = evaluation.decoding
-    now = fingerprint(
+    return fingerprint(
         identity_of(evaluation.model, decoding, options),
         decoding,
         evaluation.rows,
@@ -116,25 +121,6 @@ def _look(evaluation: Evaluation, options: EvalOptions) -> tuple[Fingerprint, Fo
         temperature=options.endpoint.temperature if decoding.engine == "openai" else 0,
         max_model_len=options.vllm.get("max_model_len"),
     )
-    found = find_earlier(evaluation.files, now, evaluation.rows.chosen, overwrite=options.overwrite)
-    return now, found
-
-
-def _decode(
-    evaluation: Evaluation, options: EvalOptions, now: Fingerprint, found: Found, processes: Processes
-) -> Spent:
-    if processes.is_main:
-        _warn(evaluation, options)
-    samples, bad = evaluation.rows.chosen, evaluation.rows.bad
-    spent = Spent()
-    if len(found.kept.answers) < len(samples):
-        engine = make_engine(evaluation.model, evaluation.decoding, options, processes)
-        spent = decode_rest(engine, evaluation.task, now, evaluation.files, found, processes)
-    else:
-        processes.decided_by_main(lambda: make_room(evaluation.files, found))
-    if processes.is_main:
-        write_bad_rows(bad, evaluation.files.folder / BAD_ROWS_FILE)
-    return spent
 
 
 def _warn(evaluation: Evaluation, options: EvalOptions) -> None:
@@ -149,27 +135,24 @@ def _warn(evaluation: Evaluation, options: EvalOptions) -> None:
         )
 
 
-def _finish(evaluation: Evaluation, now: Fingerprint, found: Found, spent: Spent) -> dict[str, Any]:
+def _write(evaluation: Evaluation, completed: CompletedPass) -> RunScores:
+    """Score the outputs; write predictions, scores and the rows that were left out."""
     files, rows, wording = evaluation.files, evaluation.rows, evaluation.wording
-    decoded = gather(files, found, now, len(rows.chosen), spent)
+    write_bad_rows(rows.bad, files.folder / BAD_ROWS_FILE)
     predictions = [
         score_output(sample, output, wording.marker(sample.format), evaluation.decoding.setting)
-        for sample, output in zip(rows.chosen, decoded.outputs, strict=True)
+        for sample, output in zip(rows.chosen, completed.outputs, strict=True)
     ]
-    scores = {
-        **_describe(evaluation, decoded),
-        **score_predictions(predictions, seed=evaluation.decoding.seed),
-    }
+    scored = score_predictions(predictions, seed=evaluation.decoding.seed)
+    scores = RunScores(**_facts(evaluation, completed.record), **dict(scored))
     write_predictions(predictions, files.predictions)
-    write_record(files, decoded.record)
     if files.stem == WITH_CONTEXT:
-        write_whole(files.folder / SCORES_FILE, json.dumps(scores, indent=2, ensure_ascii=False) + "\n")
-    clear_parts(files)
+        write_scores(scores, files.folder)
     return scores
 
 
-def _describe(evaluation: Evaluation, decoded: Decoded) -> dict[str, Any]:
-    """What was decoded and how: the part of `scores.json` above the scores."""
+def _facts(evaluation: Evaluation, record: dict[str, Any]) -> dict[str, Any]:
+    """What was decoded and how, by the fields of `EvaluationFacts`."""
     decoding, rows, bench = evaluation.decoding, evaluation.rows, evaluation.bench
     subset = None
     if len(rows.chosen) < len(rows.all):
@@ -180,21 +163,16 @@ def _describe(evaluation: Evaluation, decoded: Decoded) -> dict[str, Any]:
         "alpha": decoding.alpha,
         **plausibility_of(decoding),
         "setting": decoding.setting,
-        "engine": decoded.record["engine"],
-        "engine_counts": decoded.record["engine_counts"],
         "prompt_set": evaluation.wording.prompt_set.name,
-        "prompt_set_given": decoding.prompt_set,  # a name, or the file of a set of one's own
+        "prompt_set_given": decoding.prompt_set,
         "max_new_tokens": decoding.max_new_tokens,
-        "bench": {"name": evaluation.name, "file": str(bench.file), "sha256": rows.sha256, "suite": bench.suite},
+        "bench": ScoredBenchmark(name=evaluation.name, file=str(bench.file), sha256=rows.sha256, suite=bench.suite),
         "lacking": list(bench.lacking),
         "subset": subset,
         "demonstrations": None if shown is None else {**shown.describe(), "seed": decoding.seed},
         "bad_rows": len(rows.bad),
         "empty_contexts": _empty_contexts(evaluation),
-        "truncated": decoded.record["truncated"],
-        "resumed": decoded.record["resumed"],
-        "seconds": decoded.record["seconds"],
-        "environment": decoded.record["environment"],
+        **{key: record[key] for key in ("engine", "engine_counts", "truncated", "resumed", "seconds", "environment")},
     }
 
 

@@ -14,6 +14,8 @@ from d2e_sft.data.sample import Format, Relation, describe_validation_error
 from d2e_sft.util.errors import UserError
 from eval.score.extract import Mode
 
+SampleKey = tuple[str, str]  # dataset, id: an id is unique within its dataset only
+
 
 class Prediction(BaseModel):
     """What a model said about one sample, and what that scored.

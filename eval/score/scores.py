@@ -1,24 +1,163 @@
 """Scores of a run: a mean with its interval for each dataset × relation × format, and over all samples.
 
-`overall` weighs every sample alike, so a large dataset dominates it; `macro` weighs every group alike.
+`overall` weighs every sample alike, so a large dataset dominates it; `macro` weighs every group alike. The models here
+are what `scores.json` holds, written and read; fields that an older file lacks have defaults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
-from d2e_sft.data.sample import NLI_LABELS
+from pydantic import BaseModel, Field, ValidationError
+
+from d2e_sft.data.prompts import Setting
+from d2e_sft.data.sample import NLI_LABELS, describe_validation_error
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_json
 from eval.score.extract import Mode
 from eval.score.predictions import Prediction
-from eval.score.statistics import bootstrap_mean
+from eval.score.statistics import Interval, bootstrap_mean
 
+SCORES_FILE = "scores.json"
 GroupKey = tuple[str, str, str]  # dataset, relation, format
 ALL: GroupKey = ("all", "all", "all")
 METRICS = ("mean", "exact_match", "f1")
 MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+class GroupScores(BaseModel):
+    """One dataset × relation × format, or all samples; fractions with 95 % bootstrap intervals.
+
+    Attributes:
+        n: the number of samples.
+        mean: of exact match and F1 of each sample, the number that the paper reports.
+        set_accuracy: mcq only.
+        extraction: the shares of strict, of lenient and of no extraction.
+        label_shares: nli only: how often each label was predicted; `other` is an output without a label.
+        gold_shares: nli only: how often each label is the gold one.
+    """
+
+    dataset: str
+    relation: str
+    format: str
+    n: int
+    mean: Interval
+    exact_match: Interval
+    f1: Interval
+    set_accuracy: Interval | None = None
+    extraction: dict[Mode, float]
+    label_shares: dict[str, float] | None = None
+    gold_shares: dict[str, float] | None = None
+
+    @property
+    def key(self) -> GroupKey:
+        """(dataset, relation, format)."""
+        return self.dataset, self.relation, self.format
+
+
+class AverageScores(BaseModel):
+    """The plain mean over a number of groups: all of them, or a relation's, as the paper averages."""
+
+    relation: str | None = None
+    groups: int
+    mean: float
+    exact_match: float
+    f1: float
+
+
+class Scores(BaseModel):
+    """What predictions score: over all samples, over groups alike, by relation and by group."""
+
+    overall: GroupScores
+    macro: AverageScores | None = None
+    relations: list[AverageScores] = Field(default_factory=list)
+    groups: list[GroupScores]
+
+    def content(self) -> dict[str, Any]:
+        """As plain JSON, without the fields that were not set, such as the label shares of other formats than nli."""
+        return self.model_dump(exclude_unset=True)
+
+
+class ScoredBenchmark(BaseModel):
+    """Which benchmark was scored.
+
+    Attributes:
+        name: of the folder of results.
+        sha256: of the file.
+        suite: the suite that it is, where it was asked for as one.
+    """
+
+    name: str
+    file: str
+    sha256: str
+    suite: str | None = None
+
+
+class EvaluationFacts(BaseModel):
+    """What was decoded and how.
+
+    Attributes:
+        plausibility: the cut-off; 0 allows all tokens, and is not written.
+        engine: more than one where sessions had others.
+        prompt_set_given: a name, or the file of a set of one's own.
+        lacking: datasets of the suite that its build could not read.
+        subset: where not all samples were chosen: how many `per_group`, drawn with which `seed`, `of` how many.
+        truncated: contexts that were cut to fit the model.
+        resumed: answers of earlier sessions.
+        seconds, environment: of the last session's decoding.
+    """
+
+    model: str
+    alpha: float | None
+    plausibility: float = 0.0
+    setting: Setting = "zero_shot"
+    engine: str | None = None
+    engine_counts: dict[str, int] = Field(default_factory=dict)
+    prompt_set: str
+    prompt_set_given: str | None = None
+    max_new_tokens: int | None = None
+    bench: ScoredBenchmark
+    lacking: list[str] = Field(default_factory=list)
+    subset: dict[str, Any] | None = None
+    demonstrations: dict[str, Any] | None = None
+    bad_rows: int = 0
+    empty_contexts: int = 0
+    truncated: int = 0
+    resumed: int = 0
+    seconds: float | None = None
+    environment: dict[str, Any] = Field(default_factory=dict)
+
+
+class RunScores(Scores, EvaluationFacts):
+    """The content of `scores.json`; pydantic puts the last base's fields first, so the facts precede the scores."""
+
+
+def write_scores(scores: RunScores, folder: Path) -> None:
+    """Write `scores.json` into a folder of results."""
+    write_json(folder / SCORES_FILE, scores.content())
+
+
+def read_scores(path: Path) -> RunScores:
+    """The content of a `scores.json`.
+
+    Raises:
+        UserError: the file is damaged, or an earlier version's.
+    """
+    try:
+        return RunScores.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        missing = {item["loc"][-1] for item in error.errors() if item["type"] == "missing"}
+        if missing == {"mean", "extraction"}:
+            raise UserError(
+                f"{path}: written by an earlier version, without the mean of EM and F1",
+                remedy="score the run again with d2e eval",
+            ) from None
+        raise UserError(
+            f"{path}: not the scores of a run ({describe_validation_error(error)})",
+            remedy="the file is damaged or was edited; score the run again with d2e eval",
+        ) from None
 
 
 def group_of(prediction: Prediction) -> GroupKey:
@@ -42,13 +181,11 @@ def by_relation(groups: Iterable[GroupKey]) -> dict[str, list[GroupKey]]:
     return relations
 
 
-def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> dict[str, Any]:
-    """JSON-ready scores: `overall`, `macro`, `relations` and `groups`, as fractions with 95 % bootstrap intervals.
+def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Scores:
+    """What predictions score, with 95 % bootstrap intervals.
 
-    `mean` is the mean of exact match and F1 of each sample, the number that the paper reports; `extraction` holds the
-    shares of strict, of lenient and of no extraction. A group of format mcq also holds `set_accuracy`; one of format
-    nli `label_shares`, how often each label was predicted (`other`: an output without a label), and `gold_shares`.
-    An entry of `relations` is the plain mean over its groups, as the paper averages.
+    Args:
+        seed: of the bootstrap.
 
     Raises:
         UserError: there is no prediction to score.
@@ -56,29 +193,29 @@ def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> di
     if not predictions:
         raise UserError("no prediction to score; expected at least one")
     groups = {key: _score(key, members, seed) for key, members in group_predictions(predictions).items()}
-    return {
-        "overall": _score(ALL, predictions, seed),
-        "macro": _average(list(groups.values())),
-        "relations": [
-            {"relation": relation, **_average([groups[key] for key in keys])}
-            for relation, keys in by_relation(groups).items()
-        ],
-        "groups": list(groups.values()),
-    }
+    relations = [
+        _average([groups[key] for key in keys], relation=relation) for relation, keys in by_relation(groups).items()
+    ]
+    return Scores(
+        overall=_score(ALL, predictions, seed),
+        macro=_average(list(groups.values())),
+        relations=relations,
+        groups=list(groups.values()),
+    )
 
 
-def _score(key: GroupKey, predictions: Sequence[Prediction], seed: int) -> dict[str, Any]:
+def _score(key: GroupKey, predictions: Sequence[Prediction], seed: int) -> GroupScores:
     dataset, relation, fmt = key
-    scores: dict[str, Any] = {"dataset": dataset, "relation": relation, "format": fmt, "n": len(predictions)}
-    for metric in METRICS:
-        scores[metric] = asdict(bootstrap_mean([getattr(p, metric) for p in predictions], seed=seed))
+    values = {metric: [getattr(prediction, metric) for prediction in predictions] for metric in METRICS}
     if fmt == "mcq":
-        scores["set_accuracy"] = asdict(bootstrap_mean([p.set_accuracy or 0.0 for p in predictions], seed=seed))
-    scores["extraction"] = {mode: sum(p.extraction == mode for p in predictions) / len(predictions) for mode in MODES}
+        values["set_accuracy"] = [prediction.set_accuracy or 0.0 for prediction in predictions]
+    own: dict[str, Any] = {metric: bootstrap_mean(scores, seed=seed) for metric, scores in values.items()}
     if fmt == "nli":
-        scores["label_shares"] = _label_shares(predictions)
-        scores["gold_shares"] = gold_shares(predictions)
-    return scores
+        own |= {"label_shares": _label_shares(predictions), "gold_shares": gold_shares(predictions)}
+    extraction = {mode: sum(p.extraction == mode for p in predictions) / len(predictions) for mode in MODES}
+    return GroupScores(
+        dataset=dataset, relation=relation, format=fmt, n=len(predictions), extraction=extraction, **own
+    )
 
 
 def gold_shares(predictions: Sequence[Prediction]) -> dict[str, float]:
@@ -86,9 +223,9 @@ def gold_shares(predictions: Sequence[Prediction]) -> dict[str, float]:
     return {label: sum(p.gold == [label] for p in predictions) / len(predictions) for label in NLI_LABELS}
 
 
-def _average(groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    means = {metric: sum(group[metric]["mean"] for group in groups) / len(groups) for metric in METRICS}
-    return {"groups": len(groups), **means}
+def _average(groups: Sequence[GroupScores], **relation: str) -> AverageScores:
+    means = {metric: sum(getattr(group, metric).mean for group in groups) / len(groups) for metric in METRICS}
+    return AverageScores(**relation, groups=len(groups), **means)
 
 
 def _label_shares(predictions: Sequence[Prediction]) -> dict[str, float]:

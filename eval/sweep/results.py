@@ -18,8 +18,8 @@ from eval.compare.paper_entries import entries, read_results
 from eval.compare.paper_layouts import Layout, own_datasets
 from eval.compare.paper_render import ENDINGS, render
 from eval.compare.paper_tables import paper_table
-from eval.compare.runs import RunScores
 from eval.compare.tables import percent
+from eval.score.scores import RunScores
 from eval.score.statistics import Interval
 from eval.sweep.grid import Axis, Point, short_keys, varying
 from eval.sweep.plan import Sweep

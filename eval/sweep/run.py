@@ -20,7 +20,7 @@ from typing import Literal
 from d2e_sft.config.recipe import RECIPE_FILE
 from d2e_sft.train.checkpoints import checkpoints_of
 from d2e_sft.util.files import write_whole
-from eval.compare.runs import RunScores, read_scores
+from eval.score.scores import SCORES_FILE, RunScores, read_scores
 from eval.sweep.grid import Point, describe_point
 from eval.sweep.plan import DONE_FILE, Sweep, locked, refuse_other_sweep, save_plan
 
@@ -85,7 +85,7 @@ def point_scores(sweep: Sweep, point: Point) -> RunScores | None:
     done = folder / DONE_FILE
     if not done.is_file():
         return None
-    scores = folder / "eval" / done.read_text(encoding="utf-8").strip() / "scores.json"
+    scores = folder / "eval" / done.read_text(encoding="utf-8").strip() / SCORES_FILE
     return read_scores(scores) if scores.is_file() else None
 
 
@@ -170,7 +170,7 @@ def _step(sweep: Sweep, point: Point, step: Step, arguments: list[str], lock: in
 
 
 def _score_files(folder: Path) -> dict[str, int]:
-    return {file.parent.name: file.stat().st_mtime_ns for file in folder.glob("eval/*/scores.json")}
+    return {file.parent.name: file.stat().st_mtime_ns for file in folder.glob(f"eval/*/{SCORES_FILE}")}
 
 
 def _written(before: dict[str, int], after: dict[str, int], bench: tuple[str, str]) -> str | None:

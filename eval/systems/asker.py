@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.files import write_whole
-from eval.run.decode import Decoded, Spent, clear_parts, decode_rest, gather, make_room, say_what_was_found
 from eval.run.engines.choose import identity_of, make_engine
 from eval.run.engines.conversation_task import Conversation, ConversationTask
 from eval.run.engines.engine import Engine
 from eval.run.fingerprint import plausibility_of
+from eval.run.journal import CompletedPass, run_pass
+from eval.run.journal_files import Fingerprint, PassFiles
 from eval.run.options import Decoding, EvalOptions
 from eval.run.processes import Processes
-from eval.run.progress import Fingerprint
-from eval.run.results import Found, PassFiles, find_earlier, write_record
 
 
 @dataclass
@@ -78,18 +77,29 @@ class Asker:
             temperature=temperature,
             seed=seed,
         )
+        keys = [(chat.dataset, chat.id) for chat in conversations]
         files = PassFiles(self.folder, name)
-        now, found = self.processes.decided_by_main(lambda: self._look(task, files))
-        if self.processes.is_main:
-            say_what_was_found(found, files, len(task))
-        spent = self._decode(task, now, files, found)
-        decoded = self.processes.decided_by_main(lambda: self._finish(task, now, files, found, spent))
-        self.records[name] = decoded.record
-        return decoded.outputs
 
-    def _look(self, task: ConversationTask, files: PassFiles) -> tuple[Fingerprint, Found]:
-        now = self._fingerprint(task)
-        return now, find_earlier(files, now, task.conversations, overwrite=self.options.overwrite)
+        def write(completed: CompletedPass) -> CompletedPass:
+            rows = (
+                {"dataset": dataset, "id": id_, "output": output}
+                for (dataset, id_), output in zip(keys, completed.outputs, strict=True)
+            )
+            write_whole(files.predictions, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+            return completed
+
+        completed = run_pass(
+            task,
+            keys,
+            files,
+            self.processes,
+            fingerprint=lambda: self._fingerprint(task),
+            load_engine=self._load_engine,
+            write=write,
+            overwrite=self.options.overwrite,
+        )
+        self.records[name] = completed.record
+        return completed.outputs
 
     @cached_property
     def _identity(self) -> str:
@@ -110,26 +120,10 @@ class Asker:
             "seed": task.seed if task.temperature > 0 else None,
         }
 
-    def _decode(self, task: ConversationTask, now: Fingerprint, files: PassFiles, found: Found) -> Spent:
-        if len(found.kept.answers) == len(task):
-            self.processes.decided_by_main(lambda: make_room(files, found))
-            return Spent()
+    def _load_engine(self) -> Engine:
         if self._engine is None:
             self._engine = make_engine(self.model, self.decoding, self.options, self.processes)
-        return decode_rest(self._engine, task, now, files, found, self.processes)
-
-    def _finish(
-        self, task: ConversationTask, now: Fingerprint, files: PassFiles, found: Found, spent: Spent
-    ) -> Decoded:
-        decoded = gather(files, found, now, len(task), spent)
-        rows = (
-            {"dataset": chat.dataset, "id": chat.id, "output": output}
-            for chat, output in zip(task.conversations, decoded.outputs, strict=True)
-        )
-        write_whole(files.predictions, _lines(rows))
-        write_record(files, decoded.record)
-        clear_parts(files)
-        return decoded
+        return self._engine
 
 
 def _digest(task: ConversationTask) -> str:
@@ -139,7 +133,3 @@ def _digest(task: ConversationTask) -> str:
         for place, chat in enumerate(task.conversations)
     ]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
-
-
-def _lines(rows: Iterable[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_whole
+from d2e_sft.util.files import write_json, write_whole
 from eval.run.fingerprint import plausibility_of
 from eval.run.options import Decoding, EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.processes import join_processes
-from eval.run.results import SCORES_FILE
+from eval.score.scores import SCORES_FILE
 from eval.systems.asker import Asker
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult, parse_options
 
@@ -100,4 +99,4 @@ def _write(folder: Path, scores: dict[str, Any], result: SystemResult) -> None:
         write_whole(folder / name, text)
     tables = "\n\n".join(table.markdown() for table in result.tables)
     write_whole(folder / "tables.md", tables + "\n")
-    write_whole(folder / SCORES_FILE, json.dumps(scores, indent=2, ensure_ascii=False) + "\n")
+    write_json(folder / SCORES_FILE, scores)

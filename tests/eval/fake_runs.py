@@ -61,7 +61,7 @@ def make_run(
     results = folder / "eval" / bench
     write_predictions(predictions, results / "predictions.jsonl")
     scores = {
-        **score_predictions(predictions),
+        **score_predictions(predictions).content(),
         "model": f"model of {folder.name}",
         "alpha": 0.5,
         "bench": {"name": bench, "file": f"data/{bench}/test.parquet", "sha256": sha256},

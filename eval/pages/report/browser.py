@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from eval.compare.pattern_file import RunPatterns
-from eval.compare.runs import SampleKey, ScoredRun
+from eval.compare.runs import ScoredRun
 from eval.pages.report.patterns import PATTERN_PARTS
 from eval.pages.report.samples import OUTCOMES, Outcome, choose_samples, in_turns, is_right
 from eval.pages.report.shown import shown
 from eval.pages.report.wording import Instruction
-from eval.score.predictions import Prediction
+from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import GroupKey, group_of
 
 COMPRESS_FROM = 1_000_000  # characters: a smaller page stays readable as text, and works in older browsers

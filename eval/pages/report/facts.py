@@ -106,23 +106,23 @@ def _written(value: Any) -> str:
 
 
 def _evaluation(run: ScoredRun, *, with_cut_off: bool) -> dict[str, Any]:
-    scores, more = run.scores, run.scores.model_extra or {}
+    scores = run.scores
     extraction = scores.overall.extraction
     shares = (f"{100 * extraction.get(mode, 0.0):.1f} % {name}" for mode, name in _EXTRACTION.items())
     return {
         "model": scores.model,
         "α at decoding": scores.alpha,
         "plausibility cut-off": scores.plausibility if with_cut_off else None,
-        "engine": more.get("engine"),
+        "engine": scores.engine,
         "setting": scores.setting,
         "prompt set": scores.prompt_set,
-        "longest answer, tokens": more.get("max_new_tokens"),
+        "longest answer, tokens": scores.max_new_tokens,
         "benchmark": f"{scores.bench.name}, {scores.bench.file}",
         "benchmark sha256": scores.bench.sha256,
-        "datasets lacking": ", ".join(map(str, more.get("lacking") or [])),
+        "datasets lacking": ", ".join(scores.lacking),
         **{f"subset: {name}": value for name, value in (scores.subset or {}).items()},
         "answers": ", ".join(shares),
-        **{name: more.get(key) or None for key, name in _COUNTS.items()},
+        **{name: getattr(scores, key) or None for key, name in _COUNTS.items()},
         "evaluation time": None if scores.seconds is None else f"{scores.seconds:,.0f} s",
     }
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from eval.compare.runs import SampleKey, ScoredRun
-from eval.score.predictions import Prediction
+from eval.compare.runs import ScoredRun
+from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import GroupKey, group_of
 
 _T = TypeVar("_T")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.util.errors import UserError
 from eval.compare.runs import ScoredRun
-from eval.run.results import WITH_CONTEXT, PassFiles, read_record
+from eval.run.journal_files import WITH_CONTEXT, PassFiles, read_record
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def instructions(runs: Sequence[ScoredRun]) -> list[Instruction]:
 
 
 def _wording(run: ScoredRun) -> PromptSet | None:
-    name = str((run.scores.model_extra or {}).get("prompt_set_given") or run.scores.prompt_set)
+    name = run.scores.prompt_set_given or run.scores.prompt_set
     record = read_record(PassFiles(run.folder, WITH_CONTEXT))
     try:
         prompts = load_prompt_set(name)

@@ -15,7 +15,7 @@ from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.util.errors import UserError
 from eval.run.engines.engine import OnAnswers
 from eval.run.engines.task import Task
-from eval.run.progress import Answer
+from eval.run.journal_files import Answer
 
 CALLER = Caller(
     name="model",

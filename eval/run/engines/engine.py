@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from eval.run.engines.task import Task
-from eval.run.progress import Answer
+from eval.run.journal_files import Answer
 
 OnAnswers = Callable[[list[Answer]], None]
 

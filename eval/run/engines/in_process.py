@@ -18,7 +18,7 @@ from d2e_sft.model.loading import load_model
 from d2e_sft.model.positions import position_limit
 from eval.run.engines.engine import OnAnswers
 from eval.run.engines.task import Task, TokenPrompts
-from eval.run.progress import Answer
+from eval.run.journal_files import Answer
 
 
 class InProcessEngine:

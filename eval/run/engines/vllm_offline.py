@@ -14,7 +14,7 @@ from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import UserError
 from eval.run.engines.engine import OnAnswers
 from eval.run.engines.task import Task, TokenPrompts
-from eval.run.progress import Answer
+from eval.run.journal_files import Answer
 
 # Answers are appended to the disk in batches of so many, as one at a time would wait for the disk.
 _APPENDED_TOGETHER = 16

@@ -198,7 +198,7 @@ def test_damaged_or_stale_scores_are_refused(tmp_path: Path) -> None:
     file = run / "eval" / "mini" / "scores.json"
     whole = json.loads(file.read_text())
     for other in ([choice(1, True), choice(2, True)], [prediction(1, True)]):
-        file.write_text(json.dumps({**whole, **score_predictions(other)}))
+        file.write_text(json.dumps({**whole, **score_predictions(other).content()}))
         with pytest.raises(UserError, match="is not about"):
             load_runs([run])
     file.write_text(json.dumps({**whole, "model": None}))

@@ -75,7 +75,7 @@ def test_a_killed_evaluation_goes_on_and_decodes_nothing_twice(
     kept: int,
 ) -> None:
     # Appends: the session's line, then six batches (3, 3 and 1 rows of either group).
-    kill = Kill("eval.run.progress:Writer._append", call, after=after)
+    kill = Kill("eval.run.journal_files:JournalWriter._append", call, after=after)
     assert evaluate(tmp_path, arguments(world, tmp_path / "run"), kill).status == SIGKILLED
     partial = folder_of(tmp_path / "run") / "predictions.partial.jsonl"
     assert len(lines_of(partial)) == 1 + kept
@@ -97,7 +97,7 @@ def same_as_whole(world: Path, run: Path, *, resumed: int, bench: str = "bench")
 
 
 @pytest.mark.parametrize(
-    "function", ["eval.run.runner:write_predictions", "eval.run.runner:write_record", "eval.run.runner:write_whole"]
+    "function", ["eval.run.runner:write_predictions", "eval.run.runner:write_scores", "eval.run.journal:write_json"]
 )
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_while_the_results_are_written_costs_no_answer(
@@ -115,7 +115,7 @@ def test_a_kill_while_the_results_are_written_costs_no_answer(
 def killed(world: Path, folder: Path) -> Path:
     """A run of which 6 answers are there."""
     run = folder / "run"
-    kill = Kill("eval.run.progress:Writer._append", 3, after=True)
+    kill = Kill("eval.run.journal_files:JournalWriter._append", 3, after=True)
     assert evaluate(folder, arguments(world, run), kill).status == SIGKILLED
     return run
 
@@ -149,7 +149,7 @@ def test_a_partial_evaluation_of_other_options_is_refused_and_can_be_replaced(
 def test_overwriting_that_was_killed_goes_on_too(world: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert d2e("eval", *arguments(world, run), "--alpha", "0.7") == 0
-    kill = Kill("eval.run.progress:Writer._append", 3, after=True)
+    kill = Kill("eval.run.journal_files:JournalWriter._append", 3, after=True)
     assert evaluate(tmp_path, [*arguments(world, run), "--overwrite"], kill).status == SIGKILLED
     assert d2e("eval", *arguments(world, run), "--overwrite") == 0
     same_as_whole(world, run, resumed=6)

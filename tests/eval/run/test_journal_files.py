@@ -7,45 +7,45 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.run.progress import Answer, Session, Writer, part_file, part_files, read_kept
+from eval.run.journal_files import Answer, JournalWriter, PassFiles, SessionHeader, read_journal
 
-SESSION = Session({"model": "m"}, "transformers", {"torch": "2"})
+HEADER = SessionHeader({"model": "m"}, "transformers", {"torch": "2"})
 ANSWERS = [Answer(3, 'The answer is: "rain"\n'), Answer(0, "Ärger \ud800", truncated=True), Answer(7, "")]
 
 
 def write(folder: Path, answers: list[Answer], process: int = 0) -> Path:
-    path = part_file(folder, "predictions", process)
-    with Writer(path, SESSION) as writer:
+    path = PassFiles(folder, "predictions").partial(process)
+    with JournalWriter(path, HEADER) as writer:
         writer.write(answers)
     return path
 
 
 def test_answers_are_read_as_they_were_written(tmp_path: Path) -> None:
     write(tmp_path, ANSWERS)
-    kept = read_kept(tmp_path, "predictions")
-    assert kept.sessions == [SESSION]
-    assert kept.answers == {answer.index: answer for answer in ANSWERS}
-    assert not kept.cut_off
+    journal = read_journal(PassFiles(tmp_path, "predictions"))
+    assert journal.sessions == [HEADER]
+    assert journal.answers == {answer.index: answer for answer in ANSWERS}
+    assert not journal.cut_off
 
 
 def test_an_answer_is_on_the_disk_before_the_next_is_written(tmp_path: Path) -> None:
-    with Writer(part_file(tmp_path, "predictions"), SESSION) as writer:
+    with JournalWriter(PassFiles(tmp_path, "predictions").partial(), HEADER) as writer:
         for count, answer in enumerate(ANSWERS, start=1):
             writer.write([answer])
-            assert len(read_kept(tmp_path, "predictions").answers) == count
+            assert len(read_journal(PassFiles(tmp_path, "predictions")).answers) == count
 
 
 @pytest.mark.parametrize("bytes_lost", range(1, 12))
 def test_a_line_that_a_kill_cut_off_is_decoded_again_and_the_others_are_kept(tmp_path: Path, bytes_lost: int) -> None:
     path = write(tmp_path, ANSWERS)
     path.write_bytes(path.read_bytes()[:-bytes_lost])
-    kept = read_kept(tmp_path, "predictions")
-    assert kept.answers.keys() == {3, 0}
-    assert kept.cut_off == [path]
+    journal = read_journal(PassFiles(tmp_path, "predictions"))
+    assert journal.answers.keys() == {3, 0}
+    assert journal.cut_off == [path]
     write(tmp_path, [Answer(7, "again")])
-    kept = read_kept(tmp_path, "predictions")
-    assert [kept.answers[i].output for i in (3, 0, 7)] == [ANSWERS[0].output, ANSWERS[1].output, "again"]
-    assert not kept.cut_off, "the cut line must not run into the next session's first"
+    journal = read_journal(PassFiles(tmp_path, "predictions"))
+    assert [journal.answers[i].output for i in (3, 0, 7)] == [ANSWERS[0].output, ANSWERS[1].output, "again"]
+    assert not journal.cut_off, "the cut line must not run into the next session's first"
 
 
 def test_the_files_of_all_processes_are_read(tmp_path: Path) -> None:
@@ -53,8 +53,8 @@ def test_the_files_of_all_processes_are_read(tmp_path: Path) -> None:
         write(tmp_path, [answer], process)
     write(tmp_path, [Answer(1, "eleventh")], 10)
     (tmp_path / "predictions.partial.txt.jsonl").write_text("not ours")
-    assert len(part_files(tmp_path, "predictions")) == 4
-    assert read_kept(tmp_path, "predictions").answers.keys() == {0, 1, 3, 7}
+    assert len(PassFiles(tmp_path, "predictions").partials()) == 4
+    assert read_journal(PassFiles(tmp_path, "predictions")).answers.keys() == {0, 1, 3, 7}
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ def test_a_damaged_line_that_no_kill_left_is_named(tmp_path: Path, line: bytes) 
     path = write(tmp_path, ANSWERS[:1])
     path.write_bytes(path.read_bytes() + line + b"\n")
     with pytest.raises(UserError, match=r"predictions.partial.jsonl, line 3: neither a session nor an answer"):
-        read_kept(tmp_path, "predictions")
+        read_journal(PassFiles(tmp_path, "predictions"))
 
 
 def test_two_evaluations_do_not_write_to_one_file(tmp_path: Path) -> None:
-    path = part_file(tmp_path, "predictions")
-    with Writer(path, SESSION) as writer:
+    path = PassFiles(tmp_path, "predictions").partial()
+    with JournalWriter(path, HEADER) as writer:
         with pytest.raises(UserError, match="another evaluation is writing to it"):
-            Writer(path, SESSION)
+            JournalWriter(path, HEADER)
         writer.write(ANSWERS)
-    assert read_kept(tmp_path, "predictions").answers.keys() == {0, 3, 7}
-    Writer(path, SESSION).close()
+    assert read_journal(PassFiles(tmp_path, "predictions")).answers.keys() == {0, 3, 7}
+    JournalWriter(path, HEADER).close()

@@ -1,0 +1,310 @@
+"""One pass over a task's prompts, which a kill at any moment does not harm.
+
+`run_pass` is the whole of it: find what earlier sessions left, decode what is missing with every answer on the disk as
+soon as it is there, then write the predictions and the record of what they were decoded with. The files themselves
+are described in `eval.run.journal_files`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_json
+from eval.run.engines.engine import Engine
+from eval.run.engines.task import Task
+from eval.run.fingerprint import refuse_other
+from eval.run.journal_files import (
+    DECODE_ANEW,
+    Answer,
+    Fingerprint,
+    JournalContent,
+    JournalWriter,
+    PassFiles,
+    SessionHeader,
+    read_journal,
+    read_record,
+)
+from eval.run.processes import Processes, share
+from eval.score.predictions import SampleKey
+
+T = TypeVar("T")
+
+
+@dataclass
+class ResumeState:
+    """What earlier sessions left of a pass, as far as it may be used.
+
+    Attributes:
+        answers: those that need not be decoded again, by index.
+        cut_off: files whose last line is incomplete.
+        record: of a finished pass, which then is complete; else None.
+        stale: files to remove before the first answer is written.
+    """
+
+    answers: dict[int, Answer] = field(default_factory=dict)
+    cut_off: list[Path] = field(default_factory=list)
+    record: dict[str, Any] | None = None
+    stale: list[Path] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PassStatistics:
+    """What this session's decoding took.
+
+    Attributes:
+        seconds: until the last process was done.
+        environment: None where nothing was left to decode.
+        counts: the engine's own, of this process.
+    """
+
+    seconds: float = 0.0
+    environment: dict[str, Any] | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CompletedPass:
+    """A pass of which every answer is there.
+
+    Attributes:
+        outputs: of all prompts, in their order.
+        record: what they were decoded with: fingerprint, engine, environment, its counts and seconds (of the last
+            session), and how many were `resumed` (decoded by earlier sessions) and `truncated`.
+    """
+
+    outputs: list[str]
+    record: dict[str, Any]
+
+
+def run_pass(
+    task: Task,
+    keys: Sequence[SampleKey],
+    files: PassFiles,
+    processes: Processes,
+    *,
+    fingerprint: Callable[[], Fingerprint],
+    load_engine: Callable[[], Engine],
+    write: Callable[[CompletedPass], T],
+    overwrite: bool,
+) -> T:
+    """Decode what earlier sessions have not, and write the results.
+
+    Every process decodes its share; the main one looks for earlier answers and writes the results.
+
+    Args:
+        keys: of the task's prompts, in their order.
+        fingerprint: tells all that the outputs depend on; called in the main process only.
+        load_engine: called only where something is left to decode.
+        write: writes the predictions and all that is made of them, in the main process; the record, which makes the
+            pass a finished one, is written after it.
+        overwrite: decode a finished pass anew, and remove what came from other options.
+
+    Returns:
+        what `write` returned, in every process.
+
+    Raises:
+        UserError: there are answers of another model or with other options, a file is damaged, or the engine cannot
+            go on; the answers so far are kept.
+    """
+
+    def look() -> tuple[Fingerprint, ResumeState]:
+        now = fingerprint()
+        return now, find_resume_state(files, now, keys, overwrite=overwrite)
+
+    now, resumed = processes.decided_by_main(look)
+    if processes.is_main:
+        _report_resume(resumed, files, len(task))
+    statistics = PassStatistics()
+    if len(resumed.answers) < len(task):
+        statistics = _decode_missing(load_engine(), task, now, files, resumed, processes)
+    else:
+        processes.decided_by_main(lambda: _remove_stale(files, resumed))
+
+    def finish() -> T:
+        completed = _gather(files, resumed, now, len(task), statistics)
+        result = write(completed)
+        write_json(files.record, completed.record)
+        for path in files.partials():
+            path.unlink()
+        return result
+
+    return processes.decided_by_main(finish)
+
+
+def find_resume_state(
+    files: PassFiles, fingerprint: Fingerprint, keys: Sequence[SampleKey], *, overwrite: bool
+) -> ResumeState:
+    """What may be used of what lies in the folder; changes nothing.
+
+    With `overwrite` a finished pass is decoded anew, and what came from other options goes; a pass of the same options
+    that was broken off goes on.
+
+    Raises:
+        UserError: there are answers of another model or with other options, or a file is damaged.
+    """
+    state = ResumeState()
+    if files.companion is not None:
+        _check_companion(files.companion, fingerprint, state, overwrite=overwrite)
+    record = read_record(files) if files.predictions.is_file() else None
+    if record is None and files.predictions.is_file() and not files.partials() and not overwrite:
+        raise UserError(
+            f"{files.predictions}: holds predictions, but {files.record.name} is missing, so it cannot be told which "
+            "model and options they came from",
+            remedy=f"{DECODE_ANEW}, or keep them with another --out",
+        )
+    if overwrite:
+        state.stale += files.finished()
+    elif record is not None:
+        refuse_other(record["fingerprint"], fingerprint, files.predictions)
+        state.answers = _finished_answers(files, keys)
+        state.record = record
+        return state
+    journal = _usable_journal(files, fingerprint, state, overwrite=overwrite)
+    state.answers, state.cut_off = journal.answers, journal.cut_off
+    return state
+
+
+def _usable_journal(
+    files: PassFiles, fingerprint: Fingerprint, state: ResumeState, *, overwrite: bool
+) -> JournalContent:
+    try:
+        journal = read_journal(files)
+        for session in journal.sessions:
+            refuse_other(session.fingerprint, fingerprint, files.partial())
+    except UserError:
+        if not overwrite:
+            raise
+        state.stale += files.partials()
+        return JournalContent()
+    return journal
+
+
+def _check_companion(files: PassFiles, fingerprint: Fingerprint, state: ResumeState, *, overwrite: bool) -> None:
+    """The two passes are read together, so they must be of one model and one benchmark."""
+    try:
+        record = read_record(files) if files.predictions.is_file() else None
+        others = [record["fingerprint"]] if record is not None else []
+        others += [session.fingerprint for session in read_journal(files).sessions]
+        for other in others:
+            refuse_other(other, fingerprint, files.predictions, companion=True)
+    except UserError:
+        if not overwrite:
+            raise
+        state.stale += [*files.finished(), *files.partials()]
+
+
+def _finished_answers(files: PassFiles, keys: Sequence[SampleKey]) -> dict[int, Answer]:
+    """The outputs alone: how they were read and scored is no matter, as they are scored again."""
+    answers = {}
+    problem = ""
+    lines = files.predictions.read_bytes().splitlines()
+    for index, (line, (dataset, name)) in enumerate(zip(lines, keys, strict=False)):
+        try:
+            row = json.loads(line)
+            if (row["dataset"], row["id"]) == (dataset, name):
+                answers[index] = Answer(index, str(row["output"]))
+                continue
+            problem = f"is about {row['id']!r} of {row['dataset']!r}; expected {name!r} of {dataset!r}"
+        except (ValueError, KeyError, TypeError) as error:
+            problem = f"is no prediction ({error})"
+        raise UserError(f"{files.predictions}, line {index + 1}: {problem}", remedy=DECODE_ANEW)
+    if len(lines) != len(keys):
+        raise UserError(
+            f"{files.predictions}: holds {len(lines)} predictions; expected {len(keys)}", remedy=DECODE_ANEW
+        )
+    return answers
+
+
+def _report_resume(state: ResumeState, files: PassFiles, count: int) -> None:
+    """Tell the user what is used of earlier sessions."""
+    for path in state.cut_off:
+        print(f"warning: {path}: its last line was cut off, so that sample is decoded again", file=sys.stderr)
+    if state.record is not None:
+        print(f"decoded before, and only scored again: {files.predictions}", file=sys.stderr)
+    elif state.answers:
+        print(f"resumed: {len(state.answers):,} of {count:,} samples were decoded before", file=sys.stderr)
+
+
+def _remove_stale(files: PassFiles, state: ResumeState) -> None:
+    """Make the folder, and remove what has to go from it.
+
+    Called once whatever was wrong with the call has been said, so that nothing was touched for it.
+    """
+    files.folder.mkdir(parents=True, exist_ok=True)
+    for path in state.stale:
+        path.unlink(missing_ok=True)
+
+
+def _decode_missing(
+    engine: Engine, task: Task, fingerprint: Fingerprint, files: PassFiles, resumed: ResumeState, processes: Processes
+) -> PassStatistics:
+    """Decode this process's share of what is left.
+
+    Raises:
+        UserError: the engine cannot go on; says how many answers are kept.
+    """
+    lengths = engine.begin(task)
+    environment = {**engine.environment(), "processes": processes.count}
+    processes.decided_by_main(lambda: _remove_stale(files, resumed))
+    todo = share(
+        lengths,
+        resumed.answers.keys(),
+        groups=task.groups,
+        batch_size=task.batch_size,
+        process=processes.index,
+        processes=processes.count,
+    )
+    started = time.perf_counter()
+    path = files.partial(processes.index)
+    bar = tqdm(total=len(todo), desc=f"decoding ({task.title})", unit="sample", disable=not processes.is_main)
+    with JournalWriter(path, SessionHeader(fingerprint, engine.name, environment)) as writer, bar:
+
+        def on_answers(answers: list[Answer]) -> None:
+            writer.write(answers)
+            bar.update(len(answers))
+
+        try:
+            engine.decode(todo, on_answers)
+        except UserError as error:
+            kept = len(read_journal(files).answers)
+            raise UserError(
+                f"{error.message}; {kept:,} of {len(task):,} answers are kept in {path}, and the same command "
+                "goes on from there",
+                error.remedy,
+            ) from error
+    processes.wait()
+    return PassStatistics(time.perf_counter() - started, environment, engine.counts())
+
+
+def _gather(
+    files: PassFiles, resumed: ResumeState, fingerprint: Fingerprint, count: int, statistics: PassStatistics
+) -> CompletedPass:
+    """The answers of all processes and sessions to the `count` prompts, once all have come."""
+    if resumed.record is not None:
+        return CompletedPass([resumed.answers[i].output for i in range(count)], resumed.record)
+    journal = read_journal(files)
+    missing = [i for i in range(count) if i not in journal.answers]
+    if missing:
+        raise UserError(
+            f"{files.folder}: {len(missing)} of {count} answers are missing after decoding",
+            remedy="run the same command again; if it stays so, it is a defect of d2e-sft",
+        )
+    record = {
+        "fingerprint": fingerprint,
+        "engine": ", ".join(dict.fromkeys(session.engine for session in journal.sessions)),
+        "environment": statistics.environment or journal.sessions[-1].environment,
+        "engine_counts": statistics.counts,
+        "seconds": round(statistics.seconds, 2),
+        "resumed": len(resumed.answers),
+        "truncated": sum(journal.answers[i].truncated for i in range(count)),
+    }
+    return CompletedPass([journal.answers[i].output for i in range(count)], record)

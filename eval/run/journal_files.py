@@ -1,0 +1,209 @@
+"""The files of one pass: answers on disk as they come, and the predictions once all are there.
+
+Each process appends to a file of its own (`predictions.partial.jsonl`, `predictions.partial.1.jsonl`, …). A session
+begins with a line that says what it decodes with; each answer is a line with its place among the samples. What a
+kill cut off is the last line at most, and that sample is decoded again. Once the pass is complete there are
+`predictions.jsonl` (or `without_context.jsonl`) and beside it `….decoding.json`, the record of what it was decoded
+with; the partial files then go.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from d2e_sft.util.errors import UserError
+from eval.score.scores import SCORES_FILE
+
+WITH_CONTEXT, WITHOUT_CONTEXT = "predictions", "without_context"
+DECODE_ANEW = "decode anew with --overwrite"
+Fingerprint = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The output for the sample at `index` of those to decode; `truncated` if its context was cut to fit."""
+
+    index: int
+    output: str
+    truncated: bool = False
+
+
+@dataclass(frozen=True)
+class SessionHeader:
+    """The first line of a session, which is one run of the command in one process.
+
+    Attributes:
+        fingerprint: all that the outputs depend on.
+        engine, environment: what they should not depend on; for the record.
+    """
+
+    fingerprint: Fingerprint
+    engine: str
+    environment: dict[str, Any]
+
+
+@dataclass
+class JournalContent:
+    """What the partial files hold.
+
+    Attributes:
+        sessions: in the order of the files and of their lines.
+        answers: by index.
+        cut_off: files whose last line is incomplete.
+    """
+
+    sessions: list[SessionHeader] = field(default_factory=list)
+    answers: dict[int, Answer] = field(default_factory=dict)
+    cut_off: list[Path] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PassFiles:
+    """Where one pass keeps its files.
+
+    Attributes:
+        folder: RUN/eval/BENCHMARK.
+        stem: `predictions` or `without_context`; in a benchmark of several passes the name of the pass.
+    """
+
+    folder: Path
+    stem: str
+
+    @property
+    def predictions(self) -> Path:
+        """The predictions, once all are there."""
+        return self.folder / f"{self.stem}.jsonl"
+
+    @property
+    def record(self) -> Path:
+        """What they were decoded with."""
+        return self.folder / f"{self.stem}.decoding.json"
+
+    @property
+    def companion(self) -> PassFiles | None:
+        """The other pass over the same samples, where there is one."""
+        others = {WITH_CONTEXT: WITHOUT_CONTEXT, WITHOUT_CONTEXT: WITH_CONTEXT}
+        return PassFiles(self.folder, others[self.stem]) if self.stem in others else None
+
+    def partial(self, process: int = 0) -> Path:
+        """The file that a process appends to."""
+        return self.folder / (f"{self.stem}.partial.{process}.jsonl" if process else f"{self.stem}.partial.jsonl")
+
+    def partials(self) -> list[Path]:
+        """The files that processes appended to, however many they were."""
+        others = self.folder.glob(f"{self.stem}.partial.*.jsonl")
+        numbered = [path for path in others if path.name.split(".")[-2].isdecimal()]
+        return [path for path in (self.partial(), *sorted(numbered)) if path.is_file()]
+
+    def finished(self) -> list[Path]:
+        """The files of a finished pass, in the order in which they may be removed."""
+        scores = [self.folder / SCORES_FILE] if self.stem == WITH_CONTEXT else []
+        return [path for path in (self.predictions, *scores, self.record) if path.is_file()]
+
+
+def read_journal(files: PassFiles) -> JournalContent:
+    """Read what earlier sessions left in the partial files; changes nothing.
+
+    Raises:
+        UserError: a line is damaged that no kill can have damaged.
+    """
+    content = JournalContent()
+    for path in files.partials():
+        *lines, rest = path.read_bytes().split(b"\n")
+        if rest:
+            content.cut_off.append(path)
+        for number, line in enumerate(lines, start=1):
+            _read_line(line, content, f"{path}, line {number}")
+    return content
+
+
+def read_record(files: PassFiles) -> dict[str, Any] | None:
+    """The record of a finished pass; None where there is none.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    try:
+        content = json.loads(files.record.read_text(encoding="utf-8"))
+        fingerprint = content["fingerprint"]
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{files.record}: not the record of a decoding ({error})", DECODE_ANEW) from None
+    return content if isinstance(fingerprint, dict) else None
+
+
+class JournalWriter:
+    """Appends a session's answers to a process's file; safe for several threads.
+
+    Every append is on the disk before it returns.
+
+    Raises:
+        UserError: another evaluation is writing to the file.
+    """
+
+    def __init__(self, path: Path, header: SessionHeader) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._file: BinaryIO = path.open("ab")
+        self._refuse_second_writer()
+        self._drop_cut_off_line()
+        self._append([vars(header)])
+
+    def write(self, answers: Iterable[Answer]) -> None:
+        """Append answers, all of them in one piece."""
+        self._append([vars(answer) for answer in answers])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> JournalWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _append(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        with self._lock:
+            self._file.write(text.encode("utf-8", errors="backslashreplace"))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def _refuse_second_writer(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however that ends
+        except BlockingIOError:
+            self._file.close()
+            raise UserError(
+                f"{self.path}: another evaluation is writing to it", "wait for its end, or choose another --out"
+            ) from None
+        except OSError:
+            return  # a file system without locks
+
+    def _drop_cut_off_line(self) -> None:
+        content = self.path.read_bytes()
+        self._file.truncate(content.rfind(b"\n") + 1)
+
+
+def _read_line(line: bytes, content: JournalContent, where: str) -> None:
+    try:
+        entry = json.loads(line)
+        if "fingerprint" in entry:
+            content.sessions.append(SessionHeader(**entry))
+            return
+        answer = Answer(**entry)
+        content.answers[answer.index] = answer
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UserError(
+            f"{where}: neither a session nor an answer ({error})",
+            remedy="the file is damaged or was edited; remove the line, or decode anew with --overwrite",
+        ) from None
