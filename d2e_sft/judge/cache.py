@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from pydantic import ValidationError
 
 from d2e_sft.judge.messages import Prompt, Reply
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import sync
+from d2e_sft.util.files import replacing
 
 
 class ReplyCache:
@@ -61,15 +60,10 @@ class ReplyCache:
             UserError: it cannot be written. A paid reply that cannot be kept is a reason to stop paying.
         """
         path = self._path(prompt, asking)
-        # A name of its own: several threads and processes write here, perhaps the same reply.
-        partial = path.with_name(f".{uuid.uuid4().hex}.partial")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(reply.model_dump_json(), encoding="utf-8")
-            sync(partial)
-            os.replace(partial, path)
+            with replacing(path, shared=True) as partial:  # several threads may write the same reply
+                partial.write_text(reply.model_dump_json(), encoding="utf-8")
         except OSError as error:
-            partial.unlink(missing_ok=True)
             raise _unwritable(path, str(error.strerror)) from None
 
     def _path(self, prompt: Prompt, asking: int) -> Path:

@@ -7,6 +7,7 @@ sends with status 200, be it a web page.
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Sequence
@@ -14,12 +15,11 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import ModuleType
 from typing import Any
 
+from pydantic import BaseModel, Field, ValidationError
 from tqdm import tqdm
 
-from d2e_sft.judge.completion import read_completion, server_message
-from d2e_sft.judge.endpoint import JUDGE, Caller, find_endpoint
 from d2e_sft.judge.messages import Conversation, Listener, Prompt, Reply, guess_tokens
-from d2e_sft.judge.options import EndpointOptions
+from d2e_sft.judge.options import JUDGE, Caller, EndpointOptions, find_endpoint
 from d2e_sft.judge.retry import Backoff, Gate, StoppedError, asked_wait, is_transient
 from d2e_sft.util.errors import UserError
 
@@ -230,3 +230,50 @@ def _remedy(status: int, flags: Caller) -> str:
         f"check {flags.model}, {flags.max_tokens} and {flags.temperature} against what the server accepts, and "
         "whether the sample's context is too long for the model",
     )
+
+
+class _Message(BaseModel):
+    content: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Completion(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+    usage: Any = None
+
+
+def read_completion(body: bytes) -> Reply | None:
+    """The reply in the bytes of a chat completion; None if they are anything else."""
+    try:
+        completion = _Completion.model_validate_json(body)
+    except ValidationError:
+        return None
+    choice = completion.choices[0]
+    return Reply(
+        text=choice.message.content or "",
+        prompt_tokens=_count(completion.usage, "prompt_tokens"),
+        completion_tokens=_count(completion.usage, "completion_tokens"),
+        cut_off=choice.finish_reason == "length",
+    )
+
+
+def _count(usage: Any, name: str) -> int | None:
+    """A number of tokens; None for anything odd: the reply has been paid for and must not be lost over its bill."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def server_message(body: bytes) -> str:
+    """What a refusal says in words, on one line: OpenAI's form, the forms of others, else the body as it is."""
+    text = body.decode("utf-8", errors="replace")
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return " ".join(text.split())
+    while isinstance(content, dict):
+        content = next((content[key] for key in ("error", "message", "detail") if content.get(key)), str(content))
+    return " ".join(str(content).split())

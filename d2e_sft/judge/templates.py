@@ -1,4 +1,7 @@
-"""A job's prompts as data: one task, and for each format a note and the form in which a sample is shown."""
+"""A job's prompts as data, and the verdict in a reply to one.
+
+A job is one task, and for each format a note and the form in which a sample is shown.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from d2e_sft.judge.messages import Prompt
 from d2e_sft.util.files import load_yaml
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_MARKDOWN = re.compile(r"[*_`#]")
 
 
 class FormatTemplate(BaseModel):
@@ -67,3 +71,28 @@ def render_answers(options: Sequence[str], answers: Sequence[str]) -> str:
     if not options:
         return "\n".join(answers)
     return "\n".join(render_option(i, option) for i, option in enumerate(options) if option in answers)
+
+
+def closing_value(reply: str, name: str) -> str | None:
+    """What stands behind `NAME:` on the last line of a reply, where alone a verdict is looked for; None without one.
+
+    Upper and lower case, marks of Markdown and a full stop at the end make no difference. Nothing else is forgiven: a
+    verdict somewhere in the reasoning is not a verdict.
+    """
+    last = _split(reply)[1]
+    found = re.fullmatch(rf"{re.escape(name)}\s*:\s*(.*?)\s*\.?", last, flags=re.IGNORECASE)
+    return " ".join(found[1].casefold().split()) if found else None
+
+
+def without_closing(reply: str) -> str:
+    """The reasoning above the closing line."""
+    return _split(reply)[0]
+
+
+def _split(reply: str) -> tuple[str, str]:
+    """What stands above the last line that says something, and that line without marks."""
+    lines = reply.splitlines()
+    for i in range(len(lines) - 1, -1, -1):
+        if text := _MARKDOWN.sub("", lines[i]).strip():
+            return "\n".join(lines[:i]).strip(), text
+    return "", ""

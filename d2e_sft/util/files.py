@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,13 +30,16 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
     """A path beside `path` to write to; it takes `path`'s place in one piece at the end, and is removed on an error.
 
     Whatever happens meanwhile, `path` has all of its old or all of its new content. Its folder is made.
+
+    Args:
+        shared: several threads or processes may write `path` at once, so each writes to a name of its own.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f".{uuid.uuid4().hex}.partial" if shared else path.name + ".partial")
     try:
         yield partial
         sync(partial)

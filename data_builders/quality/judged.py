@@ -12,10 +12,9 @@ from functools import cache
 from pathlib import Path
 
 from d2e_sft.data.sample import EventSample
-from d2e_sft.judge.closing import closing_value
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
-from d2e_sft.judge.templates import JobTemplates, load_templates, render_answers, render_options
+from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, render_answers, render_options
 from data_builders.text.stems import stem, words
 
 # Words that an answer has for its grammar's sake. No negations: "not sold" is not "sold".

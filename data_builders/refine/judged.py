@@ -17,10 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from d2e_sft.data.sample import EventSample
-from d2e_sft.judge.closing import closing_value
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
-from d2e_sft.judge.templates import JobTemplates, load_templates, render_answers, render_options
+from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, render_answers, render_options
 from data_builders.text.sentences import join_sentences, split_sentences
 
 _NUMBERS = re.compile(r"\d{1,9}(\s*,\s*\d{1,9})*")

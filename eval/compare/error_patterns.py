@@ -14,10 +14,16 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
-from d2e_sft.judge.closing import closing_value, without_closing
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
-from d2e_sft.judge.templates import JobTemplates, load_templates, render_answers, render_options
+from d2e_sft.judge.templates import (
+    JobTemplates,
+    closing_value,
+    load_templates,
+    render_answers,
+    render_options,
+    without_closing,
+)
 from eval.score.normalise import same_answers
 from eval.score.predictions import Prediction
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import d2e_sft
-from d2e_sft.judge.endpoint import Caller, find_endpoint
 from d2e_sft.judge.messages import Reply
 from d2e_sft.judge.openai_backend import OpenAIBackend
-from d2e_sft.judge.options import EndpointOptions
+from d2e_sft.judge.options import Caller, EndpointOptions, find_endpoint
 from d2e_sft.util.errors import UserError
 from eval.run.engines.engine import OnAnswers
 from eval.run.engines.task import Task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from d2e_sft.judge.closing import closing_value, without_closing
+from d2e_sft.judge.templates import closing_value, without_closing
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from d2e_sft.judge.endpoint import find_endpoint
 from d2e_sft.judge.judge import make_judge
-from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.judge.options import JudgeOptions, find_endpoint
 from d2e_sft.util.errors import UserError
 from tests.judge_fixtures import KEY
 
