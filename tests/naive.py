@@ -72,7 +72,7 @@ def sums_of(model: Any, rows: Sequence[dict[str, Any]], config: D2ESection, layo
 
 
 def assert_equal_to_naive(model: Any, config: D2ESection, packing: Packing, attention: str | None = None) -> Layout:
-    """In float32: the parts to 1e-6 of the loss, each parameter's gradient to 1e-5 of its norm."""
+    """In the model's dtype: the parts to 1e-6 of the loss, each parameter's gradient to 1e-5 of its norm."""
     rows = encoded_rows(config)
     reference = copy.deepcopy(model)
     expected = naive_sums(reference, rows, config)

@@ -1,0 +1,1 @@
+"""One file a verb of the `d2e` command: options and output, no logic."""

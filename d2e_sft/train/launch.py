@@ -43,7 +43,7 @@ def launch_command(
     name: str,
     arguments: Sequence[str],
     *,
-    module: str = "d2e_sft.train.run",
+    module: str = "d2e_sft.train",
     processes: int | None = None,
     machines: Machines | None = None,
 ) -> list[str]:

@@ -69,7 +69,7 @@ def test_accelerate_launch_takes_the_command_that_a_shape_shows(shape: str, monk
     assert words[:2] == ["accelerate", "launch"]
     monkeypatch.chdir(bundled("launch").parent)
     arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(words[2:]))
-    assert (arguments.training_script, arguments.training_script_args) == ("d2e_sft.train.run", ["recipe.yaml"])
+    assert (arguments.training_script, arguments.training_script_args) == ("d2e_sft.train", ["recipe.yaml"])
     machines, gpus = (2, 16) if shape.startswith("2x8") else (1, int(shape[0]))
     assert (arguments.num_machines, arguments.num_processes) == (machines, gpus)
     if machines == 2:

@@ -102,7 +102,7 @@ def test_the_command_writes_a_row_for_each_engine_and_gradient(
     for row in rows:
         assert row["median_ms"] > 0
         # A model this small takes less than what the process gives back meanwhile, so the figure may be negative.
-        assert abs(row["peak_mb"]) < 500
+        assert abs(row["peak_mb"]) < 2000
         assert {"ratio_to_sft", "ratio_to_sft_plain", "floor_ratio", "tokens", "samples"} <= row.keys()
     table = capsys.readouterr().out
     assert table.count("shared_batch") == 4

@@ -56,7 +56,10 @@ def test_transformers_own_attention_takes_a_packed_row_as_a_dense_mask(kind: str
 
 @pytest.mark.parametrize("kind", NOT_PACKABLE)
 def test_a_model_that_cannot_be_packed_is_batched_and_says_why(kind: str) -> None:
-    layout = assert_equal_to_naive(tiny_model(kind, seed=3), D2ESection(), "auto")
+    model = tiny_model(kind, seed=3)
+    if kind == "mamba":  # in float32 its scan loses more than the tolerance, on some processors
+        model.double()
+    layout = assert_equal_to_naive(model, D2ESection(), "auto")
     assert layout.packing == "batched"
     assert NOT_PACKABLE[kind] in layout.describe()
     with pytest.raises(UserError, match=f"train.packing=shared_prefix: not exact here .*{NOT_PACKABLE[kind]}"):

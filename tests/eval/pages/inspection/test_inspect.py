@@ -35,7 +35,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("kind", ["model", "t5"])
 def test_probabilities_are_the_softmax_of_the_subtracted_logits(world: Path, kind: str) -> None:
     loaded = load_model(str(world / kind))
-    model, seq2seq = loaded.model.eval(), kind == "t5"
+    model, seq2seq = loaded.model.eval().double(), kind == "t5"
     encoder = ViewEncoder(
         loaded.tokenizer, load_prompt_set("default"), ("original", "imagined"), encoder_decoder=seq2seq
     )
@@ -57,7 +57,7 @@ def test_probabilities_are_the_softmax_of_the_subtracted_logits(world: Path, kin
             expected = (rows[0] - ratio * rows[1]).softmax(dim=-1)
             ids = [one.token for one in place.candidates]
             ours = torch.tensor([one.original - ratio * one.imagined - normaliser for one in place.candidates]).exp()
-            torch.testing.assert_close(ours, expected[ids], rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(ours, expected[ids].float(), rtol=1e-4, atol=1e-6)
             assert set(expected.topk(5).indices.tolist()) <= set(ids), "the likeliest are kept at every ratio"
         assert set(rows[1].topk(5).indices.tolist()) <= set(ids)
 
