@@ -52,26 +52,19 @@ def draw() -> str:
     shapes.append(f'<text x="{LEFT - 10}" y="{TOP - 22}" text-anchor="end">position</text>')
     shapes += [_legend(i, part) for i, part in enumerate(COLOURS)]
     for i, part in enumerate(parts):
-        shapes.append(_square(LEFT + i * CELL, TOP - 54, COLOURS[part]))
-        shapes.append(
-            f'<text x="{LEFT + (i + 0.5) * CELL:g}" y="{TOP - 22}" text-anchor="middle" font-size="10">{positions[i]}</text>'
-        )
+        x = LEFT + i * CELL
+        shapes.append(_square(x, TOP - 54, COLOURS[part]))
+        shapes.append(f'<text x="{x + 8}" y="{TOP - 22}" text-anchor="middle" font-size="10">{positions[i]}</text>')
         shapes.append(_square(LEFT - CELL - 6, TOP + i * CELL, COLOURS[part]))
         for j in range(length):
             shapes.append(_square(LEFT + j * CELL, TOP + i * CELL, COLOURS[part] if mask[i][j] else "#f5f5f5"))
     middle = TOP + length * CELL / 2
     shapes.append(f'<text x="{LEFT - CELL - 16}" y="{middle:g}" text-anchor="end">each token sees</text>')
     shapes.append(f'<text x="{LEFT - CELL - 16}" y="{middle + 18:g}" text-anchor="end">the coloured ones</text>')
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="system-ui, sans-serif" '
-            'font-size="13" role="img" aria-label="A packed row of two samples with three views each, and its '
-            'attention mask: a branch sees the prefixes above it and itself">',
-            f'<rect width="{width}" height="{height}" fill="#fff"/>',
-            *shapes,
-            "</svg>\n",
-        ]
-    )
+    about = "Two samples with three views each as a packed row, and its mask: a branch sees its prefixes and itself"
+    opening = f'viewBox="0 0 {width} {height}" font-family="system-ui, sans-serif" font-size="13" role="img"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {opening} aria-label="{about}">'
+    return "\n".join([head, f'<rect width="{width}" height="{height}" fill="#fff"/>', *shapes, "</svg>\n"])
 
 
 def _square(x: float, y: float, colour: str) -> str:
