@@ -36,8 +36,8 @@ def wiqa_questions(graphs: Path, out: Path, no_effect: int, seed: int, alignment
 
     Example: d2e wiqa-questions --graphs wiqa_influence_graphs.jsonl --out data/raw/wiqa/all.jsonl
     """
-    from eval.systems.wiqa.explanations import read_alignments
-    from eval.systems.wiqa.generate import questions_of, written
+    from eval.systems.json_file import json_lines
+    from eval.systems.wiqa.generate import questions_of, read_alignments
     from eval.systems.wiqa.graphs import read_graphs
 
     found = read_graphs(graphs)
@@ -48,7 +48,7 @@ def wiqa_questions(graphs: Path, out: Path, no_effect: int, seed: int, alignment
             f"{graphs}: its {len(found)} graphs have no edge between nodes with texts; nothing was written"
         )
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(out, written(rows))
+    write_whole(out, json_lines(rows))
     answers = Counter(row["question"]["answer_label"] for row in rows)
     counts = ", ".join(f"{label} {answers[label]:,}" for label in ("more", "less", "no_effect"))
     explained = sum("explanation" in row for row in rows)

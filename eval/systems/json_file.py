@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from d2e_sft.util.files import object_without_twins
 
 _DAMAGED = "the file is damaged or another one: download it again, or write it anew"
 _SHOWN = 120
+_NODE_SHOWN = 80
 
 
 def read_json(path: Path) -> Any:
@@ -34,6 +36,11 @@ def read_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         place = f"{path}, line {number}"
         if line.strip():
             yield place, expect_object(_decoded(line, place), place)
+
+
+def json_lines(rows: Iterable[Any]) -> str:
+    """The text of a JSON-lines file."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def expect_object(value: Any, place: str) -> dict[str, Any]:
@@ -98,3 +105,69 @@ def _decoded(text: str, place: str) -> Any:
         raise UserError(f"{place}: not JSON ({where})", remedy=_DAMAGED) from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{place}: not sound JSON ({error})", remedy=_DAMAGED) from None
+
+
+@dataclass(frozen=True)
+class Node:
+    """One value of a JSON file, which knows its place there.
+
+    Attributes:
+        place: where it stands, as `1.states[0].entity`; empty for the whole file.
+    """
+
+    value: Any
+    path: Path
+    place: str = ""
+
+    def wrong(self, expected: str, remedy: str | None = None) -> UserError:
+        """The error that says that this value is not what was expected."""
+        shown = json.dumps(self.value, ensure_ascii=False)
+        shown = shown if len(shown) <= _NODE_SHOWN else f"{shown[:_NODE_SHOWN]}…"
+        at = f", {self.place}" if self.place else ""
+        return UserError(f"{self.path}{at}: got {shown}; expected {expected}", remedy)
+
+    def __getitem__(self, key: str) -> Node:
+        """A member that an object must have."""
+        if not isinstance(self.value, dict) or key not in self.value:
+            raise self.wrong(f"an object with the key {key!r}")
+        return Node(self.value[key], self.path, f"{self.place}.{key}".lstrip("."))
+
+    def __contains__(self, key: str) -> bool:
+        return isinstance(self.value, dict) and key in self.value
+
+    def unwrapped(self, key: str) -> Node:
+        """The member of that key, or this value itself where it has none."""
+        if key not in self:
+            return self
+        return self[key]
+
+    def members(self) -> Iterator[tuple[str, Node]]:
+        """Key and value of each member of an object."""
+        if not isinstance(self.value, dict):
+            raise self.wrong("an object")
+        return ((key, self[key]) for key in self.value)
+
+    def items(self) -> list[Node]:
+        """The items of an array."""
+        if not isinstance(self.value, list):
+            raise self.wrong("an array")
+        return [Node(item, self.path, f"{self.place}[{i}]") for i, item in enumerate(self.value)]
+
+    def text(self) -> str:
+        """A text, which may be empty."""
+        if not isinstance(self.value, str):
+            raise self.wrong("a text")
+        return self.value
+
+    def texts(self) -> tuple[str, ...]:
+        """An array of texts."""
+        return tuple(item.text() for item in self.items())
+
+    def integer(self) -> int:
+        """A whole number, or a text that is one: the official files hold both."""
+        if isinstance(self.value, int) and not isinstance(self.value, bool):
+            return self.value
+        try:
+            return int(self.text())
+        except (ValueError, UserError):
+            raise self.wrong("a whole number") from None

@@ -1,15 +1,27 @@
-"""Accuracy by the number of operations that touched the box, changed and unchanged boxes apart (section 4.3)."""
+"""Accuracy by the number of operations that touched the box, changed and unchanged boxes apart (section 4.3).
+
+Beside it stands the paper's random baseline: 0 to 3 of the things named in the same clauses as the box (section 4.1).
+"""
 
 from __future__ import annotations
 
+import io
+import random
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from d2e_sft.util.html.figures import COLOURS, LINES, STYLE
+from d2e_sft.util.tables import percent, percent_interval
 from eval.score.statistics import Interval, bootstrap_mean
-from eval.systems.boxes.contents import right
-from eval.systems.boxes.gold import Question, states
+from eval.systems.boxes.gold import Question, clauses, mentions, right, states
 from eval.systems.system import ScoreTable
+
+_MOST = 3
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ def tables(scores: dict[str, Any]) -> list[ScoreTable]:
     ]
     return [
         ScoreTable(
-            f"Boxes: percent with 95 % bootstrap intervals; unparsed {100 * scores['unparsed']:.1f} %",
+            f"Boxes: percent with 95 % bootstrap intervals; unparsed {percent(scores['unparsed'])} %",
             ("", "n", "accuracy", "random baseline"),
             rows,
         ),
@@ -118,6 +130,59 @@ def _mean(values: Sequence[bool], seed: int) -> dict[str, float] | None:
 
 
 def _percent(interval: dict[str, float] | None) -> str:
-    if interval is None:
-        return "–"
-    return f"{100 * interval['mean']:.1f} [{100 * interval['low']:.1f}, {100 * interval['high']:.1f}]"
+    return percent(None) if interval is None else percent_interval(**interval)
+
+
+def random_answers(questions: Sequence[Question], seed: int) -> list[str]:
+    """A random answer to each question."""
+    rng = random.Random(f"{seed}/boxes/baseline")
+    return [_draw(candidates(question), rng) for question in questions]
+
+
+def candidates(question: Question) -> list[str]:
+    """The things named in clauses and operations that name the box."""
+    operations = question.description.removesuffix(".").split(". ")[1:]
+    texts = mentions([*clauses(question.description), *operations], question.box)
+    things = (thing for text in texts for thing in re.findall(r"\b[Tt]he (\S+)", text))
+    return list(dict.fromkeys(thing.rstrip(",.") for thing in things if thing != "contents"))
+
+
+def _draw(things: Sequence[str], rng: random.Random) -> str:
+    count = rng.randint(0, min(_MOST, len(things)))
+    return " and ".join(f"the {thing}" for thing in rng.sample(things, count)) or "nothing"
+
+
+def plot(scores: dict[str, Any]) -> str:
+    """The paper's plot as an SVG file: the model's and the baseline's accuracy with 95 % intervals."""
+    with mpl.rc_context({**STYLE, "svg.hashsalt": "boxes"}):
+        figure = Figure(figsize=(9, 3.6), layout="constrained")
+        axes = figure.subplots(1, 2, sharey=True)
+        for panel, changed in zip(axes, (True, False), strict=True):
+            rows = [row for row in scores["by_numops"] if row["changed"] == changed]
+            for index, (name, key) in enumerate((("model", "accuracy"), ("random baseline", "baseline"))):
+                _curve(panel, name, index, rows, key)
+            panel.set_title(f"{'changed' if changed else 'unchanged'} boxes")
+            panel.set_xlabel("operations that touched the box")
+            panel.set_ylim(-0.02, 1.02)
+        axes[0].set_ylabel("accuracy")
+        axes[0].legend(frameon=False)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def _curve(panel: Any, name: str, index: int, rows: Sequence[dict[str, Any]], key: str) -> None:
+    means = [row[key]["mean"] for row in rows]
+    below = [max(row[key]["mean"] - row[key]["low"], 0) for row in rows]
+    above = [max(row[key]["high"] - row[key]["mean"], 0) for row in rows]
+    panel.errorbar(
+        [row["numops"] for row in rows],
+        means,
+        yerr=[below, above],
+        label=name,
+        color=COLOURS[index],
+        linestyle=LINES[index],
+        marker="o",
+        markersize=3,
+        capsize=2,
+    )

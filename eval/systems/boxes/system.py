@@ -13,13 +13,17 @@ from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
 from d2e_sft.util.locked_zip import PASSWORD
 from eval.score.extract import extract_answer
 from eval.systems.asker import Asker
-from eval.systems.boxes.baseline import random_answers
-from eval.systems.boxes.contents import read_all, read_one
-from eval.systems.boxes.gold import Question, read_questions, states
-from eval.systems.boxes.plot import plot
-from eval.systems.boxes.predictions import as_lines, read_predictions
+from eval.systems.boxes.gold import (
+    Question,
+    read_all,
+    read_one,
+    read_predictions,
+    read_questions,
+    states,
+    write_predictions,
+)
 from eval.systems.boxes.prompts import Demonstrations, Prompt, all_boxes, as_trained, one_box
-from eval.systems.boxes.scorer import score, tables
+from eval.systems.boxes.scorer import plot, random_answers, score, tables
 from eval.systems.system import SystemCall, SystemOptions, SystemResult
 
 _MAX_NEW_TOKENS: dict[Prompt, int] = {"all_boxes": 150, "one_box": 40, "trained": 40}
@@ -92,7 +96,7 @@ def _result(
     questions: Sequence[Question], predictions: Sequence[str | None], *, boxes: int, seed: int
 ) -> SystemResult:
     scores = score(questions, predictions, random_answers(questions, seed), boxes=boxes, seed=seed)
-    files = {"answers_by_box.jsonl": as_lines(questions, predictions), "accuracy.svg": plot(scores)}
+    files = {"answers_by_box.jsonl": write_predictions(questions, predictions), "accuracy.svg": plot(scores)}
     return SystemResult(scores, tables(scores), files)
 
 

@@ -1,26 +1,148 @@
-"""Canonicalisation: names of one thing are found by asking a model several times (paper section 3.1, table 2)."""
+"""Clusters: which names mean the same, by asking a model several times (paper section 3.1, table 2).
+
+The answers make one clustering, greedily by how often a cluster was given. It is scored by exact match of sets against
+ten procedures that were labelled by hand; predicted names that the labels lack are dropped first. Officially "recall"
+is the share of predicted clusters that are gold ones over the number of *gold* clusters, and "precision" the share of
+gold clusters that were predicted over the number of *predicted* ones; the two matched counts differ only where a
+cluster is there twice, but the names are swapped. The corrected figures have the usual names, drop clusters that are
+empty, and count each once.
+"""
 
 from __future__ import annotations
 
-import json
+import ast
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from d2e_sft.data.chat_template import Messages
-from eval.run.engines.conversation_task import Conversation
+from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
-from eval.systems.openpi2.cluster_gold import Groups, ToCluster
-from eval.systems.openpi2.clustering import Clustering, aggregate, merge_alike, parse_groups, spread
-from eval.systems.openpi2.clusters_scorer import ClusterScores
-from eval.systems.openpi2.figures import Figures
-from eval.systems.openpi2.gold import alternatives
-from eval.systems.openpi2.tables import cell
-from eval.systems.openpi2.tracking import DATASET
-from eval.systems.openpi2.wording import turns, wording
-from eval.systems.system import ScoreTable, SystemResult
+from eval.systems.conversations import turns, wording
+from eval.systems.json_file import Node
+from eval.systems.openpi2.gold import alternatives, find_official, official_text, read_official
+from eval.systems.openpi2.metrics import PrecisionRecall, cell, mean
+from eval.systems.openpi2.task import OpenPIOptions, ScorerOptions, Task, conversation, drawn
+from eval.systems.system import ScoreTable, SystemCall, SystemResult
 
+ENTITY_INPUT, ENTITY_GOLD = "dev_data_mini_entity.json", "dev_data_mini_annotated_entity.json"
+ATTRIBUTE_INPUT, ATTRIBUTE_GOLD = "dev_data_mini_attr.json", "dev_data_mini_annotated_attr.json"
 TEMPERATURE = 0.7  # the paper's
 _TOKENS = 256
+Groups = tuple[tuple[str, ...], ...]
+Clustering = list[list[str]]
+
+
+@dataclass(frozen=True)
+class ToCluster:
+    """A procedure with names to be clustered.
+
+    Attributes:
+        names: entity mentions under one empty key; or by entity the entries of its attributes, each one or several
+            mentions with ` | ` between them.
+    """
+
+    id: str
+    goal: str
+    steps: tuple[str, ...]
+    names: Mapping[str, tuple[str, ...]]
+
+
+@dataclass
+class ClusterScores:
+    """Official and corrected figures.
+
+    Attributes:
+        official: its `precision` is officially called so, likewise its `recall`.
+    """
+
+    official: PrecisionRecall
+    corrected: PrecisionRecall
+
+
+def read_entities_to_cluster(path: Path) -> dict[str, ToCluster]:
+    """Entity mentions of each procedure, each once.
+
+    Raises:
+        UserError: the file is missing or damaged; so do the other readers.
+    """
+    return {
+        key: _to_cluster(key, node, {"": _once(node["entities_flattened"].texts())})
+        for key, node in read_official(path).members()
+    }
+
+
+def read_attributes_to_cluster(path: Path) -> dict[str, ToCluster]:
+    """Attribute mentions of each entity of each procedure."""
+    return {
+        key: _to_cluster(key, node, {entity: groups.texts() for entity, groups in node["entity_attr_dict"].members()})
+        for key, node in read_official(path).members()
+    }
+
+
+def read_entity_groups(path: Path) -> dict[str, Groups]:
+    """Gold clusters of each procedure's entities."""
+    return {
+        key: tuple(_stripped(group.texts()) for group in node["entities"].items())
+        for key, node in read_official(path).members()
+    }
+
+
+def read_attribute_groups(path: Path) -> dict[str, dict[str, Groups]]:
+    """Gold clusters of the attributes of each procedure's entities."""
+    return {
+        key: {
+            entity: tuple(_stripped(alternatives(text)) for text in groups.texts())
+            for entity, groups in node["entity_attr_dict"].members()
+        }
+        for key, node in read_official(path).members()
+    }
+
+
+def read_predicted_entity_groups(path: Path, gold: Mapping[str, Groups]) -> dict[str, Groups]:
+    """Predicted clusters, in the official form {procedure: {first name: [names]}}.
+
+    Raises:
+        UserError: the file is missing or damaged, or names a procedure that is not in the gold file.
+    """
+    found = {}
+    for key, node in read_official(path).members():
+        _known(key, gold, path)
+        found[key] = tuple(_stripped(names.texts()) for _, names in node.members())
+    return found
+
+
+def read_predicted_attribute_groups(
+    path: Path, gold: Mapping[str, Mapping[str, Groups]]
+) -> dict[str, dict[str, Groups]]:
+    """Predicted clusters, in the official form {procedure: {entity: {name: [further names]}}}; errors as above."""
+    found: dict[str, dict[str, Groups]] = {}
+    for key, node in read_official(path).members():
+        _known(key, gold, path)
+        found[key] = {}
+        for entity, groups in node.members():
+            if entity not in gold[key]:
+                raise groups.wrong(f"an entity of the gold file, which has none of {entity!r}")
+            found[key][entity] = tuple(_once(_stripped((name, *rest.texts()))) for name, rest in groups.members())
+    return found
+
+
+def _to_cluster(key: str, node: Node, names: Mapping[str, tuple[str, ...]]) -> ToCluster:
+    return ToCluster(key, node["goal"].text(), node["steps"].texts(), names)
+
+
+def _known(key: str, gold: Mapping[str, object], path: Path) -> None:
+    if key not in gold:
+        raise UserError(f"{path}, {key}: no such procedure in the gold file; expected some of {', '.join(gold)}")
+
+
+def _stripped(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(text.strip() for text in texts)
+
+
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
 
 
 def ask_entity_clusters(
@@ -71,10 +193,7 @@ def ask_attribute_clusters(
 def _ask_runs(
     asker: Asker, name: str, asked: Mapping[str, tuple[ToCluster, str, list[str]]], runs: int, seed: int
 ) -> dict[str, list[list[tuple[str, ...]]]]:
-    conversations = [
-        Conversation(DATASET, key, cluster_prompt(*item), cluster_prompt(*item, hidden=True), group=name)
-        for key, item in asked.items()
-    ]
+    conversations = [conversation(key, cluster_prompt, *item, group=name) for key, item in asked.items()]
     answers: dict[str, list[list[tuple[str, ...]]]] = {key: [] for key in asked}
     for run in range(runs):
         outputs = asker.ask(
@@ -87,7 +206,7 @@ def _ask_runs(
 
 def cluster_prompt(procedure: ToCluster, entity: str, names: Sequence[str], *, hidden: bool = False) -> Messages:
     """Three solved examples, then the procedure's names; of its attributes where an entity is named."""
-    told = wording("clusters")
+    told = wording("openpi2/prompts/clusters")
     texts: list[str] = []
     for example in told["attribute_examples" if entity else "entity_examples"]:
         shown = [name for group in example["groups"] for name in sorted(group)]
@@ -103,7 +222,7 @@ def cluster_prompt(procedure: ToCluster, entity: str, names: Sequence[str], *, h
 
 def context(goal: str, steps: Sequence[str]) -> str:
     """Goal and steps as told by somebody who wants to do it."""
-    told = wording("clusters")
+    told = wording("openpi2/prompts/clusters")
     lines = [
         told["then" if place else "first"].format(step=step[:1].lower() + step[1:]) for place, step in enumerate(steps)
     ]
@@ -112,10 +231,130 @@ def context(goal: str, steps: Sequence[str]) -> str:
 
 
 def _request(names: Sequence[str], entity: str) -> str:
-    told = wording("clusters")
+    told = wording("openpi2/prompts/clusters")
     listed = ", ".join(repr(name) for name in names)
     text: str = told["attributes" if entity else "entities"].format(entity=entity, names=listed)
     return text
+
+
+def parse_groups(reply: str) -> list[tuple[str, ...]]:
+    """The groups of a reply, each a list in brackets on a line of its own; a line that is none gives no group."""
+    groups = []
+    for line in reply.splitlines():
+        start = line.find("[")
+        if start >= 0:
+            groups.append(_list(line[start:].strip()))
+    return [group for group in groups if group]
+
+
+def _list(text: str) -> tuple[str, ...]:
+    # An answer that was cut off may lack its last bracket, and one that goes on have a comma after it.
+    for candidate in (text, text.rstrip(",."), text.rstrip(",") + "]", text + "']"):
+        try:
+            value = ast.literal_eval(candidate)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+    return ()
+
+
+def aggregate(names: Sequence[str], answers: Iterable[Sequence[tuple[str, ...]]], *, leftovers: str) -> Clustering:
+    """One clustering of the names from the groups of several answers (paper section 3.1, footnote 3).
+
+    The group given most often is taken first, then the next of which no name is taken yet; order among names matters
+    not. Groups with other names are passed over. Ties: the one met first.
+
+    Args:
+        leftovers: what becomes of names in no group: `together` makes one cluster of them, as the official script does
+            to entities, `apart` one of each, as it does to attributes.
+    """
+    counts: Counter[frozenset[str]] = Counter()
+    written: dict[frozenset[str], tuple[str, ...]] = {}
+    for groups in answers:
+        for group in groups:
+            counts[frozenset(group)] += 1
+            written.setdefault(frozenset(group), group)
+    left = list(dict.fromkeys(names))
+    clusters: Clustering = []
+    for members, _ in counts.most_common():
+        if members and members <= set(left):
+            clusters.append(list(dict.fromkeys(written[members])))
+            left = [name for name in left if name not in members]
+    if left:
+        clusters += [left] if leftovers == "together" else [[name] for name in left]
+    return clusters
+
+
+def merge_alike(names: Sequence[str]) -> dict[str, list[str]]:
+    """Names that differ by article, letter case or a plural ending alone, by the first of them."""
+    first: dict[str, str] = {}
+    merged: dict[str, list[str]] = {}
+    for name in names:
+        kept = first.setdefault(_singular(_bare(name)), name)
+        merged.setdefault(kept, []).append(name)
+    return merged
+
+
+def spread(clusters: Clustering, merged: dict[str, list[str]]) -> Clustering:
+    """The clustering of all names from that of the first of each."""
+    return [[name for first in cluster for name in merged[first]] for cluster in clusters]
+
+
+def _bare(name: str) -> str:
+    name = name.strip().lower()
+    for article in ("the ", "a ", "an "):
+        if name.startswith(article):
+            return name.removeprefix(article)
+    return name
+
+
+def _singular(name: str) -> str:
+    if name.endswith("ss") or len(name) <= 4:
+        return name
+    return name[:-3] + "y" if name.endswith("ies") else name.removesuffix("s")
+
+
+def score_entity_clusters(gold: Mapping[str, Groups], predictions: Mapping[str, Groups]) -> ClusterScores:
+    """Clusters of entities, of all procedures together."""
+    return _score_pairs((gold[key], groups) for key, groups in predictions.items())
+
+
+def score_attribute_clusters(
+    gold: Mapping[str, Mapping[str, Groups]], predictions: Mapping[str, Mapping[str, Groups]]
+) -> ClusterScores:
+    """Clusters of attributes; entities with one gold cluster are skipped."""
+    return _score_pairs(
+        (gold[key][entity], groups)
+        for key, entities in predictions.items()
+        for entity, groups in entities.items()
+        if len(gold[key][entity]) > 1
+    )
+
+
+def _score_pairs(pairs: Iterable[tuple[Groups, Groups]]) -> ClusterScores:
+    official, corrected = PrecisionRecall(), PrecisionRecall()
+    for gold, raw in pairs:
+        known = {name for group in gold for name in group}
+        predicted = [tuple(name for name in group if name in known) for group in raw]
+        wanted, given = [set(group) for group in gold], [set(group) for group in predicted]
+        # What is officially "precision" has gold clusters above and predicted ones below.
+        official.predicted += len(predicted)
+        official.predicted_right += sum(_found(group, predicted) for group in gold)
+        official.gold += len(gold)
+        official.gold_found += sum(_found(group, gold) for group in predicted)
+        distinct = {frozenset(group) for group in given if group}
+        right = len(distinct & {frozenset(group) for group in wanted})
+        corrected.predicted += len(distinct)
+        corrected.predicted_right += right
+        corrected.gold += len({frozenset(group) for group in wanted})
+        corrected.gold_found += right
+    return ClusterScores(official, corrected)
+
+
+def _found(group: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> bool:
+    # As officially: as many names, each of them in the other.
+    return any(len(group) == len(other) and all(name in other for name in group) for other in others)
 
 
 def as_groups(clusters: Clustering) -> Groups:
@@ -125,12 +364,12 @@ def as_groups(clusters: Clustering) -> Groups:
 
 def entity_file(predictions: Mapping[str, Clustering]) -> str:
     """Entity clusters in the official form."""
-    return _text({key: {cluster[0]: cluster for cluster in clusters} for key, clusters in predictions.items()})
+    return official_text({key: {cluster[0]: cluster for cluster in clusters} for key, clusters in predictions.items()})
 
 
 def attribute_file(predictions: Mapping[str, Mapping[str, Clustering]]) -> str:
     """Attribute clusters in the official form: the first name, and the others, or itself where it is alone."""
-    return _text(
+    return official_text(
         {
             key: {
                 entity: {cluster[0]: cluster[1:] or cluster for cluster in clusters}
@@ -158,10 +397,44 @@ def clusters_result(entities: Sequence[ClusterScores], attributes: Sequence[Clus
     return SystemResult({**headline, "clusters": detail}, [table])
 
 
-def _mean(items: Iterable[Figures], figure: str) -> float:
-    values = [getattr(item, figure) for item in items]
-    return float(sum(values) / len(values))
+def _mean(items: Iterable[PrecisionRecall], figure: str) -> float:
+    return mean(getattr(item, figure) for item in items)
 
 
-def _text(content: Any) -> str:
-    return json.dumps(content, indent=4, ensure_ascii=False) + "\n"
+def _run(call: SystemCall, asker: Asker) -> SystemResult:
+    own: OpenPIOptions = call.options
+    entity_input, entity_gold, attribute_input, attribute_gold = (
+        find_official(call.data, name, needed_by="task=clusters")
+        for name in (ENTITY_INPUT, ENTITY_GOLD, ATTRIBUTE_INPUT, ATTRIBUTE_GOLD)
+    )
+    gold_entities, gold_attributes = read_entity_groups(entity_gold), read_attribute_groups(attribute_gold)
+    entities = drawn(call, read_entities_to_cluster(entity_input))
+    attributes = drawn(call, read_attributes_to_cluster(attribute_input))
+    files, entity_scores = {}, []
+    for repeat in range(own.repeats):
+        found = ask_entity_clusters(asker, entities, runs=own.entity_runs, repeat=repeat, seed=call.seed)
+        groups = {key: as_groups(item) for key, item in found.items()}
+        entity_scores.append(score_entity_clusters(gold_entities, groups))
+        files[f"entity_clusters_{repeat + 1}.json"] = entity_file(found)
+    of_attributes = ask_attribute_clusters(asker, attributes, runs=own.attribute_runs, seed=call.seed)
+    grouped = {
+        key: {entity: as_groups(item) for entity, item in by_entity.items()}
+        for key, by_entity in of_attributes.items()
+    }
+    files["attribute_clusters.json"] = attribute_file(of_attributes)
+    return replace(clusters_result(entity_scores, [score_attribute_clusters(gold_attributes, grouped)]), files=files)
+
+
+def _score_entities(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
+    labelled = read_entity_groups(gold)
+    found = read_predicted_entity_groups(predictions, labelled)
+    return clusters_result([score_entity_clusters(labelled, found)], [])
+
+
+def _score_attributes(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
+    labelled = read_attribute_groups(gold)
+    found = read_predicted_attribute_groups(predictions, labelled)
+    return clusters_result([], [score_attribute_clusters(labelled, found)])
+
+
+TASK = Task(_run, {"entity_clusters": _score_entities, "attribute_clusters": _score_attributes})

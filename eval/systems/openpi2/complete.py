@@ -1,14 +1,115 @@
-"""Complete sentences: the task of the first OpenPI (paper section 3.2, table 4)."""
+"""Complete sentences "ATTRIBUTE of ENTITY was BEFORE before and AFTER after" (paper section 3.2, table 4).
+
+They are scored against those of each entity that changes at the step. Officially a prediction is right where it is
+part of any gold sentence, which the empty string always is; the corrected score wants the whole sentence, takes any
+accepted state, and counts a distinct sentence once.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
 
-from eval.systems.openpi2.bertscore import Scorer, best_scores, mean
-from eval.systems.openpi2.complete_scorer import gold_sentences, score_complete, score_complete_corrected
-from eval.systems.openpi2.gold import Procedure, has_expansion
-from eval.systems.openpi2.tables import bertscore_table, cell, scored
-from eval.systems.system import ScoreTable, SystemResult
+from eval.systems.asker import Asker
+from eval.systems.openpi2.gold import (
+    Change,
+    EntityStates,
+    Procedure,
+    clustered_file,
+    count_steps,
+    has_expansion,
+    names_of,
+    official_text,
+    read_by_step,
+    read_clustered,
+    sentence,
+)
+from eval.systems.openpi2.metrics import PrecisionRecall, Scorer, bertscore_table, best_scores, cell, mean, scored
+from eval.systems.openpi2.task import OpenPIOptions, ScorerOptions, Task, drawn, sampling, scorer_of
+from eval.systems.openpi2.tracking import ask_listing
+from eval.systems.system import ScoreTable, SystemCall, SystemResult
+
+
+def parse_sentences(reply: str) -> list[str]:
+    """One sentence a line, without the dash before it."""
+    return [line.strip(" -") for line in reply.strip().split("\n")]
+
+
+def parse_change(text: str) -> tuple[str, str, str, str] | None:
+    """Entity, attribute, before and after of a sentence "ATTRIBUTE of ENTITY was BEFORE before and AFTER after"."""
+    match = re.fullmatch(r"(.+?) of (.+?) (?:was|were) (.+?) before and (.+?) after(?:wards)?\.?", text.strip())
+    return None if match is None else (match[2], match[1], match[3], match[4])
+
+
+def read_sentences(path: Path, steps: Mapping[str, int]) -> dict[str, list[list[str]]]:
+    """Predicted sentences by step of each procedure; arguments and errors as of `read_by_step`."""
+    return read_by_step(path, steps, lambda node: list(node.texts()))
+
+
+def gold_sentences(procedure: Procedure, *, expanded: bool, any_state: bool = False) -> list[list[list[str]]]:
+    """By step, for each entity that changes there: every sentence that its clusters' names make.
+
+    Args:
+        expanded: paraphrases are names, too.
+        any_state: take any accepted state; officially it is the first.
+    """
+    return [
+        [
+            [text for change in states.steps[place] for text in _texts(procedure, states, change, expanded, any_state)]
+            for states in procedure.states
+            if states.steps[place]
+        ]
+        for place in range(len(procedure.steps))
+    ]
+
+
+def _texts(procedure: Procedure, states: EntityStates, change: Change, expanded: bool, any_state: bool) -> list[str]:
+    kept = None if any_state else 1
+    fields = (*names_of(procedure, states, change, expanded=expanded), change.before[:kept], change.after[:kept])
+    return [sentence(attribute, entity, before, after) for entity, attribute, before, after in product(*fields)]
+
+
+def score_complete(
+    gold: Mapping[str, Procedure], predictions: Mapping[str, Sequence[Sequence[str]]], *, expanded: bool
+) -> PrecisionRecall:
+    """Precision over predictions, recall over (entity, step) pairs: a prediction finds the first that it fits."""
+    figures = PrecisionRecall()
+    for key, steps in predictions.items():
+        for gold_step, step in zip(gold_sentences(gold[key], expanded=expanded), steps, strict=True):
+            matches = [_first_holding(text, gold_step) for text in step]
+            figures.predicted += len(step)
+            figures.predicted_right += sum(match is not None for match in matches)
+            figures.gold += len(gold_step)
+            figures.gold_found += len({match for match in matches if match is not None})
+    return figures
+
+
+def _first_holding(text: str, gold_step: Sequence[Sequence[str]]) -> int | None:
+    return next((i for i, sentences in enumerate(gold_step) if any(text in gold for gold in sentences)), None)
+
+
+def score_complete_corrected(
+    gold: Mapping[str, Procedure], predictions: Mapping[str, Sequence[Sequence[str]]], *, expanded: bool
+) -> PrecisionRecall:
+    """The same for whole sentences, in lower case and without a full stop, each distinct one once."""
+    figures = PrecisionRecall()
+    for key, steps in predictions.items():
+        gold_steps = gold_sentences(gold[key], expanded=expanded, any_state=True)
+        for gold_step, step in zip(gold_steps, steps, strict=True):
+            wanted = [set(map(_plain, sentences)) for sentences in gold_step]
+            texts = set(filter(None, map(_plain, step)))
+            figures.predicted += len(texts)
+            figures.predicted_right += len(texts & set().union(*wanted))
+            figures.gold += len(wanted)
+            figures.gold_found += sum(not texts.isdisjoint(sentences) for sentences in wanted)
+    return figures
+
+
+def _plain(text: str) -> str:
+    return text.strip().rstrip(".").lower()
 
 
 def complete_result(
@@ -48,3 +149,20 @@ def _bertscore(
             everything = [text for texts in gold_step for text in texts]
             candidates += [(text, everything) for text in step]
     return mean(best_scores(scorer, candidates))
+
+
+def _run(call: SystemCall, asker: Asker) -> SystemResult:
+    own: OpenPIOptions = call.options
+    gold, scorer = read_clustered(clustered_file(call.data, "task=complete")), scorer_of(own)
+    replies = ask_listing(asker, "complete", own.prompt, drawn(call, gold), **sampling(call))
+    predictions = {key: list(map(parse_sentences, said)) for key, said in replies.items()}
+    return replace(complete_result(gold, predictions, scorer), files={"complete.json": official_text(predictions)})
+
+
+def _score(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
+    procedures = read_clustered(gold)
+    found = read_sentences(predictions, count_steps(procedures))
+    return complete_result(procedures, found, scorer_of(options))
+
+
+TASK = Task(_run, {"complete": _score})

@@ -1,24 +1,47 @@
-"""CREPE with no, all and salient entity states, zero-shot (paper section 4.3.1, table 9)."""
+"""CREPE with no, all and salient entity states, zero-shot (paper section 4.3.1, table 9).
+
+Of CREPE's data file (Zhang et al., 2023) it needs the steps and the events' labels alone.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.chat_template import ChatEncoder, Messages
+from d2e_sft.util.errors import UserError
 from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
-from eval.systems.openpi2.crepe_data import LABELS, CrepeProcedure
-from eval.systems.openpi2.entity_states import StateChange, StateChanges, entities_a_step
-from eval.systems.openpi2.tables import cell
-from eval.systems.openpi2.tracking import DATASET
-from eval.systems.openpi2.wording import system, turns, wording
-from eval.systems.system import ScoreTable, SystemResult
+from eval.systems.conversations import ask_by_turns, system, turns, wording
+from eval.systems.json_file import Node
+from eval.systems.openpi2.entity_states import (
+    StateChange,
+    StateChanges,
+    ask_entity_states,
+    crepe_entities_file,
+    entities_a_step,
+    salient,
+    with_other_lines,
+)
+from eval.systems.openpi2.gold import Procedure, read_official
+from eval.systems.openpi2.metrics import cell
+from eval.systems.openpi2.task import OpenPIOptions, Task, conversation, drawn, sampling
+from eval.systems.system import ScoreTable, SystemCall, SystemResult
 
+LABELS = ("equally likely", "less likely", "more likely")
 _TOKENS = 16
 _LABEL = re.compile(r"(equally|less|more) likely", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class CrepeProcedure:
+    """A procedure and, for each event that some step changes, the label after each step (places in `LABELS`)."""
+
+    procedure: Procedure
+    events: dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -36,6 +59,39 @@ class Setting:
     prompt_length: int
 
 
+def read_crepe(path: Path) -> dict[str, CrepeProcedure]:
+    """CREPE's procedures by id; the first block, the start, is not scored and left out.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    found = {}
+    for key, node in read_official(path).members():
+        blocks = [[item for item in block.items() if "type" in item] for block in node["steps"].items()[1:]]
+        steps = tuple(_step(block, node) for block in blocks)
+        changes = [_changes(block) for block in blocks]
+        names = dict.fromkeys(event for change in changes for event in change)
+        events = {event: tuple(change.get(event, 0) for change in changes) for event in names}
+        found[key] = CrepeProcedure(Procedure(key, node["goal"].text(), steps, ()), events)
+    return found
+
+
+def _step(block: list[Node], procedure: Node) -> str:
+    steps = [item["step"].text() for item in block if item["type"].text() == "step"]
+    if len(steps) != 1:
+        raise procedure["steps"].wrong("after the first block exactly one item of type step in each")
+    return steps[0]
+
+
+def _changes(block: list[Node]) -> dict[str, int]:
+    # Officially whatever is not "less likely" is more likely, and of two entries for an event the last counts.
+    return {
+        item["event"].text(): 1 if item["change"].text() == LABELS[1] else 2
+        for item in block
+        if item["type"].text() == "event"
+    }
+
+
 def likelihood_prompt(
     procedure: CrepeProcedure,
     event: str,
@@ -51,7 +107,7 @@ def likelihood_prompt(
         states: what each step changes, to be told; None tells nothing.
         hidden: the imagined view.
     """
-    told = wording("crepe")
+    told = wording("openpi2/prompts/crepe")
     if hidden:
         start, asked = told["hidden_start"].format(event=event), [f"{told['hidden_step']}\n{told['question']}"]
     else:
@@ -60,11 +116,11 @@ def likelihood_prompt(
         asked = [_turn(step, states[place] if states else ()) for place, step in enumerate(steps)]
     said = () if hidden else replies
     texts = [text for pair in zip(asked, said, strict=False) for text in pair]
-    return [*system(told["system"]), *turns(start, told["accept"], *texts, asked[-1])]
+    return [system(told["system"]), *turns(start, told["accept"], *texts, asked[-1])]
 
 
 def _turn(step: str, changes: Sequence[StateChange]) -> str:
-    told = wording("crepe")
+    told = wording("openpi2/prompts/crepe")
     listed = told["states"].format(states="; ".join(change.text for change in changes)) if changes else ""
     return "\n".join(filter(None, (told["step"].format(step=step), listed, told["question"])))
 
@@ -78,22 +134,19 @@ def ask_setting(
     **sampling: Any,
 ) -> Setting:
     """Ask about every event after every step, each with the answers to the steps before."""
-    events = [(key, event) for key, procedure in procedures.items() for event in procedure.events]
-    replies: dict[tuple[str, str], list[str]] = {item: [] for item in events}
-    total = 0
-    for place in range(max((len(item.procedure.steps) for item in procedures.values()), default=0)):
-        left = [item for item in events if place < len(procedures[item[0]].procedure.steps)]
-        asked = []
-        for key, event in left:
-            told = None if states is None else states[key]
-            prompt = likelihood_prompt(procedures[key], event, replies[key, event], told)
-            imagined = likelihood_prompt(procedures[key], event, replies[key, event], told, hidden=True)
-            asked.append(Conversation(DATASET, f"{key}/{event}", prompt, imagined, group=key))
-            total += length(prompt)
-        outputs = asker.ask(f"crepe-{name}-step{place + 1}", asked, max_new_tokens=_TOKENS, **sampling)
-        for item, output in zip(left, outputs, strict=True):
-            replies[item].append(output.strip())
-    return Setting(name, states, replies, total)
+    lengths = []
+
+    def next_step(about: tuple[str, str], replies: Sequence[str]) -> Conversation:
+        key, event = about
+        told = None if states is None else states[key]
+        chat = conversation(f"{key}/{event}", likelihood_prompt, procedures[key], event, replies, told, group=key)
+        lengths.append(length(chat.messages))
+        return chat
+
+    counts = {(key, event): len(item.procedure.steps) for key, item in procedures.items() for event in item.events}
+    pass_name = f"crepe-{name}-step{{}}"
+    replies = ask_by_turns(asker, pass_name, counts, next_step, max_new_tokens=_TOKENS, **sampling)
+    return Setting(name, states, replies, sum(lengths))
 
 
 def prompt_length(asker: Asker) -> tuple[Callable[[Messages], int], str]:
@@ -155,3 +208,28 @@ def _macro_f1(gold: Sequence[int], predicted: Sequence[int]) -> float:
     if not gold:
         return 0.0
     return float(f1_score(gold, predicted, average="macro", zero_division=0))
+
+
+def _run(call: SystemCall, asker: Asker) -> SystemResult:
+    """Ask about CREPE's events with no, all and salient entity states; the states are kept for `--bench crepe`."""
+    own: OpenPIOptions = call.options
+    if own.crepe_file is None:
+        raise UserError(
+            "task=crepe: needs CREPE's data file, and none is named",
+            remedy="add --set crepe_file=PATH/data_dev_v2.json, of github.com/zharry29/"
+            "causal_reasoning_of_entities_and_events",
+        )
+    procedures = drawn(call, read_crepe(own.crepe_file))
+    length, unit = prompt_length(asker)
+    plain = {key: item.procedure for key, item in procedures.items()}
+    everything, other = ask_entity_states(asker, own.prompt, plain, with_salience=True, **sampling(call))
+    kept = salient(everything, own.salient)
+    settings = [
+        ask_setting(asker, name, procedures, states, length, **sampling(call))
+        for name, states in (("none", None), ("all", everything), ("salient", kept))
+    ]
+    files = {"entities-all.json": crepe_entities_file(everything), "entities-salient.json": crepe_entities_file(kept)}
+    return replace(with_other_lines(downstream_result(procedures, settings, unit), other), files=files)
+
+
+TASK = Task(_run)

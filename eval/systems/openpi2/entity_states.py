@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eval.systems.asker import Asker
-from eval.systems.openpi2.complete_scorer import sentence
-from eval.systems.openpi2.gold import Procedure
-from eval.systems.openpi2.parse import parse_change, parse_sentences
+from eval.systems.openpi2.complete import parse_change, parse_sentences
+from eval.systems.openpi2.gold import Procedure, sentence
+from eval.systems.openpi2.metrics import mean
 from eval.systems.openpi2.salience import ask_local
+from eval.systems.openpi2.task import Form
 from eval.systems.openpi2.tracking import ask_listing
-from eval.systems.openpi2.tracking_prompts import Form
+from eval.systems.system import SystemResult
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def ask_entity_states(
     Args:
         sampling: temperature and seed.
     """
-    replies = ask_listing(asker, "complete", form, procedures.values(), name="entity-states", **sampling)
+    replies = ask_listing(asker, "complete", form, procedures, name="entity-states", **sampling)
     lines = {key: [list(filter(None, parse_sentences(reply))) for reply in said] for key, said in replies.items()}
     parsed = {key: [[parse_change(line) for line in step] for step in steps] for key, steps in lines.items()}
     changes = {
@@ -90,8 +91,7 @@ def salient(changes: StateChanges, threshold: int) -> StateChanges:
 
 def entities_a_step(changes: StateChanges) -> float:
     """How many entities change at a step, on average."""
-    counts = [len({change.entity for change in step}) for steps in changes.values() for step in steps]
-    return sum(counts) / len(counts) if counts else 0.0
+    return mean(len({change.entity for change in step}) for steps in changes.values() for step in steps)
 
 
 def crepe_entities_file(changes: StateChanges) -> str:
@@ -113,3 +113,14 @@ def _crepe_rows(step: Sequence[StateChange]) -> list[dict[str, str]]:
     return [
         {"entity": entity, "attribute": state, "change": verdict} for entity, state, verdict in dict.fromkeys(rows)
     ]
+
+
+def with_other_lines(result: SystemResult, count: int) -> SystemResult:
+    """The result with how many lines of the answers are no state change."""
+    told = f"lines of the predicted entity states that are no state change, and are left out: {count}"
+    first = replace(result.tables[0], title=f"{result.tables[0].title}; {told}") if count else result.tables[0]
+    return replace(
+        result,
+        scores={**result.scores, "lines_that_are_no_state_change": count},
+        tables=[first, *result.tables[1:]],
+    )

@@ -6,42 +6,31 @@ file has, too; what is kept is a file in its form, against which `d2e score open
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.chat_template import Messages
-from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
-from eval.systems.openpi2.clustering import parse_groups
-from eval.systems.openpi2.clusters import TEMPERATURE, context
-from eval.systems.openpi2.figures import Figures
-from eval.systems.openpi2.gold import Procedure, has_expansion
-from eval.systems.openpi2.names import normalise
-from eval.systems.openpi2.reading import read_json
-from eval.systems.openpi2.tables import cell
-from eval.systems.openpi2.tracking import DATASET
-from eval.systems.openpi2.wording import turns, wording
-from eval.systems.system import ScoreTable, SystemResult
+from eval.systems.conversations import turns, wording
+from eval.systems.openpi2.clusters import TEMPERATURE, context, parse_groups
+from eval.systems.openpi2.gold import (
+    Procedure,
+    clustered_file,
+    has_expansion,
+    normalise,
+    official_text,
+    read_clustered,
+    read_official,
+)
+from eval.systems.openpi2.metrics import PrecisionRecall, cell
+from eval.systems.openpi2.task import Task, conversation, drawn
+from eval.systems.system import ScoreTable, SystemCall, SystemResult
 
 _TOKENS = 96
 # (entity, attribute) → paraphrases; the attribute is empty for those of the entity itself.
 Paraphrases = dict[tuple[str, str], list[str]]
-
-
-def expansion_prompt(
-    procedure: Procedure, entity: str, attribute: str, names: Sequence[str], *, hidden: bool = False
-) -> Messages:
-    """Two solved examples, then a cluster of the procedure: of an entity, or of an attribute where one is named."""
-    told, kind = wording("expansion"), "attribute" if attribute else "entity"
-    yes = wording("clusters")["accept"]
-    texts: list[str] = []
-    for example in told[f"{kind}_examples"]:
-        question = told[kind].format(names=example["names"], entity=example.get("entity", ""))
-        texts += [context(example["goal"], example["steps"]), yes, question, str(example["more"])]
-    own = wording("clusters")["hidden_context"] if hidden else context(procedure.goal, procedure.steps)
-    return turns(*texts, own, yes, told[kind].format(names=list(names), entity=entity))
 
 
 def ask_expansion(
@@ -58,12 +47,8 @@ def ask_expansion(
         )
     }
     conversations = [
-        Conversation(
-            DATASET,
-            "/".join(filter(None, name)),
-            expansion_prompt(procedures[name[0]], *name[1:], names),
-            expansion_prompt(procedures[name[0]], *name[1:], names, hidden=True),
-            group=name[0],
+        conversation(
+            "/".join(filter(None, name)), expansion_prompt, procedures[name[0]], *name[1:], names, group=name[0]
         )
         for name, names in clusters.items()
     ]
@@ -78,6 +63,20 @@ def ask_expansion(
     return found
 
 
+def expansion_prompt(
+    procedure: Procedure, entity: str, attribute: str, names: Sequence[str], *, hidden: bool = False
+) -> Messages:
+    """Two solved examples, then a cluster of the procedure: of an entity, or of an attribute where one is named."""
+    told, kind = wording("openpi2/prompts/expansion"), "attribute" if attribute else "entity"
+    yes = wording("openpi2/prompts/clusters")["accept"]
+    texts: list[str] = []
+    for example in told[f"{kind}_examples"]:
+        question = told[kind].format(names=example["names"], entity=example.get("entity", ""))
+        texts += [context(example["goal"], example["steps"]), yes, question, str(example["more"])]
+    own = wording("openpi2/prompts/clusters")["hidden_context"] if hidden else context(procedure.goal, procedure.steps)
+    return turns(*texts, own, yes, told[kind].format(names=list(names), entity=entity))
+
+
 def _new(reply: str, known: set[str]) -> list[str]:
     new = []
     for name in (name.strip() for group in parse_groups(reply)[:1] for name in group):
@@ -89,7 +88,7 @@ def _new(reply: str, known: set[str]) -> list[str]:
 
 def expanded_file(path: Path, paraphrases: Mapping[str, Paraphrases]) -> str:
     """The file of clusters with these paraphrases, in the form of the official expanded one."""
-    root: dict[str, Any] = read_json(path).value
+    root: dict[str, Any] = read_official(path).value
     content = {key: root[key] for key in paraphrases}
     for key, more in paraphrases.items():
         for entity, cluster in content[key]["clusters"].items():
@@ -104,12 +103,12 @@ def expanded_file(path: Path, paraphrases: Mapping[str, Paraphrases]) -> str:
                     "attribute_overgenerate": added,
                     "attribute_cluster_combined": [*names, *added],
                 }
-    return json.dumps(content, indent=4, ensure_ascii=False) + "\n"
+    return official_text(content)
 
 
 def expansion_result(gold: Mapping[str, Procedure], paraphrases: Mapping[str, Paraphrases]) -> SystemResult:
     """How many paraphrases there are, and how many of them the official file has (precision) and the reverse."""
-    compared = {"entities": Figures(), "attributes": Figures()}
+    compared = {"entities": PrecisionRecall(), "attributes": PrecisionRecall()}
     clusters = {"entities": 0, "attributes": 0}
     for key, more in paraphrases.items():
         for (entity, attribute), names in more.items():
@@ -133,9 +132,19 @@ def expansion_result(gold: Mapping[str, Procedure], paraphrases: Mapping[str, Pa
     return SystemResult({**headline, "expansion": detail}, [ScoreTable("Expansion of clusters", columns, rows)])
 
 
-def _compare(figures: Figures, predicted: set[str], official: set[str]) -> None:
+def _compare(figures: PrecisionRecall, predicted: set[str], official: set[str]) -> None:
     shared = len(predicted & official)
     figures.predicted += len(predicted)
     figures.predicted_right += shared
     figures.gold += len(official)
     figures.gold_found += shared
+
+
+def _run(call: SystemCall, asker: Asker) -> SystemResult:
+    path = clustered_file(call.data, "task=expansion")
+    gold = read_clustered(path)
+    found = ask_expansion(asker, drawn(call, gold), runs=call.options.expansion_runs, seed=call.seed)
+    return replace(expansion_result(gold, found), files={"expanded.json": expanded_file(path, found)})
+
+
+TASK = Task(_run)

@@ -1,33 +1,42 @@
-"""Planning from text: a model writes a PDDL domain and problem, a planner judges them (paper section 4.3.2)."""
+"""Planning from text: a model writes a PDDL domain and problem, a planner judges them (paper section 4.3.2).
+
+The planner is Fast Downward, through the unified-planning library. `pyperplan`, the lighter choice, knows no negative
+preconditions, which models write often.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import yaml
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import load_yaml
-from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
-from eval.systems.openpi2.entity_states import StateChange, StateChanges
-from eval.systems.openpi2.gold import Procedure
-from eval.systems.openpi2.planner import OUTCOMES, Planner, Verdict
-from eval.systems.openpi2.reading import Node
-from eval.systems.openpi2.tables import cell
-from eval.systems.openpi2.tracking import DATASET
-from eval.systems.openpi2.wording import turns, wording
-from eval.systems.system import ScoreTable, SystemResult
+from eval.systems.conversations import turns, wording
+from eval.systems.json_file import Node
+from eval.systems.openpi2.entity_states import StateChange, StateChanges, ask_entity_states, salient, with_other_lines
+from eval.systems.openpi2.gold import Procedure, read_official
+from eval.systems.openpi2.metrics import cell, mean
+from eval.systems.openpi2.task import OpenPIOptions, ScorerOptions, Task, conversation, drawn, sampling
+from eval.systems.system import ScoreTable, SystemCall, SystemResult
 
 OWN_PROCEDURES = Path(__file__).parent / "prompts" / "pddl_procedures.yaml"
 _TOKENS = 1024
 _FIELDS = ("domain", "problem")
+Outcome = Literal["solvable", "unsolvable", "parse error", "undecided"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+_ENGINE = "fast-downward"
+_REMEDY = "pip install 'd2e-sft[planning]'"
+_LONGEST = 300
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,24 @@ class Written:
 
     domain: str
     problem: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the planner says.
+
+    Attributes:
+        why: the plan, or what went wrong.
+        actions: number of the plan's actions; 0 where the goal holds from the start, None without a plan.
+    """
+
+    outcome: Outcome
+    why: str = ""
+    actions: int | None = None
+
+
+# Texts of domain and problem → verdict.
+Planner = Callable[[str, str], Verdict]
 
 
 def read_tasks(path: Path) -> dict[str, PlanningTask]:
@@ -78,7 +105,7 @@ def pddl_prompt(
     task: PlanningTask, states: Sequence[Sequence[StateChange]] | None, *, hidden: bool = False
 ) -> Messages:
     """The request for both files, in the imagined view without goal, steps and what they change."""
-    told = wording("pddl")
+    told = wording("openpi2/prompts/pddl")
     if hidden:
         return turns(told["hidden_request"].format(task=task.task))
     lines = []
@@ -97,12 +124,7 @@ def ask_pddl(
     Args:
         states: what each step changes, to be told in the prompt; None tells nothing.
     """
-    asked = [
-        Conversation(
-            DATASET, key, pddl_prompt(task, states[key] if states else None), pddl_prompt(task, None, hidden=True)
-        )
-        for key, task in tasks.items()
-    ]
+    asked = [conversation(key, pddl_prompt, task, states[key] if states else None) for key, task in tasks.items()]
     outputs = asker.ask("pddl", asked, max_new_tokens=_TOKENS, **sampling)
     return {key: parse_pddl(output) for key, output in zip(tasks, outputs, strict=True)}
 
@@ -145,11 +167,75 @@ def read_pddl(node: Node, tasks: Mapping[str, PlanningTask]) -> dict[str, Writte
     return found
 
 
+def make_planner(seconds: float) -> Planner:
+    """A planner that takes so long at most for one problem.
+
+    Raises:
+        UserError: the library or its engine is not installed.
+    """
+    try:
+        import up_fast_downward  # noqa: F401  registers the engine
+        from unified_planning.shortcuts import get_environment
+    except ImportError as error:
+        raise UserError(f"task=pddl: needs a planner, which is not installed ({error})", remedy=_REMEDY) from None
+    get_environment().credits_stream = None
+    return lambda domain, problem: _judge(domain, problem, seconds)
+
+
+def _judge(domain: str, problem: str, seconds: float) -> Verdict:
+    if not domain or not problem:
+        return Verdict("parse error", f"the reply has no {'problem' if domain else 'domain'} file")
+    try:
+        task = _read(domain, problem)
+    # The reader raises of its own, of pyparsing's and of Python's kinds, and by assertions: all mean the same here.
+    except Exception as error:
+        return Verdict("parse error", _shortened(error))
+    try:
+        return _solve(task, seconds)
+    # So does the engine on what it does not support (numbers, time).
+    except Exception as error:
+        return Verdict("undecided", _shortened(error))
+
+
+def _read(domain: str, problem: str) -> Any:
+    from unified_planning.io import PDDLReader
+
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / name for name in ("domain.pddl", "problem.pddl")]
+        for path, text in zip(paths, (domain, problem), strict=True):
+            path.write_text(text, encoding="utf-8")
+        return PDDLReader().parse_problem(*map(str, paths))
+
+
+def _solve(task: Any, seconds: float) -> Verdict:
+    from unified_planning.engines import PlanGenerationResultStatus as Status
+    from unified_planning.shortcuts import OneshotPlanner
+
+    # The engine writes its translation into the working directory, and leaves it there when it runs out of time.
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        contextlib.chdir(folder),
+        OneshotPlanner(name=_ENGINE) as engine,
+    ):
+        result = engine.solve(task, timeout=seconds)
+    if result.plan is not None:
+        steps = list(result.plan.actions)
+        return Verdict("solvable", "; ".join(map(str, steps)), len(steps))
+    if result.status in (Status.UNSOLVABLE_PROVEN, Status.UNSOLVABLE_INCOMPLETELY):
+        return Verdict("unsolvable")
+    return Verdict("undecided", result.status.name)
+
+
+def _shortened(error: Exception) -> str:
+    text = f"{type(error).__name__}: {error}".replace("\n", " ")
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
 def pddl_result(written: Mapping[str, Written], planner: Planner) -> SystemResult:
     """Verdicts, and the share of tasks that a plan solves."""
     verdicts = {key: planner(item.domain, item.problem) for key, item in written.items()}
     counts: dict[str, int] = {name: sum(v.outcome == name for v in verdicts.values()) for name in OUTCOMES}
-    share = counts["solvable"] / len(verdicts) if verdicts else 0.0
+    share = mean(verdict.outcome == "solvable" for verdict in verdicts.values())
     detail: dict[str, Any] = {
         "tasks": len(verdicts),
         **counts,
@@ -168,3 +254,26 @@ def pddl_result(written: Mapping[str, Written], planner: Planner) -> SystemResul
 
 def _rows(verdicts: Mapping[str, Verdict]) -> list[tuple[str, str, str]]:
     return [(key, verdict.outcome, verdict.why.replace("|", "/")[:80]) for key, verdict in verdicts.items()]
+
+
+def _run(call: SystemCall, asker: Asker) -> SystemResult:
+    own: OpenPIOptions = call.options
+    planner = make_planner(own.planner_seconds)
+    tasks = drawn(call, read_tasks(own.pddl_file or OWN_PROCEDURES))
+    states, other = None, 0
+    if own.entities != "none":
+        procedures = {key: task.procedure for key, task in tasks.items()}
+        only = own.entities == "salient"
+        states, other = ask_entity_states(asker, own.prompt, procedures, with_salience=only, **sampling(call))
+        states = salient(states, own.salient) if only else states
+    written = ask_pddl(asker, tasks, states, **sampling(call))
+    files = {"pddl.json": pddl_file(written), "pddl_tasks.json": tasks_file(tasks)}
+    return replace(with_other_lines(pddl_result(written, planner), other), files=files)
+
+
+def _score(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
+    written = read_pddl(read_official(predictions), read_tasks(gold))
+    return pddl_result(written, make_planner(options.planner_seconds))
+
+
+TASK = Task(_run, {"pddl": _score})

@@ -1,26 +1,106 @@
-"""Salience: how much an entity matters, by a model and by people (paper section 4)."""
+"""Salience: how much an entity matters, to a procedure (global) and to a step (local), by a model and by people.
+
+The judges of procedures 1 to 20 are compared by Pearson's r of each procedure, then the plain mean (paper section 4).
+Officially a 0 is appended to both vectors, since r is undefined where one is constant, and a global value outside 0–5
+counts as 0 (a local one does not). The corrected score appends nothing, takes any value outside 0–5 to the nearest
+bound, and leaves out procedures where r is undefined.
+"""
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from d2e_sft.data.chat_template import Messages
+from d2e_sft.util.errors import UserError
 from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
-from eval.systems.openpi2.gold import Procedure
-from eval.systems.openpi2.parse import first_integer
-from eval.systems.openpi2.reading import read_json
-from eval.systems.openpi2.salience_gold import PREDICTED, EntitySalience, Saliences
-from eval.systems.openpi2.salience_scorer import agreement
-from eval.systems.openpi2.tables import cell, scored
-from eval.systems.openpi2.tracking import DATASET
-from eval.systems.openpi2.wording import system, turns, wording
-from eval.systems.system import ScoreTable, SystemResult
+from eval.systems.conversations import ask_by_turns, system, turns, wording
+from eval.systems.json_file import Node
+from eval.systems.openpi2.gold import Procedure, find_official, look_for, official_text, read_official, read_procedures
+from eval.systems.openpi2.metrics import cell, scored
+from eval.systems.openpi2.task import ScorerOptions, Task, drawn, sampling
+from eval.systems.system import ScoreTable, SystemCall, SystemResult
 
+HUMAN = "dev-data-reformatted-v4_votes_score_salience_1-20.json"
+SECOND_HUMAN = "dev-data-reformatted-v4_votes_salience_1-20_human2.json"
+JUDGED = tuple(map(str, range(1, 21)))
+PREDICTED = ("global_salience_pred", "local_salience_pred")
+_GOLD = ("global_salience", "local_salience")
+Level = Literal["global", "local"]
+_HIGHEST = 5
 _TOKENS = 64  # a number and one sentence
+
+
+@dataclass(frozen=True)
+class EntitySalience:
+    """One entity's salience: of the procedure, and of each step."""
+
+    entity: str
+    overall: int
+    steps: tuple[int, ...]
+
+
+Saliences = Mapping[str, tuple[EntitySalience, ...]]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The mean r; `by_procedure` has None where it is undefined."""
+
+    mean: float | None
+    by_procedure: dict[str, float | None]
+
+
+def read_salience(path: Path) -> Saliences:
+    """Salience of the judged procedures, from an official file of judgements or of predictions.
+
+    Raises:
+        UserError: the file is missing or damaged, or has neither judgements nor predictions.
+    """
+    root = read_official(path)
+    return {key: _procedure(node["states"]) for key, node in root.members() if key in JUDGED}
+
+
+def _procedure(node: Node) -> tuple[EntitySalience, ...]:
+    found = []
+    for state in node.items():
+        kind = next((names for names in (PREDICTED, _GOLD) if names[0] in state), None)
+        if kind is None:
+            raise state.wrong(f"a salience, {_GOLD[0]!r} or {PREDICTED[0]!r}")
+        steps = tuple(step[kind[1]].integer() for _, step in state["answers"].members())
+        found.append(EntitySalience(state["entity"].text(), state[kind[0]].integer(), steps))
+    return tuple(found)
+
+
+def check_same_entities(first: Saliences, second: Saliences, path: Path) -> None:
+    """Refuse two files that do not judge the same entities and steps in the same order.
+
+    Args:
+        path: the second's, for the message.
+    """
+    for key, entities in second.items():
+        if key not in first:
+            raise UserError(f"{path}, {key}: no such procedure in the gold file; expected some of {', '.join(first)}")
+        named = [(item.entity, len(item.steps)) for item in entities]
+        expected = [(item.entity, len(item.steps)) for item in first[key]]
+        if named != expected:
+            raise UserError(
+                f"{path}, {key}: got the entities {[name for name, _ in named]}; expected those of the gold file, "
+                f"{[name for name, _ in expected]}, each with its steps",
+                remedy="score predictions for the same file of procedures",
+            )
+
+
+def first_integer(reply: str) -> int:
+    """The first whole number in a reply, 1 where there is none."""
+    digits = re.search(r"\d+", reply)
+    return int(digits.group()) if digits else 1
 
 
 def ask_global(
@@ -58,7 +138,7 @@ def ask_local(
 
 
 def _opening(procedure: Procedure, step: str | None) -> Callable[[bool], Messages]:
-    told = wording("salience")
+    told = wording("openpi2/prompts/salience")
 
     def opening(hidden: bool) -> Messages:
         if hidden:
@@ -68,7 +148,7 @@ def _opening(procedure: Procedure, step: str | None) -> Callable[[bool], Message
             text = told["global"].format(goal=procedure.goal, steps=listed)
         else:
             text = told["local"].format(goal=procedure.goal, step=step)
-        return [*system(told["system"]), *turns(text, told["accept"])]
+        return [system(told["system"]), *turns(text, told["accept"])]
 
     return opening
 
@@ -76,23 +156,19 @@ def _opening(procedure: Procedure, step: str | None) -> Callable[[bool], Message
 def _ask_in_turn(
     asker: Asker,
     name: str,
-    conversations: Mapping[str, tuple[Sequence[str], Callable[[bool], Messages]]],
+    asked: Mapping[str, tuple[Sequence[str], Callable[[bool], Messages]]],
     sampling: Mapping[str, Any],
 ) -> dict[str, list[str]]:
-    replies: dict[str, list[str]] = {key: [] for key in conversations}
-    for number in range(max((len(entities) for entities, _ in conversations.values()), default=0)):
-        left = [key for key, (entities, _) in conversations.items() if number < len(entities)]
-        asked = []
-        for key in left:
-            entities, opening = conversations[key]
-            said = [text for pair in zip(entities, replies[key], strict=False) for text in pair]
-            # Earlier answers tell of the procedure, so the imagined view has none.
-            imagined = [*opening(True), *turns(entities[number])]
-            asked.append(Conversation(DATASET, key, [*opening(False), *turns(*said, entities[number])], imagined))
-        outputs = asker.ask(f"{name}-{number + 1}", asked, max_new_tokens=_TOKENS, **sampling)
-        for key, output in zip(left, outputs, strict=True):
-            replies[key].append(output.strip())
-    return replies
+    def next_entity(key: str, replies: Sequence[str]) -> Conversation:
+        entities, opening = asked[key]
+        said = [text for pair in zip(entities, replies, strict=False) for text in pair]
+        entity = entities[len(replies)]
+        # Earlier answers tell of the procedure, so the imagined view has none.
+        imagined = [*opening(True), *turns(entity)]
+        return Conversation("openpi2", key, [*opening(False), *turns(*said, entity)], imagined)
+
+    counts = {key: len(entities) for key, (entities, _) in asked.items()}
+    return ask_by_turns(asker, f"{name}-{{}}", counts, next_entity, max_new_tokens=_TOKENS, **sampling)
 
 
 def predict_salience(asker: Asker, procedures: Mapping[str, Procedure], **sampling: Any) -> Saliences:
@@ -112,7 +188,7 @@ def predict_salience(asker: Asker, procedures: Mapping[str, Procedure], **sampli
 
 def salience_file(path: Path, predictions: Saliences) -> str:
     """Predictions in the official format: the file of procedures with the predicted salience written into it."""
-    root: dict[str, Any] = read_json(path).value
+    root: dict[str, Any] = read_official(path).value
     content = {key: root[key] for key in predictions}
     for key, entities in predictions.items():
         for state, predicted in zip(content[key]["states"], entities, strict=True):
@@ -120,7 +196,42 @@ def salience_file(path: Path, predictions: Saliences) -> str:
             for (step, changes), value in zip(state["answers"].items(), predicted.steps, strict=True):
                 listed = changes if isinstance(changes, list) else changes.get("states", changes.get("attributes"))
                 state["answers"][step] = {"attributes": listed, PREDICTED[1]: str(value)}
-    return json.dumps(content, indent=4, ensure_ascii=False) + "\n"
+    return official_text(content)
+
+
+def agreement(first: Saliences, second: Saliences, level: Level, *, official: bool = True) -> Agreement:
+    """The agreement of two judges on the procedures of the second.
+
+    Args:
+        level: of the entities of a procedure, or of its entities at each step.
+        official: as the official script does, else corrected.
+    """
+    by_procedure = {
+        key: pearson(_vector(first[key], level, official), _vector(entities, level, official))
+        for key, entities in second.items()
+    }
+    defined = [value for value in by_procedure.values() if value is not None]
+    # The official mean of a NaN is NaN: one procedure that is undefined leaves the whole so.
+    if not defined or (official and len(defined) < len(by_procedure)):
+        return Agreement(None, by_procedure)
+    return Agreement(sum(defined) / len(defined), by_procedure)
+
+
+def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Pearson's r; None where a vector is constant or has one value."""
+    x, y = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    if x.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return None
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def _vector(entities: Sequence[EntitySalience], level: Level, official: bool) -> list[int]:
+    values = [value for entity in entities for value in ((entity.overall,) if level == "global" else entity.steps)]
+    if not official:
+        return [min(max(value, 0), _HIGHEST) for value in values]
+    if level == "global":
+        values = [value if 0 <= value <= _HIGHEST else 0 for value in values]
+    return [*values, 0]
 
 
 def salience_result(human: Saliences, second: Saliences | None, predictions: Saliences | None) -> SystemResult:
@@ -148,3 +259,21 @@ def salience_result(human: Saliences, second: Saliences | None, predictions: Sal
 
 def _dashed(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     return [[value if value != cell(None) else "-" for value in row] for row in rows]
+
+
+def _run(call: SystemCall, asker: Asker) -> SystemResult:
+    path = find_official(call.data, HUMAN, needed_by="task=salience")
+    second = look_for(call.data, SECOND_HUMAN)
+    procedures = {key: item for key, item in read_procedures(path).items() if key in JUDGED}
+    predictions = predict_salience(asker, drawn(call, procedures), **sampling(call))
+    result = salience_result(read_salience(path), read_salience(second) if second else None, predictions)
+    return replace(result, files={"salience.json": salience_file(path, predictions)})
+
+
+def _score(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
+    human, predicted = read_salience(gold), read_salience(predictions)
+    check_same_entities(human, predicted, predictions)
+    return salience_result(human, None, predicted)
+
+
+TASK = Task(_run, {"salience": _score})

@@ -1,4 +1,4 @@
-"""OpenPI2.0 as a benchmark: which tasks there are, and who does them."""
+"""OpenPI2.0 as a benchmark: which tasks there are, and how their results are joined."""
 
 from __future__ import annotations
 
@@ -6,11 +6,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from eval.systems.asker import Asker
-from eval.systems.openpi2.official_files import HOMEPAGE
-from eval.systems.openpi2.options import OpenPIOptions, ScorerOptions
-from eval.systems.openpi2.runs import RUNS
-from eval.systems.openpi2.scoring import SCORERS
+from eval.systems.openpi2 import clusters, complete, crepe_downstream, expansion, pddl, salience, schemata, states
+from eval.systems.openpi2.gold import HOMEPAGE
+from eval.systems.openpi2.task import OpenPIOptions, ScorerOptions, Task
 from eval.systems.system import SystemCall, SystemOptions, SystemResult
+
+TASKS: dict[str, Task] = {
+    "schemata": schemata.TASK,
+    "states": states.TASK,
+    "complete": complete.TASK,
+    "salience": salience.TASK,
+    "clusters": clusters.TASK,
+    "expansion": expansion.TASK,
+    "crepe": crepe_downstream.TASK,
+    "pddl": pddl.TASK,
+}
+_ALL = ("schemata", "states", "complete")
+_SCORERS = {kind: score for task in TASKS.values() for kind, score in task.scorers.items()}
 
 
 class OpenPI2:
@@ -25,21 +37,22 @@ class OpenPI2:
 
     def run(self, call: SystemCall, asker: Asker) -> SystemResult:
         """Ask a model the questions of the task and score its answers."""
-        return _told(joined([run(call, asker) for run in RUNS[call.options.task]]), call.options)
+        names = _ALL if call.options.task == "all" else (call.options.task,)
+        return _with_scorer_model(_joined([TASKS[name].run(call, asker) for name in names]), call.options)
 
     def score(self, predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
         """Score predictions in the official format."""
-        return _told(SCORERS[options.task](predictions, gold, options), options)
+        return _with_scorer_model(_SCORERS[options.task](predictions, gold, options), options)
 
 
-def _told(result: SystemResult, options: OpenPIOptions | ScorerOptions) -> SystemResult:
+def _with_scorer_model(result: SystemResult, options: OpenPIOptions | ScorerOptions) -> SystemResult:
     """The result with the name of the model that BERTScore came from."""
     if options.bertscore_model is None:
         return result
     return replace(result, scores={**result.scores, "bertscore_model": options.bertscore_model})
 
 
-def joined(results: list[SystemResult]) -> SystemResult:
+def _joined(results: list[SystemResult]) -> SystemResult:
     """Several tasks' results as one."""
     return SystemResult(
         {name: value for result in results for name, value in result.scores.items()},

@@ -1,150 +1,192 @@
-"""Asking a model the three tasks, pass by pass: each step is asked with the answers to those before it."""
+"""Prompts of schemata, states and complete sentences: a demonstration, then the procedure step by step.
+
+A prompt has turns, or is one text to be continued. It is built in two views: the imagined one leaves out what has to
+be read, which is goal and steps of the procedure, and with them the answers to earlier steps. The demonstration stays.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-from eval.run.engines.conversation_task import Conversation
+from d2e_sft.data.chat_template import Messages
 from eval.systems.asker import Asker
-from eval.systems.openpi2.gold import Procedure
-from eval.systems.openpi2.parse import parse_states
-from eval.systems.openpi2.predictions import StatePair
-from eval.systems.openpi2.states_scorer import GoldState, states_by_step
-from eval.systems.openpi2.tracking_prompts import (
-    Form,
-    Listing,
-    listing_prompt,
-    states_chat_prompt,
-    states_text_prompt,
-)
+from eval.systems.conversations import ask_by_turns, system, turns, wording
+from eval.systems.openpi2.gold import GoldState, Procedure, count_steps, sentence
+from eval.systems.openpi2.task import Form, conversation
 
-DATASET = "openpi2"
+Listing = Literal["schemata", "complete"]
 _LISTING_TOKENS = 200  # as the official scripts ask for
-_STATES_TOKENS = 64
+
+
+def _wording() -> dict[str, Any]:
+    content: dict[str, Any] = wording("openpi2/prompts/tracking")
+    return content
 
 
 def ask_listing(
-    asker: Asker,
-    task: Listing,
-    form: Form,
-    procedures: Iterable[Procedure],
-    *,
-    temperature: float = 0.0,
-    seed: int = 0,
-    name: str = "",
+    asker: Asker, task: Listing, form: Form, procedures: Mapping[str, Procedure], *, name: str = "", **sampling: Any
 ) -> dict[str, list[str]]:
-    """The reply to each step of each procedure.
+    """The reply to each step of each procedure, each asked with the replies to the steps before it.
 
     Args:
         name: of the passes, before their step; the task's where empty.
+        sampling: temperature and seed.
     """
-    replies: dict[str, list[str]] = {procedure.id: [] for procedure in procedures}
-    by_id = {procedure.id: procedure for procedure in procedures}
-    for place in range(max((len(procedure.steps) for procedure in by_id.values()), default=0)):
-        left = [procedure for procedure in by_id.values() if place < len(procedure.steps)]
-        asked = [
-            Conversation(
-                DATASET,
-                f"{procedure.id}/{place + 1}",
-                listing_prompt(task, form, procedure, replies[procedure.id]),
-                listing_prompt(task, form, procedure, replies[procedure.id], hidden=True),
-            )
-            for procedure in left
-        ]
-        outputs = asker.ask(
-            f"{name or task}-step{place + 1}",
-            asked,
-            max_new_tokens=_LISTING_TOKENS,
-            temperature=temperature,
-            seed=seed,
-        )
-        for procedure, output in zip(left, outputs, strict=True):
-            replies[procedure.id].append(_ended(output, form, task))
-    return replies
+    return ask_by_turns(
+        asker,
+        f"{name or task}-step{{}}",
+        count_steps(procedures),
+        lambda key, replies: conversation(
+            f"{key}/{len(replies) + 1}", listing_prompt, task, form, procedures[key], replies
+        ),
+        read=lambda output: cut_answer(output, form, task),
+        max_new_tokens=_LISTING_TOKENS,
+        **sampling,
+    )
 
 
-def ask_states(
-    asker: Asker, form: Form, procedures: Mapping[str, Procedure], *, temperature: float = 0.0, seed: int = 0
-) -> dict[str, list[list[StatePair]]]:
-    """Predicted states of each gold change, by step of each procedure (the ranked form, with raw mentions)."""
-    changes = {key: states_by_step(procedure) for key, procedure in procedures.items()}
-    ask = _ask_states_by_turns if form == "chat" else _ask_states_in_line
-    replies = ask(asker, procedures, changes, temperature, seed)
-    predictions: dict[str, list[list[StatePair]]] = {}
-    for key, steps in changes.items():
-        answers = iter(replies[key])
-        predictions[key] = [
-            [
-                StatePair(" | ".join(state.entity), " | ".join(state.attribute), *parse_states(next(answers)))
-                for state in states
-            ]
-            for states in steps
-        ]
-    return predictions
-
-
-def _ask_states_by_turns(
-    asker: Asker,
-    procedures: Mapping[str, Procedure],
-    changes: Mapping[str, Sequence[Sequence[GoldState]]],
-    temperature: float,
-    seed: int,
-) -> dict[str, list[str]]:
-    questions = [
-        (key, place, number, state)
-        for key, steps in changes.items()
-        for place, states in enumerate(steps)
-        for number, state in enumerate(states)
-    ]
-    asked = [
-        Conversation(
-            DATASET,
-            f"{key}/{place + 1}/{number + 1}",
-            states_chat_prompt(procedures[key], place, state),
-            states_chat_prompt(procedures[key], place, state, hidden=True),
-            group=key,
-        )
-        for key, place, number, state in questions
-    ]
-    outputs = asker.ask("states", asked, max_new_tokens=_STATES_TOKENS, temperature=temperature, seed=seed)
-    replies: dict[str, list[str]] = {key: [] for key in changes}
-    for (key, *_), output in zip(questions, outputs, strict=True):
-        replies[key].append(output)
-    return replies
-
-
-def _ask_states_in_line(
-    asker: Asker,
-    procedures: Mapping[str, Procedure],
-    changes: Mapping[str, Sequence[Sequence[GoldState]]],
-    temperature: float,
-    seed: int,
-) -> dict[str, list[str]]:
-    replies: dict[str, list[str]] = {key: [] for key in changes}
-    counts = {key: sum(map(len, steps)) for key, steps in changes.items()}
-    for number in range(max(counts.values(), default=0)):
-        left = [key for key, count in counts.items() if number < count]
-        asked = [
-            Conversation(
-                DATASET,
-                f"{key}/{number + 1}",
-                states_text_prompt(procedures[key], changes[key], replies[key]),
-                states_text_prompt(procedures[key], changes[key], replies[key], hidden=True),
-            )
-            for key in left
-        ]
-        outputs = asker.ask(
-            f"states-{number + 1}", asked, max_new_tokens=_STATES_TOKENS, temperature=temperature, seed=seed
-        )
-        for key, output in zip(left, outputs, strict=True):
-            replies[key].append(_ended(output, "text", "states"))
-    return replies
-
-
-def _ended(output: str, form: Form, task: str) -> str:
+def cut_answer(output: str, form: Form, task: str) -> str:
     """What belongs to this answer: of a continued text its line, or the lines up to the next step."""
     if form == "chat":
         return output.strip()
     if task == "complete":
         return output.split("Step:", maxsplit=1)[0].strip()
     return output.strip().split("\n", maxsplit=1)[0].strip()
+
+
+def listing_prompt(
+    task: Listing, form: Form, procedure: Procedure, replies: Sequence[str], *, hidden: bool = False
+) -> Messages:
+    """What changes in the step after those that have been answered.
+
+    Args:
+        replies: to the steps so far.
+        hidden: the imagined view.
+    """
+    told = _wording()
+    steps = procedure.steps[: len(replies) + 1]
+    shown = [told["step"].format(step=step) for step in steps]
+    if hidden:
+        shown, replies = [told["hidden_step"]], ()
+    if form == "text":
+        return turns(_listing_text(task, _goal(procedure.goal, hidden), shown, replies))
+    texts = [text for pair in zip(shown, replies, strict=False) for text in pair]
+    return [
+        *_demonstrated(task, [(step, _listed(task, changes)) for step, changes in _demonstration()]),
+        *turns(_request(task, _goal(procedure.goal, hidden)), told[task]["accept"], *texts, shown[-1]),
+    ]
+
+
+def states_chat_prompt(procedure: Procedure, place: int, state: GoldState, *, hidden: bool = False) -> Messages:
+    """The states of one change at a step (counted from 0), asked by itself (tables 12 and 14's form)."""
+    told = _wording()
+    own = told["states"]
+    solved = [
+        (_question(step, attribute, entity), own["answer"].format(before=before, after=after))
+        for step, changes in _demonstration()
+        for entity, attribute, before, after in changes
+    ]
+    step = told["hidden_step"] if hidden else told["step"].format(step=procedure.steps[place])
+    question = _question(step, state.attribute[0], state.entity[0])
+    return [
+        *_demonstrated("states", solved),
+        *turns(_request("states", _goal(procedure.goal, hidden)), own["accept"], question),
+    ]
+
+
+def states_text_prompt(
+    procedure: Procedure, changes: Sequence[Sequence[GoldState]], replies: Sequence[str], *, hidden: bool = False
+) -> Messages:
+    """The next change of a procedure as a line to be continued (table 13), after the answers so far.
+
+    Args:
+        changes: gold changes by step.
+        replies: to the procedure's first changes, in order.
+    """
+    goal = _goal(procedure.goal, hidden)
+    lines = _hidden_line(changes, len(replies)) if hidden else _lines_so_far(procedure, changes, replies)
+    return turns("\n\n".join((_demonstration_text("states"), "\n".join((_text_head("states", goal), *lines)))))
+
+
+def _lines_so_far(procedure: Procedure, changes: Sequence[Sequence[GoldState]], replies: Sequence[str]) -> list[str]:
+    lines, answers = [], iter(replies)
+    for step, states in zip(procedure.steps, changes, strict=True):
+        lines.append(_wording()["step"].format(step=step))
+        for state in states:
+            reply = next(answers, None)
+            if reply is None:
+                return [*lines, _begun(state)]
+            lines.append(f"{_begun(state)} {reply}")
+    return lines
+
+
+def _hidden_line(changes: Sequence[Sequence[GoldState]], answered: int) -> list[str]:
+    asked = [state for states in changes for state in states][answered]
+    return [_wording()["hidden_step"], _begun(asked)]
+
+
+def _begun(state: GoldState) -> str:
+    return f"- {state.attribute[0]} of {state.entity[0]} was"
+
+
+def _listing_text(task: Listing, goal: str, steps: Sequence[str], replies: Sequence[str]) -> str:
+    cue = _wording()[task]["text_cue"]
+    lines = []
+    for place, step in enumerate(steps):
+        reply = replies[place] if place < len(replies) else ""
+        lines += [step, *filter(None, [" ".join(filter(None, (cue, reply)))])]
+    return "\n\n".join((_demonstration_text(task), "\n".join((_text_head(task, goal), *lines))))
+
+
+def _demonstration_text(task: str) -> str:
+    told = _wording()
+    lines = [_text_head(task, _goal(told["demonstration"]["goal"], hidden=False))]
+    for step, changes in _demonstration():
+        listed = _listed("complete" if task == "states" else task, changes)
+        lines += [step, " ".join(filter(None, (told[task].get("text_cue", ""), listed)))]
+    return "\n".join(lines)
+
+
+def _text_head(task: str, goal: str) -> str:
+    return " ".join(filter(None, (goal, _wording()[task]["text_request"])))
+
+
+def _demonstrated(task: str, solved: Sequence[tuple[str, str]]) -> Messages:
+    told = _wording()
+    texts = [text for pair in solved for text in pair]
+    request = _request(task, _goal(told["demonstration"]["goal"], hidden=False))
+    return [
+        system(told[task]["system"]),
+        *turns(request, told[task]["accept"], *texts, told["next"], told["agreed"]),
+    ]
+
+
+def _demonstration() -> list[tuple[str, list[Sequence[str]]]]:
+    told = _wording()
+    steps: list[dict[str, Any]] = told["demonstration"]["steps"]
+    return [(told["step"].format(step=step["text"]), step["changes"]) for step in steps]
+
+
+def _listed(task: str, changes: Sequence[Sequence[str]]) -> str:
+    if task == "complete":
+        return "\n".join(
+            f"- {sentence(attribute, entity, before, after)}" for entity, attribute, before, after in changes
+        )
+    attributes: dict[str, list[str]] = {}
+    for entity, attribute, *_ in changes:
+        attributes.setdefault(entity, []).append(attribute)
+    return ", ".join(f"{entity} ({', '.join(names)})" for entity, names in attributes.items())
+
+
+def _goal(goal: str, hidden: bool) -> str:
+    return "" if hidden else _wording()["goal"].format(goal=goal.lower())
+
+
+def _request(task: str, goal: str) -> str:
+    return " ".join(filter(None, (goal, _wording()[task]["request"])))
+
+
+def _question(step: str, attribute: str, entity: str) -> str:
+    text: str = _wording()["states"]["question"].format(step=step, attribute=attribute, entity=entity)
+    return text

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
-from typing import Any
 
 from d2e_sft.data.chat_template import Messages
-from d2e_sft.util.files import load_yaml
 from eval.run.engines.conversation_task import Conversation
-from eval.systems.wiqa.labels import Label, label_of
-from eval.systems.wiqa.questions import Question
+from eval.systems.conversations import assistant, system, user, wording
+from eval.systems.wiqa.questions import Label, Question, label_of
 
-_FILE = Path(__file__).with_name("prompts.yaml")
 _ANSWER = re.compile(r"\b(no[ _-]?effect|no change|not affect|more|less)\b", re.IGNORECASE)
 _MARKER = re.compile(r"\b(answer:|effect is)", re.IGNORECASE)
 _LETTER = re.compile(r"\(?([ABC])\)?\s*(?:[.:)]|$)")
 
 
-@cache
-def _texts() -> dict[str, Any]:
-    content: dict[str, Any] = load_yaml(_FILE.read_text(encoding="utf-8"))
-    return content
+# The system message, the form of a question, and the solved examples.
+_WORDING = "wiqa/prompts"
 
 
 def most_shots() -> int:
     """How many solved examples there are."""
-    return len(_texts()["demonstrations"])
+    return len(wording(_WORDING)["demonstrations"])
 
 
 def conversation(dataset: str, question: Question, *, shots: int, paragraph: bool) -> Conversation:
@@ -37,18 +30,19 @@ def conversation(dataset: str, question: Question, *, shots: int, paragraph: boo
     Args:
         paragraph: whether the question's paragraph is shown; without it the conversation is its imagined view.
     """
-    opening: Messages = [{"role": "system", "content": _texts()["system"]}]
-    for shown in _texts()["demonstrations"][:shots]:
-        opening += [_user(shown["steps"], shown["stem"]), {"role": "assistant", "content": shown["answer"]}]
-    imagined = [*opening, _user((), question.stem)]
-    messages = [*opening, _user(question.steps, question.stem)] if paragraph else imagined
+    opening: Messages = [system(wording(_WORDING)["system"])]
+    for shown in wording(_WORDING)["demonstrations"][:shots]:
+        opening += [_asked(shown["steps"], shown["stem"]), assistant(shown["answer"])]
+    imagined = [*opening, _asked((), question.stem)]
+    messages = [*opening, _asked(question.steps, question.stem)] if paragraph else imagined
     return Conversation(dataset, question.id, messages, imagined, group=question.paragraph)
 
 
-def _user(steps: Sequence[str], stem: str) -> dict[str, str]:
+def _asked(steps: Sequence[str], stem: str) -> dict[str, str]:
+    told = wording(_WORDING)
     listed = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, start=1))
-    process = _texts()["process"].format(steps=listed) + "\n" if steps else ""
-    return {"role": "user", "content": process + _texts()["question"].format(stem=stem)}
+    process = told["process"].format(steps=listed) + "\n" if steps else ""
+    return user(process + told["question"].format(stem=stem))
 
 
 def read_answer(reply: str) -> Label | None:

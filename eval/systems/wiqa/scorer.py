@@ -1,66 +1,246 @@
-"""WIQA's accuracy: overall, by type of question and by number of hops (Table 2, Figure 3)."""
+"""WIQA's scores: accuracy by type of question and number of hops (Table 2, Figure 3), baselines and consistency.
+
+The two baselines are rules: the training set's most frequent label, and words' polarities. Consistency asks whether
+predictions agree with each other (section 5.3), right or wrong.
+
+Transitive: where X → Y, Y → Z and X → Z were asked about in one graph, the prediction for X → Z is to be the product
+of the other two (1/3 by chance, as "no effect" can be predicted, too). Disjunctive: of two questions known to have
+opposite answers, one is to be predicted as more and the other as less (2/9 by chance).
+
+Opposite are questions of one graph with the same cause, paths of the same length and opposite gold answers: by the
+graphs' template their effects are the nodes Y and W, or the outcome's increase and decrease. Questions meet in the
+middle by their texts; with the graphs' file also by other texts of the same node.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import itertools
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from d2e_sft.util.tables import percent
 from eval.score.statistics import bootstrap_mean
-from eval.systems.wiqa.labels import LABELS, Label
-from eval.systems.wiqa.questions import TYPES, Question
+from eval.systems.conversations import wording
+from eval.systems.system import ScoreTable
+from eval.systems.wiqa.graphs import Graph, plain
+from eval.systems.wiqa.questions import LABELS, POLARITY, TYPES, Label, Question
+
+MAJORITY: Label = "more"  # of the training set: "correct"
+RANDOM_TRANSITIVE = 1 / 3
+RANDOM_DISJUNCTIVE = 2 / 9
+Answers = Mapping[str, Label | None]
+Triple = tuple[Question, Question, Question]  # X → Y, Y → Z, X → Z
+Pair = tuple[Question, Question]
 
 
-def score_answers(questions: Sequence[Question], answers: Mapping[str, Label | None], seed: int) -> dict[str, Any]:
-    """Scores of the questions that have an answer.
+def score(
+    questions: Sequence[Question], answers: Answers, graphs: Mapping[str, Graph] | None, seed: int
+) -> dict[str, Any]:
+    """All scores of the questions that have an answer.
 
     Args:
         answers: question id → predicted label; None could not be read and is wrong.
-        seed: of the interval.
+        seed: of the interval and of the polarity baseline's random labels.
     """
     asked = [question for question in questions if question.id in answers]
+    return {
+        **score_answers(asked, answers, seed),
+        "consistency": consistency(asked, answers, graphs),
+        "baselines": baselines(asked, seed),
+    }
+
+
+def score_answers(asked: Sequence[Question], answers: Answers, seed: int) -> dict[str, Any]:
+    """Accuracy of the answers to all of some questions, with its breakdowns."""
     right = {question.id: answers[question.id] == question.answer for question in asked}
     interval = bootstrap_mean([float(right[question.id]) for question in asked], seed=seed)
     unparsed = sum(answers[question.id] is None for question in asked)
+    hops = sorted({question.hops for question in asked if question.hops})
     return {
         "accuracy": interval.mean,
         "accuracy_interval": [interval.low, interval.high],
-        "by_type": _grouped(right, [(name, [q for q in asked if q.type == kind]) for kind, name in TYPES.items()]),
-        "by_hops": _grouped(right, [(str(hops), [q for q in asked if q.hops == hops]) for hops in _hops(asked)]),
+        "by_type": _by_type(asked, right),
+        "by_hops": {str(number): _accuracy([q for q in asked if q.hops == number], right) for number in hops},
         "counts": {
             "questions": len(asked),
-            "gold": _labels(question.answer for question in asked),
-            "predicted": _labels(answers[question.id] for question in asked),
+            "gold": _label_counts(question.answer for question in asked),
+            "predicted": _label_counts(answers[question.id] for question in asked),
         },
         "unparsed": {"share": unparsed / len(asked), "questions": unparsed},
     }
 
 
-def accuracy(questions: Sequence[Question], answers: Mapping[str, Label | None]) -> dict[str, Any]:
-    """Accuracy overall and by type, of a baseline."""
-    right = {question.id: answers[question.id] == question.answer for question in questions}
-    groups = [(name, [q for q in questions if q.type == kind]) for kind, name in TYPES.items()]
-    by_type = _grouped(right, groups)
-    return {
-        "accuracy": sum(right.values()) / len(right),
-        "by_type": {name: row["accuracy"] for name, row in by_type.items()},
-    }
+def _by_type(questions: Sequence[Question], right: Mapping[str, bool]) -> dict[str, dict[str, Any]]:
+    return {name: _accuracy([q for q in questions if q.type == kind], right) for kind, name in TYPES.items()}
 
 
-def _hops(questions: Sequence[Question]) -> list[int]:
-    return sorted({question.hops for question in questions if question.hops})
+def _accuracy(questions: Sequence[Question], right: Mapping[str, bool]) -> dict[str, Any]:
+    share = sum(right[question.id] for question in questions) / len(questions) if questions else None
+    return {"accuracy": share, "questions": len(questions)}
 
 
-def _grouped(right: Mapping[str, bool], groups: Sequence[tuple[str, Sequence[Question]]]) -> dict[str, Any]:
-    return {
-        name: {
-            "accuracy": sum(right[question.id] for question in group) / len(group) if group else None,
-            "questions": len(group),
-        }
-        for name, group in groups
-    }
-
-
-def _labels(labels: Any) -> dict[str, int]:
+def _label_counts(labels: Any) -> dict[str, int]:
     counts = Counter(labels)
     return {label: counts[label] for label in LABELS}
+
+
+@cache
+def lexicon() -> dict[str, int]:
+    """Word → its polarity, +1 or −1."""
+    content = wording("wiqa/polarity")
+    return {word: sign for sign, name in ((1, "more"), (-1, "less")) for word in content[name]}
+
+
+def polarity_of(text: str) -> int | None:
+    """+1 where the first word of the lexicon in a change is a positive one, −1 where a negative; None without one."""
+    for word in re.findall(r"[a-z]+", text.lower()):
+        if word in lexicon():
+            return lexicon()[word]
+    return None
+
+
+def by_polarity(question: Question, seed: int) -> Label:
+    """Equal polarities of cause and effect are more, different ones less; a random label where one is missing."""
+    cause, effect = polarity_of(question.cause), polarity_of(question.effect)
+    if cause is None or effect is None:
+        return random.Random(f"{seed}/{question.id}").choice(LABELS)
+    return "more" if cause == effect else "less"
+
+
+def baselines(questions: Sequence[Question], seed: int) -> dict[str, Any]:
+    """Accuracy of both, overall and by type."""
+    answers: dict[str, dict[str, Label]] = {
+        "majority": {question.id: MAJORITY for question in questions},
+        "polarity": {question.id: by_polarity(question, seed) for question in questions},
+    }
+    scores = {}
+    for name, labels in answers.items():
+        right = {question.id: labels[question.id] == question.answer for question in questions}
+        by_type = {kind: row["accuracy"] for kind, row in _by_type(questions, right).items()}
+        scores[name] = {"accuracy": sum(right.values()) / len(right), "by_type": by_type}
+    return scores
+
+
+def consistency(
+    questions: Sequence[Question], answers: Answers, graphs: Mapping[str, Graph] | None = None
+) -> dict[str, Any]:
+    """Both scores; None where no questions belong together. An answer that could not be read agrees with nothing.
+
+    `one_hop` counts the triples whose first two are single edges, which the paper looks at.
+    """
+    asked = [question for question in questions if question.id in answers and question.hops and question.cause]
+    groups: dict[str, list[Question]] = defaultdict(list)
+    for question in asked:
+        groups[question.graph].append(question)
+    triples = [triple for name, group in groups.items() for triple in _triples(group, (graphs or {}).get(name))]
+    pairs = [pair for group in groups.values() for pair in _opposites(group)]
+    edges = [triple for triple in triples if triple[0].hops == triple[1].hops == 1]
+    return {
+        "transitive": {
+            **_share(is_transitive(*(answers[question.id] for question in triple)) for triple in triples),
+            "one_hop": _share(is_transitive(*(answers[question.id] for question in triple)) for triple in edges),
+            "random": RANDOM_TRANSITIVE,
+        },
+        "disjunctive": {
+            **_share(is_disjunctive(*(answers[question.id] for question in pair)) for pair in pairs),
+            "random": RANDOM_DISJUNCTIVE,
+        },
+    }
+
+
+def is_transitive(first: Label | None, second: Label | None, whole: Label | None) -> bool:
+    """Whether the answer for X → Z is the product of those for X → Y and Y → Z."""
+    if first is None or second is None or whole is None:
+        return False
+    return POLARITY[first] * POLARITY[second] == POLARITY[whole]
+
+
+def is_disjunctive(one: Label | None, other: Label | None) -> bool:
+    """Whether two answers are more and less, in either order."""
+    return {one, other} == {"more", "less"}
+
+
+def _triples(questions: Sequence[Question], graph: Graph | None) -> Iterator[Triple]:
+    by_ends: dict[tuple[str, str], list[Question]] = defaultdict(list)
+    by_cause: dict[str, list[Question]] = defaultdict(list)
+    for question in questions:
+        by_ends[plain(question.cause), plain(question.effect)].append(question)
+        by_cause[_meeting(question.cause, graph)].append(question)
+    for first in questions:
+        for second in by_cause[_meeting(first.effect, graph)]:
+            for whole in by_ends[plain(first.cause), plain(second.effect)]:
+                yield first, second, whole
+
+
+def _meeting(text: str, graph: Graph | None) -> str:
+    """What two questions meet in: a node of the graph where it is known, else the text."""
+    node = None if graph is None else graph.node_of(text)
+    return plain(text) if node is None else f"node {node}"
+
+
+def _opposites(questions: Sequence[Question]) -> Iterator[Pair]:
+    groups: dict[tuple[str, int], list[Question]] = defaultdict(list)
+    for question in questions:
+        groups[plain(question.cause), question.hops].append(question)
+    for group in groups.values():
+        for one, other in itertools.combinations(group, 2):
+            if POLARITY[one.answer] * POLARITY[other.answer] == -1 and plain(one.effect) != plain(other.effect):
+                yield one, other
+
+
+def _share(values: Iterable[bool]) -> dict[str, Any]:
+    found = list(values)
+    return {"score": sum(found) / len(found) if found else None, "count": len(found)}
+
+
+def tables(scores: dict[str, Any], title: str, notes: list[str]) -> list[ScoreTable]:
+    """The tables of a report: accuracy beside the baselines, hops, consistency, labels."""
+    return [_main_table(scores, title, notes), *_other_tables(scores)]
+
+
+def _main_table(scores: dict[str, Any], title: str, notes: list[str]) -> ScoreTable:
+    low, high = scores["accuracy_interval"]
+    types = list(TYPES.values())
+    rows = [
+        [
+            "predictions",
+            *(percent(scores["by_type"][name]["accuracy"]) for name in types),
+            f"{percent(scores['accuracy'])} ({percent(low)}–{percent(high)})",
+        ]
+    ]
+    for name, row in scores["baselines"].items():
+        rows.append([name, *(percent(row["by_type"][kind]) for kind in types), percent(row["accuracy"])])
+    rows.append(
+        [
+            "questions",
+            *(str(scores["by_type"][name]["questions"]) for name in types),
+            str(scores["counts"]["questions"]),
+        ]
+    )
+    rows.append(["unparsed", *[""] * len(types), percent(scores["unparsed"]["share"])])
+    rows += [[f"note: {note}", *[""] * (len(types) + 1)] for note in notes]
+    return ScoreTable(title, ["accuracy, %", *types, "all"], rows)
+
+
+def _other_tables(scores: dict[str, Any]) -> list[ScoreTable]:
+    hops = [[name, percent(row["accuracy"]), str(row["questions"])] for name, row in scores["by_hops"].items()]
+    transitive, disjunctive = scores["consistency"]["transitive"], scores["consistency"]["disjunctive"]
+    groups = {
+        "transitive": transitive,
+        "transitive, over single hops": {**transitive, **transitive["one_hop"]},
+        "disjunctive": disjunctive,
+    }
+    consistent = [
+        [name, percent(row["score"]), str(row["count"]), percent(row["random"])] for name, row in groups.items()
+    ]
+    gold, predicted = scores["counts"]["gold"], scores["counts"]["predicted"]
+    labels = [[label, str(gold[label]), str(predicted[label])] for label in LABELS]
+    return [
+        ScoreTable("By number of hops", ["hops", "accuracy, %", "questions"], hops),
+        ScoreTable("Consistency", ["consistency", "%", "groups of questions", "random, %"], consistent),
+        ScoreTable("By label", ["label", "gold", "predicted"], labels),
+    ]

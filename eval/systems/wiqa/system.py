@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
 from eval.systems.system import SystemCall, SystemOptions, SystemResult
-from eval.systems.wiqa.baselines import baselines
-from eval.systems.wiqa.consistency import consistency
 from eval.systems.wiqa.graphs import read_graphs
-from eval.systems.wiqa.labels import Label
-from eval.systems.wiqa.options import WiqaOptions, WiqaScoreOptions
-from eval.systems.wiqa.predictions import read_predictions, write_predictions
-from eval.systems.wiqa.prompts import conversation, read_answer
-from eval.systems.wiqa.questions import Question, read_questions
-from eval.systems.wiqa.report import tables
-from eval.systems.wiqa.scorer import score_answers
+from eval.systems.wiqa.prompts import conversation, most_shots, read_answer
+from eval.systems.wiqa.questions import Missing, read_predictions, read_questions, write_predictions
+from eval.systems.wiqa.scorer import score, tables
 
 PREDICTIONS_FILE = "wiqa_predictions.jsonl"
 _TOKENS = 12
+
+
+class WiqaOptions(SystemOptions):
+    """Options of the benchmark."""
+
+    file: str = Field("test.jsonl", description="the question file in the folder --data")
+    paragraph: Literal["yes", "no"] = Field(
+        "yes",
+        description="no leaves the question's paragraph out: the no-paragraph ablation, which is the imagined view",
+    )
+    shots: int = Field(most_shots(), ge=0, le=most_shots(), description=f"solved examples, up to {most_shots()}")
+    graphs: Path | None = Field(
+        None, description="wiqa_influence_graphs.jsonl: questions then also meet in other texts of the same node"
+    )
+    scoring: ClassVar[frozenset[str]] = frozenset(("graphs",))
+
+
+class WiqaScoreOptions(SystemOptions):
+    """Options of the scorer alone."""
+
+    missing: Missing = Field("error", description="questions without an answer: error, or leave_out")
+    graphs: Path | None = Field(
+        None, description="wiqa_influence_graphs.jsonl: questions then also meet in other texts of the same node"
+    )
+    seed: int = Field(0, ge=0, description="of the polarity baseline's random labels and the bootstrap")
 
 
 @dataclass(frozen=True)
@@ -48,7 +68,7 @@ class Wiqa:
         chats = [conversation("wiqa", question, shots=options.shots, paragraph=shown) for question in questions]
         outputs = asker.ask("answers", chats, max_new_tokens=_TOKENS)
         answers = {question.id: read_answer(output) for question, output in zip(questions, outputs, strict=True)}
-        scores = _scores(questions, answers, graphs, call.seed)
+        scores = score(questions, answers, graphs, call.seed)
         title = f"WIQA, {path.name}" + ", without the paragraph" * (not shown)
         return SystemResult(scores, tables(scores, title, []), {PREDICTIONS_FILE: write_predictions(answers)})
 
@@ -56,21 +76,11 @@ class Wiqa:
         """Score a file of answers."""
         questions = read_questions(gold)
         answers = read_predictions(predictions, questions, options.missing)
-        scores = _scores(questions, answers, read_graphs(options.graphs) if options.graphs else None, options.seed)
+        graphs = read_graphs(options.graphs) if options.graphs else None
+        scores = score(questions, answers, graphs, options.seed)
         scores["missing"] = len(questions) - len(answers)
         notes = [f"{scores['missing']} questions have no answer and are left out"] if scores["missing"] else []
         return SystemResult(scores, tables(scores, f"WIQA, {predictions.name}", notes))
-
-
-def _scores(
-    questions: Sequence[Question], answers: Mapping[str, Label | None], graphs: Any, seed: int
-) -> dict[str, Any]:
-    asked = [question for question in questions if question.id in answers]
-    return {
-        **score_answers(asked, answers, seed),
-        "consistency": consistency(asked, answers, graphs),
-        "baselines": baselines(asked, seed),
-    }
 
 
 WIQA = Wiqa()

@@ -1,12 +1,11 @@
-"""Hand-worked scores."""
+"""Accuracy by hand, and the random baseline."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from eval.systems.boxes.gold import read_questions
-from eval.systems.boxes.plot import plot
-from eval.systems.boxes.scorer import score, tables
+from eval.systems.boxes.scorer import candidates, plot, score, tables
 from tests.eval.systems.boxes.rows import ROWS, save
 
 
@@ -36,3 +35,8 @@ def test_accuracy_is_counted_by_operations_and_change_and_a_state_needs_all_its_
     assert detail.rows[0][:3] == ("1", "yes", "3")
     assert "random baseline" in plot(scores)
     assert plot(scores) == plot(scores)
+
+
+def test_the_random_baseline_draws_from_the_clauses_that_name_the_box(tmp_path: Path) -> None:
+    questions = read_questions(save(tmp_path / "test.jsonl", ROWS), split="test")
+    assert [candidates(question) for question in questions[3:]] == [["cup"], ["hat", "pen"], ["hat"]]

@@ -8,20 +8,28 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.systems.openpi2.cluster_gold import (
+from eval.run.engines.conversation_task import Conversation
+from eval.systems.openpi2.clusters import (
     ATTRIBUTE_GOLD,
+    ATTRIBUTE_INPUT,
     ENTITY_GOLD,
     ENTITY_INPUT,
+    aggregate,
+    attribute_file,
+    entity_file,
+    merge_alike,
+    parse_groups,
     read_attribute_groups,
     read_entities_to_cluster,
     read_entity_groups,
     read_predicted_attribute_groups,
     read_predicted_entity_groups,
+    score_attribute_clusters,
+    score_entity_clusters,
+    spread,
 )
-from eval.systems.openpi2.clustering import aggregate, merge_alike, parse_groups, spread
-from eval.systems.openpi2.clusters import attribute_file, entity_file
-from eval.systems.openpi2.clusters_scorer import score_attribute_clusters, score_entity_clusters
 from tests.eval.systems.openpi2.procedures import save
+from tests.eval.systems.openpi2.scripted import rescored, run
 
 
 @pytest.mark.parametrize(
@@ -118,3 +126,40 @@ def test_published_labels_scored_against_themselves(published_raw: Path) -> None
     assert score_entity_clusters(entities, entities).corrected.f1 == 1
     found = score_attribute_clusters(attributes, attributes)
     assert (found.official.f1, found.corrected.f1) == (1, 1)
+
+
+def test_clusters_are_asked_several_times_with_seeds_of_their_own(tmp_path: Path) -> None:
+    base = {"goal": "Fry", "steps": ["Heat the pan."]}
+    names = ["pan", "skillet", "the pan", "egg"]
+    files = {
+        ENTITY_INPUT: {"1": base | {"entities": [], "entities_flattened": names}},
+        ENTITY_GOLD: {"1": base | {"entities": [["pan", "the pan", "skillet"], ["egg"]]}},
+        ATTRIBUTE_INPUT: {
+            "1": base
+            | {"entity_attr_dict": {"pan | skillet": ["heat | warmth", "place"], "egg": ["size | volume"], "oil": []}}
+        },
+        ATTRIBUTE_GOLD: {
+            "1": base
+            | {"entity_attr_dict": {"pan | skillet": ["heat | warmth", "place"], "egg": ["size | volume"], "oil": []}}
+        },
+    }
+    for name, content in files.items():
+        save(tmp_path / "cluster_mini" / name, content)
+
+    def group(name: str, chat: Conversation) -> str:
+        if name.startswith("attribute"):
+            assert chat.id == "1/pan | skillet", "one entry is one cluster and is not asked about"
+            return "The groups are:\n- ['heat', 'warmth']\n- ['place']"
+        return "- ['pan', 'egg']" if name.endswith("run1") else "- ['skillet', 'pan']\n- ['egg']"
+
+    result, asker = run(tmp_path, group, "task=clusters", "repeats=2", "entity_runs=3", "attribute_runs=2")
+    assert result.scores["entities_cluster_f1"] == result.scores["attributes_cluster_f1"] == 1
+    assert len(asker.asked) == 2 * 3 + 2
+    entity_passes = [value for name, value in asker.sampling.items() if name.startswith("entity")]
+    assert entity_passes == [(0.7, seed) for seed in range(6)]
+    for file, gold, task in (
+        ("entity_clusters_1.json", ENTITY_GOLD, "entity_clusters"),
+        ("attribute_clusters.json", ATTRIBUTE_GOLD, "attribute_clusters"),
+    ):
+        again = rescored(tmp_path, result, file, tmp_path / "cluster_mini" / gold, task)
+        assert [value for name, value in again.items() if name.endswith("f1")] == [1]

@@ -15,11 +15,11 @@ from eval.systems.openpi2.gold import (
     RANKED,
     Change,
     has_expansion,
+    normalise,
     read_clustered,
     read_procedures,
 )
-from eval.systems.openpi2.names import normalise
-from eval.systems.openpi2.states_scorer import read_gold_states
+from eval.systems.openpi2.states import read_gold_states
 from tests.eval.systems.openpi2.procedures import clustered, expanded, judged, ranked, save
 
 

@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
+from eval.run.engines.conversation_task import Conversation
+from eval.systems.openpi2 import pddl
+from eval.systems.openpi2.gold import read_official
 from eval.systems.openpi2.pddl import (
     OWN_PROCEDURES,
+    Planner,
+    Verdict,
     Written,
+    make_planner,
     parse_pddl,
     pddl_file,
     pddl_result,
@@ -19,8 +25,7 @@ from eval.systems.openpi2.pddl import (
     read_tasks,
     tasks_file,
 )
-from eval.systems.openpi2.planner import Planner, Verdict, make_planner
-from eval.systems.openpi2.reading import read_json
+from tests.eval.systems.openpi2.scripted import run
 
 DOMAIN = """(define (domain tea)
   (:requirements :strips :typing :negative-preconditions)
@@ -136,11 +141,32 @@ def test_tasks_and_predictions_are_read_back(tmp_path: Path) -> None:
     assert read_tasks(tmp_path / "tasks.json") == tasks
     written = {"tea": Written(DOMAIN, problem("", "(full k)"))}
     (tmp_path / "pddl.json").write_text(pddl_file(written))
-    assert read_pddl(read_json(tmp_path / "pddl.json"), tasks) == written
+    assert read_pddl(read_official(tmp_path / "pddl.json"), tasks) == written
     (tmp_path / "pddl.json").write_text(json.dumps({"soup": {"domain": "", "problem": ""}}))
     with pytest.raises(UserError, match=r"soup: .*expected a task of the gold file"):
-        read_pddl(read_json(tmp_path / "pddl.json"), tasks)
+        read_pddl(read_official(tmp_path / "pddl.json"), tasks)
     row = {"id": "a", "goal": "b", "steps": ["c"], "task": "d"}
     (tmp_path / "tasks.json").write_text(json.dumps([row, row]))
     with pytest.raises(UserError, match="expected an id of its own"):
         read_tasks(tmp_path / "tasks.json")
+
+
+def test_planning_tasks_are_told_the_states_that_were_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pddl, "make_planner", lambda seconds: lambda domain, _: Verdict("solvable", domain, 1))
+
+    def answer(name: str, chat: Conversation) -> str:
+        if name.startswith("entity-states"):
+            return "- heat of kettle was cold before and hot after"
+        if name.startswith("salience"):
+            return "3"
+        return "(define (domain x))"
+
+    result, asker = run(tmp_path, answer, "task=pddl", "entities=all", max_samples=2)
+    assert all("heat of kettle" in chat.messages[0]["content"] for chat in asker.asked["pddl"])
+    assert result.scores["pddl_solvable"] == 1
+    assert len(json.loads(result.files["pddl_tasks.json"])) == 2
+    _, asker = run(tmp_path, answer, "task=pddl", "entities=salient", "salient=4", max_samples=2)
+    assert not any("heat of kettle" in chat.messages[0]["content"] for chat in asker.asked["pddl"])
+    assert any(name.startswith("salience") for name in asker.asked)

@@ -1,4 +1,4 @@
-"""Salience: reading it, and how well two judges agree."""
+"""Salience: asking for it, reading it, and how well two judges agree."""
 
 from __future__ import annotations
 
@@ -9,10 +9,25 @@ import pytest
 from scipy.stats import pearsonr
 
 from d2e_sft.util.errors import UserError
-from eval.systems.openpi2.salience import salience_file, salience_result
-from eval.systems.openpi2.salience_gold import HUMAN, SECOND_HUMAN, check_same_entities, read_salience
-from eval.systems.openpi2.salience_scorer import agreement
+from eval.run.engines.conversation_task import Conversation
+from eval.systems.openpi2.salience import (
+    HUMAN,
+    SECOND_HUMAN,
+    agreement,
+    check_same_entities,
+    first_integer,
+    read_salience,
+    salience_file,
+    salience_result,
+)
 from tests.eval.systems.openpi2.procedures import clustered, judged, save
+from tests.eval.systems.openpi2.scripted import rescored, run
+
+
+@pytest.mark.parametrize(("reply", "number"), [("4 - it matters", 4), ("Pan: 35", 35), ("much", 1), ("", 1)])
+def test_salience_is_the_first_integer_or_one(reply: str, number: int) -> None:
+    assert first_integer(reply) == number
+
 
 FIRST = {"water": (5, [5, 2]), "kettle": (3, [4, 0]), "tea": (-1, [0, 9])}
 SECOND = {"water": (4, [5, 0]), "kettle": (4, [3, 1]), "tea": (5, [0, 5])}
@@ -78,3 +93,27 @@ def test_published_annotators_agree_as_published(published_raw: Path) -> None:
     assert agreement(first, second, "global").mean == pytest.approx(0.75941, abs=1e-5)
     assert agreement(first, second, "local").mean == pytest.approx(0.57764, abs=1e-5)
     assert agreement(first, first, "global").mean == pytest.approx(1)
+
+
+def test_salience_is_asked_one_entity_after_the_other(tmp_path: Path) -> None:
+    values = {"water": (5, [5, 2]), "kettle": (3, [4, 0]), "tea": (4, [0, 5])}
+    save(tmp_path / HUMAN, judged(values))
+    save(tmp_path / SECOND_HUMAN, judged(values))
+
+    def rate(name: str, chat: Conversation) -> str:
+        overall, steps = values[chat.messages[-1]["content"]]
+        return f"{overall if name.startswith('salience-global') else steps[int(chat.id[-1]) - 1]}: it boils over."
+
+    result, asker = run(tmp_path, rate, "task=salience", "temperature=0.7")
+    assert result.scores["salience_global"] == pytest.approx(1)
+    assert result.scores["salience_local"] == pytest.approx(1)
+    assert result.scores["salience"]["second_annotator"]["global_official"]["mean"] == pytest.approx(1)
+    assert list(asker.asked) == [f"salience-{level}-{n}" for level in ("global", "local") for n in (1, 2, 3)]
+    chats = [chat for asked in asker.asked.values() for chat in asked]
+    assert any("it boils over" in str(chat.messages) for chat in chats)
+    assert not any("it boils over" in str(chat.imagined) for chat in chats), "a reply may tell of the procedure"
+    said = [message["content"] for message in asker.asked["salience-global-3"][0].messages[-5:]]
+    assert said == ["water", "5: it boils over.", "kettle", "3: it boils over.", "tea"]
+    assert set(asker.sampling.values()) == {(0.7, 0)}
+    again = rescored(tmp_path, result, "salience.json", tmp_path / HUMAN, "salience")
+    assert again["salience_global"] == result.scores["salience_global"]

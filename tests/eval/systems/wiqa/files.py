@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from eval.systems.wiqa.graphs import Graph, read_graphs
+from eval.systems.wiqa.system import WIQA, WiqaScoreOptions
+
 STEPS = ["Rain falls on the hill", "Water runs down the hill", "The pond fills", ""]
 
 
@@ -81,3 +84,13 @@ def save_lines(path: Path, rows: Iterable[Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def graphs(folder: Path, *rows: dict[str, Any]) -> dict[str, Graph]:
+    return read_graphs(save_lines(folder / "graphs.jsonl", rows or (GRAPH, OTHER)))
+
+
+def score(folder: Path, answers: dict[str, Any], questions: Any = QUESTIONS, **options: Any) -> dict[str, Any]:
+    lines = [{"ques_id": name, "answer": answer} for name, answer in answers.items()]
+    paths = save_lines(folder / "p.jsonl", lines), save_lines(folder / "gold.jsonl", questions)
+    return WIQA.score(*paths, WiqaScoreOptions(**options)).scores

@@ -1,0 +1,69 @@
+"""What conversations with a model are made of: wording from YAML files, messages, and dialogues asked turn by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from d2e_sft.data.chat_template import Messages
+from d2e_sft.util.files import load_yaml
+from eval.run.engines.conversation_task import Conversation
+from eval.systems.asker import Asker
+
+Key = TypeVar("Key")
+
+
+@cache
+def wording(name: str) -> Any:
+    """The content of `eval/systems/NAME.yaml`."""
+    return load_yaml((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+def system(text: str) -> dict[str, str]:
+    """A system message."""
+    return {"role": "system", "content": text}
+
+
+def user(text: str) -> dict[str, str]:
+    """A user's message."""
+    return {"role": "user", "content": text if text.strip() else "…"}
+
+
+def assistant(text: str) -> dict[str, str]:
+    """A model's message; an empty answer becomes `…`, since endpoints refuse empty messages."""
+    return {"role": "assistant", "content": text if text.strip() else "…"}
+
+
+def turns(*texts: str) -> Messages:
+    """Messages of user and assistant in turn."""
+    return [(assistant if place % 2 else user)(text) for place, text in enumerate(texts)]
+
+
+def ask_by_turns(
+    asker: Asker,
+    pass_name: str,
+    counts: Mapping[Key, int],
+    conversation: Callable[[Key, Sequence[str]], Conversation],
+    *,
+    read: Callable[[str], str] = str.strip,
+    **options: Any,
+) -> dict[Key, list[str]]:
+    """The replies of several dialogues: one pass a turn, over all dialogues that go on.
+
+    Args:
+        pass_name: a format of the turn's number, counted from 1.
+        counts: number of turns of each dialogue.
+        conversation: what a dialogue asks next, from its replies so far.
+        read: what is kept of an answer.
+        options: of `Asker.ask`.
+    """
+    replies: dict[Key, list[str]] = {key: [] for key in counts}
+    for turn in range(max(counts.values(), default=0)):
+        going = [key for key, count in counts.items() if turn < count]
+        asked = [conversation(key, replies[key]) for key in going]
+        outputs = asker.ask(pass_name.format(turn + 1), asked, **options)
+        for key, output in zip(going, outputs, strict=True):
+            replies[key].append(read(output))
+    return replies

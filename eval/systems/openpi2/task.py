@@ -1,0 +1,95 @@
+"""What the tasks share: the options of the benchmark and of its scorer, and what a task consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field
+
+from d2e_sft.data.chat_template import Messages
+from eval.run.engines.conversation_task import Conversation
+from eval.systems.asker import Asker
+from eval.systems.openpi2.metrics import Scorer, bert_scorer
+from eval.systems.system import SystemCall, SystemOptions, SystemResult
+
+Item = TypeVar("Item")
+Form = Literal["chat", "text"]
+
+TaskName = Literal["all", "schemata", "states", "complete", "salience", "clusters", "expansion", "crepe", "pddl"]
+PredictionKind = Literal["schemata", "states", "complete", "salience", "entity_clusters", "attribute_clusters", "pddl"]
+
+
+class ScorerOptions(SystemOptions):
+    """What the scorer alone needs to know."""
+
+    task: PredictionKind = Field(default="schemata", description="what the predictions are of")
+    bertscore_model: str | None = Field(
+        default=None, description="scorer model of BERTScore; none is computed without"
+    )
+    bertscore_layers: int | None = Field(default=None, ge=1, description="the layer compared, where not known")
+    planner_seconds: float = Field(default=30.0, gt=0, description="for task=pddl: time for one problem")
+
+
+class OpenPIOptions(SystemOptions):
+    """What is asked and how; what is excluded says how to score, so that answers are kept when it changes."""
+
+    task: TaskName = Field(default="all", description="all is schemata, states and complete")
+    prompt: Form = Field(
+        default="chat", description="chat: turns, as for gpt-3.5-turbo; text: as for text-davinci-003"
+    )
+    temperature: float = Field(
+        default=0.0, ge=0, description="of all tasks but clusters and expansion, which take 0.7"
+    )
+    bertscore_model: str | None = Field(
+        default=None, exclude=True, description="scorer model of BERTScore; none is computed without"
+    )
+    bertscore_layers: int | None = Field(
+        default=None, ge=1, exclude=True, description="the layer compared, where not known"
+    )
+    entity_runs: int = Field(default=5, ge=1, description="answers that make one clustering of entities")
+    attribute_runs: int = Field(default=3, ge=1, description="answers that make one clustering of attributes")
+    repeats: int = Field(default=5, ge=1, description="clusterings of entities, whose scores are averaged")
+    expansion_runs: int = Field(default=3, ge=1, description="answers whose paraphrases are joined")
+    crepe_file: Path | None = Field(default=None, description="CREPE's data file, for task=crepe")
+    salient: int = Field(default=5, ge=0, le=5, description="least local salience of salient entities")
+    entities: Literal["none", "all", "salient"] = Field(
+        default="none", description="for task=pddl: the entity states that the prompt tells"
+    )
+    pddl_file: Path | None = Field(default=None, description="planning tasks, for task=pddl; none is our own set")
+    planner_seconds: float = Field(default=30.0, gt=0, exclude=True, description="for task=pddl: time for one problem")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of the benchmark.
+
+    Attributes:
+        run: asks a model and scores its answers.
+        scorers: by name of the kind of predictions: files of predictions and of gold in, scores and tables out.
+    """
+
+    run: Callable[[SystemCall, Asker], SystemResult]
+    scorers: Mapping[str, Callable[[Path, Path, ScorerOptions], SystemResult]] = field(default_factory=dict)
+
+
+def drawn(call: SystemCall, items: Mapping[str, Item]) -> dict[str, Item]:
+    """At most `max_samples` of the items."""
+    return {key: items[key] for key in call.drawn(list(items))}
+
+
+def sampling(call: SystemCall) -> dict[str, Any]:
+    """Temperature and seed of a run, for `Asker.ask`."""
+    return {"temperature": call.options.temperature, "seed": call.seed}
+
+
+def scorer_of(options: OpenPIOptions | ScorerOptions) -> Scorer | None:
+    """The scorer of BERTScore, if any; to be made before a model is asked, since it may fail to load."""
+    return None if options.bertscore_model is None else bert_scorer(options.bertscore_model, options.bertscore_layers)
+
+
+def conversation(name: str, prompt: Callable[..., Messages], *about: Any, group: str = "") -> Conversation:
+    """A prompt in both views: as it is, and `hidden`."""
+    return Conversation("openpi2", name, prompt(*about), prompt(*about, hidden=True), group=group)

@@ -1,0 +1,63 @@
+"""What is asked in both views."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.data.prompts import load_prompt_set
+from eval.systems.boxes.gold import read_all, read_questions
+from eval.systems.boxes.prompts import all_boxes, as_trained, one_box
+from tests.eval.systems.boxes.rows import MOVED, ROWS, save
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    save(tmp_path / "boxes" / "test.jsonl", ROWS)
+    return tmp_path
+
+
+def test_the_imagined_prompts_lack_the_asked_description_and_nothing_else(world: Path) -> None:
+    questions = read_questions(world / "boxes", split="test")
+    chats = [
+        all_boxes(questions[3:], "plain"),
+        one_box(questions[4], "alternate"),
+        as_trained(questions[4], load_prompt_set("default")),
+    ]
+    for chat in chats:
+        assert MOVED in chat.messages[-1]["content"]
+        assert MOVED not in str(chat.imagined)
+        assert chat.imagined[:-1] == chat.messages[:-1]
+        assert chat.imagined[-1]["content"].strip()
+    assert "Box" not in str(chats[1].messages[:-1]), "the alternate demonstrations speak of containers"
+
+
+def test_demonstrations_say_what_their_descriptions_imply(world: Path) -> None:
+    questions = read_questions(world / "boxes", split="test")
+    turns = all_boxes(questions, "plain").messages
+    for asked, answered in ((turns[1], turns[2]), (turns[3], turns[4])):
+        description = asked["content"].removeprefix("Description: ").partition("\n")[0]
+        boxes = [f"Box {i}" for i in range(7)]
+        told = read_all(answered["content"], boxes)
+        assert all(told)
+        world_now = _simulate(description)
+        for box, contents in zip(boxes, told, strict=True):
+            assert world_now[box] == {thing.removeprefix("the ") for thing in contents.split(" and ")} - {"nothing"}  # type: ignore[union-attr]
+
+
+def _simulate(description: str) -> dict[str, set[str]]:
+    start, *operations = description.removesuffix(".").split(". ")
+    world = {}
+    for clause in start.split(", "):
+        box, _, contents = clause.partition(" contains ")
+        world[box] = {thing.removeprefix("the ") for thing in contents.split(" and ")} - {"nothing"}
+    for sentence in operations:
+        words = sentence.split()
+        named = [f"Box {words[i + 1]}" for i, word in enumerate(words) if word == "Box"]
+        things = {words[i + 1] for i, word in enumerate(words) if word == "the"}
+        if words[0] != "Put":
+            world[named[0]] -= things
+        if words[0] != "Remove":
+            world[named[-1]] |= things
+    return world

@@ -1,0 +1,102 @@
+"""Boxes on the command line, with a tiny random model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command import d2e
+from tests.eval.systems.boxes.rows import ROWS, save
+from tests.tiny import save_tiny_model
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    save_tiny_model(folder / "model", seed=3, positions=16_384)  # its tokens are bytes
+    save(folder / "boxes" / "test.jsonl", ROWS)
+    return folder
+
+
+def scores_in(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "scores.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize(
+    ("options", "folder"),
+    [
+        ((), "boxes"),
+        (
+            ("--set", "prompt=one_box", "--set", "demonstrations=alternate"),
+            "boxes-prompt=one_box-demonstrations=alternate",
+        ),
+        (("--set", "prompt=trained", "--alpha", "0.5"), "boxes-prompt=trained"),
+    ],
+)
+def test_a_run_keeps_scores_tables_plot_and_predictions_that_score_the_same(
+    world: Path, tmp_path: Path, options: tuple[str, ...], folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--bench", "boxes", "--data", world / "boxes", "--out", tmp_path, "--max-new-tokens", 8)
+    assert d2e("eval", world / "model", *where, *options) == 0
+    assert "| whole states" in capsys.readouterr().out
+    results = tmp_path / "eval" / folder
+    scores = scores_in(results)
+    assert scores["system"] == "boxes"
+    assert scores["questions"] == 6
+    assert "password" not in scores["options"]
+    assert (results / "accuracy.svg").read_text().startswith("<?xml")
+    gold = world / "boxes" / "test.jsonl"
+    assert d2e("score", "boxes", "--predictions", results / "answers_by_box.jsonl", "--gold", gold, "--json", "-") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert {key: scores[key] for key in printed} == printed
+
+
+def test_max_samples_counts_states(world: Path, tmp_path: Path) -> None:
+    where = ("--bench", "boxes", "--data", world / "boxes", "--out", tmp_path, "--max-new-tokens", 2)
+    assert d2e("eval", world / "model", *where, "--max-samples", 1) == 0
+    scores = scores_in(tmp_path / "eval" / "boxes")
+    assert (scores["states"], scores["questions"]) == (1, 3)
+
+
+def test_predictions_may_name_their_lines_or_follow_the_gold_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gold = save(tmp_path / "test.jsonl", ROWS)
+    texts = ["the cup", "the hat and the pen", "nothing", "nothing", "the pen", "the hat"]
+
+    def scored(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        assert (
+            d2e("score", "boxes", "--predictions", save(tmp_path / "p.jsonl", rows), "--gold", gold, "--json", "-")
+            == 0
+        )
+        content: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return content
+
+    assert scored([{"prediction": text} for text in texts])["state_accuracy"]["mean"] == 1
+    some = scored([{"line": 5, "prediction": "the pen"}, {"line": 2, "prediction": "nothing"}])
+    assert (some["questions"], some["accuracy"]["mean"]) == (2, 0.5)
+    assert (some["states"], some["state_accuracy"]) == (0, None), "a part of a state is no whole one"
+    assert scored([{"line": n, "prediction": texts[n - 1]} for n in (1, 2, 3, 4)])["states"] == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([{"prediction": "the cup"}], "holds 1 predictions; the gold has 6 questions"),
+        ([{"line": 9, "prediction": "the cup"}], "line 1: is about line 9"),
+        ([{"line": 1, "prediction": "a"}, {"line": 1, "prediction": "b"}], "line 2: line 1 is predicted twice"),
+        ([{"answer": "the cup"}], "line 1: not a prediction"),
+        ([{"line": 1, "prediction": 3}], "prediction is 3; expected text or null"),
+        ([{"line": [1], "prediction": "a"}], "is about line [1]"),
+    ],
+)
+def test_predictions_that_do_not_fit_are_named(
+    tmp_path: Path, rows: list[dict[str, Any]], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gold = save(tmp_path / "test.jsonl", ROWS)
+    assert d2e("score", "boxes", "--predictions", save(tmp_path / "p.jsonl", rows), "--gold", gold) == 1
+    assert problem in capsys.readouterr().err

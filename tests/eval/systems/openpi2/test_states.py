@@ -1,0 +1,108 @@
+"""States, by hand and on the published gold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from eval.systems.openpi2.gold import RANKED
+from eval.systems.openpi2.states import (
+    StatePair,
+    check_aligned,
+    exact_matches,
+    parse_states,
+    read_gold_states,
+    read_states,
+    states_bertscore,
+    states_result,
+)
+from tests.eval.systems.openpi2.procedures import ranked, save, save_official
+from tests.eval.systems.openpi2.scripted import run
+
+
+@pytest.mark.parametrize(
+    ("reply", "states"),
+    [
+        ("cool before and hot after", ("cool", "hot")),
+        (" cool before and hot afterwards. ", ("cool", "hot")),
+        ("cool before and hot after it", ("cool", "hot")),
+        ("Before: cool\nAfter: hot", ("cool", "hot")),
+        ("Sure!\nBefore: in the pan\nAfter: on the plate\n", ("in the pan", "on the plate")),
+        ("It gets hot.", ("Error", "Error")),
+        ("", ("Error", "Error")),
+    ],
+)
+def test_states_are_read_from_both_forms(reply: str, states: tuple[str, str]) -> None:
+    assert parse_states(reply) == states
+
+
+def pairs(*steps: Sequence[tuple[str, str]]) -> dict[str, list[list[StatePair]]]:
+    return {"1": [[StatePair("x", "y", *states) for states in step] for step in steps]}
+
+
+def test_states_are_compared_with_the_first_alternative_or_with_any(tmp_path: Path) -> None:
+    changes = read_gold_states(save(tmp_path / "ranked.json", ranked()))
+    predicted = pairs(
+        [("cold", "hot"), ("tap", "Kettle"), ("cold", "warm")],
+        [("absent", "made")],
+    )
+    assert exact_matches(predicted, changes, any_alternative=False) == [True, False, False, False]
+    assert exact_matches(predicted, changes, any_alternative=True) == [True, False, False, True]
+    assert states_result(changes, predicted, None).scores["states_accuracy"] == 0.25
+
+
+def test_states_bertscore_is_the_mean_over_both_states(tmp_path: Path) -> None:
+    changes = read_gold_states(save(tmp_path / "ranked.json", ranked()))
+    predicted = pairs([("cold", "hot"), ("sink", "kettle"), ("cool", "hot")], [("absent", "made")])
+    seen: list[tuple[str, str]] = []
+
+    def equal(candidates: Sequence[str], references: Sequence[str]) -> list[float]:
+        seen.extend(zip(candidates, references, strict=True))
+        return [float(a == b) for a, b in zip(candidates, references, strict=True)]
+
+    assert states_bertscore(predicted, changes, equal) == 5 / 8
+    assert seen[2] == ("sink", "tap")
+    assert seen[-1] == ("made", "brewed"), "the first accepted state is the reference"
+
+
+def test_gold_states_may_stand_in_the_predictions_own_format(tmp_path: Path) -> None:
+    path = save(tmp_path / "gold.json", {"1": [[["water", "heat", "cold | cool", "hot"]]]})
+    predicted = read_states(save(tmp_path / "p.json", {"1": [[["water", "heat", "cool", "hot"]]]}), {"1": 1})
+    assert exact_matches(predicted, read_gold_states(path), any_alternative=True) == [True]
+    assert exact_matches(predicted, read_gold_states(path), any_alternative=False) == [False]
+
+
+def test_predictions_that_do_not_align_are_refused(tmp_path: Path) -> None:
+    changes = read_gold_states(save(tmp_path / "ranked.json", ranked()))
+    with pytest.raises(UserError, match=r"p.json, 1\[0\]: got 1 predictions; expected one for each of the 3 gold"):
+        check_aligned(pairs([("a", "b")], []), changes, Path("p.json"))
+    with pytest.raises(UserError, match=r"p.json, 9: no such procedure"):
+        check_aligned({"9": []}, changes, Path("p.json"))
+    with pytest.raises(UserError, match=r"1\[0\]\[0\]: got .*expected entity, attribute, before and after"):
+        read_states(save(tmp_path / "p.json", {"1": [[["water", "heat"]]]}), {"1": 1})
+    with pytest.raises(UserError, match=r"expected one item for each of the 2 steps"):
+        read_states(save(tmp_path / "p.json", {"1": []}), {"1": 2})
+
+
+def test_published_gold_scored_against_itself(published_raw: Path) -> None:
+    changes = read_gold_states(published_raw / "openpi2" / "v2.0" / RANKED)
+    same = {
+        key: [[StatePair("", "", state.before[0], state.after[0]) for state in step] for step in steps]
+        for key, steps in changes.items()
+    }
+    assert sum(exact_matches(same, changes, any_alternative=False)) == 1_324
+
+
+def test_the_text_form_keeps_the_line_and_gives_it_back(tmp_path: Path) -> None:
+    data = save_official(tmp_path)
+    result, asker = run(data, lambda *_: " cold before and hot after\n- more", "task=states", "prompt=text")
+    assert list(asker.asked) == [f"states-{number}" for number in range(1, 5)]
+    assert result.scores["states_accuracy"] == 2 / 5
+    last = asker.asked["states-4"][0].messages[-1]["content"]
+    assert "kettle was cold before and hot after\nStep" in last
+    result, asker = run(data, lambda *_: "tea (existence)\nStep: more", "task=schemata", "prompt=text")
+    assert json.loads(result.files["schemata.json"])["2"] == [{"tea": ["existence"]}]

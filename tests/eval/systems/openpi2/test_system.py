@@ -1,0 +1,120 @@
+"""OpenPI2.0 as a benchmark: scripted answers to the three tasks, and the command line with a tiny model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from eval.run.engines.conversation_task import Conversation
+from eval.systems.openpi2.gold import CLUSTERED, EXPANDED, RANKED
+from tests.command import d2e
+from tests.eval.systems.openpi2.procedures import clustered, save, save_official
+from tests.eval.systems.openpi2.scripted import rescored, run
+from tests.tiny import save_tiny_model
+
+SCHEMATA = {
+    "1/1": "water (temperature, place), kettle (temperature)",
+    "1/2": "tea (existence)",
+    "2/1": "you (posture)",
+}
+SENTENCES = {
+    "1/1": "- heat of water was cold before and hot after\n- size of kettle was small before and big after",
+    "1/2": "- existence of tea was absent before and brewed after",
+    "2/1": "I cannot tell.",
+}
+STATES = {
+    "1/1/1": "Before: cold\nAfter: hot",
+    "1/1/2": "Before: tap\nAfter: kettle",
+    "1/1/3": "Before: cool\nAfter: hot",
+    "1/2/1": "Before: absent\nAfter: made",
+    "2/1/1": "standing before and lying after",
+}
+
+
+def tracked(name: str, chat: Conversation) -> str:
+    replies = {"s": STATES} if name == "states" else {"s": SCHEMATA if name.startswith("schemata") else SENTENCES}
+    return replies["s"][chat.id]
+
+
+def test_the_three_tasks_are_asked_and_scored(tmp_path: Path) -> None:
+    data = save_official(tmp_path)
+    result, asker = run(data, tracked)
+    scores = result.scores
+    assert scores["schemata_global_f1"] == scores["schemata_global_f1_expanded"] == 1
+    assert scores["complete_f1"] == pytest.approx(0.5)
+    assert scores["states_accuracy"] == 3 / 5
+    assert scores["states"]["corrected"]["accuracy"] == 4 / 5
+    assert list(asker.asked) == [
+        *("schemata-step1", "schemata-step2", "states", "complete-step1", "complete-step2"),
+    ]
+    assert [chat.id for chat in asker.asked["schemata-step2"]] == ["1/2"]
+    gold = tmp_path / "v2.0"
+    for task, file in (("schemata", "expanded"), ("complete", "expanded"), ("states", "ranked")):
+        path = gold / {"expanded": EXPANDED, "ranked": RANKED}[file]
+        again = rescored(tmp_path, result, f"{task}.json", path, task)
+        assert again == {key: scores[key] for key in again}
+
+
+def test_max_samples_counts_procedures(tmp_path: Path) -> None:
+    result, asker = run(save_official(tmp_path), tracked, max_samples=1)
+    assert result.scores["schemata"]["procedures"] == result.scores["states"]["procedures"] == 1
+    assert len(asker.asked["schemata-step1"]) == 1
+    assert "1 of 2 procedures" in result.tables[0].markdown()
+
+
+def test_without_paraphrases_nothing_is_scored_with_expansion(tmp_path: Path) -> None:
+    save(tmp_path / CLUSTERED, clustered())
+    result, _ = run(tmp_path, tracked, "task=schemata")
+    assert "schemata_global_f1_expanded" not in result.scores
+    with pytest.raises(UserError, match=r"holds no dev-ranked\.json, which task=states needs"):
+        run(tmp_path, tracked, "task=states")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    save_tiny_model(folder / "model", seed=3, positions=16_384)  # its tokens are bytes
+    save_official(folder / "openpi2")
+    return folder
+
+
+def test_the_command_line_runs_it_and_scores_its_files_the_same(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--bench", "openpi2", "--data", world / "openpi2", "--out", tmp_path, "--max-new-tokens", 4)
+    assert d2e("eval", world / "model", *where, "--alpha", "0.5", "--max-samples", 1) == 0
+    assert "| attributes, global |" in capsys.readouterr().out
+    folder = tmp_path / "eval" / "openpi2"
+    scores = json.loads((folder / "scores.json").read_text())
+    gold = world / "openpi2" / "v2.0"
+    for task, name in (("schemata", EXPANDED), ("states", RANKED), ("complete", EXPANDED)):
+        arguments = ("--predictions", folder / f"{task}.json", "--gold", gold / name, "--set", f"task={task}")
+        assert d2e("score", "openpi2", *arguments, "--json", "-") == 0
+        printed = json.loads(capsys.readouterr().out)
+        assert printed == {key: scores[key] for key in printed}
+
+
+@pytest.mark.parametrize(
+    ("predictions", "task", "problem"),
+    [
+        ({"9": []}, "schemata", "p.json, 9: no such procedure"),
+        ({"1": [{}]}, "schemata", "expected one item for each of the 2 steps"),
+        ({"1": [{"tea": "x"}, {}]}, "schemata", '1[0].tea: got "x"; expected an array'),
+        ({"1": [[], [1]]}, "complete", "1[1][0]: got 1; expected a text"),
+        ({}, "schemata", "not empty"),
+        ({"1": [[], []]}, "sentences", "task"),
+    ],
+)
+def test_unfit_predictions_are_one_message(
+    tmp_path: Path, predictions: Any, task: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gold = save_official(tmp_path) / "v2.0" / EXPANDED
+    path = save(tmp_path / "p.json", predictions)
+    assert d2e("score", "openpi2", "--predictions", path, "--gold", gold, "--set", f"task={task}") != 0
+    shown = capsys.readouterr()
+    assert problem in shown.err + shown.out
+    assert "Traceback" not in shown.err

@@ -1,0 +1,114 @@
+"""Questions that graphs ask, with their explanations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from eval.systems.wiqa.generate import Alignment, Explanation, explain, questions_of, read_alignments
+from eval.systems.wiqa.questions import read_questions
+from tests.command import d2e
+from tests.eval.systems.wiqa.files import GRAPH, OTHER, graphs, save_lines
+
+
+def test_questions_ask_each_pair_of_texts_once(tmp_path: Path) -> None:
+    found = graphs(tmp_path)
+    rows = list(questions_of({"7": found["7"]}, no_effect=0, seed=0))
+    texts = {node: len(changes) for node, changes in found["7"].texts.items()}
+    ends = {(path[0], path[-1]) for path in found["7"].paths()}
+    assert len(rows) == sum(texts[start] * texts[end] for start, end in ends)
+    assert (
+        len({row["question"]["stem"] for row in rows})
+        == len({row["metadata"]["ques_id"] for row in rows})
+        == len(rows)
+    )
+    questions = read_questions(save_lines(tmp_path / "q.jsonl", rows))
+    by_ends = {(question.cause, question.effect): question for question in questions}
+    drought = by_ends["a long drought", "a fuller pond"]
+    assert (drought.answer, drought.hops, drought.type) == ("less", 3, "EXOGENOUS_EFFECT")
+    covered = by_ends["the hill is covered", "wetter slopes"]
+    assert (covered.answer, covered.hops, covered.type) == ("less", 1, "INPARA_EFFECT")
+    assert drought.steps == ("Rain falls on the hill", "Water runs down the hill", "The pond fills")
+    assert drought.id.startswith("influence_graph:31:7:")
+
+
+def test_questions_without_effect_take_their_cause_from_another_paragraph(tmp_path: Path) -> None:
+    found = graphs(tmp_path)
+    rows = [r for r in questions_of(found, no_effect=4, seed=0) if r["question"]["answer_label"] == "no_effect"]
+    assert len(rows) == 8
+    for question in read_questions(save_lines(tmp_path / "q.jsonl", rows)):
+        assert (question.type, question.hops) == ("OUTOFPARA_DISTRACTOR", 0)
+        own, other = (found[question.graph], found["8" if question.graph == "7" else "7"])
+        assert other.node_of(question.cause) in ("Z", "V", "U")
+        assert own.node_of(question.cause) is None
+        assert own.node_of(question.effect) in ("X", "Y", "W", "A", "D")
+    again = [row for row in questions_of(found, no_effect=4, seed=0) if row["metadata"]["path_len"] == 0]
+    assert again == rows
+    assert [row for row in questions_of(found, no_effect=4, seed=1) if row["metadata"]["path_len"] == 0] != rows
+
+
+def test_a_change_that_the_own_paragraph_knows_is_not_asked_about_as_foreign(tmp_path: Path) -> None:
+    found = graphs(tmp_path, GRAPH, {**OTHER, "Z": ["dark clouds"]})
+    rows = questions_of({"7": found["7"], "8": found["8"]}, no_effect=50, seed=0)
+    foreign = [row["question"]["stem"] for row in rows if row["question"]["answer_label"] == "no_effect"]
+    assert foreign
+    assert not [stem for stem in foreign if "dark clouds happens" in stem]
+
+
+@pytest.mark.parametrize(
+    ("path", "d_x", "expected"),
+    [
+        # d_i = r_pX · d_X, d_j = d_i, d_e = the answer.
+        ("VXYA", 1, Explanation(0, 1, -1, -1, -1)),
+        ("VXYA", -1, Explanation(0, 1, 1, 1, -1)),
+        ("ZXWD", 1, Explanation(0, 1, 1, 1, -1)),
+        ("XY", -1, Explanation(0, 1, -1, -1, 1)),
+        ("XYD", 1, Explanation(0, 1, 1, 1, -1)),
+    ],
+)
+def test_explanation_chains(tmp_path: Path, path: str, d_x: int, expected: Explanation) -> None:
+    assert explain(graphs(tmp_path)["7"], tuple(path), Alignment(0, 1, d_x)) == expected
+
+
+@pytest.mark.parametrize(("path", "x", "y"), [("UY", 0, 1), ("ZX", 0, 1), ("XY", 2, 1)])
+def test_paths_without_both_sentences_in_order_have_no_explanation(tmp_path: Path, path: str, x: int, y: int) -> None:
+    assert explain(graphs(tmp_path)["7"], tuple(path), Alignment(x, y, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"9": {"x": 0, "y": 1, "d_x": "more"}}, "graph '9': there is no such graph"),
+        ({"7": {"x": 0, "y": 3, "d_x": "more"}}, "graph '7', y: got 3; expected a sentence from 0 to 2"),
+        ({"7": {"x": 0, "y": 1, "d_x": "up"}}, "graph '7', d_x: got 'up'"),
+    ],
+)
+def test_a_damaged_alignment_is_named(tmp_path: Path, content: Any, message: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=message):
+        read_alignments(path, graphs(tmp_path))
+
+
+def test_the_command_writes_questions_with_explanations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = save_lines(tmp_path / "graphs.jsonl", [GRAPH, OTHER])
+    (tmp_path / "a.json").write_text(json.dumps({"7": {"x": 0, "y": 1, "d_x": "more"}}))
+    out = tmp_path / "new" / "questions.jsonl"
+    call = ("wiqa-questions", "--graphs", file, "--out", out, "--no-effect", 2)
+    assert d2e(*call, "--alignments", tmp_path / "a.json") == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    explained = [row for row in rows if "explanation" in row]
+    assert f"{len(rows)} questions of 2 graphs" in capsys.readouterr().out
+    assert explained
+    assert {row["metadata"]["graph_id"] for row in explained} == {"7"}
+    for row in explained:
+        answer = {"RESULTS_IN": "more", "NOT_RESULTS_IN": "less"}[row["explanation"]["de"]]
+        assert answer == row["question"]["answer_label"]
+    assert d2e("wiqa-questions", "--help") == 0
+    assert "Example: d2e wiqa-questions" in capsys.readouterr().out
+    assert d2e("wiqa-questions", "--graphs", tmp_path / "none.jsonl", "--out", out) == 1
+    assert "none.jsonl: cannot be read" in capsys.readouterr().err
