@@ -42,9 +42,9 @@ _VERBS: dict[str, tuple[str, str, str]] = {
     "report": ("eval.commands.report", "report", "Write an HTML report of one or more runs."),
     "demo": ("eval.commands.demo", "demo", "Open a web page to ask a model about a context."),
     "inspect": ("eval.commands.inspect", "inspect", "Show what a model thinks at each token of its answers."),
-    "export": ("d2e_sft.commands.export", "export", "Write a run as a plain checkpoint folder."),
-    "push": ("d2e_sft.commands.push", "push", "Publish a run on the Hub, with a card filled from it."),
-    "pull": ("d2e_sft.commands.pull", "pull", "Download a model from the Hub."),
+    "export": ("d2e_sft.commands.hub", "export", "Write a run as a plain checkpoint folder."),
+    "push": ("d2e_sft.commands.hub", "push", "Publish a run on the Hub, with a card filled from it."),
+    "pull": ("d2e_sft.commands.hub", "pull", "Download a model from the Hub."),
 }
 
 

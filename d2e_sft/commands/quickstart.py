@@ -11,7 +11,8 @@ from pathlib import Path
 
 import click
 
-_RECIPES = ("sft", "d2e")
+# Run → method.
+_RUNS = {"sft": "sft", "d2e": "full"}
 # Chosen so that the untrained model is clearly below the trained ones and none is at 0 or 100 %.
 _WORLD = ("boxes.boxes=3", "boxes.max_objects=2", "boxes.expected_objects=1", "boxes.operations=3")
 _DRAW = ("boxes.train_samples=256", "boxes.test_samples=100", "boxes.changed_share=0.6")
@@ -22,16 +23,15 @@ def steps(folder: Path) -> list[list[str]]:
     from d2e_sft.model.loading import BUILTIN
 
     bench = str(folder / "boxes")
-    runs = [str(folder / name) for name in ("base", *_RECIPES)]
+    runs = [str(folder / name) for name in ("base", *_RUNS)]
     train = [
         [
-            "train",
-            f"recipes/quickstart/{name}.yaml",
+            *("train", "--model", "smollm2-135m-quickstart", "--method", method),
             f"data.train={bench}/train.parquet",
             f"train.output_dir={folder / name}",
             "--overwrite",
         ]
-        for name in _RECIPES
+        for name, method in _RUNS.items()
     ]
     return [
         ["data", "build", "--datasets", "boxes", "--out", bench, *_WORLD, *_DRAW],

@@ -1,15 +1,38 @@
-"""`d2e recipes`: the bundled recipes, listed, shown and copied."""
+"""`d2e recipes`: the bundled recipes, listed, shown and copied; and their names for shell completion."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
-from d2e_sft.commands.recipe_names import complete_recipe
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.config.lookup import (
+    RecipeSource,
+    bundled_methods,
+    bundled_models,
+    bundled_parts,
+    bundled_recipes,
+    require_recipe,
+)
+from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.paths import bundled_parts, bundled_recipes, find_recipe
+
+
+def complete_recipe(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The bundled recipes that begin so; where there are none, files."""
+    names = [name for name in bundled_recipes() if name.startswith(incomplete)]
+    return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
+
+
+def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The bundled models that begin so."""
+    return [name for name in bundled_models() if name.startswith(incomplete)]
+
+
+def complete_method(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The bundled methods that begin so."""
+    return [name for name in bundled_methods() if name.startswith(incomplete)]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -22,18 +45,20 @@ def recipes() -> None:
 
 @recipes.command("list")
 @click.argument("words", nargs=-1, metavar="[WORD]...")
-@click.option("--parts", is_flag=True, help="Also the files that recipes extend and that are none themselves.")
+@click.option("--parts", is_flag=True, help="Also the files that they are made of, for `extends`.")
 def list_recipes(*, words: tuple[str, ...], parts: bool) -> None:
-    """List the bundled recipes, or those whose name or first line holds each WORD.
+    """List the bundled recipes, or those whose name or title holds each WORD.
+
+    Each is a model and a method: MODEL/METHOD.
 
     Example: d2e recipes list gemma lora
     """
     names = [*bundled_recipes(), *(bundled_parts() if parts else [])]
-    rows = [(name, _first_line(_text(name))) for name in names]
+    rows = [(name, _title(require_recipe(name))) for name in names]
     shown = [row for row in rows if all(word.lower() in " ".join(row).lower() for word in words)]
     if not shown:
         raise UserError(
-            f"no bundled recipe has {' and '.join(map(repr, words))} in its name or first line.",
+            f"no bundled recipe has {' and '.join(map(repr, words))} in its name or title.",
             remedy="`d2e recipes list` shows all of them",
         )
     width = max(len(name) for name, _ in shown)
@@ -47,9 +72,9 @@ def list_recipes(*, words: tuple[str, ...], parts: bool) -> None:
 def show(*, name: str, resolved: bool) -> None:
     """Print the recipe NAME, a bundled one or a file.
 
-    Example: d2e recipes show recipes/qwen3-0.6b/lora.yaml --resolved
+    Example: d2e recipes show qwen3-0.6b/lora --resolved
     """
-    click.echo(_content(name, resolved=resolved).rstrip())
+    click.echo(_text(require_recipe(name), resolved=resolved).rstrip())
 
 
 @recipes.command()
@@ -58,16 +83,18 @@ def show(*, name: str, resolved: bool) -> None:
 @click.option("--resolved", is_flag=True, help="With all that it extends and every default.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
 def copy(*, name: str, to: Path | None, resolved: bool, overwrite: bool) -> None:
-    """Copy the recipe NAME to the file or folder TO, by default its own file name here.
+    """Copy the recipe NAME to the file or folder TO, by default MODEL-METHOD.yaml, or the file's own name, here.
 
-    The copy may be changed; what it extends is still found among the bundled recipes.
+    The copy is one file, to be changed; what a file extends is still found among the bundled recipes.
 
-    Example: d2e recipes copy recipes/qwen3-0.6b/lora.yaml mine.yaml
+    Example: d2e recipes copy qwen3-0.6b/lora mine.yaml
     """
-    target = to or Path(Path(name).name)
+    source = require_recipe(name)
+    own_name = Path(name).name if name.endswith(".yaml") else source.name.replace("/", "-") + ".yaml"
+    target = to or Path(own_name)
     if target.is_dir():
-        target /= Path(name).name
-    text = _content(name, resolved=resolved)
+        target /= own_name
+    text = _text(source, resolved=resolved)
     if target.exists() and not overwrite:
         raise UserError(f"{target}: is there already", remedy="give another name, or add --overwrite")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -75,25 +102,26 @@ def copy(*, name: str, to: Path | None, resolved: bool, overwrite: bool) -> None
     click.echo(f"wrote {target}; train it with: d2e train {target}")
 
 
-def _content(name: str, *, resolved: bool) -> str:
-    text = _text(name)
-    if not resolved:
-        return text
-    from d2e_sft.config.recipe import load_recipe
+def _text(source: RecipeSource, *, resolved: bool) -> str:
+    """A recipe as one file: its own text, or what a model and a method say together."""
+    from d2e_sft.config.recipe import load_recipe, unresolved_yaml
 
-    return f"# {name}, resolved.\n{load_recipe(name).as_yaml()}"
-
-
-def _text(name: str) -> str:
-    found = find_recipe(name)
-    if found is None:
-        known = [*bundled_recipes(), *bundled_parts()]
-        raise UserError(
-            f"{name}: no such recipe.{did_you_mean(name, known)}", remedy="`d2e recipes list` shows all of them"
-        )
-    return found.read_text(encoding="utf-8")
+    if resolved:
+        return f"# {source.name}, resolved.\n{load_recipe(source).as_yaml()}"
+    if source.method is None:
+        return source.files[0].read_text(encoding="utf-8")
+    comments = [line for file in source.files for line in _comment(file)[1:]]
+    return "\n".join([f"# {_title(source)}", *comments, unresolved_yaml(source)])
 
 
-def _first_line(text: str) -> str:
-    first = text.lstrip().split("\n", 1)[0]
-    return first.removeprefix("#").strip() if first.startswith("#") else ""
+def _title(source: RecipeSource) -> str:
+    """`Qwen3-0.6B: D²E-SFT by LoRA`, from the first lines of the files."""
+    lines = [next(iter(_comment(file)), "") for file in source.files]
+    return ": ".join(line.removeprefix("#").strip() for line in lines)
+
+
+def _comment(file: Path) -> list[str]:
+    """The lines of comment that a file begins with."""
+    lines = file.read_text(encoding="utf-8").lstrip().splitlines()
+    end = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    return lines[:end]

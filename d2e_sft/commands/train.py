@@ -7,13 +7,26 @@ import sys
 
 import click
 
-from d2e_sft.commands.recipe_names import complete_recipe
+from d2e_sft.commands.recipes import complete_method, complete_model, complete_recipe
+from d2e_sft.config.lookup import DEFAULT_METHOD, RecipeSource, compose, require_recipe
 from d2e_sft.util.errors import UserError
 
 
 @click.command()
-@click.argument("recipe", shell_complete=complete_recipe)
+@click.argument("recipe", required=False, shell_complete=complete_recipe)
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
+@click.option(
+    "--model",
+    metavar="NAME",
+    shell_complete=complete_model,
+    help="A bundled model, in place of RECIPE; `d2e recipes list` shows them.",
+)
+@click.option(
+    "--method",
+    metavar="NAME",
+    shell_complete=complete_method,
+    help="How --model is trained: full (the default), lora, qlora, sft, no-distill or no-debias.",
+)
 @click.option("--resume", is_flag=True, help="Continue from the run folder's last whole checkpoint.")
 @click.option(
     "--auto-resume",
@@ -36,8 +49,10 @@ from d2e_sft.util.errors import UserError
 @click.option("--main-address", metavar="HOST:PORT", help="Where the machines meet: a free port of machine 0.")
 def train(
     *,
-    recipe: str,
+    recipe: str | None,
     overrides: tuple[str, ...],
+    model: str | None,
+    method: str | None,
     resume: bool,
     auto_resume: bool,
     overwrite: bool,
@@ -48,20 +63,21 @@ def train(
     machine_rank: int | None,
     main_address: str | None,
 ) -> None:
-    """Train a model from RECIPE, a YAML file or the name of a bundled recipe.
+    """Train a model from RECIPE, a YAML file or the name of a bundled recipe, or as --model and --method say.
 
     The model, its tokenizer, the resolved recipe and the loss history are left in the recipe's train.output_dir.
     Values of the recipe can be overridden as SECTION.KEY=VALUE.
 
-    Example: d2e train recipes/smollm2-135m/d2e-mini.yaml d2e.alpha=0.7 train.output_dir=runs/alpha-0.7
+    Example: d2e train --model qwen3-0.6b --method lora d2e.alpha=0.7 train.output_dir=runs/alpha-0.7
 
-    Example: d2e train recipes/qwen3-0.6b/full.yaml --launch zero3 --processes 8
+    Example: d2e train --model qwen3-0.6b --launch zero3 --processes 8
 
-    Example: d2e train recipes/smollm2-135m/d2e-mini.yaml --dry-run
+    Example: d2e train mine.yaml --dry-run
     """
     from d2e_sft.config.recipe import is_begun, load_recipe
 
-    loaded = load_recipe(recipe, overrides)  # checked before torch is imported: a typing error answers at once
+    source, overrides = _source(recipe, overrides, model, method)
+    loaded = load_recipe(source, overrides)  # checked before torch is imported: a typing error answers at once
     _refuse_half_a_launch(
         launcher, machines, {"--processes": processes, "--machines": machines},
         {"--machine-rank": machine_rank, "--main-address": main_address},
@@ -80,7 +96,7 @@ def train(
 
         flags = [flag for flag, given in (("--resume", resume), ("--overwrite", overwrite)) if given]
         place = Machines(1 if machines is None else machines, machine_rank or 0, main_address)
-        command = launch_command(launcher, [recipe, *overrides, *flags], processes=processes, machines=place)
+        command = launch_command(launcher, [*source.words, *overrides, *flags], processes=processes, machines=place)
         sys.exit(launch(command))
     if dry_run:
         from d2e_sft.train.dry_run.report import dry_run as show
@@ -92,6 +108,26 @@ def train(
     run = train_recipe(loaded, resume=resume, overwrite=overwrite)
     if os.environ.get("RANK", "0") == "0":
         click.echo(f"trained: {run}")
+
+
+def _source(
+    recipe: str | None, overrides: tuple[str, ...], model: str | None, method: str | None
+) -> tuple[RecipeSource, tuple[str, ...]]:
+    """What is trained, and the overrides; with --model the first word is one of these and no RECIPE."""
+    if model is None:
+        if method is not None:
+            raise UserError(
+                f"--method {method}: needs --model NAME, which it is laid over",
+                remedy=f"for a recipe of your own, write a file: `extends: [RECIPE, recipes/methods/{method}.yaml]`",
+            )
+        if recipe is None:
+            raise click.UsageError("Missing argument 'RECIPE', or --model NAME.")
+        return require_recipe(recipe), overrides
+    words = (*(() if recipe is None else (recipe,)), *overrides)
+    for word in words:
+        if "=" not in word:
+            raise UserError(f"{word}: --model {model} is the recipe; expected SECTION.KEY=VALUE, or a RECIPE alone")
+    return compose(model, method or DEFAULT_METHOD), words
 
 
 def _refuse_half_a_launch(

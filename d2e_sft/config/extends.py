@@ -1,4 +1,4 @@
-"""Reading a recipe file: its own sections, laid over those of the files that it extends.
+"""Reading a recipe: its own sections, laid over those of the files that it extends.
 
 `extends: base.yaml`, or a list of files of which a later one wins over an earlier, lets a recipe hold only what is its
 own. What comes out is plain content without `extends`, so that a run's saved recipe stands alone.
@@ -6,44 +6,62 @@ own. What comes out is plain content without `extends`, so that a run's saved re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.config.lookup import RecipeSource, find_recipe, is_bundled, nearest_recipe
+from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import load_yaml
-from d2e_sft.util.paths import bundled_parts, bundled_recipes, find_recipe, is_bundled_recipe
 
 EXTENDS = "extends"
 Keys = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class RecipeFile:
-    """A recipe's content, and for each key the file that says so.
+class RecipeContent:
+    """A recipe's sections, and for each value the file that it stands in.
 
     Attributes:
-        content: the sections, as read; `extends` is resolved and gone.
+        sections: as read; `extends` is resolved and gone.
         origins: the keys of a value, from the section on → its file.
     """
 
-    content: dict[str, Any]
+    sections: dict[str, Any]
     origins: dict[Keys, Path]
 
 
-def read_recipe_file(path: Path) -> RecipeFile:
-    """Read a recipe file and, first, those that it extends.
+def read_recipe(source: RecipeSource) -> RecipeContent:
+    """Read a recipe's files, each after those that it extends, and lay them over one another.
 
     Raises:
         UserError: a file is not YAML or holds no sections, a base does not exist, or files extend each other.
     """
-    return _read(path, ())
+    return _read(source, ())
 
 
-def _read(path: Path, above: tuple[Path, ...]) -> RecipeFile:
+def deep_merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Sections are merged key by key; any other value, a list or null too, takes the place of the one below."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = deep_merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _read(source: RecipeSource, above: tuple[Path, ...]) -> RecipeContent:
+    """As `read_recipe`; `above` are the files that extend this one, for an error where they form a ring."""
+    merged = _layered(_read_file(file, above) for file in source.files)
+    if source.method is None:
+        return merged
+    run = source.output_dir or f"{merged.sections['train']['output_dir']}/{source.method}"
+    return RecipeContent(deep_merge(merged.sections, {"train": {"output_dir": run}}), merged.origins)
+
+
+def _read_file(path: Path, above: tuple[Path, ...]) -> RecipeContent:
     here = path.resolve()
     if here in above:
         ring = [*above[above.index(here) :], here]
@@ -52,15 +70,19 @@ def _read(path: Path, above: tuple[Path, ...]) -> RecipeFile:
             remedy="remove one of these `extends`",
         )
     own = _sections(path)
-    content: dict[str, Any] = {}
-    origins: dict[Keys, Path] = {}
-    for name in _bases(path, own.pop(EXTENDS, None)):
-        base = _read(_find_base(path, name), (*above, here))
-        content = _laid_over(content, base.content)
-        origins = {**_still_said(origins, base.content), **base.origins}
-    # A section whose keys are all commented out reads as null: it says nothing, of its bases either.
+    bases = [_read(_find_base(path, name), (*above, here)) for name in _bases(path, own.pop(EXTENDS, None))]
+    # A section whose keys are all commented out is null in YAML: it says nothing, and takes nothing of a base away.
     own = {section: {} if value is None else value for section, value in own.items()}
-    return RecipeFile(_laid_over(content, own), {**_still_said(origins, own), **dict.fromkeys(_leaves(own), path)})
+    return _layered([*bases, RecipeContent(own, dict.fromkeys(_leaves(own), path))])
+
+
+def _layered(layers: Iterable[RecipeContent]) -> RecipeContent:
+    sections: dict[str, Any] = {}
+    origins: dict[Keys, Path] = {}
+    for layer in layers:
+        sections = deep_merge(sections, layer.sections)
+        origins = {**_not_replaced(origins, layer.sections), **layer.origins}
+    return RecipeContent(sections, origins)
 
 
 def _sections(path: Path) -> dict[str, Any]:
@@ -85,33 +107,23 @@ def _bases(path: Path, value: Any) -> list[str]:
     return names
 
 
-def _find_base(path: Path, name: str) -> Path:
+def _find_base(path: Path, name: str) -> RecipeSource:
     """A file beside the one that extends it, else what `d2e train` would find under that name."""
     given = Path(name).expanduser()
     beside = path.parent / given
     if beside.is_file():
-        return beside
-    found = find_recipe(given, bundled_first=is_bundled_recipe(path))
+        return RecipeSource(str(beside), (beside,))
+    found = find_recipe(given, bundled_first=is_bundled(path)) or find_recipe(beside)
     if found is None:
-        known = [*bundled_parts(), *bundled_recipes()]
         raise UserError(
-            f"{path}: {EXTENDS}: {name!r}: no such file.{did_you_mean(name, known)}",
+            f"{path}: {EXTENDS}: {name!r}: no such file.{nearest_recipe(name)}",
             remedy=f"give a path from {path.parent}, or a name that `d2e recipes list --parts` shows",
         )
     return found
 
 
-def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Sections are laid into sections; any other value, null too, takes the place of the one below."""
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        merged[key] = _laid_over(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
-
-
-def _still_said(origins: dict[Keys, Path], above: dict[str, Any]) -> dict[Keys, Path]:
-    """The origins below that a value above does not take the place of."""
+def _not_replaced(origins: dict[Keys, Path], above: dict[str, Any]) -> dict[Keys, Path]:
+    """The origins below of the values that no value above takes the place of."""
     replaced = set(_leaves(above))
     return {keys: path for keys, path in origins.items() if not any(keys[:n] in replaced for n in range(1, len(keys)))}
 

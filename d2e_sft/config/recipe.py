@@ -1,8 +1,8 @@
 """The recipe: everything that decides a run, typed, in one YAML file.
 
-Five sections (`model`, `data`, `d2e`, `train`, `eval`); a file may extend others (see `recipe_files`), and every value
-can be overridden on the command line as `section.key=value`. The resolved recipe is saved in the run folder, and that
-file repeats the run.
+Five sections (`model`, `data`, `d2e`, `train`, `eval`); a file may extend others (see `d2e_sft.config.extends`), and
+every value can be overridden on the command line as `section.key=value`. The resolved recipe is saved in the run
+folder, and that file repeats the run.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from d2e_sft.config.extends import EXTENDS, Keys, read_recipe_file
+from d2e_sft.config.extends import EXTENDS, Keys, read_recipe
+from d2e_sft.config.lookup import RecipeSource, require_recipe
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import load_yaml, write_whole
-from d2e_sft.util.paths import bundled_recipes, find_recipe
 
 View = Literal["original", "imagined", "refined"]
 Overlong = Literal["error", "drop", "truncate_context"]
@@ -202,29 +202,31 @@ class Recipe(_Section):
         write_whole(folder / RECIPE_FILE, self.as_yaml())
 
 
-def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """Read a recipe file and apply `section.key=value` overrides.
+def load_recipe(recipe: str | Path | RecipeSource, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a recipe, a file or a bundled one, and apply `section.key=value` overrides.
 
     Raises:
-        UserError: the file is missing or not YAML, a key is unknown (with the nearest known one), or a value
-            does not fit; the message names the file, the key, the value and the expectation.
+        UserError: there is no such recipe, a file is not YAML, a key is unknown (with the nearest known one), or a
+            value does not fit; the message names the recipe, the key, the value and the expectation.
     """
-    found = find_recipe(path)
-    if found is None:
-        names = bundled_recipes()
-        raise UserError(
-            f"{path}: no such recipe.{did_you_mean(str(path), names)}",
-            remedy="give a YAML file, or one of the bundled recipes that `d2e recipes list` shows",
-        )
-    file = read_recipe_file(found)
-    content = dict(file.content)
+    source = recipe if isinstance(recipe, RecipeSource) else require_recipe(recipe)
+    read = read_recipe(source)
+    content = dict(read.sections)
     overridden = {_apply_override(content, override) for override in overrides}
-    content = {name: {} if section is None else section for name, section in content.items()}
+    content = {section: {} if value is None else value for section, value in content.items()}
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
-        elsewhere = {keys: path for keys, path in file.origins.items() if path != found and keys not in overridden}
-        raise UserError(f"{found}: {_describe(error, elsewhere)}") from None
+        own = source.files[0] if source.method is None else None
+        elsewhere = {keys: file for keys, file in read.origins.items() if file != own and keys not in overridden}
+        raise UserError(f"{source.name}: {_describe(error, elsewhere)}") from None
+
+
+def unresolved_yaml(source: RecipeSource) -> str:
+    """What a recipe and all that it extends say, as the text of one file; defaults are left out."""
+    sections = read_recipe(source).sections
+    ordered = {name: sections[name] for name in Recipe.model_fields if name in sections}
+    return yaml.safe_dump(ordered, sort_keys=False, allow_unicode=True)
 
 
 def is_begun(recipe: Recipe) -> bool:

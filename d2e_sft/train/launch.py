@@ -51,7 +51,7 @@ def launch_command(
 
     Args:
         name: one of `launchers()`.
-        arguments: for `d2e_sft.train.run` what follows `d2e train`: recipe, overrides, options.
+        arguments: for `d2e_sft.train` what follows `d2e train`: recipe, overrides, options.
         module: what each process runs; `d2e_sft.cli` takes a whole command line.
         processes: processes on this machine; None means one an accelerator.
         machines: None means this one alone.

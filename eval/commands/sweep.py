@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
+from d2e_sft.config.lookup import require_recipe
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.paths import find_recipe
 from eval.sweep.grid import describe_point, grid, parse_axes
 from eval.sweep.plan import Sweep, check_inputs, refuse_other_sweep
 
@@ -41,7 +41,7 @@ def sweep(
     killed (a training from its last checkpoint, which needs train.save_steps), and tries again what failed. Points
     that the method makes equal, such as any alpha without debiasing, are trained once.
 
-    Example: d2e sweep recipes/smollm2-135m/d2e-mini.yaml d2e.alpha=0.1,0.5,1.0 d2e.debias=true,false --bench data/mini
+    Example: d2e sweep smollm2-135m-mini/full d2e.alpha=0.1,0.5,1.0 d2e.debias=true,false --bench data/mini
     """
     planned = _plan(recipe, axes, bench, suite, out, train_args, eval_args)
     click.echo(
@@ -92,10 +92,10 @@ def _plan(
             remedy="add --bench FOLDER or --suite piper",
         )
     parsed = parse_axes(axes)
-    folder = out or Path("runs") / f"sweep-{Path(recipe).stem}"
+    # In full, so that an earlier path, a bundled recipe's name and its files are the same recipe to a later call.
+    name = require_recipe(recipe).name
+    folder = out or Path("runs") / f"sweep-{Path(recipe).stem if recipe.endswith('.yaml') else name.replace('/', '-')}"
     place = ("--bench", bench) if bench is not None else ("--suite", str(suite))
-    # As a path, so that a bundled recipe's file and its name are the same recipe to a later call.
-    name = str(find_recipe(recipe) or recipe)
     points = grid(name, parsed, folder)
     more = [_words(option, text) for option, text in (("--eval-args", eval_args), ("--train-args", train_args))]
     planned = Sweep(name, parsed, points, folder, place, *more)

@@ -6,16 +6,17 @@ import importlib.util
 import json
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
 
+from d2e_sft.config.lookup import bundled_models, bundled_recipes
 from d2e_sft.config.recipe import DataSection, EvalSection, Recipe, TrainSection, flat, load_recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train.dry_run.report import dry_run
 from d2e_sft.train.run import precision_for
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.paths import bundled_parts, bundled_recipes
 from tests.tiny import make_samples, save_tiny_model
 
 # The architecture that each model has on the Hub.
@@ -36,12 +37,13 @@ ARCHITECTURES = {
     "meta-llama/Llama-3.2-1B-Instruct": "llama",
     "meta-llama/Llama-3.2-3B-Instruct": "llama",
 }
-PAPER = [f"recipes/paper/{name}" for name in ("qwen1.5-7b-chat", "llama-2-7b-chat", "deepseek-7b-chat")]
+PAPER = ("qwen1.5-7b-chat", "llama-2-7b-chat", "deepseek-7b-chat")
+# The others with recipes on the 10K instruction set; the rest serve one purpose each, on data of their own.
 SMALL = ("smollm2-135m", "smollm2-360m", "smollm2-1.7b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "gemma-3-270m",
          "gemma-3-1b", "llama-3.2-1b", "llama-3.2-3b")  # fmt: skip
-FOLDERS = [*PAPER, *(f"recipes/{name}" for name in SMALL)]
-# What a variant may change of its model's full.yaml, besides the run folder.
-VARIANTS = {
+MODELS = [*PAPER, *SMALL]
+# What a method may change of its model's full training, besides the run folder.
+METHODS = {
     "lora": {"model.lora", "train.learning_rate"},
     "qlora": {"model.lora", "model.quantization", "train.learning_rate"},
     "sft": {"d2e.debias", "d2e.distill"},
@@ -50,16 +52,23 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_a_models_variants_differ_from_its_full_recipe_in_what_their_names_say(folder: str) -> None:
-    full = load_recipe(f"{folder}/full.yaml")
+@pytest.mark.parametrize("model", bundled_models())
+def test_a_models_methods_differ_from_its_full_training_in_what_their_names_say(model: str) -> None:
+    full = load_recipe(f"{model}/full")
     assert full.model.lora is None
     assert full.d2e.views == ("original", "imagined", "refined")
-    assert full.train.output_dir == f"runs/{folder.removeprefix('recipes/')}/full"
-    for variant, expected in VARIANTS.items():
-        recipe = load_recipe(f"{folder}/{variant}.yaml")
-        assert changed(full, recipe) == expected | {"train.output_dir"}, variant
-        assert recipe.train.output_dir == f"runs/{folder.removeprefix('recipes/')}/{variant}"
+    runs = Path(full.train.output_dir).parent
+    for method, expected in METHODS.items():
+        recipe = load_recipe(f"{model}/{method}")
+        same = {"train.learning_rate"} if full.train.learning_rate == recipe.train.learning_rate else set()
+        assert changed(full, recipe) == (expected - same) | {"train.output_dir"}, method
+        assert recipe.train.output_dir == f"{runs}/{method}"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_run_folder_is_named_after_model_and_method(model: str) -> None:
+    runs = f"runs/paper/{model}" if model in PAPER else f"runs/{model}"
+    assert load_recipe(f"{model}/lora").train.output_dir == f"{runs}/lora"
 
 
 def changed(one: Recipe, other: Recipe) -> set[str]:
@@ -69,29 +78,24 @@ def changed(one: Recipe, other: Recipe) -> set[str]:
     return {"model.lora" if key.startswith("model.lora") else key for key in keys}
 
 
-@pytest.mark.parametrize("folder", PAPER)
-def test_the_papers_models_have_the_papers_hyper_parameters(folder: str) -> None:
-    recipe = load_recipe(f"{folder}/full.yaml")
+@pytest.mark.parametrize("model", PAPER)
+def test_the_papers_models_have_the_papers_hyper_parameters(model: str) -> None:
+    recipe = load_recipe(f"{model}/full")
     train = recipe.train
     assert (train.learning_rate, train.batch_size, train.epochs, train.warmup_ratio) == (1e-5, 64, 3, 0.1)
     assert (train.precision, recipe.d2e.alpha, recipe.decoding_alpha) == ("float16", 0.5, 0.5)
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("processes", [1, 8, 16])
-def test_the_batch_can_be_cut_for_every_launch_shape(folder: str, processes: int) -> None:
-    train = load_recipe(f"{folder}/full.yaml").train
+def test_the_batch_can_be_cut_for_every_launch_shape(model: str, processes: int) -> None:
+    train = load_recipe(f"{model}/full").train
     assert train.batch_size % (train.micro_batch_size * processes) == 0
 
 
 def test_no_two_recipes_train_into_one_folder() -> None:
     folders = [load_recipe(name).train.output_dir for name in bundled_recipes()]
     assert len(set(folders)) == len(folders)
-
-
-def test_parts_are_no_recipes() -> None:
-    assert bundled_parts()
-    assert not set(bundled_parts()) & set(bundled_recipes())
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +159,7 @@ def test_a_float16_recipe_says_that_it_needs_cuda() -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has CUDA")
     with pytest.raises(UserError, match="float16: needs a CUDA device"):
-        precision_for(load_recipe(f"{PAPER[0]}/full.yaml"))
+        precision_for(load_recipe(f"{PAPER[0]}/full"))
 
 
 def test_every_model_of_a_recipe_has_its_architecture_here() -> None:

@@ -2,38 +2,50 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from d2e_sft import cli
-from d2e_sft.config.recipe import load_recipe
-from d2e_sft.util.paths import bundled, bundled_recipes
+from d2e_sft.config.lookup import bundled_recipes
+from d2e_sft.config.recipe import Recipe, load_recipe
+from d2e_sft.util.paths import bundled
 
 
-def test_every_recipe_is_listed_with_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_recipe_is_listed_with_its_title(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["recipes", "list"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == bundled_recipes()
-    assert all(len(line.split(maxsplit=1)) == 2 for line in lines), "each file begins with a comment"
+    assert all(re.search(r"  \S.*: \S", line) for line in lines), "each file begins with a comment"
+    assert len({line.split(maxsplit=1)[1] for line in lines}) == len(lines)
 
 
 def test_words_narrow_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["recipes", "list", "gemma", "QLORA"])
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert names == ["recipes/gemma-3-1b/qlora.yaml", "recipes/gemma-3-270m/qlora.yaml"]
+    assert names == ["gemma-3-1b/qlora", "gemma-3-270m/qlora"]
 
 
 def test_parts_are_listed_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["recipes", "list", "--parts", "shared/"])
-    assert "recipes/shared/lora.yaml" in capsys.readouterr().out
+    cli.main(["recipes", "list", "--parts", "methods/"])
+    listed = capsys.readouterr().out
+    assert "recipes/methods/lora.yaml " in listed
+    assert "qwen3-0.6b/" not in listed
 
 
-def test_a_recipe_is_shown_as_it_is_or_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    name = "recipes/qwen3-0.6b/lora.yaml"
+def test_a_file_is_shown_as_it_is_and_a_composed_recipe_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["recipes", "show", "recipes/methods/lora.yaml"])
+    assert capsys.readouterr().out == (bundled("recipes") / "methods" / "lora.yaml").read_text("utf-8")
+    name = "qwen3-0.6b/lora"
     cli.main(["recipes", "show", name])
-    assert capsys.readouterr().out == (bundled("recipes") / "qwen3-0.6b" / "lora.yaml").read_text("utf-8")
+    shown = capsys.readouterr().out
+    assert shown.startswith("# Qwen3-0.6B: D²E-SFT by LoRA\n")
+    content = yaml.safe_load(shown)
+    assert list(content) == ["model", "data", "d2e", "train", "eval"]
+    assert "seed" not in content["train"], "a default"
+    assert Recipe.model_validate(content) == load_recipe(name)
     cli.main(["recipes", "show", name, "--resolved"])
     assert yaml.safe_load(capsys.readouterr().out) == load_recipe(name).model_dump()
 
@@ -42,34 +54,46 @@ def test_a_recipe_is_shown_as_it_is_or_whole(capsys: pytest.CaptureFixture[str])
 def test_a_copy_is_the_same_recipe_and_can_be_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
-    name = "recipes/smollm2-360m/qlora.yaml"
+    name = "smollm2-360m/qlora"
     expected = load_recipe(name)
     monkeypatch.chdir(tmp_path)
     cli.main(["recipes", "copy", name, *options])
-    copy = tmp_path / "qlora.yaml"
+    copy = tmp_path / "smollm2-360m-qlora.yaml"
+    assert "extends" not in yaml.safe_load(copy.read_text("utf-8")), "it stands alone"
     assert load_recipe(copy) == expected
     copy.write_text(copy.read_text("utf-8").replace(expected.train.output_dir, "runs/mine"))
     assert load_recipe(copy).train.output_dir == "runs/mine"
 
 
 def test_a_copy_goes_where_it_is_told_and_replaces_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    name = "recipes/quickstart/sft.yaml"
+    name = "smollm2-135m-quickstart/sft"
     cli.main(["recipes", "copy", name, str(tmp_path)])
     cli.main(["recipes", "copy", name, str(tmp_path / "new" / "mine.yaml")])
-    assert (tmp_path / "sft.yaml").read_text() == (tmp_path / "new" / "mine.yaml").read_text()
-    (tmp_path / "sft.yaml").write_text("mine")
+    assert (tmp_path / "smollm2-135m-quickstart-sft.yaml").read_text() == (tmp_path / "new" / "mine.yaml").read_text()
+    (tmp_path / "smollm2-135m-quickstart-sft.yaml").write_text("mine")
     with pytest.raises(SystemExit):
         cli.main(["recipes", "copy", name, str(tmp_path)])
     assert "is there already" in capsys.readouterr().err
-    assert (tmp_path / "sft.yaml").read_text() == "mine"
+    assert (tmp_path / "smollm2-135m-quickstart-sft.yaml").read_text() == "mine"
     cli.main(["recipes", "copy", name, str(tmp_path), "--overwrite"])
-    assert (tmp_path / "sft.yaml").read_text() != "mine"
+    assert (tmp_path / "smollm2-135m-quickstart-sft.yaml").read_text() != "mine"
+
+
+def test_an_earlier_path_is_shown_and_copied_under_its_own_file_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = "recipes/boxes/causal-sft.yaml"
+    cli.main(["recipes", "show", path])
+    assert yaml.safe_load(capsys.readouterr().out)["train"]["output_dir"] == "runs/boxes/causal-sft"
+    cli.main(["recipes", "copy", path])
+    assert load_recipe(tmp_path / "causal-sft.yaml") == load_recipe(path)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["show", "recipes/qwen3-0.6b/loar.yaml"], "Did you mean 'recipes/qwen3-0.6b/lora.yaml'?"),
+        (["show", "qwen3-0.6b/loar"], "Did you mean 'qwen3-0.6b/lora'?"),
         (["list", "gpt-5"], "no bundled recipe has 'gpt-5'"),
     ],
 )

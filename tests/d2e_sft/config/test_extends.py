@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from d2e_sft.config.extends import deep_merge
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.util.errors import UserError
 
@@ -54,18 +56,34 @@ def test_null_takes_a_value_away_and_an_empty_section_says_nothing(
 def test_a_base_is_looked_for_beside_the_file_and_then_among_the_bundled(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     write(tmp_path, base=BASE)
-    own = write(tmp_path / "deep", own="extends: [../base.yaml, recipes/shared/sft.yaml]\n")
+    own = write(tmp_path / "deep", own="extends: [../base.yaml, recipes/methods/sft.yaml]\n")
     assert load_recipe(own).d2e.views == ("original",)
 
 
 def test_a_bundled_recipe_extends_bundled_files_whatever_lies_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundled = load_recipe("recipes/qwen3-0.6b/lora.yaml")
-    (tmp_path / "recipes" / "shared").mkdir(parents=True)
-    write(tmp_path / "recipes" / "shared", lora="model: {lora: {r: 1}}\n")
+    bundled = load_recipe("qwen3-0.6b/qlora")
+    (tmp_path / "recipes" / "methods").mkdir(parents=True)
+    write(tmp_path / "recipes" / "methods", lora="model: {lora: {r: 1}}\n")
     monkeypatch.chdir(tmp_path)
-    assert load_recipe("recipes/qwen3-0.6b/lora.yaml") == bundled
+    assert load_recipe("qwen3-0.6b/qlora") == bundled
+
+
+def test_a_base_may_be_a_bundled_recipe(tmp_path: Path) -> None:
+    own = write(tmp_path, own="extends: [qwen3-0.6b/lora, recipes/methods/no-distill.yaml]\ntrain: {epochs: 7}\n")
+    recipe = load_recipe(own)
+    assert (recipe.train.output_dir, recipe.train.epochs) == ("runs/qwen3-0.6b/lora", 7)
+    assert recipe.model.lora is not None
+    assert recipe.d2e.views == ("original", "imagined")
+
+
+def test_merging_takes_values_from_above_and_leaves_both_as_they_are() -> None:
+    below: dict[str, Any] = {"train": {"epochs": 1, "seed": 2}, "data": {"train": "x"}}
+    above: dict[str, Any] = {"train": {"epochs": [3]}, "data": None}
+    assert deep_merge(below, above) == {"train": {"epochs": [3], "seed": 2}, "data": None}
+    assert below == {"train": {"epochs": 1, "seed": 2}, "data": {"train": "x"}}
+    assert above == {"train": {"epochs": [3]}, "data": None}
 
 
 def test_overrides_come_last_and_leave_the_file_as_it_is(tmp_path: Path) -> None:
@@ -88,7 +106,7 @@ def test_the_saved_recipe_stands_alone(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("extends: bsae.yaml", r"own.yaml: extends: 'bsae.yaml': no such file"),
-        ("extends: recipes/shared/lroa.yaml", r"no such file. Did you mean 'recipes/shared/lora.yaml'\?"),
+        ("extends: recipes/methods/lroa.yaml", r"no such file. Did you mean 'recipes/methods/lora.yaml'\?"),
         ("extends: 7", r"own.yaml: extends: got 7; expected a recipe file or a list of them"),
         ("extends: [base.yaml, 7]", r"extends: got \['base.yaml', 7\]"),
         ("extends: list.yaml", r"list.yaml: holds list; expected the sections"),
@@ -123,4 +141,4 @@ def test_an_overridden_value_is_not_blamed_on_a_base(tmp_path: Path) -> None:
 def test_what_a_recipe_extends_is_no_override(tmp_path: Path) -> None:
     own = write(tmp_path, own=BASE)
     with pytest.raises(UserError, match="what a recipe extends is part of its file"):
-        load_recipe(own, ["extends=recipes/shared/lora.yaml"])
+        load_recipe(own, ["extends=recipes/methods/lora.yaml"])

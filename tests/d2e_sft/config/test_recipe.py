@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from d2e_sft.config.lookup import bundled_recipes
 from d2e_sft.config.recipe import D2ESection, load_recipe, recipe_of
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.paths import bundled_recipes
 
 MINIMAL = "data: {train: rows.parquet}\ntrain: {output_dir: runs/x}\n"
 
@@ -82,8 +82,8 @@ def test_a_wrong_override_is_explained(recipe_file: Path, override: str, said: s
 
 
 def test_a_missing_recipe_names_those_that_exist() -> None:
-    with pytest.raises(UserError, match=r"recipes/smollm2-135m/d2e-mini.yaml"):
-        load_recipe("recipes/smollm2-135m/d2e-mni.yaml")
+    with pytest.raises(UserError, match=r"Did you mean 'smollm2-135m-mini/full'\?"):
+        load_recipe("smollm2-135m-mni/full")
 
 
 @pytest.mark.parametrize("name", bundled_recipes())

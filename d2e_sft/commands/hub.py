@@ -1,0 +1,97 @@
+"""`d2e export`, `d2e push`, `d2e pull`: runs as plain checkpoint folders, and to and from the Hub."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def _export_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that `export` and `push` have in common."""
+    for option in (
+        click.option("--license", "licence", metavar="ID", help="Of the weights, for the card, as the Hub names it."),
+        click.option(
+            "--dtype",
+            type=click.Choice(("float32", "bfloat16", "float16")),
+            help="Of the weights; default: as they are (merged: model.dtype).",
+        ),
+        click.option("--merge", is_flag=True, help="Merge an adapter into its base model."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@_export_options
+def export(run: Path, out: Path, **options: Any) -> None:
+    """Write RUN as the new folder OUT, which needs nothing of d2e-sft.
+
+    RUN is a run folder or one of its checkpoints. OUT gets safetensors weights, tokenizer, generation config, a model
+    card, the recipe, the scores, and custom_generate/generate.py, with which transformers decodes debiased. It
+    appears when it is whole.
+
+    Example: d2e export runs/d2e-mini exports/d2e-mini --merge --dtype bfloat16
+    """
+    from d2e_sft.hub.card import portable_adapter
+    from d2e_sft.hub.export import ExportOptions
+    from d2e_sft.hub.export import export as write
+    from d2e_sft.hub.weights import base_of_adapter, is_adapter
+
+    files = write(run, out, ExportOptions(**options))
+    click.echo(f"exported {len(files)} files: {out}")
+    if is_adapter(out) and not portable_adapter(out):
+        base = base_of_adapter(out)
+        click.echo(f"warning: its base {base!r} has no name on the Hub; for use elsewhere, add --merge", err=True)
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("name", metavar="OWNER/NAME")
+@click.option("--private/--public", default=False, show_default=True, help="Who may see the repository made for it.")
+@_export_options
+@click.option("--revision", metavar="BRANCH", help="A branch, which is made where there is none.")
+@click.option("--dry-run", is_flag=True, help="List the files and their sizes, and send nothing.")
+def push(run: Path, name: str, private: bool, revision: str | None, dry_run: bool, **options: Any) -> None:
+    """Publish RUN as the model OWNER/NAME (or NAME, for your own account) on the Hub.
+
+    RUN is a run folder, one of its checkpoints, or a folder that `d2e export` wrote. Sent are weights, tokenizer,
+    model card, recipe, scores and custom_generate/generate.py, in one commit: all of them or none. After a failure
+    the same command goes on and sends what is missing. The token is that of `hf auth login`, or $HF_TOKEN.
+
+    Example: d2e push runs/d2e-mini my-account/d2e-mini --private --merge
+    """
+    from d2e_sft.hub.export import ExportOptions
+    from d2e_sft.hub.push import push as send
+
+    sent = send(run, name, private=private, revision=revision, dry_run=dry_run, options=ExportOptions(**options))
+    width = max(len(f"{size:,}") for size in sent.sizes.values())
+    for file, size in sent.sizes.items():
+        click.echo(f"{size:>{width},}  {file}")
+    total = f"{len(sent.sizes)} files, {sum(sent.sizes.values()):,} bytes"
+    if sent.url is None:
+        click.echo(f"{total}; nothing was sent (--dry-run)")
+    else:
+        click.echo(f"pushed {total}\n{sent.url} ({'private' if sent.private else 'public'})")
+
+
+@click.command()
+@click.argument("name", metavar="OWNER/NAME")
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--revision", help="A branch, a tag or a commit; default: the main branch.")
+def pull(name: str, out: Path, revision: str | None) -> None:
+    """Download the model OWNER/NAME from the Hub as the new folder OUT.
+
+    OUT appears when all of it is there. After a failure the same command goes on with what has arrived, which is kept
+    in OUT.partial. A model that `d2e push` published can be evaluated and served like a run.
+
+    Example: d2e pull my-account/d2e-mini models/d2e-mini
+    """
+    from d2e_sft.hub.client import download
+
+    files = download(name, out, revision=revision)
+    click.echo(f"pulled {len(files)} files: {out}")

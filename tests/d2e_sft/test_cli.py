@@ -1,0 +1,86 @@
+"""The command line as a whole: every verb explains itself with an example, and is imported only when it is called."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from d2e_sft import cli
+from d2e_sft.cli import d2e
+
+ROOT = Path(cli.__file__).parents[1]
+
+
+def commands(command: click.Command = d2e, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every verb and subcommand."""
+    yield words
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from commands(inner, (*words, name))
+
+
+EVERY = list(commands())
+
+
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_every_verbs_help_has_an_example_of_itself(words: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(d2e, [*words, "--help"], prog_name="d2e")
+    assert shown.exit_code == 0, shown.output
+    assert re.search(rf"Examples?:\s+.*?d2e {re.escape(' '.join(words))}", shown.output, re.DOTALL), shown.output
+
+
+def command_of(words: tuple[str, ...]) -> click.Command:
+    command: click.Command = d2e
+    for word in words:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), word)
+        assert found is not None
+        command = found
+    return command
+
+
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_examples_have_only_options_that_there_are(words: tuple[str, ...]) -> None:
+    command = command_of(words)
+    if command.context_settings.get("ignore_unknown_options") or isinstance(command, click.Group):
+        return  # the options are another program's, or a subcommand's
+    examples = (command.help or "").partition("Example")[2].split("|")[0]
+    known = {name for parameter in command.params for name in parameter.opts} | {"--debug"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", examples)) <= known
+
+
+def test_every_verb_is_listed_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["--help"])
+    printed = capsys.readouterr().out
+    for verb in d2e.list_commands(click.Context(d2e)):
+        assert re.search(rf"^  {verb}\s+\S", printed, re.MULTILINE), verb
+
+
+def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
+    heavy = "[name for name in ('torch', 'transformers', 'matplotlib') if name in sys.modules]"
+    code = f"import sys; from d2e_sft import cli; cli.run(['--help']); print({heavy})"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip().endswith("[]")
+
+
+def test_completing_a_verb_imports_none_of_them() -> None:
+    code = (
+        "import sys, d2e_sft.cli as c\n"
+        "from click.shell_completion import BashComplete\n"
+        "print([item.value for item in BashComplete(c.d2e, {}, 'd2e', 'X').get_completions([], 'q')])\n"
+        "print([name for name in sys.modules if '.commands' in name or name == 'torch'])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "['quickstart']\n[]\n"
