@@ -14,7 +14,7 @@ if [ $# -gt 1 ] || [[ "$partial" != "" && "$partial" != --partial ]]; then
   exit 2
 fi
 for manifest in data/piper/manifest.json data/piper-640/manifest.json; do
-  [ -f "$manifest" ] || { echo "$manifest is missing: build the data first, as recipes/smollm2-135m/evidence.yaml says" >&2; exit 2; }
+  [ -f "$manifest" ] || { echo "$manifest is missing: build the data first, as recipes/models/smollm2-135m-evidence.yaml says" >&2; exit 2; }
 done
 compgen -G "$runs/*/eval/piper/scores.json" > /dev/null || { echo "$runs: no scored run; launch/evidence.sh makes them" >&2; exit 2; }
 new=$(mktemp -d)

@@ -5,7 +5,7 @@
 # D2E_EVIDENCE_PRECISION=float32 trains and scores in float32, in a folder of its own (runs/evidence-float32): to see whether
 # bfloat16's rounding decides anything, and because a processor without AMX multiplies float32 faster.
 set -euo pipefail
-recipe=recipes/smollm2-135m/evidence.yaml
+recipe=smollm2-135m-evidence/full
 precision=${D2E_EVIDENCE_PRECISION:-bfloat16}
 out=${D2E_EVIDENCE:-runs/evidence}$([ "$precision" = bfloat16 ] || echo "-$precision")
 
