@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 
@@ -11,15 +11,27 @@ def markdown_cell(value: Any) -> str:
     return " ".join(str(value).split()).replace("|", r"\|")
 
 
-def markdown_table(columns: Sequence[str], lines: Sequence[Sequence[str]], left: Collection[str] = ()) -> str:
-    """Cells padded to their column's width, to the right but in the columns named in `left`."""
+def markdown_row(cells: Iterable[str]) -> str:
+    """One line of a Markdown table, its cells as wide as they are."""
+    return f"| {' | '.join(cells)} |"
+
+
+def markdown_table(
+    columns: Sequence[str], lines: Sequence[Sequence[str]], left: Collection[str] = (), *, tight: bool = False
+) -> str:
+    """Cells padded to their column's width, to the right but in the columns named in `left`.
+
+    Args:
+        tight: rule the header off with `|---|---|` in place of `| --- | --- |`.
+    """
     widths = [max(len(line[i]) for line in [list(columns), *lines]) for i in range(len(columns))]
 
     def padded(line: Sequence[str]) -> str:
         cells = zip(columns, line, widths, strict=True)
-        return " | ".join(c.ljust(w) if name in left else c.rjust(w) for name, c, w in cells)
+        return markdown_row(c.ljust(w) if name in left else c.rjust(w) for name, c, w in cells)
 
-    return "\n".join(f"| {padded(line)} |" for line in [columns, ["-" * width for width in widths], *lines])
+    rule = markdown_row("-" * width for width in widths)
+    return "\n".join([padded(columns), rule.replace(" ", "-") if tight else rule, *map(padded, lines)])
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -11,18 +10,17 @@ from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_whole
+from eval.compare.context_use import answers_without_context
 from eval.compare.error_patterns import (
+    PATTERNS_FILE,
     AnswersWithoutContext,
-    ErrorPattern,
     JudgedError,
     error_prompts,
     find_error_patterns,
+    write_patterns,
 )
-from eval.compare.pattern_file import PATTERNS_FILE
 from eval.compare.runs import ScoredRun, load_runs
 from eval.compare.tables import error_pattern_table
-from eval.compare.without_context import answers_without_context
 from eval.score.predictions import Prediction
 
 _BY_RULE = (
@@ -69,7 +67,7 @@ def errors(
         raise UserError("--without-context is for the rules; expected it without --judge", "drop one of the two")
     answers = None if asked is not None or not wrong else answers_without_context(scored, wrong, without_context)
     judged = find_error_patterns(wrong, asked, without_context=answers)
-    click.echo(error_pattern_table(wrong, [error.pattern for error in judged], len(scored.predictions)))
+    click.echo(error_pattern_table(wrong, judged, len(scored.predictions)))
     click.echo(_BY_RULE if asked is None else asked.describe_usage())
     for file in _write(scored, wrong, judged, answers, judge=judge, samples=samples):
         click.echo(f"wrote {file}")
@@ -84,31 +82,15 @@ def _write(
     judge: JudgeOptions,
     samples: int,
 ) -> list[Path]:
-    from eval.pages.report.errors_page import ErrorReport, count_patterns, write_error_report, wrong_answers
+    from eval.pages.report.patterns import ErrorReport, write_error_report, wrong_answers
 
-    found = wrong_answers(wrong, judged, answers)
-    content = {**_described(wrong, judged, judge), "relations": count_patterns(found)}
-    target = run.folder / PATTERNS_FILE
-    write_whole(target, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     by_rule = judge.backend == "rules"
     report = ErrorReport(
         title=f"Error patterns of {run.label} on {run.scores.bench.name}",
         total=len(run.predictions),
-        answers=found,
+        answers=wrong_answers(wrong, judged, answers),
         method=_BY_RULE if by_rule else f"Sorted by the judge {judge.model}.",
         by_rule=by_rule,
         file=PATTERNS_FILE,
     )
-    return [target, *write_error_report(report, run.folder, samples=samples)]
-
-
-def _described(wrong: list[Prediction], judged: list[JudgedError], judge: JudgeOptions) -> dict[str, object]:
-    return {
-        "judge": judge.model_dump(include={"backend", "model"}),
-        "estimated_by_rule": judge.backend == "rules",
-        "counts": {pattern.value: sum(error.pattern is pattern for error in judged) for pattern in ErrorPattern},
-        "errors": [
-            {"dataset": p.dataset, "id": p.id, "pattern": error.pattern.value, "reason": error.reason}
-            for p, error in zip(wrong, judged, strict=True)
-        ],
-    }
+    return [write_patterns(run, wrong, judged, judge), *write_error_report(report, run.folder, samples=samples)]

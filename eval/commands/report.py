@@ -61,7 +61,7 @@ def report(
     Example of a page to pass on: d2e report runs/base runs/d2e --no-texts-of timeqa --out report.html
     """
     from eval.pages.report.page import ReportOptions, write_report  # matplotlib takes a second; `--help` need not wait
-    from eval.pages.report.redact import datasets_of
+    from eval.pages.report.samples import datasets_of
 
     if no_texts and no_texts_of:
         raise UserError("--no-texts leaves out all texts; expected it without --no-texts-of", "drop one of the two")

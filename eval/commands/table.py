@@ -9,9 +9,8 @@ import click
 
 from d2e_sft.util.files import write_whole
 from eval.compare.paper_entries import entries, read_results
-from eval.compare.paper_layouts import Layout
 from eval.compare.paper_render import ENDINGS, TableFormat, render
-from eval.compare.paper_tables import paper_table
+from eval.compare.paper_tables import Layout, paper_table
 
 
 @click.command()

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from eval.compare.context_use import ContextUse, context_use
+from eval.compare.context_use import ContextUse, asked_without_context, context_use, read_without_context
 from eval.compare.runs import ScoredRun
-from eval.compare.without_context import asked_without_context, read_without_context
 from eval.score.extract import Mode
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import ALL, METRICS, MODES, GroupKey, by_relation, gold_shares, group_of

@@ -4,18 +4,24 @@ The three patterns are the paper's (section 2.2 and appendix C), where a judge f
 Without a judge there is one thing that can be measured: whether the answer stays the same when the context is taken
 away. Then the context had no part in it, or the model would have guessed the same (with two labels it often would,
 so the share of neglect by this rule is an upper bound).
+
+What is found is written beside the run's predictions, and checked against them when it is read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
+from pydantic import BaseModel, ValidationError
+
+from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
+from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.judge.templates import (
     JobTemplates,
     closing_value,
@@ -24,8 +30,11 @@ from d2e_sft.judge.templates import (
     render_options,
     without_closing,
 )
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_json
+from eval.compare.runs import ScoredRun
 from eval.score.normalise import same_answers
-from eval.score.predictions import Prediction
+from eval.score.predictions import Prediction, SampleKey
 
 # (dataset, id) → the answer that the same model gives without the context, as in `Prediction.answer`.
 AnswersWithoutContext = Mapping[tuple[str, str], Sequence[str]]
@@ -103,6 +112,25 @@ def read_error(reply: str) -> JudgedError | None:
     return None if pattern is None else JudgedError(pattern, without_closing(reply))
 
 
+def relations_of(predictions: Iterable[Prediction]) -> list[str]:
+    """The relations in order of appearance, and `all` behind them where there are several."""
+    relations: list[str] = list(dict.fromkeys(prediction.relation for prediction in predictions))
+    return [*relations, "all"] if len(relations) > 1 else relations
+
+
+def count_patterns(wrong: Sequence[Prediction], errors: Sequence[JudgedError]) -> dict[str, dict[str, int]]:
+    """Relation → pattern → number of wrong predictions, over `all` where there are several relations."""
+    return {
+        relation: {
+            pattern.value: sum(
+                e.pattern is pattern and relation in ("all", p.relation) for p, e in zip(wrong, errors, strict=True)
+            )
+            for pattern in ErrorPattern
+        }
+        for relation in relations_of(wrong)
+    }
+
+
 def _by_rule(prediction: Prediction, without_context: AnswersWithoutContext) -> JudgedError:
     if not prediction.parsed:
         return JudgedError(ErrorPattern.OTHER, "the output holds no answer in the form that was asked for")
@@ -119,3 +147,86 @@ def _by_rule(prediction: Prediction, without_context: AnswersWithoutContext) -> 
 @cache
 def _templates() -> JobTemplates:
     return load_templates(Path(__file__).with_name("error_prompts.yaml"))["error_pattern"]
+
+
+PATTERNS_FILE = "error_patterns.json"
+
+
+@dataclass(frozen=True)
+class RunPatterns:
+    """The error pattern of every wrong prediction of a run.
+
+    Attributes:
+        method: `by rule`, or the judge's name.
+        by_rule: whether the patterns are an estimate by rule.
+        errors: by sample, in the order of the predictions.
+    """
+
+    method: str
+    by_rule: bool
+    errors: dict[SampleKey, JudgedError]
+
+
+class _Judge(BaseModel):
+    backend: str
+    model: str | None = None
+
+
+class _Error(BaseModel):
+    dataset: str
+    id: str
+    pattern: ErrorPattern
+    reason: str
+
+
+class _Content(BaseModel):
+    judge: _Judge
+    estimated_by_rule: bool
+    errors: list[_Error]
+
+
+def write_patterns(
+    run: ScoredRun, wrong: Sequence[Prediction], errors: Sequence[JudgedError], judge: JudgeOptions
+) -> Path:
+    """Write the patterns and reasons as `error_patterns.json` beside the run's predictions."""
+    content = {
+        "judge": judge.model_dump(include={"backend", "model"}),
+        "estimated_by_rule": judge.backend == "rules",
+        "counts": {pattern.value: sum(error.pattern is pattern for error in errors) for pattern in ErrorPattern},
+        "errors": [
+            {"dataset": p.dataset, "id": p.id, "pattern": error.pattern.value, "reason": error.reason}
+            for p, error in zip(wrong, errors, strict=True)
+        ],
+        "relations": count_patterns(wrong, errors),
+    }
+    target = run.folder / PATTERNS_FILE
+    write_json(target, content)
+    return target
+
+
+def read_patterns(run: ScoredRun) -> RunPatterns | None:
+    """A run's error patterns, or None where `d2e errors` was not called.
+
+    Raises:
+        UserError: the file is damaged, or about other wrong answers than the run's predictions hold.
+    """
+    path = run.folder / PATTERNS_FILE
+    if not path.is_file():
+        return None
+    again = f"find the patterns again: d2e errors {run.path} --bench {run.folder.name}, or remove the file"
+    try:
+        content = _Content.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise UserError(f"{path}: not error patterns ({describe_validation_error(error)})", remedy=again) from None
+    found = {(one.dataset, one.id): JudgedError(one.pattern, one.reason) for one in content.errors}
+    wrong = [key for key, prediction in run.predictions.items() if not prediction.right]
+    strangers = sorted(found.keys() ^ set(wrong))
+    if strangers or len(found) != len(content.errors):
+        example = f", such as {strangers[0][1]!r} of {strangers[0][0]}" if strangers else ""
+        raise UserError(
+            f"{path}: about {len(content.errors)} wrong answers, but predictions.jsonl beside it holds {len(wrong)}; "
+            f"{len(strangers)} are in one only{example}",
+            remedy=again,
+        )
+    method = "by rule" if content.estimated_by_rule else content.judge.model or content.judge.backend
+    return RunPatterns(method, content.estimated_by_rule, {key: found[key] for key in wrong})

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, load_recipe
 from d2e_sft.util.errors import UserError
-from eval.compare.paper_layouts import Layout, datasets_of, own_datasets
 from eval.compare.paper_render import ENDINGS, render
-from eval.compare.paper_tables import Entry, paper_table
+from eval.compare.paper_tables import Entry, Layout, datasets_of, own_datasets, paper_table
 from eval.compare.runs import distinct_labels, scored_benches
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-from eval.compare.paper_layouts import LAYOUTS, Head, Layout
-from eval.compare.paper_tables import PaperTable, TableRow, Value, rounded
+from d2e_sft.util.tables import markdown_row
+from eval.compare.paper_tables import LAYOUTS, Head, Layout, PaperTable, TableRow, Value, rounded
 
 TableFormat = Literal["markdown", "latex", "json"]
 ENDINGS: dict[TableFormat, str] = {"markdown": "md", "latex": "tex", "json": "json"}
@@ -59,7 +59,7 @@ def to_markdown(table: PaperTable) -> str:
         values = [_marked(value, (index, place) in best) for place, value in enumerate(row.values)]
         lines.append([_markdown_label(row), *values])
     notes = "\n".join(table.notes)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + f"\n\n{notes}\n"
+    return "\n".join(map(markdown_row, lines)) + f"\n\n{notes}\n"
 
 
 def to_latex(table: PaperTable) -> str:

@@ -1,39 +1,40 @@
-"""Scores as Markdown tables that paste into a README: never wrapped, never cut, whatever the terminal."""
+"""Scores as Markdown tables that paste into a README: never wrapped, never cut, whatever the terminal.
+
+For nli they show how often each label was predicted, so that a collapse to one label is seen at a glance. A model that
+has learnt to ignore the premise gives one label to nearly every sample and is right on about half of them (PIPER,
+section 4.4); its accuracy alone does not show that.
+"""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from eval.compare.compare import Comparison, Gain, Row
-from eval.compare.error_patterns import ErrorPattern
-from eval.compare.label_shares import collapse_warning, share_bar, shares_in_percent
+from d2e_sft.util.tables import markdown_cell, markdown_table, percent, percent_interval
+from eval.compare.compare import Cell, Comparison, Gain, Row
+from eval.compare.context_use import ContextUse
+from eval.compare.error_patterns import ErrorPattern, JudgedError, count_patterns
 from eval.score.predictions import Prediction
 from eval.score.scores import GroupScores, Scores
 from eval.score.statistics import Difference, Interval
 
-# Wider than any table, since a narrower console would wrap the cells.
-_WIDTH = 100_000
 _GROUP = ("dataset", "relation", "format", "n")
 _SHARES = "percent positive / negative / no label"
+_COLLAPSED = 0.95
+_ENOUGH = 10  # of a handful of samples, one label may take all by chance
+_BAR = 20
+_MARKS = {"positive": "█", "negative": "░", "other": "·"}
+LABELS = tuple(_MARKS)
 
 
-def percent(interval: Interval | None) -> str:
+def with_interval(score: Interval | None) -> str:
     """A fraction with its interval in percent: `61.3 [58.2, 64.4]`."""
-    if interval is None:
-        return "–"
-    return f"{100 * interval.mean:.1f} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
+    return percent(None) if score is None else percent_interval(score.mean, score.low, score.high)
 
 
 def points(difference: Difference | None) -> str:
     """A difference of fractions in percentage points, starred where it is significant."""
     if difference is None:
-        return "–"
+        return percent(None)
     low, high = 100 * difference.low, 100 * difference.high
     star = " *" if difference.significant else ""
     return f"{100 * difference.mean:+z.1f} [{low:+z.1f}, {high:+z.1f}]{star}"
@@ -53,27 +54,24 @@ def score_table(scores: Scores) -> str:
     groups = scores.groups
     rows = groups if len(groups) == 1 else [*groups, scores.overall]
     sets = any(group.set_accuracy is not None for group in groups)
-    table = _table(["mean", "EM", "F1", *(["set accuracy"] if sets else []), "lenient", "unparsed"])
+    columns = ["mean", "EM", "F1", *(["set accuracy"] if sets else []), "lenient", "unparsed"]
+    lines = []
     for group in rows:
         values = [group.mean, group.exact_match, group.f1, *([group.set_accuracy] if sets else [])]
-        shares = (f"{100 * group.extraction.get(mode, 0.0):.1f}" for mode in ("lenient", "none"))
-        _add(table, group, [*map(percent, values), *shares])
-    return "\n\n".join([_rendered(table), *_predicted_labels(groups)])
+        shares = (percent(group.extraction.get(mode, 0.0)) for mode in ("lenient", "none"))
+        lines.append((group, [*map(with_interval, values), *shares]))
+    return "\n\n".join([_table(columns, lines), *_predicted_labels(groups)])
 
 
-def error_pattern_table(wrong: Sequence[Prediction], patterns: Sequence[ErrorPattern], total: int) -> str:
+def error_pattern_table(wrong: Sequence[Prediction], errors: Sequence[JudgedError], total: int) -> str:
     """Wrong predictions by relation and error pattern: counts, and percent of the relation's wrong ones."""
-    table = Table(box=box.MARKDOWN, header_style="")
-    for name in ("relation", "wrong", *(pattern.value for pattern in ErrorPattern)):
-        table.add_column(name, justify="left" if name == "relation" else "right", no_wrap=True)
-    relations = list(dict.fromkeys(prediction.relation for prediction in wrong))
-    for relation in [*relations, "all"] if len(relations) > 1 else relations:
-        found = [p for w, p in zip(wrong, patterns, strict=True) if relation in ("all", w.relation)]
-        shares = (
-            f"{found.count(pattern)} ({100 * found.count(pattern) / len(found):.1f} %)" for pattern in ErrorPattern
-        )
-        table.add_row(relation, str(len(found)), *shares)
-    return f"{len(wrong)} of {total} predictions are wrong\n\n{_rendered(table)}"
+    lines = []
+    for relation, counts in count_patterns(wrong, errors).items():
+        every = sum(counts.values())
+        lines.append([relation, str(every), *(f"{n} ({percent(n / every)} %)" for n in counts.values())])
+    columns = ["relation", "wrong", *(pattern.value for pattern in ErrorPattern)]
+    table = markdown_table(columns, lines, left=("relation",), tight=True)
+    return f"{len(wrong)} of {total} predictions are wrong\n\n{table}"
 
 
 def comparison_tables(comparison: Comparison) -> str:
@@ -82,11 +80,11 @@ def comparison_tables(comparison: Comparison) -> str:
     parts = [
         f"{comparison.bench}: percent with 95 % bootstrap intervals; mean is that of EM and F1, and an average that "
         "of its relation's rows",
-        _rendered(_score_table(comparison)),
+        _score_table(comparison),
     ]
     if any(row.gold_shares for row in comparison.rows):
         parts.append(f"Predicted labels of nli: {_SHARES}")
-        parts.append(_rendered(_share_table(comparison)))
+        parts.append(_share_table(comparison))
         parts.extend(collapses(comparison))
     if comparison.asked_without:
         parts.append(
@@ -94,29 +92,29 @@ def comparison_tables(comparison: Comparison) -> str:
             "(paired; * where the p corrected for the rows is below 0.05), and how many percent stay the same. "
             "Answers without it are decoded plainly, so runs of another α are not alike in this"
         )
-        parts.append(_rendered(_context_table(comparison)))
+        parts.append(_context_table(comparison))
     if len(labels) > 1:
         parts.append(
             f"Paired difference to {labels[0]}: percentage points with 95 % intervals; p of a paired sign-flip test "
             "on the mean, in brackets corrected for the number of rows (Holm); * where a metric's corrected p is "
             "below 0.05"
         )
-        parts.append(_rendered(_gain_table(comparison)))
+        parts.append(_gain_table(comparison))
     return "\n\n".join(parts)
 
 
 def _predicted_labels(groups: Sequence[GroupScores]) -> list[str]:
-    table = _table(["predicted", "gold", "█ positive ░ negative"])
-    warnings = []
+    lines, warnings = [], []
     for group in groups:
         if group.label_shares and group.gold_shares:
             shares = shares_in_percent(group.label_shares), shares_in_percent(group.gold_shares)
-            _add(table, group, [*shares, share_bar(group.label_shares)])
+            lines.append((group, [*shares, share_bar(group.label_shares)]))
             name = f"{group.dataset} ({group.relation})"
             warnings.append(collapse_warning(name, group.label_shares, group.gold_shares, group.n))
-    if not table.row_count:
+    if not lines:
         return []
-    return [f"Predicted labels of nli: {_SHARES}", _rendered(table), *filter(None, warnings)]
+    table = _table(["predicted", "gold", "█ positive ░ negative"], lines)
+    return [f"Predicted labels of nli: {_SHARES}", table, *filter(None, warnings)]
 
 
 def collapses(comparison: Comparison) -> list[str]:
@@ -130,80 +128,90 @@ def collapses(comparison: Comparison) -> list[str]:
     return list(filter(None, warnings))
 
 
-def _score_table(comparison: Comparison) -> Table:
+def _score_table(comparison: Comparison) -> str:
     sets = ["set accuracy"] if comparison.has_sets else []
-    table = _table(
+    columns = [
         f"{label} {metric}" for label in comparison.labels for metric in ("mean", "EM", "F1", *sets, "unparsed")
-    )
-    for row in comparison.rows:
-        values = []
-        for cell in row.cells:
-            scores = [cell.mean, cell.exact_match, cell.f1, *([cell.set_accuracy] if sets else [])]
-            values += [*map(percent, scores), f"{100 * cell.extraction.get('none', 0.0):.1f}"]
-        _add(table, row, values)
-    return table
+    ]
+
+    def cells(cell: Cell) -> list[str]:
+        scores = [cell.mean, cell.exact_match, cell.f1, *([cell.set_accuracy] if sets else [])]
+        return [*map(with_interval, scores), percent(cell.extraction.get("none", 0.0))]
+
+    return _table(columns, [(row, [text for cell in row.cells for text in cells(cell)]) for row in comparison.rows])
 
 
-def _gain_table(comparison: Comparison) -> Table:
+def _gain_table(comparison: Comparison) -> str:
     sets = ["Δset accuracy"] if comparison.has_sets else []
-    table = _table(
-        f"{label} {name}" for label in comparison.labels[1:] for name in ("Δmean", "p", "ΔEM", "ΔF1", *sets)
+    columns = [f"{label} {name}" for label in comparison.labels[1:] for name in ("Δmean", "p", "ΔEM", "ΔF1", *sets)]
+
+    def cells(gain: Gain) -> list[str]:
+        rest = [gain.exact_match, gain.f1, *([gain.set_accuracy] if sets else [])]
+        return [points(gain.mean), p_value(gain.mean), *map(points, rest)]
+
+    return _table(columns, [(row, [text for gain in row.gains for text in cells(gain)]) for row in comparison.rows])
+
+
+def _context_table(comparison: Comparison) -> str:
+    columns = [f"{label} {name}" for label in comparison.asked_without for name in ("without", "context adds", "same")]
+
+    def cells(use: ContextUse) -> list[str]:
+        return [with_interval(use.without), points(use.gain), percent(use.same)]
+
+    return _table(
+        columns, [(row, [text for use in row.context_use if use for text in cells(use)]) for row in comparison.rows]
     )
-    for row in comparison.rows:
-        _add(table, row, [value for gain in row.gains for value in _gain_cells(gain, bool(sets))])
-    return table
 
 
-def _gain_cells(gain: Gain, sets: bool) -> list[str]:
-    rest = [gain.exact_match, gain.f1, *([gain.set_accuracy] if sets else [])]
-    return [points(gain.mean), p_value(gain.mean), *map(points, rest)]
-
-
-def _context_table(comparison: Comparison) -> Table:
-    table = _table(
-        f"{label} {name}" for label in comparison.asked_without for name in ("without", "context adds", "same")
-    )
-    for row in comparison.rows:
-        uses = [use for use in row.context_use if use is not None]
-        cells = ((percent(use.without), points(use.gain), f"{100 * use.same:.1f}") for use in uses)
-        _add(table, row, [cell for of_run in cells for cell in of_run])
-    return table
-
-
-def _share_table(comparison: Comparison) -> Table:
-    table = _table(["gold", *comparison.labels])
+def _share_table(comparison: Comparison) -> str:
+    lines = []
     for row in comparison.rows:
         if row.gold_shares:
-            cells = ("–" if cell.label_shares is None else shares_in_percent(cell.label_shares) for cell in row.cells)
-            _add(table, row, [shares_in_percent(row.gold_shares), *cells])
-    return table
+            shares = (cell.label_shares for cell in row.cells)
+            cells = (percent(None) if share is None else shares_in_percent(share) for share in shares)
+            lines.append((row, [shares_in_percent(row.gold_shares), *cells]))
+    return _table(["gold", *comparison.labels], lines)
 
 
 def _p(value: float) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _table(columns: Iterable[str]) -> Table:
-    table = Table(box=box.MARKDOWN, header_style="")
-    for name in _GROUP:
-        table.add_column(name, justify="right" if name == "n" else "left", no_wrap=True)
-    for name in columns:
-        table.add_column(_plain(name), justify="right", no_wrap=True)
-    return table
+def _table(columns: Sequence[str], lines: Sequence[tuple[Row | GroupScores, Sequence[str]]]) -> str:
+    """One line for each group, with what names it before the values."""
+    cells = [[row.dataset, row.relation, row.format, f"{row.n:,}", *values] for row, values in lines]
+    escaped = [[markdown_cell(cell) for cell in line] for line in cells]
+    return markdown_table([*_GROUP, *map(markdown_cell, columns)], escaped, left=_GROUP[:3], tight=True)
 
 
-def _add(table: Table, row: Row | GroupScores, values: Sequence[str]) -> None:
-    group = [row.dataset, row.relation, row.format, f"{row.n:,}"]
-    table.add_row(*(_plain(text) for text in [*group, *values]))
+def shares_in_percent(shares: Mapping[str, float]) -> str:
+    """`99.2 / 0.8 / 0.0`: positive, negative, and outputs without a label; the gold shares have no third."""
+    return " / ".join(percent(shares[label]) for label in LABELS if label in shares)
 
 
-def _plain(text: str) -> Text:
-    # Text and not str: a name or an interval in brackets would be read as rich markup.
-    return Text(text.replace("|", "\\|"))
+def share_bar(shares: Mapping[str, float]) -> str:
+    """The shares as a bar of 20 characters: █ positive, ░ negative, · no label."""
+    ends, total = [], 0.0
+    for label in LABELS:
+        total += shares.get(label, 0.0)
+        ends.append(round(_BAR * total))
+    widths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    return "".join(mark * width for mark, width in zip(_MARKS.values(), widths, strict=True))
 
 
-def _rendered(table: Table) -> str:
-    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
-    with console.capture() as capture:
-        console.print(table)
-    return capture.get().strip()
+def collapsed_label(predicted: Mapping[str, float], gold: Mapping[str, float], n: int) -> str | None:
+    """The label that takes at least 95 % of n predictions although it is not the gold one as often; else None."""
+    label = max(("positive", "negative"), key=lambda name: predicted.get(name, 0.0))
+    collapsed = n >= _ENOUGH and predicted.get(label, 0.0) >= _COLLAPSED > gold.get(label, 0.0)
+    return label if collapsed else None
+
+
+def collapse_warning(name: str, predicted: Mapping[str, float], gold: Mapping[str, float], n: int) -> str | None:
+    """A line that says which label took over in the group of that name, or None."""
+    label = collapsed_label(predicted, gold, n)
+    if label is None:
+        return None
+    return (
+        f"WARNING {name}: collapsed to one label: {percent(predicted[label])} % of {n:,} answers are {label!r}, "
+        f"which is right for {percent(gold.get(label, 0.0))} %"
+    )

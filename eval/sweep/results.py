@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from d2e_sft.util.files import write_json, write_whole
+from d2e_sft.util.tables import markdown_cell, markdown_table, percent
 from eval.compare.paper_entries import entries, read_results
-from eval.compare.paper_layouts import Layout, own_datasets
 from eval.compare.paper_render import ENDINGS, render
-from eval.compare.paper_tables import paper_table
-from eval.compare.tables import percent
+from eval.compare.paper_tables import Layout, own_datasets, paper_table
+from eval.compare.tables import with_interval
 from eval.score.scores import RunScores
 from eval.score.statistics import Interval
 from eval.sweep.grid import Axis, Point, short_keys, varying
@@ -79,32 +73,28 @@ def results_table(axes: Sequence[Axis], results: Sequence[PointResult]) -> str:
     short = short_keys(axes)
     relations = list(dict.fromkeys(relation for result in results for relation in result.relations))
     relations = relations if len(relations) > 1 else []
-    table = Table(box=box.MARKDOWN, header_style="")
-    for name in [*(short[axis.key] for axis in varying(axes)), "mean", "EM", "F1", *relations, "unparsed", "status"]:
-        table.add_column(Text(name), justify="left" if name == "status" else "right", no_wrap=True)
+    axis_names = [short[axis.key] for axis in varying(axes)]
+    columns = [*axis_names, "mean", "EM", "F1", *relations, "unparsed", "status"]
     means = [result.mean.mean for result in results if result.mean is not None]
     best = max(means) if len(set(means)) > 1 else None
+    lines = []
     for result in results:
         values = [result.point.values[axis.key] for axis in varying(axes)]
-        cells = [*values, *_cells(result, relations, best), result.status]
-        table.add_row(*(Text(cell.replace("|", "\\|")) for cell in cells))
-    console = Console(file=io.StringIO(), width=100_000, color_system=None)
-    with console.capture() as capture:
-        console.print(table)
-    return capture.get().strip()
+        lines.append([markdown_cell(cell) for cell in [*values, *_cells(result, relations, best), result.status]])
+    return markdown_table(columns, lines, left=("status",), tight=True)
 
 
 def _cells(result: PointResult, relations: Sequence[str], best: float | None) -> list[str]:
     if result.scores is None:
-        return ["–"] * (4 + len(relations))
+        return [percent(None)] * (4 + len(relations))
     overall = result.scores.overall
-    mean = percent(overall.mean)
+    mean = with_interval(overall.mean)
     if best is not None and overall.mean.mean == best:
         number, _, bounds = mean.partition(" ")
         mean = f"**{number}** {bounds}"
-    averages = (f"{100 * result.relations[name]:.1f}" if name in result.relations else "–" for name in relations)
-    unparsed = f"{100 * overall.extraction.get('none', 0.0):.1f}"
-    return [mean, percent(overall.exact_match), percent(overall.f1), *averages, unparsed]
+    averages = (percent(result.relations.get(name)) for name in relations)
+    unparsed = percent(overall.extraction.get("none", 0.0))
+    return [mean, with_interval(overall.exact_match), with_interval(overall.f1), *averages, unparsed]
 
 
 def _relations(scores: RunScores | None) -> dict[str, float]:

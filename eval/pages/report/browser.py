@@ -14,12 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eval.compare.pattern_file import RunPatterns
+from eval.compare.error_patterns import RunPatterns
 from eval.compare.runs import ScoredRun
+from eval.pages.report.facts import Instruction
 from eval.pages.report.patterns import PATTERN_PARTS
-from eval.pages.report.samples import OUTCOMES, Outcome, choose_samples, in_turns, is_right
-from eval.pages.report.shown import shown
-from eval.pages.report.wording import Instruction
+from eval.pages.report.samples import OUTCOMES, Outcome, choose_samples, in_turns, is_right, shown
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import GroupKey, group_of
 

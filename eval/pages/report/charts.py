@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from eval.compare.compare import AVERAGE, Comparison, Row
-from eval.pages.report.plots import Curve, bar_chart, line_chart, share_chart
-from eval.pages.report.radar import FEWEST_AXES, outer_ring, radar_chart
+from eval.pages.report.plots import FEWEST_AXES, Curve, bar_chart, line_chart, outer_ring, radar_chart, share_chart
 from eval.pages.report.training import CURVES, Training
 
 

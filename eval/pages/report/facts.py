@@ -1,6 +1,7 @@
 """What produced each run's scores, side by side: how it was evaluated and trained, with which versions, on what.
 
-The rows in which runs differ are marked, since they are what a reader of a comparison looks for first.
+The rows in which runs differ are marked, since they are what a reader of a comparison looks for first. What the
+models were told is the system message of each format, in the wording of the evaluation.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.train.data_record import DATA_FILE, DataRecord
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.tables import percent
 from eval.compare.runs import ScoredRun
 from eval.pages.report.training import Training
+from eval.run.journal_files import WITH_CONTEXT, PassFiles, read_record
 from eval.score.extract import Mode
 
 _NONE = "–"
@@ -108,7 +112,7 @@ def _written(value: Any) -> str:
 def _evaluation(run: ScoredRun, *, with_cut_off: bool) -> dict[str, Any]:
     scores = run.scores
     extraction = scores.overall.extraction
-    shares = (f"{100 * extraction.get(mode, 0.0):.1f} % {name}" for mode, name in _EXTRACTION.items())
+    shares = (f"{percent(extraction.get(mode, 0.0))} % {name}" for mode, name in _EXTRACTION.items())
     return {
         "model": scores.model,
         "α at decoding": scores.alpha,
@@ -145,3 +149,43 @@ def _training(record: DataRecord | None, training: Training | None) -> dict[str,
             **record.versions,
         }
     return facts
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One wording of a format's instruction, and the runs that were given it."""
+
+    format: str
+    text: str
+    labels: tuple[str, ...]
+
+
+def instructions(runs: Sequence[ScoredRun]) -> list[Instruction]:
+    """Each format's instructions; a run whose prompt set is not here any more, or has changed, is left out.
+
+    Raises:
+        UserError: a run's record of its decoding is damaged.
+    """
+    given: dict[tuple[str, str], list[str]] = {}
+    formats = dict.fromkeys(prediction.format for prediction in runs[0].predictions.values())
+    for run in runs:
+        wording = _wording(run)
+        if wording is None:
+            continue
+        prompts = getattr(wording, run.scores.setting) or wording.zero_shot
+        for fmt in formats:
+            if fmt in prompts:
+                given.setdefault((fmt, prompts[fmt].system), []).append(run.label)
+    return [Instruction(fmt, text, tuple(labels)) for (fmt, text), labels in given.items()]
+
+
+def _wording(run: ScoredRun) -> PromptSet | None:
+    name = run.scores.prompt_set_given or run.scores.prompt_set
+    record = read_record(PassFiles(run.folder, WITH_CONTEXT))
+    try:
+        prompts = load_prompt_set(name)
+        digest = prompts.digest(run.scores.setting)
+    except UserError:
+        return None  # a set of one's own that is no longer where it was
+    used = str((record or {"fingerprint": {}})["fingerprint"].get("prompt_set", ""))
+    return prompts if not used or used.endswith(digest) else None

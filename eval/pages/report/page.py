@@ -16,20 +16,17 @@ from markupsafe import Markup
 
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.pages import page_environment
+from d2e_sft.util.tables import percent
 from eval.compare.compare import Comparison, compare_runs
-from eval.compare.label_shares import shares_in_percent
-from eval.compare.pattern_file import RunPatterns, read_patterns
+from eval.compare.error_patterns import RunPatterns, read_patterns
 from eval.compare.runs import ScoredRun
-from eval.compare.tables import collapses, p_value, percent, points
+from eval.compare.tables import collapses, p_value, points, shares_in_percent, with_interval
 from eval.pages.report import charts
 from eval.pages.report.browser import browser_data, count_changes, packed
-from eval.pages.report.facts import run_facts
+from eval.pages.report.facts import Instruction, instructions, run_facts
 from eval.pages.report.patterns import pattern_section
-from eval.pages.report.redact import check_datasets, without_texts
-from eval.pages.report.samples import choose_samples, is_right
-from eval.pages.report.shown import shown
+from eval.pages.report.samples import check_datasets, choose_samples, is_right, shown, without_texts
 from eval.pages.report.training import read_training
-from eval.pages.report.wording import Instruction, instructions
 
 
 @dataclass(frozen=True)
@@ -139,8 +136,8 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
 
 def _environment() -> Environment:
     environment = page_environment(Path(__file__).parent)
-    environment.filters.update(percent=percent, points=points, p_value=p_value, shares=shares_in_percent)
-    environment.filters.update(share=_share, letter=_letter, shown=shown)
+    environment.filters.update(percent=with_interval, points=points, p_value=p_value, shares=shares_in_percent)
+    environment.filters.update(share=percent, letter=_letter, shown=shown)
     environment.tests["right"] = is_right
     return environment
 
@@ -148,10 +145,6 @@ def _environment() -> Environment:
 def _recipe(run: Path) -> str | None:
     path = run / "recipe.yaml"
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
-
-
-def _share(fraction: float) -> str:
-    return f"{100 * fraction:.1f}"
 
 
 def _letter(index: int) -> str:

@@ -1,4 +1,6 @@
-"""Error patterns of several runs side by side (the paper's Figure 2 for each), where `d2e errors` has found them."""
+"""Error patterns as charts (the paper's Figure 2): of several runs side by side for the report, where `d2e errors` has
+found them, and of one run on a page with single wrong answers and their reasons.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,28 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import matplotlib as mpl
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
-from d2e_sft.util.html.figures import COLOURS, HATCHES
-from eval.compare.error_patterns import ErrorPattern
-from eval.compare.pattern_file import RunPatterns
+from d2e_sft.util.files import write_whole
+from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, WIDTH, inline_svg
+from d2e_sft.util.html.pages import page_environment
+from eval.compare.context_use import asked_without_context, command_without_context
+from eval.compare.error_patterns import (
+    AnswersWithoutContext,
+    ErrorPattern,
+    JudgedError,
+    RunPatterns,
+    count_patterns,
+    relations_of,
+)
 from eval.compare.runs import ScoredRun
-from eval.compare.without_context import asked_without_context, command_without_context
-from eval.pages.report.stacked import Part, stacked_chart
+from eval.pages.report.plots import Part, stack, stacked_chart
+from eval.pages.report.samples import in_turns, shown
+from eval.score.predictions import Prediction
 
 _NAMES = {
     ErrorPattern.NEGLECT_CONTEXT: "neglects the context",
@@ -78,7 +93,7 @@ def pattern_section(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPattern
     Args:
         patterns: by label of the run; a run without patterns is left out.
     """
-    rows = [row for relation in _relations(runs[0]) for row in _rows(relation, runs, patterns)]
+    rows = [row for relation in relations_of(runs[0].predictions.values()) for row in _rows(relation, runs, patterns)]
     groups: dict[str, dict[str, Mapping[str, float]]] = {}
     for row in rows:
         if row.wrong:
@@ -97,11 +112,6 @@ def pattern_section(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPattern
     )
 
 
-def _relations(run: ScoredRun) -> list[str]:
-    relations = list(dict.fromkeys(prediction.relation for prediction in run.predictions.values()))
-    return [*relations, "all"] if len(relations) > 1 else list(relations)
-
-
 def _rows(relation: str, runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> list[PatternRow]:
     rows = []
     for run in runs:
@@ -116,3 +126,94 @@ def _commands(run: ScoredRun) -> list[str]:
     find = shlex.join(["d2e", "errors", str(run.path), "--bench", run.folder.name])
     # The rule compares with the answers without the context, which an evaluation of its own writes.
     return [find] if asked_without_context(run) else [command_without_context(run), find]
+
+
+@dataclass(frozen=True)
+class WrongAnswer:
+    """A wrong prediction, its pattern, and the answer without the context where it is known."""
+
+    prediction: Prediction
+    error: JudgedError
+    without: Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class ErrorReport:
+    """What the page is about.
+
+    Attributes:
+        total: number of all predictions, right ones included.
+        method: a sentence on how the patterns were found.
+        by_rule: whether that is an estimate by rule.
+        file: the JSON file with all reasons.
+    """
+
+    title: str
+    total: int
+    answers: Sequence[WrongAnswer]
+    method: str
+    by_rule: bool
+    file: str
+
+
+def wrong_answers(
+    wrong: Sequence[Prediction], errors: Sequence[JudgedError], without_context: AnswersWithoutContext | None
+) -> list[WrongAnswer]:
+    """Put together what belongs to each wrong prediction."""
+    answers = without_context or {}
+    return [WrongAnswer(p, e, answers.get((p.dataset, p.id))) for p, e in zip(wrong, errors, strict=True)]
+
+
+def write_error_report(report: ErrorReport, folder: Path, *, samples: int) -> list[Path]:
+    """Write `error_patterns.html` and, where there are errors, the chart as `error_patterns.png`.
+
+    Args:
+        samples: how many wrong answers to show in full.
+    """
+    counts = count_patterns([a.prediction for a in report.answers], [a.error for a in report.answers])
+    page, picture = folder / "error_patterns.html", folder / "error_patterns.png"
+    chart: Markup | None = None
+    with mpl.rc_context(STYLE):
+        if counts:
+            figure = pattern_chart(counts, by_rule=report.by_rule)
+            chart = inline_svg(figure, f"Stacked bars: shares of error patterns by relation, {report.title}")
+            figure.savefig(picture, dpi=150)
+    write_whole(page, _rendered(report, counts, chart, samples))
+    return [page, picture] if counts else [page]
+
+
+def pattern_chart(counts: Mapping[str, Mapping[str, int]], *, by_rule: bool) -> Figure:
+    """Shares of the patterns among each relation's wrong answers, stacked to 100 percent."""
+    figure = Figure(figsize=(WIDTH, 1.3 + 0.34 * len(counts)), layout="constrained")
+    axes = figure.add_subplot()
+    present = [part for part in PATTERN_PARTS if any(own[part.key] for own in counts.values())]
+    stack(axes, range(len(counts)), list(counts.values()), present)
+    axes.set_yticks(
+        range(len(counts)), [f"{relation} (n = {sum(own.values()):,})" for relation, own in counts.items()]
+    )
+    axes.set_ylim(len(counts) - 0.5, -0.5)
+    # Right-aligned: longer than the axis, it grows over the room of the names and not out of the picture.
+    axes.set_xlabel("wrong answers, percent" + (" (estimated by rule)" if by_rule else ""), loc="right")
+    figure.legend(loc="outside upper left", ncols=2, frameon=False, handlelength=1.4)
+    return figure
+
+
+def _rendered(report: ErrorReport, counts: Mapping[str, Mapping[str, int]], chart: Markup | None, samples: int) -> str:
+    environment = page_environment(Path(__file__).parent)
+    environment.filters["shown"] = shown
+    groups: dict[tuple[str, str], list[WrongAnswer]] = {}
+    for answer in report.answers:
+        groups.setdefault((answer.error.pattern.value, answer.prediction.relation), []).append(answer)
+    return environment.get_template("errors.html").render(
+        title=report.title,
+        wrong=len(report.answers),
+        total=report.total,
+        method=report.method,
+        by_rule=report.by_rule,
+        chart=chart,
+        names={part.key: part.name for part in PATTERN_PARTS},
+        patterns=[pattern.value for pattern in ErrorPattern],
+        relations=counts,
+        shown=list(in_turns(list(groups.values())))[:samples],
+        file=report.file,
+    )

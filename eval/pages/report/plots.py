@@ -1,7 +1,8 @@
-"""The report's plots: small, one statement each."""
+"""The report's plots, small, one statement each: bars, stacked shares, lines over training steps, radars."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
@@ -9,11 +10,12 @@ from typing import NamedTuple
 
 import matplotlib as mpl
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.projections.polar import PolarAxes
 
 from d2e_sft.util.html.figures import COLOURS, HATCHES, LINES, STYLE, WIDTH, inline_svg, legend_name
-from eval.compare.label_shares import LABELS
-from eval.pages.report.stacked import Part, stacked_chart
+from eval.compare.tables import LABELS
 from eval.score.statistics import Interval
 
 _MAX_POINTS = 200  # a curve: more are not seen at this width, and each costs bytes in the page
@@ -47,16 +49,11 @@ def bar_chart(
         for index, label in enumerate(labels):
             column = [row[index] for row in scores]
             means = [100 * score.mean for score in column]
-            errors = [
-                # Rounding may put a bound a hair inside the mean; matplotlib refuses a negative length.
-                [max(0.0, 100 * (score.mean - score.low)) for score in column],
-                [max(0.0, 100 * (score.high - score.mean)) for score in column],
-            ]
             axes.barh(
                 [place + (index - (len(labels) - 1) / 2) * height for place in range(len(groups))],
                 means,
                 height=0.9 * height,
-                xerr=errors,
+                xerr=error_lengths(column),
                 label=legend_name(label),
                 color=COLOURS[index % len(COLOURS)],
                 hatch=HATCHES[index % len(HATCHES)],
@@ -72,6 +69,14 @@ def bar_chart(
         axes.set_axisbelow(True)
         figure.legend(loc="outside upper left", frameon=False, handlelength=1.4)
         return inline_svg(figure, f"Bar chart: {title} of {', '.join(labels)}, with 95 % intervals")
+
+
+def error_lengths(scores: Sequence[Interval]) -> list[list[float]]:
+    """How far each interval reaches below and above its mean, in percentage points, as matplotlib takes them."""
+    # Rounding may put a bound a hair inside the mean; matplotlib refuses a negative length.
+    below = [max(0.0, 100 * (score.mean - score.low)) for score in scores]
+    above = [max(0.0, 100 * (score.high - score.mean)) for score in scores]
+    return [below, above]
 
 
 def share_chart(groups: Mapping[str, Mapping[str, Mapping[str, float] | None]]) -> Markup:
@@ -125,3 +130,141 @@ def _thinned(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
     bounds = [index * len(points) // count for index in range(count + 1)]
     blocks = [points[start:end] for start, end in pairwise(bounds)]
     return [(fmean(step for step, _ in block), fmean(value for _, value in block)) for block in blocks]
+
+
+class Part(NamedTuple):
+    """One of the things that are stacked; `key` is its name in the data."""
+
+    key: str
+    name: str
+    colour: str
+    hatch: str
+
+
+def stack(axes: Axes, places: Sequence[float], bars: Sequence[Mapping[str, float]], parts: Sequence[Part]) -> None:
+    """Draw horizontal bars at these places, their parts in percent of their sum.
+
+    Args:
+        bars: key of a part → its share or count; one that sums to nothing is left empty.
+    """
+    sums = [sum(bar.get(part.key, 0.0) for part in parts) or 1.0 for bar in bars]
+    left = [0.0] * len(bars)
+    for part in parts:
+        widths = [100 * bar.get(part.key, 0.0) / total for bar, total in zip(bars, sums, strict=True)]
+        axes.barh(
+            places, widths, height=0.8, left=left, label=part.name,
+            color=part.colour, hatch=part.hatch, edgecolor="white", linewidth=0,
+        )  # fmt: skip
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.set_xlim(0, 100)
+
+
+def stacked_chart(
+    groups: Mapping[str, Mapping[str, Mapping[str, float]]],
+    parts: Sequence[Part],
+    *,
+    unit: str,
+    description: str,
+    middle: bool = False,
+) -> Markup:
+    """Bars in groups, a group's name above them.
+
+    Args:
+        groups: group → name of the bar → key of a part → share or count.
+        unit: what 100 percent is.
+        description: read out in place of the chart.
+        middle: draw a line at 50 percent.
+    """
+    bars = [(group, name, shares) for group, own in groups.items() for name, shares in own.items()]
+    columns = 2 if len(parts) % 2 == 0 else 3  # no row of the legend is left half empty
+    rows = -(-len(parts) // columns)
+    with mpl.rc_context(STYLE):
+        height = 0.65 + 0.25 * rows + 0.24 * len(bars) + 0.3 * len(groups)
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        axes = figure.add_subplot()
+        places, place = [], 0.0
+        for index, (group, _, _) in enumerate(bars):
+            if index == 0 or group != bars[index - 1][0]:
+                place += 1.1  # room for the group's name
+                axes.text(0, place - 0.8, group, va="center", fontsize=9, color="#555555")
+            places.append(place)
+            place += 1
+        stack(axes, places, [shares for _, _, shares in bars], parts)
+        axes.set_yticks(places, [name for _, name, _ in bars])
+        axes.set_ylim(place - 0.4, -0.1)
+        if middle:
+            axes.axvline(50, color="#222222", linewidth=0.8, linestyle=":")
+        axes.set_xlabel(unit, loc="right")
+        figure.legend(loc="outside upper left", ncols=columns, frameon=False, handlelength=1.4)
+        return inline_svg(figure, description)
+
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+FEWEST_AXES = 3  # with two, a polygon is a line
+_STEP = 20  # percent between two rings
+
+
+def radar_chart(title: str, names: Sequence[str], labels: Sequence[str], scores: Sequence[Sequence[float]]) -> Markup:
+    """One polygon a run; all axes begin at 0 in the middle and end at the same ring.
+
+    Args:
+        title: names the metric.
+        names: A names of axes, at least three.
+        labels: R names of runs.
+        scores: A × R scores as fractions.
+
+    Raises:
+        ValueError: there are fewer than three axes.
+    """
+    if len(names) < FEWEST_AXES:
+        raise ValueError(f"a radar of {len(names)} axes; expected at least {FEWEST_AXES}")
+    angles = [2 * math.pi * index / len(names) for index in range(len(names))]
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 4.2 + 0.22 * len(labels)), layout="constrained")
+        axes = figure.add_subplot(projection="polar")
+        assert isinstance(axes, PolarAxes)
+        _prepare(axes, angles, names, outer_ring(scores))
+        for run, label in enumerate(labels):
+            values = [100 * row[run] for row in scores]
+            axes.plot(
+                [*angles, angles[0]],
+                [*values, values[0]],
+                label=legend_name(label),
+                color=COLOURS[run % len(COLOURS)],
+                linestyle=LINES[run % len(LINES)],
+                marker=MARKERS[run % len(MARKERS)],
+                markersize=4.5,
+                linewidth=1.6,
+            )
+        figure.legend(loc="outside upper left", frameon=False, handlelength=3.2)
+        return inline_svg(figure, f"Radar chart: {title} of {', '.join(labels)} on {len(names)} axes")
+
+
+def outer_ring(scores: Sequence[Sequence[float]]) -> int:
+    """The percentage at the rim: the next multiple of 20 above all scores, so that weak runs fill the chart too."""
+    highest = max(max(row) for row in scores)
+    return max(_STEP, _STEP * math.ceil(round(100 * highest, 6) / _STEP))
+
+
+def _prepare(axes: PolarAxes, angles: Sequence[float], names: Sequence[str], ring: int) -> None:
+    axes.set_theta_zero_location("N")
+    axes.set_theta_direction(-1)
+    axes.set_xticks(angles, names, fontsize=8)
+    axes.tick_params(axis="x", pad=2)
+    for text, angle in zip(axes.get_xticklabels(), angles, strict=True):
+        side = math.sin(angle)
+        # Names beside the circle grow away from it; matplotlib would centre them on its rim.
+        text.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
+        text.set_verticalalignment(
+            "bottom" if math.cos(angle) > 0.9 else "top" if math.cos(angle) < -0.9 else "center"
+        )
+    axes.set_ylim(0, ring)
+    axes.set_yticks(range(_STEP, ring + 1, _STEP), [])
+    for value in range(_STEP, ring + 1, _STEP):
+        # Text of our own, above the polygons, which would hide the labels of the rings; between two axes.
+        axes.text(
+            angles[1] / 2, value, str(value), fontsize=7.5, color="#444444", ha="center", va="center", zorder=5,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6},
+        )  # fmt: skip
+    axes.grid(color="#d5d5d5", linewidth=0.6)
+    axes.spines["polar"].set_color("#aaaaaa")

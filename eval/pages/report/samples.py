@@ -1,15 +1,21 @@
-"""Samples to read in full, chosen so that every kind of outcome is seen and never by how good they look.
+"""Which samples the page shows in full, and what of their texts.
 
-Kinds take turns (mended, broken, both right, both wrong), and within a kind the groups do, each by the order of
-its file. The page is therefore the same every time, and shows failures as readily as successes.
+They are chosen so that every kind of outcome is seen and never by how good they look. Kinds take turns (mended,
+broken, both right, both wrong), and within a kind the groups do, each by the order of its file. The page is therefore
+the same every time, and shows failures as readily as successes.
+
+Not every dataset may be passed on, and a report is made to be. Of a dataset whose texts are left out, scores, labels
+of nli, and which sample was right stay, as do ids: who has the dataset can look a sample up. Whatever came from a
+text goes, and so does what a model said, which may quote it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+from d2e_sft.util.errors import UserError, did_you_mean
 from eval.compare.runs import ScoredRun
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import GroupKey, group_of
@@ -68,3 +74,60 @@ def in_turns(lists: Sequence[Sequence[_T]]) -> Iterator[_T]:
     """The first of each list, then the second of each, and so on."""
     for turn in range(max(map(len, lists), default=0)):
         yield from (items[turn] for items in lists if turn < len(items))
+
+
+def datasets_of(run: ScoredRun) -> list[str]:
+    """Names of the datasets that a run was scored on, in order of appearance."""
+    return list(dict.fromkeys(dataset for dataset, _ in run.predictions))
+
+
+def check_datasets(names: Collection[str], run: ScoredRun) -> None:
+    """Make sure that these are datasets of the run.
+
+    Raises:
+        UserError: one is not.
+    """
+    known = datasets_of(run)
+    for name in names:
+        if name not in known:
+            raise UserError(
+                f"--no-texts-of {name}: no dataset of the benchmark, which has {', '.join(known)}."
+                f"{did_you_mean(name, known)}"
+            )
+
+
+def without_texts(runs: Sequence[ScoredRun], datasets: Collection[str]) -> list[ScoredRun]:
+    """The runs with predictions of these datasets that hold no text."""
+    return [
+        replace(
+            run,
+            predictions={
+                key: redacted(prediction) if prediction.dataset in datasets else prediction
+                for key, prediction in run.predictions.items()
+            },
+        )
+        for run in runs
+    ]
+
+
+def redacted(prediction: Prediction) -> Prediction:
+    """The prediction without context, question, options and output; gold and answer stay where they are labels."""
+    labels = prediction.format == "nli"
+    return prediction.model_copy(
+        update={
+            "context": "",
+            "question": "",
+            "options": [],
+            "output": "",
+            "gold": prediction.gold if labels else [],
+            "answer": prediction.answer if labels and prediction.parsed else [],
+        }
+    )
+
+
+def shown(text: str, limit: int = 1_500) -> str:
+    """The text, cut where it runs on: small models repeat themselves without end."""
+    text = text.strip()
+    if len(text) <= limit:
+        return text or "(empty output)"
+    return f"{text[:limit]} … ({len(text) - limit:,} more characters)"

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.figures import COLOURS, LINES, STYLE, WIDTH, inline_svg, legend_name
 from d2e_sft.util.html.pages import page_environment
-from eval.compare.tables import percent
+from eval.compare.tables import with_interval
+from eval.pages.report.plots import error_lengths
 from eval.score.statistics import Interval
 from eval.sweep.grid import Axis, Point, short_keys, varying
 from eval.sweep.plan import Sweep
@@ -40,7 +41,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]
             chart = inline_svg(figure, f"Score against {drawn_axis(sweep.axes).key} with 95 % intervals")
             figure.savefig(picture, dpi=150)
     environment = page_environment(Path(__file__).parent)
-    environment.filters["percent"] = percent
+    environment.filters["percent"] = with_interval
     relations = list(dict.fromkeys(relation for result in results for relation in result.relations))
     write_whole(
         page,
@@ -65,14 +66,10 @@ def sweep_chart(axes: Sequence[Axis], results: Sequence[PointResult]) -> Figure:
     panel = figure.add_subplot()
     for index, line in enumerate(lines):
         means = [100 * score.mean for score in line.scores]
-        bounds = [
-            [max(0.0, 100 * (score.mean - score.low)) for score in line.scores],
-            [max(0.0, 100 * (score.high - score.mean)) for score in line.scores],
-        ]
         panel.errorbar(
             line.places,
             means,
-            yerr=bounds,
+            yerr=error_lengths(line.scores),
             label=legend_name(line.label),
             color=COLOURS[index % len(COLOURS)],
             linestyle=LINES[index % len(LINES)],

@@ -14,7 +14,7 @@ from d2e_sft.cli import main
 from d2e_sft.util.html.figures import STYLE
 from eval.commands.errors import errors
 from eval.compare.error_patterns import ErrorPattern
-from eval.pages.report.errors_page import pattern_chart
+from eval.pages.report.patterns import pattern_chart
 from eval.score.predictions import write_predictions
 from tests.eval.fake_runs import choice, make_run, prediction
 from tests.judge_server import JudgeServer

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from d2e_sft.util.errors import UserError
 from eval.commands.compare import compare
 from eval.compare.compare import compare_runs
 from eval.compare.runs import load_runs
-from eval.compare.tables import score_table
 from eval.score.predictions import Prediction
-from eval.score.scores import score_predictions
 from tests.eval.fake_runs import choice, make_run, prediction
 
 RELATIONS = ("temporal", "causal", "counterfactual", "subevent_conditional")
@@ -101,17 +96,6 @@ def test_set_accuracy_stands_beside_exact_match_for_mcq_alone(tmp_path: Path) ->
     assert cells(output, "stories")[0][7] == "–"
 
 
-def test_tables_are_markdown_and_never_wrap(tmp_path: Path) -> None:
-    long = "d" * 150
-    runs = [make_run(tmp_path / name, [prediction(1, True, dataset=long)]) for name in ("a[b]|c" * 10, "second")]
-    lines = output_of(*runs).splitlines()
-    table = [line for line in lines if line.startswith("|")]
-    assert sum(long in line for line in table) == 3
-    assert "a[b]\\|c" in table[0]
-    assert set(table[1]) == set("|-")
-    assert all(line == line.rstrip() or line.startswith("|") for line in lines)
-
-
 def test_one_run_has_no_differences(tmp_path: Path) -> None:
     output = output_of(two_runs(tmp_path)[0])
     assert "Paired" not in output
@@ -126,111 +110,3 @@ def test_json_holds_the_same_numbers_as_fractions(tmp_path: Path) -> None:
     assert written["rows"][0]["cells"][1]["exact_match"]["mean"] == 0.75
     assert written["rows"][-1]["gains"][0]["exact_match"]["mean"] == pytest.approx(0.2)
     assert written["rows"][0]["gains"][0]["exact_match"]["p_value"] < 0.01
-
-
-def test_runs_of_one_name_are_told_apart_by_their_path(tmp_path: Path) -> None:
-    rows = [prediction(1, True)]
-    runs = [make_run(tmp_path / name, rows) for name in ("x/seed/run", "y/seed/run", "y/other")]
-    assert [run.label for run in load_runs(runs)] == ["x/seed/run", "y/seed/run", "other"]
-
-
-def test_a_run_given_twice_is_refused(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", [prediction(1, True)])
-    with pytest.raises(UserError, match="twice"):
-        load_runs([run, tmp_path / "." / "run"])
-
-
-def test_different_benchmark_files_are_refused_by_name(tmp_path: Path) -> None:
-    rows = [prediction(1, True)]
-    runs = [make_run(tmp_path / name, rows, sha256=name * 64) for name in ("a", "b")]
-    with pytest.raises(UserError, match="different benchmarks") as error:
-        load_runs(runs)
-    assert all(str(run) in str(error.value) for run in runs)
-    assert all(name * 64 in str(error.value) for name in "ab")
-
-
-def test_different_samples_are_refused_by_name(tmp_path: Path) -> None:
-    first = make_run(tmp_path / "first", [prediction(n, True) for n in range(3)])
-    second = make_run(tmp_path / "second", [prediction(n, True) for n in range(2)])
-    with pytest.raises(UserError, match="1 are in one only, such as 's2' of stories") as error:
-        load_runs([first, second])
-    assert str(first) in str(error.value)
-    assert str(second) in str(error.value)
-
-
-def test_the_only_shared_benchmark_is_the_default(tmp_path: Path) -> None:
-    rows = [prediction(1, True)]
-    for name, benches in {"a": ["mini", "left"], "b": ["mini", "right"]}.items():
-        for bench in benches:
-            make_run(tmp_path / name, rows, bench=bench)
-    runs = [tmp_path / "a", tmp_path / "b"]
-    assert compare_runs(load_runs(runs)).bench == "mini"
-    with pytest.raises(UserError, match="not scored on 'left'") as error:
-        load_runs(runs, "left")
-    assert f"d2e eval {tmp_path / 'b'} --bench left" in str(error.value)
-
-
-def test_several_shared_benchmarks_must_be_chosen_from(tmp_path: Path) -> None:
-    for bench in ("mini", "full"):
-        make_run(tmp_path / "run", [prediction(1, True)], bench=bench)
-    with pytest.raises(UserError, match="full, mini"):
-        load_runs([tmp_path / "run"])
-    assert load_runs([tmp_path / "run"], "full")[0].scores.bench.name == "full"
-
-
-def test_runs_without_a_shared_benchmark_are_refused(tmp_path: Path) -> None:
-    runs = [make_run(tmp_path / name, [prediction(1, True)], bench=name) for name in ("one", "two")]
-    with pytest.raises(UserError, match="share no benchmark"):
-        load_runs(runs)
-
-
-def test_a_missing_folder_and_a_run_without_scores_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such run folder"):
-        load_runs([tmp_path / "none"])
-    (tmp_path / "new").mkdir()
-    with pytest.raises(UserError, match="no scores") as error:
-        load_runs([tmp_path / "new"])
-    assert "d2e eval" in str(error.value)
-
-
-def test_damaged_or_stale_scores_are_refused(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", [prediction(1, True), prediction(2, True)])
-    file = run / "eval" / "mini" / "scores.json"
-    whole = json.loads(file.read_text())
-    for other in ([choice(1, True), choice(2, True)], [prediction(1, True)]):
-        file.write_text(json.dumps({**whole, **score_predictions(other).content()}))
-        with pytest.raises(UserError, match="is not about"):
-            load_runs([run])
-    file.write_text(json.dumps({**whole, "model": None}))
-    with pytest.raises(UserError, match=r"scores\.json.*model"):
-        load_runs([run])
-
-
-def test_repeated_ids_are_refused(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", [prediction(1, True), prediction(1, False)])
-    with pytest.raises(UserError, match="repeat"):
-        load_runs([run])
-
-
-def test_one_run_s_scores_have_a_table_of_their_own() -> None:
-    table = score_table(score_predictions([prediction(1, True), choice(2, False)]))
-    assert cells(table, "all")[0][3:] == ["2", *["50.0 [0.0, 100.0]"] * 3, "0.0", "0.0"]
-
-
-def test_the_shares_of_lenient_and_unparsed_outputs_are_shown() -> None:
-    modes = ["strict"] * 5 + ["lenient"] * 3 + ["none"] * 2
-    table = score_table(score_predictions([choice(n, True, extraction=mode) for n, mode in enumerate(modes)]))
-    assert cells(table, "kitchen")[0][-2:] == ["30.0", "20.0"]
-
-
-def test_help_ends_with_an_example() -> None:
-    assert "Example: d2e compare" in output_of("--help")
-
-
-def test_the_verbs_load_without_torch_or_matplotlib() -> None:
-    code = (
-        "import sys, eval.commands.compare, eval.commands.report; "
-        "print([name for name in ('torch', 'matplotlib') if name in sys.modules])"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"

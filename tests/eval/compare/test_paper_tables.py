@@ -2,61 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-from click.testing import CliRunner
-
-from d2e_sft.cli import main
 from d2e_sft.config.recipe import load_recipe
-from eval.commands.table import table
-from eval.compare.paper_entries import write_paper_tables
-from eval.compare.paper_layouts import columns_of
-from eval.compare.paper_render import latex_text
-from eval.score.predictions import Prediction
-from tests.eval.fake_runs import choice, make_run
-
-# The paper's Table 4, row "Qwen1.5-7b (D²E-SFT)", with the averages that it prints.
-PAPER: dict[tuple[str, str], float] = {
-    ("tempreason", "temporal"): 65.6, ("timeqa", "temporal"): 68.5, ("tracie", "temporal"): 76.0,
-    ("mctaco", "temporal"): 69.2, ("cider", "temporal"): 72.1,
-    ("cster", "causal"): 79.2, ("cosmosqa", "causal"): 79.3, ("ecare", "causal"): 83.7, ("cider", "causal"): 73.5,
-    ("cster", "counterfactual"): 79.3, ("cosmosqa", "counterfactual"): 82.8, ("ifqa", "counterfactual"): 68.9,
-    ("wiqa", "counterfactual"): 60.6,
-    ("ester", "subevent_conditional"): 36.6, ("cider", "subevent_conditional"): 60.1,
-}  # fmt: skip
-AVERAGES = {"temporal": 70.3, "causal": 78.9, "counterfactual": 72.9, "subevent_conditional": 48.4}
-SFT = {**PAPER, ("tracie", "temporal"): 50.0, ("cider", "temporal"): 50.7, ("timeqa", "temporal"): 68.54}
-
-
-def rows(scores: Mapping[tuple[str, str], float]) -> list[Prediction]:
-    """Two samples a row whose EM and F1 have the given mean, in percent."""
-    return [
-        choice(n, False, id=f"{relation}{n}", dataset=dataset, relation=relation, exact_match=0.0, f1=2 * value / 100)
-        if value <= 50
-        else choice(n, True, id=f"{relation}{n}", dataset=dataset, relation=relation, f1=2 * value / 100 - 1)
-        for (dataset, relation), value in scores.items()
-        for n in range(2)
-    ]
-
-
-def run(folder: Path, scores: Mapping[tuple[str, str], float] = PAPER, **changes: Any) -> Path:
-    return make_run(folder, rows(scores), **{"bench": "piper", **changes})
-
-
-def printed(*arguments: object) -> str:
-    result = CliRunner().invoke(table, [str(argument) for argument in arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def cells(markdown: str) -> list[list[str]]:
-    lines = [line for line in markdown.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+from tests.eval.paper_runs import AVERAGES, PAPER, SFT, cells, printed, run
 
 
 def numbers(row: list[str]) -> list[str]:
@@ -75,14 +26,6 @@ def test_the_columns_and_averages_are_those_of_the_paper(tmp_path: Path) -> None
         expected += [f"{value:.1f}" for (_, own), value in PAPER.items() if own == relation] + [f"{average:.1f}"]
     assert row[0] == "d2e <sub>ZS</sub>"
     assert numbers(row) == expected
-
-
-def test_the_best_is_bold_and_what_prints_alike_ties(tmp_path: Path) -> None:
-    *_, sft, d2e = cells(printed(run(tmp_path / "sft", SFT), run(tmp_path / "d2e")))
-    assert (sft[1], d2e[1]) == ("**65.6**", "**65.6**")
-    assert (sft[2], d2e[2]) == ("**68.5**", "**68.5**")  # 68.54 and 68.5
-    assert (sft[3], d2e[3]) == ("50.0", "**76.0**")
-    assert "**" not in cells(printed(tmp_path / "sft"))[-1][3], "one row has no best"
 
 
 def test_what_was_not_scored_is_a_gap_and_its_average_is_marked(tmp_path: Path) -> None:
@@ -107,14 +50,6 @@ def test_averages_over_the_same_part_of_the_datasets_are_compared(tmp_path: Path
     assert d2e[6] == "**71.5**†"  # (68.5 + 76.0 + 69.2 + 72.1) / 4 = 71.45
 
 
-def test_rows_are_runs_and_settings(tmp_path: Path) -> None:
-    folder = run(tmp_path / "base", setting="zero_shot")
-    run(tmp_path / "base", bench="piper-few", setting="few_shot")
-    run(tmp_path / "base", {("boxes", "temporal"): 10.0}, bench="boxes")
-    assert [row[0] for row in cells(printed(folder))[3:]] == ["base <sub>ZS</sub>", "base <sub>FS</sub>"]
-    assert [row[0] for row in cells(printed(folder, "--bench", "piper-few"))[3:]] == ["base <sub>FS</sub>"]
-
-
 def test_subsets_and_rows_without_a_place_are_said(tmp_path: Path) -> None:
     subset = {"per_group": 100, "seed": 0, "of": 18_366}
     text = printed(run(tmp_path / "run", {**PAPER, ("boxes", "temporal"): 10.0}, subset=subset))
@@ -134,47 +69,6 @@ def trained(folder: Path, d2e: str, scores: Mapping[tuple[str, str], float] = PA
     path = run(folder, scores, recipe=RECIPE.format(d2e=d2e), **changes)
     load_recipe(path / "recipe.yaml")  # it is one
     return path
-
-
-def named(*arguments: object) -> list[str]:
-    """What the rows of a table with two lines of header are called."""
-    return [row[0].replace("<sub>ZS</sub>", "").strip() for row in cells(printed(*arguments))[3:]]
-
-
-def test_the_ablation_is_named_and_ordered_by_what_a_recipe_leaves_out(tmp_path: Path) -> None:
-    runs = [
-        trained(tmp_path / "a", "{debias: false, distill: false}", alpha=0.0),
-        trained(tmp_path / "b", "{debias: false}", alpha=0.0),
-        trained(tmp_path / "c", "{}"),
-        trained(tmp_path / "d", "{kl_weight: 0}"),
-    ]
-    assert named(*runs, "--layout", "ablation") == ["Qwen1.5-7b (D²E-SFT)", "- w/o DIE", "- w/o DEE", "- w/o BOTH"]
-
-
-def test_the_ablation_says_what_was_not_decoded_as_it_was_trained(tmp_path: Path) -> None:
-    runs = [trained(tmp_path / "d2e", "{}", alpha=0.0), trained(tmp_path / "b", "{debias: false}", alpha=0.5)]
-    runs.append(trained(tmp_path / "cut", "{distill: false}", plausibility=0.1))
-    assert named(*runs, "--layout", "ablation") == [
-        "Qwen1.5-7b (D²E-SFT, decoded with 0)", "- w/o DIE, β=0.1", "- w/o DEE, decoded with 0.5"
-    ]  # fmt: skip
-
-
-def test_results_beside_a_run_are_named_by_the_recipe_of_the_model_that_was_scored(tmp_path: Path) -> None:
-    d2e = trained(tmp_path / "d2e", "{}")
-    sft = trained(tmp_path / "sft", "{debias: false, distill: false}", alpha=0.0)
-    plain = run(tmp_path / "sft-plain", model=str(sft), alpha=0.0)
-    inside = trained(tmp_path / "other", "{}", model=str(sft), alpha=0.0)
-    frozen = run(tmp_path / "base", model="models/Qwen1.5-7b", alpha=0.0)
-    assert named(d2e, plain, frozen, "--layout", "ablation") == [
-        "Qwen1.5-7b (frozen)", "Qwen1.5-7b (D²E-SFT)", "- w/o BOTH"
-    ]  # fmt: skip
-    assert named(inside, "--layout", "ablation") == ["- w/o BOTH"]
-
-
-def test_runs_of_one_variant_keep_their_names(tmp_path: Path) -> None:
-    runs = [trained(tmp_path / name, "{}") for name in ("seed-0", "seed-1")]
-    names = [row[0] for row in cells(printed(*runs, "--layout", "ablation"))[3:]]
-    assert names == [rf"Qwen1.5-7b (D²E-SFT) \[seed-{n}] <sub>ZS</sub>" for n in (0, 1)]
 
 
 def test_sensitivity_shows_relation_averages_by_alpha(tmp_path: Path) -> None:
@@ -201,116 +95,3 @@ def test_out_of_distribution_averages_cider_over_its_relations(tmp_path: Path) -
     header, _, row = cells(printed(folder, "--layout", "ood"))
     assert header == ["Methods", "CIDER", "SCT", "SocialIQA", "αNLI"]
     assert row[1:] == ["60.0", "–", "74.5", "77.0"]
-
-
-def test_json_has_the_numbers_unrounded_with_where_they_come_from(tmp_path: Path) -> None:
-    content = json.loads(printed(run(tmp_path / "run", SFT), "--format", "json"))
-    assert content["columns"] == [column.key for column in columns_of("piper")]
-    (row,) = content["rows"]
-    assert row["values"]["temporal/timeqa"] == pytest.approx(68.54)
-    assert row["values"]["causal/average"] == pytest.approx((79.2 + 79.3 + 83.7 + 73.5) / 4)
-    assert (row["run"], row["bench"], row["setting"]) == (str(tmp_path / "run"), "piper", "zero_shot")
-
-
-def balanced(latex: str) -> bool:
-    """Whether braces close, environments close in order, and each row of a tabular has its number of columns."""
-    plain = re.sub(r"\\[{}\\&%$#_]", lambda match: "\n" if match[0] == r"\\" else "", latex)
-    assert plain.count("{") == plain.count("}")
-    open_environments: list[str] = []
-    for kind, name in re.findall(r"\\(begin|end)\{([^}]*)\}", latex):
-        if kind == "begin":
-            open_environments.append(name)
-        elif open_environments.pop() != name:
-            return False
-    specification = re.search(r"\\begin\{tabular\}\{([lcr ]*)\}", latex)
-    assert specification is not None
-    width = len(specification[1].replace(" ", ""))
-    body = latex.partition(r"\toprule")[2].partition(r"\bottomrule")[0]
-    for line in (line for line in body.splitlines() if line.endswith(r"\\")):
-        spans = sum(int(span) - 1 for span in re.findall(r"\\multicolumn\{(\d+)\}", line))
-        if len(re.findall(r"(?<!\\)&", line)) + 1 + spans != width:
-            return False
-    return not open_environments
-
-
-@pytest.mark.parametrize("layout", ["piper", "ablation", "sensitivity"])
-def test_latex_is_balanced_and_every_row_fills_its_columns(tmp_path: Path, layout: str) -> None:
-    part = {key: value for key, value in PAPER.items() if key[0] != "tracie"}
-    runs = [trained(tmp_path / "a_&_b%$#{}^~\\", "{}"), trained(tmp_path / "part", "{debias: false}", part)]
-    latex = printed(*runs, "--layout", layout, "--format", "latex")
-    assert balanced(latex)
-    assert r"\usepackage{booktabs,multirow}" in latex
-    assert not re.search(r"[^\x00-\x7f]", latex), "pdflatex reads it whatever its input encoding"
-    if layout == "piper":
-        assert r"a\_\&\_b\%\$\#\{\}\textasciicircum{}\textasciitilde{}\textbackslash{}\textsubscript{ZS}" in latex
-        assert r"\multirow{2}{*}{Models} & \multicolumn{6}{c}{Temporal} & \multicolumn{5}{c}{Causal}" in latex
-        assert r"\multicolumn{3}{c}{Subevent\&Conditional} \\" in latex
-        assert r"\cmidrule(lr){2-7}\cmidrule(lr){8-12}\cmidrule(lr){13-17}\cmidrule(lr){18-20}" in latex
-    if layout == "ablation":
-        assert r"Qwen1.5-7b (D\textsuperscript{2}E-SFT)" in latex
-        assert latex.count(r"\midrule") == 1
-
-
-def test_latex_escapes_in_one_pass() -> None:
-    assert latex_text(r"a\b_{c}") == r"a\textbackslash{}b\_\{c\}"
-
-
-def test_a_name_at_the_start_of_a_row_is_no_argument_of_the_command_before_it() -> None:
-    assert latex_text("[a]") == "{[}a]"  # else the width of \\midrule, or what \\ skips
-    assert latex_text("*best") == "{*}best"  # else \\ with its star
-
-
-def test_tables_are_written_beside_the_scores_where_a_layout_fits(tmp_path: Path) -> None:
-    folder = run(tmp_path / "run")
-    names = ["table.md", "table.tex", "table.json"]
-    assert write_paper_tables(folder, "piper") == [folder / "eval" / "piper" / name for name in names]
-    assert "70.3" in (folder / "eval" / "piper" / "table.md").read_text(encoding="utf-8")
-    assert json.loads((folder / "eval" / "piper" / "table.json").read_text(encoding="utf-8"))["layout"] == "piper"
-    run(folder, {("cider", "causal"): 50.0, ("socialiqa", "causal"): 70.0}, bench="ood")
-    write_paper_tables(folder, "ood")
-    assert "SocialIQA" in (folder / "eval" / "ood" / "table.md").read_text(encoding="utf-8")
-    run(folder, {("boxes", "temporal"): 50.0}, bench="boxes")
-    assert write_paper_tables(folder, "boxes") == []
-
-
-def test_out_takes_the_table(tmp_path: Path) -> None:
-    out = tmp_path / "new" / "piper.tex"
-    assert printed(run(tmp_path / "run"), "--format", "latex", "--out", out) == f"wrote {out}\n"
-    assert balanced(out.read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize(("name", "start"), [("t.tex", "% \\usepackage"), ("t.json", "{"), ("t.md", "|"), ("t", "|")])
-def test_without_a_format_the_file_s_ending_says_it(tmp_path: Path, name: str, start: str) -> None:
-    printed(run(tmp_path / "run"), "--out", tmp_path / name)
-    assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["other"], "scored on none of the datasets of the layout 'piper'"),
-        (["run", "--bench", "pipr"], "Did you mean 'piper'?"),
-        (["run", "--layout", "ood"], "scored on none of the datasets of the layout 'ood'"),
-        (["run", "moved"], "were scored on different samples"),
-        (["run", "subset"], "were scored on different samples"),
-        (["run", "run"], "given twice"),
-        (["nowhere"], "no such run folder"),
-    ],
-)
-def test_what_cannot_be_laid_out_is_one_message(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    said: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    no_cider = {key: value for key, value in PAPER.items() if key[0] != "cider"}
-    run(Path("run"), no_cider)
-    run(Path("moved"), sha256="cd" * 32)
-    run(Path("subset"), subset={"per_group": 2, "seed": 0, "of": 30})
-    run(Path("other"), {("boxes", "temporal"): 10.0}, bench="boxes")
-    with pytest.raises(SystemExit) as stop:
-        main(["table", *arguments])
-    assert stop.value.code == 1
-    assert re.search(said, capsys.readouterr().err)

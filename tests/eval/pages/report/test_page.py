@@ -11,21 +11,17 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from d2e_sft.util.errors import UserError
 from eval.commands.report import report
 from eval.compare.runs import load_runs
-from eval.pages.report.charts import curves
 from eval.pages.report.page import render_page
-from eval.pages.report.samples import choose_samples
-from eval.pages.report.training import read_training
 from tests.eval.fake_runs import choice, make_run, prediction
 
 HISTORY = [
     {"step": step, "loss": 2.0 / step, "ce": 1.5 / step, "kl": 0.5 / step, "tokens_per_second": 100.0 * step}
     for step in (1, 2, 3)
 ]
-ATTACK = "<script>alert('x')</script>"
 
+ATTACK = "<script>alert('x')</script>"
 
 NAMES = ("base", "sft_$x$", "_d2e")
 
@@ -112,21 +108,6 @@ def test_samples_show_each_outcome_with_colour_and_symbol(page: str) -> None:
     assert static.count('class="said wrong"') == static.count("✗ wrong") > 0
 
 
-def test_outcomes_take_turns_and_groups_take_turns_within_them(tmp_path: Path) -> None:
-    before = [prediction(n, right) for n, right in enumerate([False, False, True, True, True])]
-    after = [prediction(n, right) for n, right in enumerate([True, True, True, False, True])]
-    runs = load_runs(
-        [
-            make_run(tmp_path / "before", [*before, choice(9, False)]),
-            make_run(tmp_path / "after", [*after, choice(9, True)]),
-        ]
-    )
-    chosen = [(shown.outcome.split()[0], shown.sample.id) for shown in choose_samples(runs, 5)]
-    assert chosen == [("mended", "s0"), ("broken", "s3"), ("right", "s2"), ("mended", "s9"), ("right", "s4")]
-    assert choose_samples(runs, 99) == choose_samples(runs, 6)
-    assert choose_samples(runs, 0) == []
-
-
 def test_one_run_without_curves_has_a_page_too(tmp_path: Path) -> None:
     page = render_page(load_runs([make_run(tmp_path / "base", [choice(1, True), choice(2, False)])]))
     assert "Paired differences" not in page
@@ -153,14 +134,6 @@ def test_a_relation_of_several_datasets_has_its_average_and_mcq_its_set_accuracy
     assert without_scripts(page).count("✗ wrong") == 0, "the right set in another order is right"
 
 
-def test_an_endless_output_is_cut(tmp_path: Path) -> None:
-    endless = choice(1, False, output="again " * 2_000, answer=["again " * 2_000], extraction="none")
-    page = render_page(load_runs([make_run(tmp_path / "base", [endless])]))
-    for part in (without_scripts(page), json.dumps(data_of(page))):
-        assert part.count("again") < 600, "output and answer, each cut"
-        assert "more characters)" in part
-
-
 def test_the_command_writes_the_page(tmp_path: Path) -> None:
     out = tmp_path / "new" / "report.html"
     arguments = [*map(str, three_runs(tmp_path)), "--out", str(out), "--samples", "1", "--title", "A < B"]
@@ -170,31 +143,3 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     assert "<h1>A &lt; B</h1>" in page
     assert page.count('<p class="quiet">stories') == 1
     assert "Example: d2e report" in CliRunner().invoke(report, ["--help"]).output
-
-
-def test_curves_skip_values_that_are_no_numbers(tmp_path: Path) -> None:
-    history = [{"step": 2, "loss": 1.0}, {"step": 1, "loss": float("nan"), "kl": "inf"}, {"step": 3, "eval_loss": 1}]
-    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
-    training = read_training(tmp_path)
-    assert training is not None
-    assert training.curves == {"loss": [(2, 1.0)]}
-    assert training.steps == 3
-    assert training.tokens_per_second is None
-
-
-def test_curves_of_held_out_samples_stand_beside_those_of_training(tmp_path: Path) -> None:
-    history = [{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.0}, {"step": 2, "eval_loss": 2.5, "eval_ce": 2.4}]
-    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
-    training = read_training(tmp_path)
-    assert training is not None
-    assert training.held_out == {"loss": [(2, 2.5)], "ce": [(2, 2.4)]}
-    loss, ce = curves(["mine"], [training])
-    assert "of mine, mine, held out" in loss
-    assert "of mine, held out" in ce
-
-
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"log_history": [1]}'])
-def test_a_damaged_trainer_state_is_named(tmp_path: Path, content: str) -> None:
-    (tmp_path / "trainer_state.json").write_text(content)
-    with pytest.raises(UserError, match=r"trainer_state\.json"):
-        read_training(tmp_path)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.compare.pattern_file import read_patterns
+from eval.compare.error_patterns import read_patterns
 from eval.compare.runs import load_runs
 from eval.pages.report.page import render_page
 from eval.pages.report.patterns import pattern_section

@@ -1,0 +1,75 @@
+"""`d2e table` as a command."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.cli import main
+from tests.eval.paper_runs import PAPER, printed, run
+
+
+def balanced(latex: str) -> bool:
+    """Whether braces close, environments close in order, and each row of a tabular has its number of columns."""
+    plain = re.sub(r"\\[{}\\&%$#_]", lambda match: "\n" if match[0] == r"\\" else "", latex)
+    assert plain.count("{") == plain.count("}")
+    open_environments: list[str] = []
+    for kind, name in re.findall(r"\\(begin|end)\{([^}]*)\}", latex):
+        if kind == "begin":
+            open_environments.append(name)
+        elif open_environments.pop() != name:
+            return False
+    specification = re.search(r"\\begin\{tabular\}\{([lcr ]*)\}", latex)
+    assert specification is not None
+    width = len(specification[1].replace(" ", ""))
+    body = latex.partition(r"\toprule")[2].partition(r"\bottomrule")[0]
+    for line in (line for line in body.splitlines() if line.endswith(r"\\")):
+        spans = sum(int(span) - 1 for span in re.findall(r"\\multicolumn\{(\d+)\}", line))
+        if len(re.findall(r"(?<!\\)&", line)) + 1 + spans != width:
+            return False
+    return not open_environments
+
+
+def test_out_takes_the_table(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "piper.tex"
+    assert printed(run(tmp_path / "run"), "--format", "latex", "--out", out) == f"wrote {out}\n"
+    assert balanced(out.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("name", "start"), [("t.tex", "% \\usepackage"), ("t.json", "{"), ("t.md", "|"), ("t", "|")])
+def test_without_a_format_the_file_s_ending_says_it(tmp_path: Path, name: str, start: str) -> None:
+    printed(run(tmp_path / "run"), "--out", tmp_path / name)
+    assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["other"], "scored on none of the datasets of the layout 'piper'"),
+        (["run", "--bench", "pipr"], "Did you mean 'piper'?"),
+        (["run", "--layout", "ood"], "scored on none of the datasets of the layout 'ood'"),
+        (["run", "moved"], "were scored on different samples"),
+        (["run", "subset"], "were scored on different samples"),
+        (["run", "run"], "given twice"),
+        (["nowhere"], "no such run folder"),
+    ],
+)
+def test_what_cannot_be_laid_out_is_one_message(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    no_cider = {key: value for key, value in PAPER.items() if key[0] != "cider"}
+    run(Path("run"), no_cider)
+    run(Path("moved"), sha256="cd" * 32)
+    run(Path("subset"), subset={"per_group": 2, "seed": 0, "of": 30})
+    run(Path("other"), {("boxes", "temporal"): 10.0}, bench="boxes")
+    with pytest.raises(SystemExit) as stop:
+        main(["table", *arguments])
+    assert stop.value.code == 1
+    assert re.search(said, capsys.readouterr().err)

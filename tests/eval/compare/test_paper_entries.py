@@ -1,0 +1,88 @@
+"""Which results become rows of a paper table, and what the rows are called."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from d2e_sft.config.recipe import load_recipe
+from eval.compare.paper_entries import write_paper_tables
+from tests.eval.paper_runs import PAPER, cells, printed, run
+
+
+def test_rows_are_runs_and_settings(tmp_path: Path) -> None:
+    folder = run(tmp_path / "base", setting="zero_shot")
+    run(tmp_path / "base", bench="piper-few", setting="few_shot")
+    run(tmp_path / "base", {("boxes", "temporal"): 10.0}, bench="boxes")
+    assert [row[0] for row in cells(printed(folder))[3:]] == ["base <sub>ZS</sub>", "base <sub>FS</sub>"]
+    assert [row[0] for row in cells(printed(folder, "--bench", "piper-few"))[3:]] == ["base <sub>FS</sub>"]
+
+
+RECIPE = """
+model: {{name: models/Qwen1.5-7b}}
+data: {{train: train.parquet}}
+d2e: {d2e}
+train: {{output_dir: out}}
+"""
+
+
+def trained(folder: Path, d2e: str, scores: Mapping[tuple[str, str], float] = PAPER, **changes: Any) -> Path:
+    path = run(folder, scores, recipe=RECIPE.format(d2e=d2e), **changes)
+    load_recipe(path / "recipe.yaml")  # it is one
+    return path
+
+
+def named(*arguments: object) -> list[str]:
+    """What the rows of a table with two lines of header are called."""
+    return [row[0].replace("<sub>ZS</sub>", "").strip() for row in cells(printed(*arguments))[3:]]
+
+
+def test_the_ablation_is_named_and_ordered_by_what_a_recipe_leaves_out(tmp_path: Path) -> None:
+    runs = [
+        trained(tmp_path / "a", "{debias: false, distill: false}", alpha=0.0),
+        trained(tmp_path / "b", "{debias: false}", alpha=0.0),
+        trained(tmp_path / "c", "{}"),
+        trained(tmp_path / "d", "{kl_weight: 0}"),
+    ]
+    assert named(*runs, "--layout", "ablation") == ["Qwen1.5-7b (D²E-SFT)", "- w/o DIE", "- w/o DEE", "- w/o BOTH"]
+
+
+def test_the_ablation_says_what_was_not_decoded_as_it_was_trained(tmp_path: Path) -> None:
+    runs = [trained(tmp_path / "d2e", "{}", alpha=0.0), trained(tmp_path / "b", "{debias: false}", alpha=0.5)]
+    runs.append(trained(tmp_path / "cut", "{distill: false}", plausibility=0.1))
+    assert named(*runs, "--layout", "ablation") == [
+        "Qwen1.5-7b (D²E-SFT, decoded with 0)", "- w/o DIE, β=0.1", "- w/o DEE, decoded with 0.5"
+    ]  # fmt: skip
+
+
+def test_results_beside_a_run_are_named_by_the_recipe_of_the_model_that_was_scored(tmp_path: Path) -> None:
+    d2e = trained(tmp_path / "d2e", "{}")
+    sft = trained(tmp_path / "sft", "{debias: false, distill: false}", alpha=0.0)
+    plain = run(tmp_path / "sft-plain", model=str(sft), alpha=0.0)
+    inside = trained(tmp_path / "other", "{}", model=str(sft), alpha=0.0)
+    frozen = run(tmp_path / "base", model="models/Qwen1.5-7b", alpha=0.0)
+    assert named(d2e, plain, frozen, "--layout", "ablation") == [
+        "Qwen1.5-7b (frozen)", "Qwen1.5-7b (D²E-SFT)", "- w/o BOTH"
+    ]  # fmt: skip
+    assert named(inside, "--layout", "ablation") == ["- w/o BOTH"]
+
+
+def test_runs_of_one_variant_keep_their_names(tmp_path: Path) -> None:
+    runs = [trained(tmp_path / name, "{}") for name in ("seed-0", "seed-1")]
+    names = [row[0] for row in cells(printed(*runs, "--layout", "ablation"))[3:]]
+    assert names == [rf"Qwen1.5-7b (D²E-SFT) \[seed-{n}] <sub>ZS</sub>" for n in (0, 1)]
+
+
+def test_tables_are_written_beside_the_scores_where_a_layout_fits(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run")
+    names = ["table.md", "table.tex", "table.json"]
+    assert write_paper_tables(folder, "piper") == [folder / "eval" / "piper" / name for name in names]
+    assert "70.3" in (folder / "eval" / "piper" / "table.md").read_text(encoding="utf-8")
+    assert json.loads((folder / "eval" / "piper" / "table.json").read_text(encoding="utf-8"))["layout"] == "piper"
+    run(folder, {("cider", "causal"): 50.0, ("socialiqa", "causal"): 70.0}, bench="ood")
+    write_paper_tables(folder, "ood")
+    assert "SocialIQA" in (folder / "eval" / "ood" / "table.md").read_text(encoding="utf-8")
+    run(folder, {("boxes", "temporal"): 50.0}, bench="boxes")
+    assert write_paper_tables(folder, "boxes") == []

@@ -1,0 +1,95 @@
+"""Paper tables as Markdown, LaTeX and JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.config.recipe import load_recipe
+from eval.compare.paper_render import latex_text
+from eval.compare.paper_tables import columns_of
+from tests.eval.paper_runs import PAPER, SFT, cells, printed, run
+
+
+def test_the_best_is_bold_and_what_prints_alike_ties(tmp_path: Path) -> None:
+    *_, sft, d2e = cells(printed(run(tmp_path / "sft", SFT), run(tmp_path / "d2e")))
+    assert (sft[1], d2e[1]) == ("**65.6**", "**65.6**")
+    assert (sft[2], d2e[2]) == ("**68.5**", "**68.5**")  # 68.54 and 68.5
+    assert (sft[3], d2e[3]) == ("50.0", "**76.0**")
+    assert "**" not in cells(printed(tmp_path / "sft"))[-1][3], "one row has no best"
+
+
+RECIPE = """
+model: {{name: models/Qwen1.5-7b}}
+data: {{train: train.parquet}}
+d2e: {d2e}
+train: {{output_dir: out}}
+"""
+
+
+def trained(folder: Path, d2e: str, scores: Mapping[tuple[str, str], float] = PAPER, **changes: Any) -> Path:
+    path = run(folder, scores, recipe=RECIPE.format(d2e=d2e), **changes)
+    load_recipe(path / "recipe.yaml")  # it is one
+    return path
+
+
+def test_json_has_the_numbers_unrounded_with_where_they_come_from(tmp_path: Path) -> None:
+    content = json.loads(printed(run(tmp_path / "run", SFT), "--format", "json"))
+    assert content["columns"] == [column.key for column in columns_of("piper")]
+    (row,) = content["rows"]
+    assert row["values"]["temporal/timeqa"] == pytest.approx(68.54)
+    assert row["values"]["causal/average"] == pytest.approx((79.2 + 79.3 + 83.7 + 73.5) / 4)
+    assert (row["run"], row["bench"], row["setting"]) == (str(tmp_path / "run"), "piper", "zero_shot")
+
+
+def balanced(latex: str) -> bool:
+    """Whether braces close, environments close in order, and each row of a tabular has its number of columns."""
+    plain = re.sub(r"\\[{}\\&%$#_]", lambda match: "\n" if match[0] == r"\\" else "", latex)
+    assert plain.count("{") == plain.count("}")
+    open_environments: list[str] = []
+    for kind, name in re.findall(r"\\(begin|end)\{([^}]*)\}", latex):
+        if kind == "begin":
+            open_environments.append(name)
+        elif open_environments.pop() != name:
+            return False
+    specification = re.search(r"\\begin\{tabular\}\{([lcr ]*)\}", latex)
+    assert specification is not None
+    width = len(specification[1].replace(" ", ""))
+    body = latex.partition(r"\toprule")[2].partition(r"\bottomrule")[0]
+    for line in (line for line in body.splitlines() if line.endswith(r"\\")):
+        spans = sum(int(span) - 1 for span in re.findall(r"\\multicolumn\{(\d+)\}", line))
+        if len(re.findall(r"(?<!\\)&", line)) + 1 + spans != width:
+            return False
+    return not open_environments
+
+
+@pytest.mark.parametrize("layout", ["piper", "ablation", "sensitivity"])
+def test_latex_is_balanced_and_every_row_fills_its_columns(tmp_path: Path, layout: str) -> None:
+    part = {key: value for key, value in PAPER.items() if key[0] != "tracie"}
+    runs = [trained(tmp_path / "a_&_b%$#{}^~\\", "{}"), trained(tmp_path / "part", "{debias: false}", part)]
+    latex = printed(*runs, "--layout", layout, "--format", "latex")
+    assert balanced(latex)
+    assert r"\usepackage{booktabs,multirow}" in latex
+    assert not re.search(r"[^\x00-\x7f]", latex), "pdflatex reads it whatever its input encoding"
+    if layout == "piper":
+        assert r"a\_\&\_b\%\$\#\{\}\textasciicircum{}\textasciitilde{}\textbackslash{}\textsubscript{ZS}" in latex
+        assert r"\multirow{2}{*}{Models} & \multicolumn{6}{c}{Temporal} & \multicolumn{5}{c}{Causal}" in latex
+        assert r"\multicolumn{3}{c}{Subevent\&Conditional} \\" in latex
+        assert r"\cmidrule(lr){2-7}\cmidrule(lr){8-12}\cmidrule(lr){13-17}\cmidrule(lr){18-20}" in latex
+    if layout == "ablation":
+        assert r"Qwen1.5-7b (D\textsuperscript{2}E-SFT)" in latex
+        assert latex.count(r"\midrule") == 1
+
+
+def test_latex_escapes_in_one_pass() -> None:
+    assert latex_text(r"a\b_{c}") == r"a\textbackslash{}b\_\{c\}"
+
+
+def test_a_name_at_the_start_of_a_row_is_no_argument_of_the_command_before_it() -> None:
+    assert latex_text("[a]") == "{[}a]"  # else the width of \\midrule, or what \\ skips
+    assert latex_text("*best") == "{*}best"  # else \\ with its star
