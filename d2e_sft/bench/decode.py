@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from d2e_sft.bench.engines import PREFIX, QUESTION, synthetic_rows
-from d2e_sft.decoding import generate_debiased
+from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.micro_batch import finish
 from d2e_sft.util.errors import UserError
@@ -147,9 +147,8 @@ def _generate(model: Any, prompts: list[list[int]], new_tokens: int, **options: 
 
 def _engines(compiled: bool) -> dict[str, Engine]:
     def ours(model: Any, originals: list[list[int]], imagined: Any, new_tokens: int, alpha: float) -> list[list[int]]:
-        return generate_debiased(
-            model, originals, imagined, alpha=alpha, max_new_tokens=new_tokens, stop_ids=(), compiled=compiled
-        )
+        decoding = DecodingConfig(alpha=alpha, max_new_tokens=new_tokens, compiled=compiled)
+        return generate_debiased(model, originals, imagined, decoding, stop_ids=())
 
     return {
         "plain": partial(ours, alpha=0.0),

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from d2e_sft.config.decoding import DecodingConfig
+
 PREFIX, QUESTION = 40, 30
 
 
@@ -53,19 +55,22 @@ def bench_vllm(
         new_tokens: of every answer; no token stops one.
         repeats: timed runs of each way, after one that is not counted.
     """
-    from d2e_sft.vllm.offline import decode_pairs
+    from d2e_sft.vllm.offline import generate_debiased
 
     originals, imagined = _prompts(llm, prompts, shortest, longest)
     seconds: dict[str, list[float]] = {"plain": [], "debiased": []}
-    resubmissions = 0
+    resubmitted: list[int] = []
     for repeat in range(repeats + 1):
-        for way, ratio in (("plain", 0.0), ("debiased", alpha)):
+        for way, alpha_of_way in (("plain", 0.0), ("debiased", alpha)):
+            resubmitted.clear()
+            decoding = DecodingConfig(alpha=alpha_of_way, max_new_tokens=new_tokens)
             llm.reset_prefix_cache()
             started = time.perf_counter()
-            decoded = decode_pairs(llm, originals, imagined, alpha=ratio, max_new_tokens=new_tokens, stop_ids=[])
+            answers = generate_debiased(
+                llm, originals, imagined, decoding, stop_ids=[], on_resubmission=resubmitted.append
+            )
             taken = time.perf_counter() - started
-            assert all(len(answer) == new_tokens for answer in decoded.answers)
-            resubmissions = decoded.resubmissions if ratio else resubmissions
+            assert all(len(answer) == new_tokens for answer in answers)
             if repeat:
                 seconds[way].append(taken)
             progress(f"{way}: {taken:.1f} s" + ("" if repeat else " (not counted)"))
@@ -81,7 +86,7 @@ def bench_vllm(
         debiased_to_plain=debiased / plain,
         plain_tokens_per_s=prompts * new_tokens / plain,
         debiased_tokens_per_s=prompts * new_tokens / debiased,
-        resubmissions=resubmissions,
+        resubmissions=len(resubmitted),
         repeats=repeats,
         engine={
             "dtype": str(config.model_config.dtype).removeprefix("torch."),

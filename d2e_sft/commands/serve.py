@@ -15,7 +15,7 @@ from d2e_sft.data.sample import FORMATS
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
 @click.option("--api-key", envvar="D2E_API_KEY", show_envvar=True, help="Bearer token that clients must send.")
-@click.option("--alpha", type=click.FloatRange(0, 1e6), help="Debias ratio by default; else as trained, else 0.5.")
+@click.option("--alpha", type=click.FloatRange(min=0), help="Debias ratio by default; else as trained, else 0.5.")
 @click.option("--prompt-set", default=None, help="Wording of the context line; default: as trained, else `default`.")
 @click.option("--format", "fmt", type=click.Choice(FORMATS), default="qa", show_default=True, help="Its format.")
 @click.option(
@@ -29,6 +29,7 @@ def serve(model: str, engine_arguments: tuple[str, ...], fmt: Any, **options: An
 
     Example: d2e serve --port 8080 runs/d2e-mini --max-model-len 2048 --tensor-parallel-size 2
     """
+    from d2e_sft.config.decoding import check_alpha
     from d2e_sft.config.recipe import recipe_of
     from d2e_sft.vllm.engine import require_vllm
 
@@ -39,7 +40,8 @@ def serve(model: str, engine_arguments: tuple[str, ...], fmt: Any, **options: An
     alpha, prompt_set = options.pop("alpha"), options.pop("prompt_set")
     recipe = recipe_of(model)
     if alpha is None:
-        alpha = 0.5 if recipe is None else recipe.decoding_alpha
+        alpha = 0.5 if recipe is None else recipe.decoding.alpha
+    check_alpha(alpha)
     if prompt_set is None:
         prompt_set = "default" if recipe is None else recipe.data.prompt_set
     run(

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.extends import EXTENDS, Keys, read_recipe
 from d2e_sft.config.lookup import RecipeSource, require_recipe
 from d2e_sft.util.errors import UserError, did_you_mean
@@ -89,7 +90,7 @@ class D2ESection(_Section):
     both off is plain SFT. `kl_direction` names the first and second argument of the divergence.
     """
 
-    alpha: float = Field(default=0.5, ge=0)
+    alpha: float = Field(default=0.5, ge=0, allow_inf_nan=False)
     debias: bool = True
     distill: bool = True
     kl_weight: float = Field(default=1.0, ge=0)
@@ -163,7 +164,7 @@ class EvalSection(_Section):
     `cot_max_new_tokens` takes the place of `max_new_tokens` in the chain-of-thought setting.
     """
 
-    alpha: float | None = Field(default=None, ge=0)
+    alpha: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     batch_size: int = Field(default=16, ge=1)
     max_new_tokens: int = Field(default=64, ge=1)
     cot_max_new_tokens: int = Field(default=512, ge=1)
@@ -188,9 +189,10 @@ class Recipe(_Section):
         return self
 
     @property
-    def decoding_alpha(self) -> float:
-        """The ratio its model is decoded with: `eval.alpha` where that is set, else the one it was trained with."""
-        return self.d2e.effective_alpha if self.eval.alpha is None else self.eval.alpha
+    def decoding(self) -> DecodingConfig:
+        """How its model is decoded: with the α of `eval.alpha` where that is set, else the one it was trained with."""
+        alpha = self.d2e.effective_alpha if self.eval.alpha is None else self.eval.alpha
+        return DecodingConfig(alpha=alpha, max_new_tokens=self.eval.max_new_tokens, batch_size=self.eval.batch_size)
 
     def as_yaml(self) -> str:
         """The resolved recipe as the text of a file, every default spelt out."""

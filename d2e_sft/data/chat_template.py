@@ -65,6 +65,12 @@ def end_of_turn_id(tokenizer: Any) -> int:
     return _end_of_text_id(tokenizer) if closing is None else closing
 
 
+def merged_stop_ids(configured: int | list[int] | None, end_of_turn: int | None) -> list[int]:
+    """The end-of-turn token and what a generation config names as `eos_token_id`, sorted."""
+    listed = configured if isinstance(configured, list) else [configured]
+    return sorted({token for token in (end_of_turn, *listed) if token is not None})
+
+
 def pad_id(tokenizer: Any) -> int:
     """An id to fill padded places with; it is always masked, so any will do."""
     return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (tokenizer.eos_token_id or 0)

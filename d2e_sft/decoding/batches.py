@@ -1,27 +1,81 @@
-"""Many prompts: which are decoded together, and what they begin with computed once for all of them."""
+"""Many prompts, or samples: which are decoded together, and what they begin with computed once for all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from d2e_sft.decoding.generate import generate_debiased
-from d2e_sft.decoding.packed_rows import Prefix
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.data.chat_template import pad_id as pad_id_of
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import EventSample
+from d2e_sft.data.views import ViewEncoder
+from d2e_sft.decoding.generate import generate_debiased, stop_token_ids
+from d2e_sft.decoding.rows import Prefix
 from d2e_sft.model.packing import MIN_SHARED, common_length
+
+
+def answer_samples(
+    model: Any,
+    tokenizer: Any,
+    samples: Sequence[EventSample],
+    decoding: DecodingConfig = DecodingConfig(),
+    *,
+    alpha: Sequence[float] | None = None,
+    prompt_set: str = "default",
+    max_length: int | None = None,
+) -> list[str]:
+    """What the model answers to each sample: prompts by the same wording as in training, decoded debiased.
+
+    Args:
+        model: a transformers model in eval mode.
+        tokenizer: its own.
+        samples: event-reasoning samples; one without context is decoded plainly.
+        alpha: the debias ratio of each sample; None: that of `decoding`.
+        prompt_set: wording, by name or as a YAML file.
+        max_length: tokens of a prompt at most; the end of a longer context is cut off. None cuts nothing.
+
+    Returns:
+        one text a sample, in order.
+
+    Raises:
+        UserError: an α is out of range, or the model has no chat template.
+    """
+    encoder = ViewEncoder(
+        tokenizer,
+        load_prompt_set(prompt_set),
+        ("original", "imagined"),
+        encoder_decoder=model.config.is_encoder_decoder,
+    )
+    decoded = decode_prompts(
+        model,
+        [encoder.prompt_ids(sample, "original", max_length) for sample in samples],
+        [encoder.prompt_ids(sample, "imagined") for sample in samples],
+        decoding,
+        alpha=alpha,
+        groups=[(sample.format, sample.dataset, sample.relation) for sample in samples],
+        stop_ids=stop_token_ids(model, encoder.end_of_turn),
+        tokenizer=tokenizer,
+        pad_id=pad_id_of(tokenizer),
+    )
+    texts: list[str] = tokenizer.batch_decode(decoded, skip_special_tokens=True)
+    return texts
 
 
 def decode_prompts(
     model: Any,
     originals: Sequence[Sequence[int]],
     imagined: Sequence[Sequence[int]] | None = None,
+    decoding: DecodingConfig = DecodingConfig(),
     *,
-    alpha: float | Sequence[float] = 0.5,
-    batch_size: int = 16,
+    alpha: Sequence[float] | None = None,
     groups: Sequence[Hashable] | None = None,
     on_batch: Callable[[list[int], list[list[int]]], object] = lambda indices, answers: None,
-    **options: Any,
+    stop_ids: Sequence[int] | None = None,
+    tokenizer: Any = None,
+    pad_id: int = 0,
 ) -> list[list[int]]:
-    """Decode many prompts in batches of similar length; options as for `generate_debiased`.
+    """Decode many prompts in batches of similar length; everything else as for `generate_debiased`.
 
     Args:
         groups: prompts of one group (a format, a dataset) begin alike and share their batches; None: all are one.
@@ -32,27 +86,27 @@ def decode_prompts(
 
     Raises:
         UserError: as `generate_debiased`.
-        ValueError: a list is of another length than `originals`, or `batch_size` is below 1.
+        ValueError: a list is of another length than `originals`.
     """
     results: list[list[int]] = [[] for _ in originals]
-    alphas = [alpha] * len(originals) if isinstance(alpha, float | int) else list(alpha)
-    _check_lengths(len(originals), {"imagined": imagined, "alpha": alphas, "groups": groups})
-    if batch_size < 1:
-        raise ValueError(f"batch_size={batch_size}; expected 1 or more")
+    _check_lengths(len(originals), {"imagined": imagined, "alpha": alpha, "groups": groups})
     for members in _members(groups, len(originals)):
         # The longest first: if memory does not suffice, that shows at once.
         order = sorted(members, key=lambda i: len(originals[i]), reverse=True)
         prefix = _common_prefix([originals[i] for i in order], [imagined[i] for i in order] if imagined else [])
-        for start in range(0, len(order), batch_size):
-            indices = order[start : start + batch_size]
+        for start in range(0, len(order), decoding.batch_size):
+            indices = order[start : start + decoding.batch_size]
             answers = generate_debiased(
                 model,
                 [originals[i] for i in indices],
                 None if imagined is None else [imagined[i] for i in indices],
-                alpha=[alphas[i] for i in indices],
+                decoding,
+                alpha=None if alpha is None else [alpha[i] for i in indices],
+                stop_ids=stop_ids,
+                tokenizer=tokenizer,
+                pad_id=pad_id,
                 names=indices,
                 prefix=prefix,
-                **options,
             )
             for i, answer in zip(indices, answers, strict=True):
                 results[i] = answer

@@ -18,6 +18,8 @@ from torch import Tensor
 
 from d2e_sft.model.attention.registry import KeysAndValues
 
+# Tokens by which the buffers of compiled rows grow.
+_CAPACITY = 256
 _flash_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
@@ -58,7 +60,7 @@ class RowBlock:
         self.positions = prefix + slot[None, :] - padding[:, None]  # (R, C); below the prefix where padded
         self.is_padded = bool(padding.any())
         self.buffers = {
-            layer: (left_padded(key, indices, self.used + room), left_padded(value, indices, self.used + room))
+            layer: (_left_padded(key, indices, self.used + room), _left_padded(value, indices, self.used + room))
             for layer, (key, value) in packed.items()
         }
         self.masks: dict[tuple[torch.dtype, int | None], Tensor] = {}
@@ -152,7 +154,7 @@ def _as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
 
 
-def left_padded(packed: Tensor, indices: Sequence[Sequence[int]], capacity: int) -> Tensor:
+def _left_padded(packed: Tensor, indices: Sequence[Sequence[int]], capacity: int) -> Tensor:
     """A buffer (R, K, C, D) with each row's tokens of a packed (1, K, T, D); rows end, and grow, at the same place."""
     longest = max(len(row) for row in indices)
     places = [[0] * (longest - len(row)) + list(row) for row in indices]
@@ -160,6 +162,50 @@ def left_padded(packed: Tensor, indices: Sequence[Sequence[int]], capacity: int)
     buffer = packed.new_zeros(len(indices), packed.shape[1], capacity, packed.shape[3])
     buffer[:, :, :longest] = packed[0].index_select(1, flat).unflatten(1, (len(indices), longest)).transpose(0, 1)
     return buffer
+
+
+class StaticBlock:
+    """Rows of like length whose tensors keep their shape from step to step, for a compiled step (CUDA).
+
+    A step then costs few kernel launches, which is what a small model's step on a GPU consists of. The price: no pair
+    leaves before the last has finished, attention reads the whole buffer, and no prefix is shared. Buffers grow in
+    steps of `_CAPACITY` tokens, so that few shapes are compiled; each row's next place is in a tensor, too.
+    """
+
+    def __init__(self, packed: KeysAndValues, indices: Sequence[Sequence[int]], room: int) -> None:
+        self.rows = len(indices)
+        longest = max(len(row) for row in indices)
+        capacity = -(-(longest + room) // _CAPACITY) * _CAPACITY
+        device = next(iter(packed.values()))[0].device
+        self.buffers = {
+            layer: (_left_padded(key, indices, capacity), _left_padded(value, indices, capacity))
+            for layer, (key, value) in packed.items()
+        }
+        padding = torch.tensor([longest - len(row) for row in indices], device=device)
+        self.positions = torch.arange(capacity, device=device)[None, :] - padding[:, None]  # (R, C); negative: padded
+        self.next = torch.tensor([longest], device=device)
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None
+    ) -> Tensor:
+        """One token's attention for each row, its own key and value kept: (R, K, G, D) → the same shape."""
+        keys, values = self.buffers[layer]
+        keys.index_copy_(2, self.next, key)
+        values.index_copy_(2, self.next, value)
+        newest = self.positions.index_select(1, self.next)
+        seen = (self.positions >= 0) & (self.positions <= newest)
+        if window is not None:
+            seen = seen & (newest - self.positions < window)
+        mask = seen[:, None, None].expand(-1, 1, query.shape[2], -1)
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)
+
+    def newest_positions(self) -> Tensor:
+        """(R,): of each row's next token."""
+        return self.positions.index_select(1, self.next)[:, 0]
+
+    def grow(self) -> None:
+        """The token that every layer has attended from now belongs to its row."""
+        self.next += 1
 
 
 class RowCache:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from d2e_sft.config.decoding import DecodingOptions
+from d2e_sft.config.decoding import DecodingConfig
 
 
 @dataclass(frozen=True)
@@ -44,30 +44,30 @@ class TokenChoice:
     """Chooses each pair's next token; keeps the random numbers of each request.
 
     Args:
-        options: see there.
+        decoding: plausibility, temperature, `top_k`, `top_p` and seed are read.
         names: of the requests; a request's draws depend on its name and the seed alone.
     """
 
-    def __init__(self, options: DecodingOptions, names: Sequence[int]) -> None:
-        self.plausibility = options.plausibility
-        self.greedy = options.temperature == 0
+    def __init__(self, decoding: DecodingConfig, names: Sequence[int]) -> None:
+        self.plausibility = decoding.plausibility
+        self.greedy = decoding.temperature == 0
         self.warpers = LogitsProcessorList()
         if not self.greedy:
-            self.warpers.append(TemperatureLogitsWarper(float(options.temperature)))
-            if options.top_k:
-                self.warpers.append(TopKLogitsWarper(options.top_k))
-            if options.top_p < 1:
-                self.warpers.append(TopPLogitsWarper(options.top_p))
-        self.draws = [random.Random(f"{options.seed}/{name}") for name in names]
+            self.warpers.append(TemperatureLogitsWarper(float(decoding.temperature)))
+            if decoding.top_k:
+                self.warpers.append(TopKLogitsWarper(decoding.top_k))
+            if decoding.top_p < 1:
+                self.warpers.append(TopPLogitsWarper(decoding.top_p))
+        self.draws = [random.Random(f"{decoding.seed}/{name}") for name in names]
 
-    def __call__(self, states: RowStates, head: Head, ratio: Tensor, requests: Sequence[int]) -> Tensor:
+    def __call__(self, states: RowStates, head: Head, alpha: Tensor, requests: Sequence[int]) -> Tensor:
         """(B,) tokens.
 
         Args:
-            ratio: (I,) α of each imagined row.
+            alpha: (I,) of each imagined row.
             requests: (B,) whose turn each pair is.
         """
-        debiased, original = debiased_logits(states, head, ratio, with_original=self.plausibility > 0)
+        debiased, original = debiased_logits(states, head, alpha, with_original=self.plausibility > 0)
         if self.plausibility > 0:
             floor = original.amax(dim=-1, keepdim=True) + math.log(self.plausibility)
             debiased = debiased.masked_fill(original < floor, -torch.inf)
@@ -83,7 +83,7 @@ class TokenChoice:
         return torch.searchsorted(cumulative, at.to(cumulative.device) * cumulative[:, -1:], right=True).squeeze(1)
 
 
-def debiased_logits(states: RowStates, head: Head, ratio: Tensor, *, with_original: bool) -> tuple[Tensor, Tensor]:
+def debiased_logits(states: RowStates, head: Head, alpha: Tensor, *, with_original: bool) -> tuple[Tensor, Tensor]:
     """`z_original − α · z_imagined` of each pair, float32 (B, V), and the original's logits.
 
     Without `with_original` the second result is only what came about: it may be the first.
@@ -94,13 +94,13 @@ def debiased_logits(states: RowStates, head: Head, ratio: Tensor, *, with_origin
         return logits, logits
     if not head.linear:
         original = head.project(states.original).float()
-        return _subtract(original, head.project(states.imagined).float(), states.partner, ratio), original
+        return _subtract(original, head.project(states.imagined).float(), states.partner, alpha), original
     dtype = states.original.dtype
-    debiased = _subtract(states.original.float(), states.imagined.float(), states.partner, ratio).to(dtype)
+    debiased = _subtract(states.original.float(), states.imagined.float(), states.partner, alpha).to(dtype)
     rows = torch.cat([debiased, states.original]) if with_original else debiased
     logits = head.project(rows).float()
     return logits[:pairs], logits[-pairs:]
 
 
-def _subtract(original: Tensor, imagined: Tensor, partner: Tensor, ratio: Tensor) -> Tensor:
-    return original.index_add(0, partner, -ratio[:, None] * imagined)
+def _subtract(original: Tensor, imagined: Tensor, partner: Tensor, alpha: Tensor) -> Tensor:
+    return original.index_add(0, partner, -alpha[:, None] * imagined)

@@ -8,30 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from d2e_sft.config.decoding import DecodingOptions, check_alphas, merged_stop_ids
+from d2e_sft.config.decoding import DecodingConfig, check_alpha
+from d2e_sft.data.chat_template import merged_stop_ids
 from d2e_sft.decoding.choice import TokenChoice
-from d2e_sft.decoding.packed_rows import PackedRows, Prefix, is_sharded
-from d2e_sft.decoding.padded_rows import CausalRows, EncoderDecoderRows
+from d2e_sft.decoding.rows import CausalRows, EncoderDecoderRows, PackedRows, Prefix, is_sharded
 from d2e_sft.model.attention.registry import BY_BRANCH
 from d2e_sft.model.forward import bare_model
 from d2e_sft.model.packing_support import takes_packed_rows
+from d2e_sft.util.errors import UserError
 
 
 def generate_debiased(
     model: Any,
     originals: Sequence[Sequence[int]],
     imagined: Sequence[Sequence[int]] | None = None,
+    decoding: DecodingConfig = DecodingConfig(),
     *,
-    alpha: float | Sequence[float] = 0.5,
+    alpha: Sequence[float] | None = None,
+    stop_ids: Sequence[int] | None = None,
+    tokenizer: Any = None,
+    pad_id: int = 0,
     on_token: Callable[[int, int], object] | None = None,
     streamer: Any = None,
     names: Sequence[int] | None = None,
     prefix: Prefix | None = None,
-    **options: Any,
 ) -> list[list[int]]:
     """Debiased decoding of one batch (PIPER paper, section 3.3).
 
@@ -40,43 +45,49 @@ def generate_debiased(
         originals: token ids of each original prompt.
         imagined: token ids of each prompt without context; needed unless every α is 0. A pair whose two prompts
             are equal (no context to remove) is decoded plainly.
-        alpha: the debias ratio, or one for each prompt.
+        decoding: how; `batch_size` plays no part.
+        alpha: the debias ratio of each prompt; None: that of `decoding`.
+        stop_ids: tokens that end an answer and are no part of it; None takes those of the generation config.
+        tokenizer: reads the tokens where `decoding` has stop strings.
+        pad_id: fills masked places where there are any.
         on_token: called with the index of a prompt and its new token as soon as it is chosen.
         streamer: of transformers (`TextStreamer`, …), for a single prompt.
         names: of the prompts; a prompt's random draws depend on its name and the seed alone. Their indices by default.
         prefix: what all prompts of this and further batches begin with, so that it is computed once.
-        **options: see `DecodingOptions`.
 
     Returns:
         the new token ids of each prompt, in order.
 
     Raises:
-        UserError: an option is out of range, or beam search is asked for.
+        UserError: an α is out of range, or there are stop strings and no tokenizer.
         ValueError: `imagined` or `alpha` is missing or of another length than `originals`, or a prompt has no token.
     """
-    settings = DecodingOptions(**options)
+    if decoding.stop_strings and tokenizer is None:
+        raise UserError("stop_strings without a tokenizer to read the tokens with", "pass tokenizer=…")
     if not originals:
         return []
     if streamer is not None and len(originals) > 1:
         raise ValueError(f"a streamer takes one prompt, got {len(originals)}; use on_token for several")
-    alphas = _alphas(originals, imagined, alpha)
-    debiased = [i for i, ratio in enumerate(alphas) if ratio > 0]
+    alphas = alpha_of_pairs(originals, imagined, decoding.alpha if alpha is None else alpha)
+    debiased = [i for i, each in enumerate(alphas) if each > 0]
     names = range(len(originals)) if names is None else names
     _refuse_empty("originals", {names[i]: prompt for i, prompt in enumerate(originals)})
     _refuse_empty("imagined", {names[i]: imagined[i] for i in debiased} if imagined is not None else {})
     counterparts = [imagined[i] for i in debiased] if imagined is not None else []
-    choose = TokenChoice(settings, names)
-    answers = _Answers(len(originals), model, settings, on_token, streamer)
+    choose = TokenChoice(decoding, names)
+    ends = stop_token_ids(model) if stop_ids is None else stop_ids
+    stops = _Stops(frozenset(ends), decoding.stop_strings, tokenizer)
+    answers = _Answers(len(originals), stops, on_token, streamer)
     active = list(range(len(originals)))  # which prompt each pair of the batch is
-    ratios = torch.tensor(alphas, device=model.device)
-    rows_of_model = _rows(model, originals, counterparts, debiased, settings, prefix or Prefix(()))
+    alpha_of_prompt = torch.tensor(alphas, device=model.device)
+    rows_of_model = _rows(model, originals, counterparts, debiased, decoding, prefix or Prefix(()), pad_id)
     with _without_gradients(model), rows_of_model as rows:
-        for step in range(settings.max_new_tokens):
+        for step in range(decoding.max_new_tokens):
             states = rows.next_states()
-            ratio = ratios[torch.tensor(active, device=ratios.device)[states.partner]]
-            chosen = choose(states, rows.head, ratio, active)
+            of_rows = alpha_of_prompt[torch.tensor(active, device=model.device)[states.partner]]
+            chosen = choose(states, rows.head, of_rows, active)
             running = [answers.add(i, token) for i, token in zip(active, chosen.tolist(), strict=True)]
-            if not any(running) or step == settings.max_new_tokens - 1:
+            if not any(running) or step == decoding.max_new_tokens - 1:
                 break
             if not all(running):
                 order = rows.keep(running)
@@ -91,27 +102,61 @@ def stop_token_ids(model: Any, end_of_turn: int | None = None) -> list[int]:
     return merged_stop_ids(getattr(model.generation_config, "eos_token_id", None), end_of_turn)
 
 
+def alpha_of_pairs(
+    originals: Sequence[Sequence[int]], imagined: Sequence[Sequence[int]] | None, alpha: float | Sequence[float]
+) -> list[float]:
+    """The α of each pair of prompts, 0 where both are the same: they are one stream, with nothing to subtract.
+
+    Args:
+        alpha: of all pairs, or of each.
+
+    Raises:
+        UserError: an α is out of range.
+        ValueError: `imagined` or `alpha` is missing or of another length than `originals`.
+    """
+    alphas = [float(alpha)] * len(originals) if isinstance(alpha, float | int) else [float(each) for each in alpha]
+    for each in alphas:
+        check_alpha(each)
+    if len(alphas) != len(originals):
+        raise ValueError(f"{len(alphas)} values of alpha for {len(originals)} prompts")
+    if not any(alphas):
+        return alphas
+    if imagined is None or len(imagined) != len(originals):
+        raise ValueError(f"alpha={alpha} needs one imagined prompt for each of the {len(originals)} originals")
+    pairs = zip(alphas, originals, imagined, strict=True)
+    return [0.0 if list(original) == list(other) else each for each, original, other in pairs]
+
+
 def _without_gradients(model: Any) -> AbstractContextManager[Any]:
     # Weights that are gathered in inference mode (FSDP) could not be trained on afterwards.
     return torch.no_grad() if is_sharded(model) else torch.inference_mode()
+
+
+@dataclass(frozen=True)
+class _Stops:
+    """What ends an answer: tokens that are no part of it, and texts that are."""
+
+    ids: frozenset[int]
+    strings: Sequence[str]
+    tokenizer: Any
+
+    def hold(self, answer: Sequence[int]) -> bool:
+        """Whether one of the texts is in the answer."""
+        if not self.strings:
+            return False
+        text = self.tokenizer.decode(answer)
+        return any(stop in text for stop in self.strings)
 
 
 class _Answers:
     """The answers so far, and when each has ended."""
 
     def __init__(
-        self,
-        count: int,
-        model: Any,
-        options: DecodingOptions,
-        on_token: Callable[[int, int], object] | None,
-        streamer: Any,
+        self, count: int, stops: _Stops, on_token: Callable[[int, int], object] | None, streamer: Any
     ) -> None:
         self.tokens: list[list[int]] = [[] for _ in range(count)]
         self.ended: set[int] = set()
-        self.stop_ids = set(stop_token_ids(model) if options.stop_ids is None else options.stop_ids)
-        self.stop_strings = tuple(options.stop_strings)
-        self.tokenizer = options.tokenizer
+        self.stops = stops
         self.on_token = on_token
         self.streamer = streamer
 
@@ -119,22 +164,18 @@ class _Answers:
         """Take a token; whether the answer goes on. Of one that has ended, further tokens are ignored."""
         if index in self.ended:
             return False
-        if token in self.stop_ids or self._stops_after(index, token):
+        if token in self.stops.ids or self._stops_after(index, token):
             self.ended.add(index)
             return False
         return True
 
     def _stops_after(self, index: int, token: int) -> bool:
-        answer = self.tokens[index]
-        answer.append(token)
+        self.tokens[index].append(token)
         if self.on_token is not None:
             self.on_token(index, token)
         if self.streamer is not None:
             self.streamer.put(torch.tensor([token]))
-        if not self.stop_strings:
-            return False
-        text = self.tokenizer.decode(answer)
-        return any(stop in text for stop in self.stop_strings)
+        return self.stops.hold(self.tokens[index])
 
     def end(self) -> None:
         if self.streamer is not None:
@@ -147,19 +188,20 @@ def _rows(
     originals: Sequence[Sequence[int]],
     imagined: Sequence[Sequence[int]],
     partner: Sequence[int],
-    options: DecodingOptions,
+    decoding: DecodingConfig,
     prefix: Prefix,
+    pad_id: int,
 ) -> Iterator[PackedRows | CausalRows | EncoderDecoderRows]:
     if model.config.is_encoder_decoder or is_sharded(model) or not takes_packed_rows(model):
         kind = EncoderDecoderRows if model.config.is_encoder_decoder else CausalRows
-        yield kind(model, originals, imagined, partner, options.pad_id)
+        yield kind(model, originals, imagined, partner, pad_id)
         return
     causal = bare_model(model)
     given = causal.config._attn_implementation
     causal.set_attn_implementation(BY_BRANCH)
     try:
         yield PackedRows(
-            causal, originals, imagined, partner, options.max_new_tokens, prefix, compiled=options.compiled
+            causal, originals, imagined, partner, decoding.max_new_tokens, prefix, compiled=decoding.compiled
         )
     finally:
         causal.set_attn_implementation(given)
@@ -169,19 +211,3 @@ def _refuse_empty(which: str, prompts: Mapping[int, Sequence[int]]) -> None:
     for name, prompt in prompts.items():
         if len(prompt) == 0:
             raise ValueError(f"{which}[{name}] has no token to predict the next one from")
-
-
-def _alphas(
-    originals: Sequence[Sequence[int]], imagined: Sequence[Sequence[int]] | None, alpha: float | Sequence[float]
-) -> list[float]:
-    """The α of each prompt, 0 where its two prompts are the same."""
-    alphas = [float(alpha)] * len(originals) if isinstance(alpha, float | int) else [float(ratio) for ratio in alpha]
-    check_alphas(alphas)
-    if len(alphas) != len(originals):
-        raise ValueError(f"{len(alphas)} values of alpha for {len(originals)} prompts")
-    if not any(alphas):
-        return alphas
-    if imagined is None or len(imagined) != len(originals):
-        raise ValueError(f"alpha={alpha} needs one imagined prompt for each of the {len(originals)} originals")
-    pairs = zip(alphas, originals, imagined, strict=True)
-    return [0.0 if list(original) == list(other) else ratio for ratio, original, other in pairs]

@@ -60,7 +60,7 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, options: CardOp
         method=_method(recipe),
         facts=[(name, markdown_cell(value)) for name, value in _facts(recipe, options, prompt_set)],
         adapter=options.adapter,
-        alpha=recipe.decoding_alpha,
+        alpha=recipe.decoding.alpha,
         code=usage.code(),
         formats=_formats(prompt_set),
         results=results,
@@ -130,7 +130,7 @@ def _method(recipe: Recipe) -> str:
     kept = ", kept close to those of the refined view by a divergence" if "refined" in views else ""
     decoded = (
         "each token is chosen from that difference, so both prompts are needed"
-        if recipe.decoding_alpha > 0
+        if recipe.decoding.alpha > 0
         else "the model is decoded as any other"
     )
     return f"Each sample was seen {seen}, and its answer learnt from {learnt}{kept}. At inference {decoded}."
@@ -154,7 +154,7 @@ def _facts(recipe: Recipe, options: CardOptions, prompt_set: PromptSet) -> list[
         ("base model", base),
         ("trained", tuned),
         ("α in training", f"{d2e.effective_alpha:g}"),
-        ("α in decoding", f"{recipe.decoding_alpha:g}"),
+        ("α in decoding", f"{recipe.decoding.alpha:g}"),
         ("views", ", ".join(d2e.views)),
         ("distillation", f"{d2e.kl_weight:g} · {divergence}" if "refined" in d2e.views else "none"),
         ("prompt set", f"`{prompt_set.name}`"),
@@ -174,8 +174,7 @@ def _usage(
     return Usage(
         prompt_set=prompt_set,
         fmt=_example_format(prompt_set, results),
-        alpha=recipe.decoding_alpha,
-        max_new_tokens=recipe.eval.max_new_tokens,
+        decoding=recipe.decoding,
         adapter=adapter,
         encoder_decoder=encoder_decoder,
         style=style_of(tokenizer),
@@ -234,10 +233,10 @@ def _limits(recipe: Recipe, results: Sequence[BenchResult], data: TrainingData, 
         limits.append(f"Scored on a subset of {', '.join(partial)}: see the width of the intervals.")
     if not data.datasets:
         limits.append("The licences of its training data are unknown.")
-    if recipe.decoding_alpha > 0:
+    if recipe.decoding.alpha > 0:
         limits += [
             f"The scores hold for the α that they name; the default in `custom_generate/generate.py` is "
-            f"{recipe.decoding_alpha:g}.",
+            f"{recipe.decoding.alpha:g}.",
             "Decoding runs two streams, so each token costs up to two; a prompt without a context is decoded plainly.",
         ]
     return [*limits, "It can be wrong, and say what the context does not: check answers that matter."]

@@ -76,7 +76,7 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[st
         adapter = is_adapter(aside)
         card = CardOptions(adapter=adapter, licence=options.licence)
         (aside / CARD_NAME).write_text(model_card(run, recipe, prompt_set, card), encoding="utf-8")
-        _write_generate(aside, recipe.decoding_alpha)
+        _write_generate(aside, recipe.decoding.alpha)
         _write_record(run, aside, recipe, prompt_set)
         files = sorted(path.relative_to(aside).as_posix() for path in aside.rglob("*") if path.is_file())
         files = sorted([*files, EXPORT_FILE])

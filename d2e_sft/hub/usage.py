@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample, Format
 
@@ -45,8 +46,7 @@ class Usage:
 
     prompt_set: PromptSet
     fmt: Format
-    alpha: float
-    max_new_tokens: int
+    decoding: DecodingConfig
     adapter: bool
     encoder_decoder: bool
     style: Style
@@ -58,7 +58,7 @@ class Usage:
     def _loading(self) -> list[str]:
         kind = "AutoModelForSeq2SeqLM" if self.encoder_decoder else "AutoModelForCausalLM"
         names = [kind, "AutoTokenizer", *(["GenerationConfig"] if self.adapter else [])]
-        trusted = ", trust_remote_code=True" if self.alpha and not self.adapter else ""
+        trusted = ", trust_remote_code=True" if self.decoding.alpha and not self.adapter else ""
         return [
             f"from transformers import {', '.join(names)}",
             "",
@@ -85,20 +85,20 @@ class Usage:
                 '    return tokenizer([text], add_special_tokens=False, return_tensors="pt").to(model.device)',
             ]
         lines += ["", f"original = tokens({_literal(original)})"]
-        return [*lines, f"imagined = tokens({_literal(imagined)})"] if self.alpha else lines
+        return [*lines, f"imagined = tokens({_literal(imagined)})"] if self.decoding.alpha else lines
 
     def _generating(self) -> list[str]:
         arguments = ["input_ids=original.input_ids", "attention_mask=original.attention_mask"]
-        if self.alpha:
+        if self.decoding.alpha:
             arguments += [
                 "imagined_input_ids=imagined.input_ids",
                 "imagined_attention_mask=imagined.attention_mask",
-                f"alpha={self.alpha:g}",
+                f"alpha={self.decoding.alpha:g}",
             ]
-        arguments += ["do_sample=False", f"max_new_tokens={self.max_new_tokens}"]
+        arguments += ["do_sample=False", f"max_new_tokens={self.decoding.max_new_tokens}"]
         if self.adapter:
             arguments.append("generation_config=GenerationConfig.from_pretrained(NAME)")
-            if self.alpha:
+            if self.decoding.alpha:
                 arguments += ["custom_generate=NAME", "trust_remote_code=True"]
         answer = "output" if self.encoder_decoder else "output[:, original.input_ids.shape[1] :]"
         return [

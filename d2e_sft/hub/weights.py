@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.config.decoding import merged_stop_ids
 from d2e_sft.config.recipe import Recipe
-from d2e_sft.data.chat_template import ChatEncoder, pad_id
+from d2e_sft.data.chat_template import ChatEncoder, merged_stop_ids, pad_id
 from d2e_sft.model.loading import load_model, load_tokenizer, resolve_name
 from d2e_sft.util.errors import UserError
 

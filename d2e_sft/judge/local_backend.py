@@ -39,7 +39,7 @@ class LocalBackend:
         import torch
 
         from d2e_sft.data.chat_template import end_of_turn_id, pad_id
-        from d2e_sft.decoding import decode_prompts, stop_token_ids
+        from d2e_sft.decoding import DecodingConfig, decode_prompts, stop_token_ids
 
         model, tokenizer = self._loaded.model, self._loaded.tokenizer
         encoded = [self._encode(prompt) for prompt in prompts]
@@ -59,10 +59,10 @@ class LocalBackend:
         decode_prompts(
             model,
             encoded,
-            batch_size=self._options.concurrency,
+            decoding=DecodingConfig(
+                alpha=0.0, max_new_tokens=self._options.max_tokens, batch_size=self._options.concurrency
+            ),
             on_batch=receive,
-            alpha=0.0,
-            max_new_tokens=self._options.max_tokens,
             stop_ids=stop_token_ids(model, end_of_turn_id(tokenizer)),
             pad_id=pad_id(tokenizer),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from transformers import TrainerCallback
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.sample import EventSample
-from d2e_sft.decoding import answer_samples
+from d2e_sft.decoding import DecodingConfig, answer_samples
 from d2e_sft.train.prepare import choose_samples
 from d2e_sft.train.trackers import log_table
 from d2e_sft.util.errors import UserError
@@ -36,14 +37,14 @@ class SamplePredictions(TrainerCallback):
     def __init__(self, trainer: Any, recipe: Recipe, samples: Sequence[EventSample]) -> None:
         self.trainer, self.recipe = trainer, recipe
         self.samples = choose_samples(samples, recipe.train.sample_predictions, recipe.train.seed)
-        self.alpha = recipe.decoding_alpha
+        self.decoding = recipe.decoding
         self.file = Path(recipe.train.output_dir) / PREDICTIONS_FILE
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Decode, and keep the rows of this step."""
-        answers = {"plain": self._decode(0.0)}
-        if self.alpha > 0:
-            answers["debiased"] = self._decode(self.alpha)
+        answers = {"plain": self._decode(replace(self.decoding, alpha=0.0))}
+        if self.decoding.alpha > 0:
+            answers["debiased"] = self._decode(self.decoding)
         if not state.is_world_process_zero:
             return
         rows = [
@@ -62,7 +63,7 @@ class SamplePredictions(TrainerCallback):
         self._write(rows, state.global_step)
         log_table(self.trainer, "held_out_predictions", list(rows[0]), [list(row.values()) for row in rows])
 
-    def _decode(self, alpha: float) -> list[str]:
+    def _decode(self, decoding: DecodingConfig) -> list[str]:
         model = self.trainer.model
         training = model.training
         model.eval()
@@ -71,11 +72,9 @@ class SamplePredictions(TrainerCallback):
                 model,
                 self.trainer.processing_class,
                 self.samples,
-                alpha=alpha,
+                decoding,
                 prompt_set=self.recipe.data.prompt_set,
                 max_length=self.recipe.data.max_length,
-                batch_size=self.recipe.eval.batch_size,
-                max_new_tokens=self.recipe.eval.max_new_tokens,
             )
         model.train(training)
         # ZeRO-3 has fetched what it expected to need for a next token, and would keep it.

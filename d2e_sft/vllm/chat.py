@@ -38,7 +38,7 @@ class DebiasedChatRequest(ChatCompletionRequest):
     """
 
     context: str | None = None
-    alpha: float | None = Field(default=None, ge=0, le=1e6, allow_inf_nan=False, strict=True)
+    alpha: float | None = Field(default=None, ge=0, allow_inf_nan=False, strict=True)
     plausibility: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False, strict=True)
     format: Format | None = None
 
@@ -60,19 +60,19 @@ def add_front(app: FastAPI, *, prompt_set: PromptSet, format: Format, alpha: flo
             if request.alpha is not None or request.plausibility is not None:
                 raise VLLMValidationError("alpha and plausibility need a context to debias", parameter="context")
             return await create_chat_completion(request, raw_request)
-        ratio = alpha if request.alpha is None else request.alpha
+        chosen = alpha if request.alpha is None else request.alpha
         body = await raw_request.json()
         if not request.context.strip():
             _log.warning("chat request with an empty context: decoded plainly")
             return _note(await create_chat_completion(_plain(body, body["messages"]), raw_request), "empty context")
         line = context_line(prompt_set, request.format or format, request.context)
         original = with_context(body["messages"], line)
-        if ratio == 0:
+        if chosen == 0:
             return _note(await create_chat_completion(_plain(body, original), raw_request), "alpha is 0")
         imagined = await _imagined_tokens(raw_request, body)
         if isinstance(imagined, Response):
             return imagined
-        extra = {IMAGINED: imagined, ALPHA: float(ratio), PLAUSIBILITY: float(request.plausibility or 0.0)}
+        extra = {IMAGINED: imagined, ALPHA: float(chosen), PLAUSIBILITY: float(request.plausibility or 0.0)}
         return await create_chat_completion(_pair(request, body, original, extra), raw_request)
 
     count = len(app.router.routes)

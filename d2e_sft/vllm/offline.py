@@ -5,11 +5,13 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from d2e_sft.config.decoding import merged_stop_ids
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.data.chat_template import merged_stop_ids
 from d2e_sft.data.sample import EventSample
+from d2e_sft.decoding.generate import alpha_of_pairs
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import (
     check_engine,
@@ -30,19 +32,6 @@ from vllm.inputs.engine import tokens_input  # noqa: E402
 
 # Submissions in a row without a token after which a pair gets the engine to itself.
 _ALONE_AFTER = 4
-
-
-@dataclass(frozen=True)
-class PairedDecoding:
-    """What `decode_pairs` returns: new token ids a pair, without the stop token, and how often pairs were resubmitted.
-
-    Attributes:
-        answers: in the order of the prompts.
-        resubmissions: submissions of pairs beyond the first of each.
-    """
-
-    answers: list[list[int]]
-    resubmissions: int
 
 
 def load_llm(
@@ -86,47 +75,48 @@ def load_llm(
     return llm
 
 
-def decode_pairs(
+def generate_debiased(
     llm: LLM,
     originals: Sequence[Sequence[int]],
-    imagined: Sequence[Sequence[int]] | None,
+    imagined: Sequence[Sequence[int]] | None = None,
+    decoding: DecodingConfig = DecodingConfig(),
     *,
-    alpha: float | Sequence[float],
-    max_new_tokens: int,
     stop_ids: Sequence[int],
+    alpha: Sequence[float] | None = None,
     on_finished: Callable[[int, list[int]], object] = lambda index, tokens: None,
+    on_resubmission: Callable[[int], object] = lambda index: None,
     sentinel: int | None = None,
-    plausibility: float = 0.0,
     draws: Sequence[Draw] | None = None,
-) -> PairedDecoding:
+) -> list[list[int]]:
     """Debiased decoding of many pairs at once (PIPER paper, section 3.3).
 
     Args:
         llm: an engine; prefix caching should be on, since resubmitted pairs read their prompts from the cache.
         originals: token ids of each original prompt.
-        imagined: token ids of each prompt without context; needed unless every `alpha` is 0. A pair whose prompts are
+        imagined: token ids of each prompt without context; needed unless every α is 0. A pair whose prompts are
             equal, or with α = 0, is one plain request.
-        alpha: the debias ratio, of all pairs or of each.
-        max_new_tokens: tokens at most, the stop token counted.
+        decoding: α, `max_new_tokens` and plausibility; how many prompts go together is vLLM's affair.
         stop_ids: tokens that end an answer; they are not part of the result.
+        alpha: the debias ratio of each pair; None: that of `decoding`.
         on_finished: called with index and new tokens as each answer is complete.
+        on_resubmission: called with a pair's index each time that it is submitted again.
         sentinel: the token that ends a row that is alone; None: one that no answer holds.
-        plausibility: see `PairedRow`.
         draws: how to sample each pair; None: greedy. Plain requests stay greedy.
 
     Returns:
-        the new tokens of each prompt, in order, and the number of resubmissions.
+        the new token ids of each prompt, in order.
 
     Raises:
-        UserError: the engine cannot decode pairs, a prompt is too long for it, or it never computes some pair in one
-            step.
+        UserError: the engine cannot decode pairs, a prompt is too long for it, it never computes some pair in one
+            step, or `decoding` samples or has stop strings, which is not done here.
         ValueError: a missing imagined prompt, or lists of different lengths.
     """
-    ratios = _ratios(originals, imagined, alpha)
-    paired = [i for i, ratio in enumerate(ratios) if ratio > 0]
-    _check_lengths(llm, [*originals, *((imagined or [])[i] for i in paired)], max_new_tokens)
-    if max_new_tokens < 1 or not originals:
-        return PairedDecoding([[] for _ in originals], 0)
+    _refuse_what_pairs_cannot(decoding)
+    alphas = alpha_of_pairs(originals, imagined, decoding.alpha if alpha is None else alpha)
+    paired = [i for i, each in enumerate(alphas) if each > 0]
+    _check_lengths(llm, [*originals, *((imagined or [])[i] for i in paired)], decoding.max_new_tokens)
+    if not originals:
+        return []
     chosen = -1
     if paired:
         check_engine(llm.llm_engine.vllm_config)
@@ -137,26 +127,24 @@ def decode_pairs(
         i: PairRequest(
             original=originals[i],
             imagined=imagined[i],  # type: ignore[index]
-            alpha=ratios[i],
-            max_new_tokens=max_new_tokens,
+            decoding=replace(decoding, alpha=alphas[i]),
             stops=tuple(stop_ids),
             sentinel=chosen,
-            plausibility=plausibility,
             draw=None if draws is None else draws[i],
         )
         for i in paired
     }
-    batch = PairBatch(llm, originals, requests, max_new_tokens, tuple(stop_ids), on_finished)
-    return PairedDecoding(batch.run(), batch.resubmissions)
+    batch = PairBatch(llm, originals, requests, decoding, tuple(stop_ids), on_finished, on_resubmission)
+    return batch.run()
 
 
-def generate_debiased(
+def answer_samples(
     llm: LLM,
     samples: Sequence[EventSample],
-    alpha: float | Sequence[float] = 0.5,
+    decoding: DecodingConfig = DecodingConfig(),
     *,
+    alpha: Sequence[float] | None = None,
     prompt_set: str = "default",
-    max_new_tokens: int = 64,
     sentinel: int | None = None,
 ) -> list[str]:
     """The text that the model answers to each sample, debiased.
@@ -164,31 +152,30 @@ def generate_debiased(
     Args:
         llm: from `load_llm`.
         samples: event-reasoning samples; one without context is decoded plainly.
-        alpha: the debias ratio, of all samples or of each.
+        alpha: the debias ratio of each sample; None: that of `decoding`.
         prompt_set: wording, by name or as a YAML file.
-        max_new_tokens: longest answer, in tokens.
 
     Returns:
         one text a sample, in order.
 
     Raises:
-        UserError: as for `decode_pairs`; or the model has no chat template.
+        UserError: as for `generate_debiased`; or the model has no chat template.
     """
     from d2e_sft.data.prompts import load_prompt_set
     from d2e_sft.data.views import ViewEncoder
 
     tokenizer: Any = llm.get_tokenizer()
     encoder = ViewEncoder(tokenizer, load_prompt_set(prompt_set), ("original", "imagined"))
-    decoded = decode_pairs(
+    answers = generate_debiased(
         llm,
         [encoder.prompt_ids(sample, "original") for sample in samples],
         [encoder.prompt_ids(sample, "imagined") for sample in samples],
-        alpha=alpha,
-        max_new_tokens=max_new_tokens,
+        decoding,
         stop_ids=stop_ids_of(llm, encoder.end_of_turn),
+        alpha=alpha,
         sentinel=sentinel,
     )
-    return [tokenizer.decode(answer, skip_special_tokens=True) for answer in decoded.answers]
+    return [tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]
 
 
 def stop_ids_of(llm: LLM, end_of_turn: int) -> list[int]:
@@ -197,25 +184,13 @@ def stop_ids_of(llm: LLM, end_of_turn: int) -> list[int]:
     return merged_stop_ids(config.try_get_generation_config().get("eos_token_id"), end_of_turn)
 
 
-def _ratios(
-    originals: Sequence[Sequence[int]], imagined: Sequence[Sequence[int]] | None, alpha: float | Sequence[float]
-) -> list[float]:
-    """α of each pair, 0 where there is nothing to subtract."""
-    from d2e_sft.vllm.pairing import check_ratio
-
-    ratios = [float(alpha)] * len(originals) if isinstance(alpha, (int, float)) else [float(each) for each in alpha]
-    for ratio in ratios:
-        check_ratio("alpha", ratio)
-    if len(ratios) != len(originals):
-        raise ValueError(f"{len(ratios)} values of alpha for {len(originals)} prompts")
-    if imagined is None:
-        if any(ratios):
-            raise ValueError(f"alpha={alpha} needs one imagined prompt for each of the {len(originals)} originals")
-        return ratios
-    if len(imagined) != len(originals):
-        raise ValueError(f"{len(imagined)} imagined prompts for {len(originals)} originals")
-    pairs = zip(originals, imagined, ratios, strict=True)
-    return [0.0 if list(original) == list(other) else ratio for original, other, ratio in pairs]
+def _refuse_what_pairs_cannot(decoding: DecodingConfig) -> None:
+    for name in ("temperature", "stop_strings"):
+        if value := getattr(decoding, name):
+            raise UserError(
+                f"{name}={value!r}: debiased decoding in vLLM offline is greedy and stops at tokens alone",
+                remedy="decode in process (d2e_sft.decoding), or ask a server (d2e serve)",
+            )
 
 
 def _check_lengths(llm: LLM, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
@@ -255,24 +230,26 @@ def _probe(llm: LLM, sentinel: int) -> None:
 
 @dataclass
 class PairBatch:
-    """One call of `decode_pairs`: which prompts wait, which are in the engine, what they have answered.
+    """One call of `generate_debiased`: which prompts wait, which are in the engine, what they have answered.
 
     Prompts are submitted while there is room; a pair whose rows parted is submitted again.
 
     Attributes:
         originals: token ids of every prompt.
         requests: the pairs among them, by index; the others are plain requests.
-        max_new_tokens: tokens at most, the stop token counted.
+        decoding: the answers' length is read; of a pair its own request says how.
         stops: tokens that end an answer.
         on_finished: called with index and new tokens of each answer.
+        on_resubmission: called with a pair's index each time that it is submitted again.
     """
 
     llm: LLM
     originals: Sequence[Sequence[int]]
     requests: dict[int, PairRequest]
-    max_new_tokens: int
+    decoding: DecodingConfig
     stops: tuple[int, ...]
     on_finished: Callable[[int, list[int]], object]
+    on_resubmission: Callable[[int], object]
     progress: dict[int, PairProgress] = field(default_factory=dict)
     inside: dict[str, tuple[int, Any]] = field(default_factory=dict)
     answers: dict[int, list[int]] = field(default_factory=dict)
@@ -305,11 +282,6 @@ class PairBatch:
                 self.llm.llm_engine.abort_request(list(self.inside))
         return [self.answers[i] for i in range(len(self.originals))]
 
-    @property
-    def resubmissions(self) -> int:
-        """Submissions of pairs beyond the first of each."""
-        return sum(max(0, progress.submissions - 1) for progress in self.progress.values())
-
     def _submit(self, waiting: deque[int]) -> None:
         """Fill the engine's rows, parted pairs first: a pair of which one row had to queue would part at once."""
         unfinished = (progress for progress in self.progress.values() if not progress.complete)
@@ -324,7 +296,8 @@ class PairBatch:
                 if index in self.requests:
                     self._submit_pair(index)
                 else:
-                    self._add(index, None, self.originals[index], plain_parameters(self.max_new_tokens, self.stops))
+                    parameters = plain_parameters(self.decoding.max_new_tokens, self.stops)
+                    self._add(index, None, self.originals[index], parameters)
             else:
                 return
 
@@ -339,6 +312,8 @@ class PairBatch:
             )
         rows = self.requests[index].submission(progress, stream=False)
         progress.submit()
+        if progress.submissions > 1:
+            self.on_resubmission(index)
         for view, prompt, parameters in rows:
             self._add(index, view, prompt["prompt_token_ids"], parameters)
 

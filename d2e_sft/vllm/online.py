@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -20,9 +21,11 @@ from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMValidationEr
 from vllm.inputs.engine import tokens_input
 from vllm.outputs import RequestOutput
 
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import check_engine, check_probe, choose_sentinel, probe_row
 from d2e_sft.vllm.gate import RowGate
-from d2e_sft.vllm.pairing import Draw, RowView, check_ratio, refuse_options
+from d2e_sft.vllm.pairing import Draw, RowView, refuse_options
 from d2e_sft.vllm.requests import MAX_FRUITLESS_SUBMISSIONS, PairProgress, PairRequest, plain_parameters
 from d2e_sft.vllm.stream import PairStream
 
@@ -121,20 +124,21 @@ class PairingEngine:
             )
         try:
             refuse_options(parameters)
-            check_ratio("alpha", extra.get(ALPHA))
-            check_ratio("plausibility", extra.get(PLAUSIBILITY, 0.0), upper=1.0)
+            decoding = DecodingConfig(
+                alpha=extra.get(ALPHA, math.nan),  # which is refused, as is whatever is no number
+                plausibility=extra.get(PLAUSIBILITY, 0.0),
+                max_new_tokens=min(parameters.max_tokens or room, room),
+            )
             return PairRequest(
                 original=original,
                 imagined=imagined,
-                alpha=float(extra[ALPHA]),
-                max_new_tokens=min(parameters.max_tokens or room, room),
+                decoding=decoding,
                 stops=tuple(_stops(parameters)),
                 sentinel=self.sentinel,
                 min_tokens=parameters.min_tokens,
-                plausibility=float(extra.get(PLAUSIBILITY, 0.0)),
                 draw=_draw(parameters),
             )
-        except ValueError as error:
+        except (ValueError, UserError) as error:
             raise VLLMValidationError(str(error)) from None
 
     def _end_of_text(self, parameters: SamplingParams) -> None:

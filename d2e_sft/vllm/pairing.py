@@ -20,6 +20,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from d2e_sft.config.decoding import check_alpha
+from d2e_sft.util.errors import UserError
+
 KEY = "d2e"
 RowView = Literal["original", "imagined"]
 # Pairs whose logits are combined at once: bounds the extra memory to a few times 32 × V floats.
@@ -162,16 +165,13 @@ def read_row(extra_args: Mapping[str, Any] | None) -> PairedRow | None:
     )
     if row.view not in ("original", "imagined"):
         raise ValueError(f"extra_args[{KEY!r}]: view {row.view!r}; expected original or imagined")
-    check_ratio("alpha", row.alpha)
+    try:
+        check_alpha(row.alpha)
+    except UserError as error:
+        raise ValueError(error.message) from None
     if not isinstance(row.sentinel, int) or row.sentinel < 0:
         raise ValueError(f"extra_args[{KEY!r}]: sentinel {row.sentinel!r}; expected a token id")
     return row
-
-
-def check_ratio(name: str, value: Any, upper: float = 1e6) -> None:
-    """Raise ValueError unless the value is a number from 0 to `upper`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= upper:
-        raise ValueError(f"{name}: got {value!r}; expected a number from 0 to {upper:g}")
 
 
 def refuse_options(parameters: Any, *, row: bool = False) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.vllm.pairing import Draw, PairedRow, RowView
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class PairProgress:
     """The answer of one pair over all its submissions.
 
     Args:
-        limit: tokens of the answer at most, the stop token counted.
+        limit: tokens of the answer at most, the stop token not counted.
         stops: tokens that end an answer.
         sentinel: the token of a row that found itself alone.
 
@@ -112,28 +113,24 @@ class PairRequest:
     Attributes:
         original: token ids of the prompt with its context.
         imagined: token ids of the prompt without.
-        alpha: the debias ratio.
-        max_new_tokens: tokens at most, the stop token counted.
+        decoding: α, plausibility and the answer's length are read.
         stops: tokens that end the answer.
         sentinel: the token that ends a row that is alone.
         min_tokens: the answer's least length.
-        plausibility: see `PairedRow`.
         draw: how to sample; None: greedy.
     """
 
     original: Sequence[int]
     imagined: Sequence[int]
-    alpha: float
-    max_new_tokens: int
+    decoding: DecodingConfig
     stops: tuple[int, ...]
     sentinel: int
     min_tokens: int = 0
-    plausibility: float = 0.0
     draw: Draw | None = None
 
     def progress(self) -> PairProgress:
         """A fresh record of the pair's answer."""
-        return PairProgress(self.max_new_tokens, self.stops, self.sentinel)
+        return PairProgress(self.decoding.max_new_tokens, self.stops, self.sentinel)
 
     def submission(self, progress: PairProgress, *, stream: bool) -> list[tuple[RowView, Any, SamplingParams]]:
         """Both requests: view, prompt and parameters, in the order in which they should be queued.
@@ -155,12 +152,12 @@ class PairRequest:
         row = PairedRow(
             pair=name,
             view=view,
-            alpha=float(self.alpha),
+            alpha=float(self.decoding.alpha),
             sentinel=self.sentinel,
             done=len(progress.answer),
             min_tokens=self.min_tokens,
             stops=self.stops,
-            plausibility=self.plausibility,
+            plausibility=float(self.decoding.plausibility),
             draw=self.draw,
         )
         parameters = plain_parameters(progress.remaining, (*self.stops, self.sentinel), stream=stream)

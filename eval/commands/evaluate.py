@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     help="Training rows that few-shot prompts show; default: the benchmark's own train split, else data/piper-10k.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder for the results; default: MODEL's own.")
-@click.option("--alpha", type=click.FloatRange(min=0, max=1e6), help="Debias ratio; default: as trained, else 0.")
+@click.option("--alpha", type=click.FloatRange(min=0), help="Debias ratio; default: as trained, else 0.")
 @click.option(
     "--plausibility",
     type=click.FloatRange(min=0, max=1),

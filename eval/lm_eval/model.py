@@ -17,7 +17,7 @@ from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
 from d2e_sft.data.chat_template import end_of_turn_id, pad_id
-from d2e_sft.decoding import decode_prompts, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, decode_prompts, stop_token_ids
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
 
@@ -144,18 +144,20 @@ class D2ELM(LM):
             self.model,
             self._tokens([request.args[0] for request in requests]),
             self._tokens([self._imagined(request) for request in requests]),
-            alpha=self.alpha,
-            batch_size=self.batch_size,
+            DecodingConfig(
+                alpha=self.alpha,
+                batch_size=self.batch_size,
+                max_new_tokens=next((int(length) for length in lengths if length is not None), self.max_gen_toks),
+                stop_strings=stop_strings,
+                temperature=float(options.get("temperature") or 1.0) if sampled else 0.0,
+                top_p=float(options.get("top_p", 1.0)),
+                top_k=int(options.get("top_k", 0)),
+                seed=self.seed,
+            ),
             groups=[request.task_name for request in requests],
             on_batch=keep,
-            max_new_tokens=next((int(length) for length in lengths if length is not None), self.max_gen_toks),
             stop_ids=self._stop_ids(),
-            stop_strings=stop_strings,
             tokenizer=self.tokenizer,
-            temperature=float(options.get("temperature") or 1.0) if sampled else 0.0,
-            top_p=float(options.get("top_p", 1.0)),
-            top_k=int(options.get("top_k", 0)),
-            seed=self.seed,
             pad_id=pad_id(self.tokenizer),
         )
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.util.errors import UserError
 from eval.run.benchmark import BenchRows
 from eval.run.demonstrations import Demonstrations
 from eval.run.journal_files import Fingerprint
-from eval.run.options import Decoding
+from eval.run.options import EvalConfig
 
 # The pass without context goes with the predictions beside it, whatever ratio and length rule these were decoded by.
 _OF_ONE_PASS = frozenset({"alpha", "plausibility", "view", "cut_to"})
@@ -37,7 +38,7 @@ _NAMES = {
 
 def fingerprint(
     identity: str,
-    decoding: Decoding,
+    config: EvalConfig,
     rows: BenchRows,
     prompts: PromptSet,
     demonstrations: Demonstrations | None,
@@ -52,27 +53,27 @@ def fingerprint(
         temperature: of an endpoint; None is its own.
         max_model_len: what was given in place of the model's own length, to which long contexts may be cut.
     """
-    subset = None
+    options, decoding, subset = config.options, config.decoding, None
     if len(rows.chosen) < len(rows.all):
-        subset = f"{decoding.max_samples} a group, seed {decoding.seed}"
+        subset = f"{config.max_samples} a group, seed {options.seed}"
     return {
         "model": identity,
-        "view": "imagined" if decoding.without_context else "original",
+        "view": "imagined" if options.without_context else "original",
         "alpha": decoding.alpha,
         **plausibility_of(decoding),
         "max_new_tokens": decoding.max_new_tokens,
-        "setting": decoding.setting,
-        "prompt_set": f"{prompts.name}, sha256 {prompts.digest(decoding.setting)}",
+        "setting": options.setting,
+        "prompt_set": f"{prompts.name}, sha256 {prompts.digest(options.setting)}",
         "demonstrations": None if demonstrations is None else f"sha256 {demonstrations.digest()}",
         "bench": f"sha256 {rows.sha256}, {len(rows.all)} rows",
         "subset": subset,
-        "dtype": decoding.dtype,
+        "dtype": options.dtype,
         "temperature": temperature,
-        "cut_to": max_model_len if decoding.overlong == "truncate_context" else None,
+        "cut_to": max_model_len if options.overlong == "truncate_context" else None,
     }
 
 
-def plausibility_of(decoding: Decoding) -> Fingerprint:
+def plausibility_of(decoding: DecodingConfig) -> Fingerprint:
     """The cut-off, where there is one: results are not to differ by an option that was not given."""
     return {"plausibility": decoding.plausibility} if decoding.plausibility > 0 else {}
 

@@ -259,7 +259,7 @@ def _decode_missing(
         lengths,
         resumed.answers.keys(),
         groups=task.groups,
-        batch_size=task.batch_size,
+        batch_size=task.decoding.batch_size,
         process=processes.index,
         processes=processes.count,
     )

@@ -6,13 +6,13 @@ override. Anything else (a Hub name, a plain checkpoint, an endpoint) is decoded
 
 from __future__ import annotations
 
-import math
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from d2e_sft.config.recipe import EvalSection, ModelSection, Recipe, recipe_of
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.config.recipe import EvalSection, ModelSection, recipe_of
 from d2e_sft.data.prompts import Setting
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.util.errors import UserError
@@ -63,65 +63,60 @@ class EvalOptions:
 
 
 @dataclass(frozen=True)
-class Decoding:
-    """The options with every default filled in.
+class EvalConfig:
+    """What an evaluation does: the options of the call, and everything that they leave open.
 
     Attributes:
-        alpha: 0 where the context is left out, since the two views are then the same.
-        plausibility: 0 where α is, since plain decoding takes the likeliest token already.
+        options: as given.
+        engine: which one that is.
+        decoding: α is 0 where the context is left out, since the two views are then the same; plausibility is 0 where
+            α is, since plain decoding takes the likeliest token already.
         max_samples: None takes all.
         section: how the model was trained: dtype and attention.
     """
 
+    options: EvalOptions
     engine: Literal["transformers", "vllm", "openai"]
-    setting: Setting
-    without_context: bool
-    alpha: float
-    plausibility: float
+    decoding: DecodingConfig
     prompt_set: str
-    batch_size: int
-    max_new_tokens: int
     max_samples: int | None
-    seed: int
-    overlong: OverlongRule
-    dtype: str | None
     section: ModelSection
 
 
-def resolve_options(model: str, options: EvalOptions) -> Decoding:
+def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
     """Fill in the defaults for a model.
 
     Raises:
-        UserError: options that contradict each other, or an α or a plausibility out of its range.
+        UserError: options that contradict each other, or one of decoding that is out of its range.
     """
     engine = _engine(options)
     recipe = None if engine == "openai" else recipe_of(model)
     own = EvalSection() if recipe is None else recipe.eval
-    alpha = _alpha(options, recipe)
-    if engine == "openai":
-        _refuse_what_endpoints_cannot(model, options, alpha)
-    _check_plausibility(options)
+    default = DecodingConfig(alpha=0.0) if recipe is None else recipe.decoding
     limit = own.cot_max_new_tokens if options.setting == "cot" else own.max_new_tokens
-    return Decoding(
-        engine=engine,
-        setting=options.setting,
-        without_context=options.without_context,
-        alpha=0.0 if options.without_context else alpha,
-        plausibility=0.0 if options.without_context or alpha == 0 else options.plausibility,
-        prompt_set=options.prompt_set or (recipe.data.prompt_set if recipe is not None else "default"),
-        batch_size=options.batch_size or own.batch_size,
+    asked = DecodingConfig(
+        alpha=default.alpha if options.alpha is None else options.alpha,
+        plausibility=options.plausibility,
         max_new_tokens=options.max_new_tokens or limit,
+        batch_size=options.batch_size or own.batch_size,
+        compiled=options.compiled,
+    )
+    if engine == "openai":
+        _refuse_what_endpoints_cannot(model, options, asked)
+    alpha = 0.0 if options.without_context else asked.alpha
+    return EvalConfig(
+        options=options,
+        engine=engine,
+        decoding=replace(asked, alpha=alpha, plausibility=asked.plausibility if alpha > 0 else 0.0),
+        prompt_set=options.prompt_set or (recipe.data.prompt_set if recipe is not None else "default"),
         max_samples=options.max_samples or own.max_samples,
-        seed=options.seed,
-        overlong=options.overlong,
-        dtype=options.dtype,
         section=recipe.model if recipe is not None else ModelSection(),
     )
 
 
-def warn_of_idle_options(options: EvalOptions, decoding: Decoding) -> None:
+def warn_of_idle_options(config: EvalConfig) -> None:
     """Say on stderr which given option changes nothing."""
-    if options.plausibility > decoding.plausibility:
+    if config.options.plausibility > config.decoding.plausibility:
         print(
             "warning: --plausibility has no effect where α is 0: plain decoding takes the likeliest token already",
             file=sys.stderr,
@@ -134,29 +129,16 @@ def _engine(options: EvalOptions) -> Literal["transformers", "vllm", "openai"]:
     return "openai" if options.endpoint.base_url is not None else "transformers"
 
 
-def _alpha(options: EvalOptions, recipe: Recipe | None) -> float:
-    if options.alpha is not None:
-        if not (math.isfinite(options.alpha) and options.alpha >= 0):
-            raise UserError(f"--alpha {options.alpha}: expected a finite number from 0 on")
-        return options.alpha
-    return 0.0 if recipe is None else recipe.decoding_alpha
-
-
-def _check_plausibility(options: EvalOptions) -> None:
-    if not 0 <= options.plausibility <= 1:
-        raise UserError(f"--plausibility {options.plausibility:g}: expected a number from 0 to 1")
-
-
-def _refuse_what_endpoints_cannot(model: str, options: EvalOptions, alpha: float) -> None:
-    if alpha > 0:
+def _refuse_what_endpoints_cannot(model: str, options: EvalOptions, asked: DecodingConfig) -> None:
+    if asked.alpha > 0:
         raise UserError(
-            f"--alpha {alpha:g} with --engine openai: an endpoint decodes plainly, as it gives out no logits to "
+            f"--alpha {asked.alpha:g} with --engine openai: an endpoint decodes plainly, as it gives out no logits to "
             "subtract; expected α = 0",
             remedy="drop --alpha, or decode the model here: --engine transformers or vllm",
         )
-    if options.plausibility > 0:
+    if asked.plausibility > 0:
         raise UserError(
-            f"--plausibility {options.plausibility:g} with --engine openai: an endpoint decodes plainly, so there is "
+            f"--plausibility {asked.plausibility:g} with --engine openai: an endpoint decodes plainly, so there is "
             "nothing to cut off; expected 0",
             remedy="drop --plausibility, or decode the model here: --engine transformers or vllm",
         )

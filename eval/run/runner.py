@@ -22,7 +22,7 @@ from eval.run.engines.sample_task import SampleTask
 from eval.run.fingerprint import fingerprint, plausibility_of
 from eval.run.journal import CompletedPass, run_pass
 from eval.run.journal_files import WITH_CONTEXT, WITHOUT_CONTEXT, Fingerprint, PassFiles
-from eval.run.options import Decoding, EvalOptions, resolve_options, warn_of_idle_options
+from eval.run.options import EvalConfig, EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.processes import join_processes
 from eval.score.predictions import write_predictions
 from eval.score.scores import RunScores, ScoredBenchmark, score_predictions, write_scores
@@ -37,7 +37,7 @@ class Evaluation:
     bench: Bench
     name: str  # of the folder that takes the results
     rows: BenchRows
-    decoding: Decoding
+    config: EvalConfig
     wording: SettingPrompts
     demonstrations: Demonstrations | None
     files: PassFiles
@@ -48,12 +48,9 @@ class Evaluation:
         return SampleTask(
             samples=self.rows.chosen,
             wording=self.wording,
-            alpha=self.decoding.alpha,
-            plausibility=self.decoding.plausibility,
-            without_context=self.decoding.without_context,
-            max_new_tokens=self.decoding.max_new_tokens,
-            batch_size=self.decoding.batch_size,
-            overlong=self.decoding.overlong,
+            decoding=self.config.decoding,
+            without_context=self.config.options.without_context,
+            overlong=self.config.options.overlong,
         )
 
 
@@ -78,57 +75,57 @@ def evaluate_model(model: str, bench: str | Path | Bench, *, run: Path, options:
             cannot go on, or results of another model or other options in the folder.
     """
     evaluation = _prepare(model, bench, run, options)
-    decoding = evaluation.decoding
-    processes = join_processes(decoding.engine)
+    config = evaluation.config
+    processes = join_processes(config.engine)
     if processes.is_main:
-        _warn(evaluation, options)
+        _warn(evaluation)
     return run_pass(
         evaluation.task,
         [(sample.dataset, sample.id) for sample in evaluation.rows.chosen],
         evaluation.files,
         processes,
-        fingerprint=lambda: _fingerprint(evaluation, options),
-        load_engine=lambda: make_engine(model, decoding, options, processes),
+        fingerprint=lambda: _fingerprint(evaluation),
+        load_engine=lambda: make_engine(model, config, processes),
         write=lambda completed: _write(evaluation, completed),
         overwrite=options.overwrite,
     )
 
 
 def _prepare(model: str, bench: str | Path | Bench, run: Path, options: EvalOptions) -> Evaluation:
-    decoding = resolve_options(model, options)
+    config = resolve_options(model, options)
     bench = bench if isinstance(bench, Bench) else locate_bench(bench)
-    rows = read_bench(bench, max_samples=decoding.max_samples, seed=decoding.seed, skip_bad=options.skip_bad)
-    prompt_set = load_prompt_set(decoding.prompt_set)
-    prompt_set.digest(decoding.setting)  # a set without this setting is refused before anything else is read
+    rows = read_bench(bench, max_samples=config.max_samples, seed=options.seed, skip_bad=options.skip_bad)
+    prompt_set = load_prompt_set(config.prompt_set)
+    prompt_set.digest(options.setting)  # a set without this setting is refused before anything else is read
     shown = None
-    wording = SettingPrompts(prompt_set, decoding.setting)
-    if decoding.setting == "few_shot":
-        shown = load_demonstrations(bench, rows.chosen, rows.all, given=options.demonstrations, seed=decoding.seed)
-        wording = SettingPrompts(prompt_set, decoding.setting, shown.of)
-    name = bench.name if decoding.setting == "zero_shot" else f"{bench.name}-{decoding.setting}"
-    files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if decoding.without_context else WITH_CONTEXT)
-    return Evaluation(model, bench, name, rows, decoding, wording, shown, files)
+    wording = SettingPrompts(prompt_set, options.setting)
+    if options.setting == "few_shot":
+        shown = load_demonstrations(bench, rows.chosen, rows.all, given=options.demonstrations, seed=options.seed)
+        wording = SettingPrompts(prompt_set, options.setting, shown.of)
+    name = bench.name if options.setting == "zero_shot" else f"{bench.name}-{options.setting}"
+    files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
+    return Evaluation(model, bench, name, rows, config, wording, shown, files)
 
 
-def _fingerprint(evaluation: Evaluation, options: EvalOptions) -> Fingerprint:
-    decoding = evaluation.decoding
+def _fingerprint(evaluation: Evaluation) -> Fingerprint:
+    config, options = evaluation.config, evaluation.config.options
     return fingerprint(
-        identity_of(evaluation.model, decoding, options),
-        decoding,
+        identity_of(evaluation.model, config),
+        config,
         evaluation.rows,
         evaluation.wording.prompt_set,
         evaluation.demonstrations,
-        temperature=options.endpoint.temperature if decoding.engine == "openai" else 0,
+        temperature=options.endpoint.temperature if config.engine == "openai" else 0,
         max_model_len=options.vllm.get("max_model_len"),
     )
 
 
-def _warn(evaluation: Evaluation, options: EvalOptions) -> None:
+def _warn(evaluation: Evaluation) -> None:
     bench, empty = evaluation.bench, _empty_contexts(evaluation)
     if bench.lacking:
         print(f"warning: {bench.file.parent} is incomplete, it lacks {', '.join(bench.lacking)}", file=sys.stderr)
-    warn_of_idle_options(options, evaluation.decoding)
-    if empty and evaluation.decoding.alpha > 0:
+    warn_of_idle_options(evaluation.config)
+    if empty and evaluation.config.decoding.alpha > 0:
         print(
             f"warning: {empty} of {len(evaluation.rows.chosen)} samples have no context and are decoded plainly",
             file=sys.stderr,
@@ -140,10 +137,10 @@ def _write(evaluation: Evaluation, completed: CompletedPass) -> RunScores:
     files, rows, wording = evaluation.files, evaluation.rows, evaluation.wording
     write_bad_rows(rows.bad, files.folder / BAD_ROWS_FILE)
     predictions = [
-        score_output(sample, output, wording.marker(sample.format), evaluation.decoding.setting)
+        score_output(sample, output, wording.marker(sample.format), evaluation.config.options.setting)
         for sample, output in zip(rows.chosen, completed.outputs, strict=True)
     ]
-    scored = score_predictions(predictions, seed=evaluation.decoding.seed)
+    scored = score_predictions(predictions, seed=evaluation.config.options.seed)
     scores = RunScores(**_facts(evaluation, completed.record), **dict(scored))
     write_predictions(predictions, files.predictions)
     if files.stem == WITH_CONTEXT:
@@ -153,23 +150,23 @@ def _write(evaluation: Evaluation, completed: CompletedPass) -> RunScores:
 
 def _facts(evaluation: Evaluation, record: dict[str, Any]) -> dict[str, Any]:
     """What was decoded and how, by the fields of `EvaluationFacts`."""
-    decoding, rows, bench = evaluation.decoding, evaluation.rows, evaluation.bench
-    subset = None
+    config, rows, bench = evaluation.config, evaluation.rows, evaluation.bench
+    options, decoding, subset = config.options, config.decoding, None
     if len(rows.chosen) < len(rows.all):
-        subset = {"per_group": decoding.max_samples, "seed": decoding.seed, "of": len(rows.all)}
+        subset = {"per_group": config.max_samples, "seed": options.seed, "of": len(rows.all)}
     shown = evaluation.demonstrations
     return {
         "model": evaluation.model,
         "alpha": decoding.alpha,
         **plausibility_of(decoding),
-        "setting": decoding.setting,
+        "setting": options.setting,
         "prompt_set": evaluation.wording.prompt_set.name,
-        "prompt_set_given": decoding.prompt_set,
+        "prompt_set_given": config.prompt_set,
         "max_new_tokens": decoding.max_new_tokens,
         "bench": ScoredBenchmark(name=evaluation.name, file=str(bench.file), sha256=rows.sha256, suite=bench.suite),
         "lacking": list(bench.lacking),
         "subset": subset,
-        "demonstrations": None if shown is None else {**shown.describe(), "seed": decoding.seed},
+        "demonstrations": None if shown is None else {**shown.describe(), "seed": options.seed},
         "bad_rows": len(rows.bad),
         "empty_contexts": _empty_contexts(evaluation),
         **{key: record[key] for key in ("engine", "engine_counts", "truncated", "resumed", "seconds", "environment")},

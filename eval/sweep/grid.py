@@ -121,7 +121,7 @@ def training_identity(recipe: Recipe) -> str:
 
 def scoring_identity(recipe: Recipe) -> str:
     """What two runs of one model share that are decoded the same; α is that of training unless `eval.alpha` is set."""
-    return json.dumps(recipe.eval.model_dump() | {"alpha": recipe.decoding_alpha}, sort_keys=True)
+    return json.dumps(recipe.eval.model_dump() | {"alpha": recipe.decoding.alpha}, sort_keys=True)
 
 
 def short_keys(axes: Sequence[Axis]) -> dict[str, str]:

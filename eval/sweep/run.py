@@ -141,7 +141,7 @@ def _eval_arguments(sweep: Sweep, point: Point, run: Path, target: Path) -> list
         arguments += ["--out", str(target)]
     own = point.recipe.eval.alpha is not None or target != run  # else the run's recipe, which the evaluation reads
     if own and "--alpha" not in arguments:
-        arguments += ["--alpha", repr(point.recipe.decoding_alpha)]
+        arguments += ["--alpha", repr(point.recipe.decoding.alpha)]
     return arguments
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from eval.run.engines.engine import Engine
 from eval.run.fingerprint import plausibility_of
 from eval.run.journal import CompletedPass, run_pass
 from eval.run.journal_files import Fingerprint, PassFiles
-from eval.run.options import Decoding, EvalOptions
+from eval.run.options import EvalConfig
 from eval.run.processes import Processes
 
 
@@ -30,13 +30,12 @@ class Asker:
     when first there is something to decode.
 
     Attributes:
-        decoding: how; `alpha` subtracts what the imagined conversation says.
+        config: how; α subtracts what the imagined conversation says.
         records: of the passes so far: what they were decoded with.
     """
 
     model: str
-    decoding: Decoding
-    options: EvalOptions
+    config: EvalConfig
     processes: Processes
     folder: Path
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -66,16 +65,17 @@ class Asker:
         assert len({(chat.dataset, chat.id) for chat in conversations}) == len(conversations), "names of their own"
         if not conversations:
             return []
+        decoding = self.config.decoding
         task = ConversationTask(
             name=name,
             conversations=conversations,
-            alpha=self.decoding.alpha,
-            plausibility=self.decoding.plausibility,
-            without_context=self.decoding.without_context,
-            max_new_tokens=self.options.max_new_tokens or max_new_tokens or self.decoding.max_new_tokens,
-            batch_size=self.decoding.batch_size,
-            temperature=temperature,
-            seed=seed,
+            decoding=replace(
+                decoding,
+                max_new_tokens=self.config.options.max_new_tokens or max_new_tokens or decoding.max_new_tokens,
+                temperature=temperature,
+                seed=seed,
+            ),
+            without_context=self.config.options.without_context,
         )
         keys = [(chat.dataset, chat.id) for chat in conversations]
         files = PassFiles(self.folder, name)
@@ -96,7 +96,7 @@ class Asker:
             fingerprint=lambda: self._fingerprint(task),
             load_engine=self._load_engine,
             write=write,
-            overwrite=self.options.overwrite,
+            overwrite=self.config.options.overwrite,
         )
         self.records[name] = completed.record
         return completed.outputs
@@ -104,32 +104,32 @@ class Asker:
     @cached_property
     def _identity(self) -> str:
         """Hashes the weights, which many passes need not wait for again."""
-        return identity_of(self.model, self.decoding, self.options)
+        return identity_of(self.model, self.config)
 
     def _fingerprint(self, task: ConversationTask) -> Fingerprint:
-        own = self.options.endpoint.temperature if self.decoding.engine == "openai" else 0.0
+        own = self.config.options.endpoint.temperature if self.config.engine == "openai" else 0.0
         return {
             "model": self._identity,
             "view": "imagined" if task.without_context else "original",
-            "alpha": task.alpha,
-            **plausibility_of(self.decoding),
-            "max_new_tokens": task.max_new_tokens,
+            "alpha": task.decoding.alpha,
+            **plausibility_of(task.decoding),
+            "max_new_tokens": task.decoding.max_new_tokens,
             "prompts": f"sha256 {_digest(task)}",
-            "dtype": self.decoding.dtype,
-            "temperature": task.temperature or own,
-            "seed": task.seed if task.temperature > 0 else None,
+            "dtype": self.config.options.dtype,
+            "temperature": task.decoding.temperature or own,
+            "seed": task.decoding.seed if task.decoding.temperature > 0 else None,
         }
 
     def _load_engine(self) -> Engine:
         if self._engine is None:
-            self._engine = make_engine(self.model, self.decoding, self.options, self.processes)
+            self._engine = make_engine(self.model, self.config, self.processes)
         return self._engine
 
 
 def _digest(task: ConversationTask) -> str:
     """SHA-256 of what is asked; without debiasing what would be subtracted is no part of it."""
     asked = [
-        (chat.dataset, chat.id, task.messages(place), chat.imagined if task.alpha > 0 else None)
+        (chat.dataset, chat.id, task.messages(place), chat.imagined if task.decoding.alpha > 0 else None)
         for place, chat in enumerate(task.conversations)
     ]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()

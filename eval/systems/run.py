@@ -10,7 +10,7 @@ from typing import Any
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
 from eval.run.fingerprint import plausibility_of
-from eval.run.options import Decoding, EvalOptions, resolve_options, warn_of_idle_options
+from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.processes import join_processes
 from eval.score.scores import SCORES_FILE
 from eval.systems.asker import Asker
@@ -42,23 +42,23 @@ def evaluate_system(
         UserError: as `System.run`, or options that do not fit.
     """
     own = parse_options(system.options, given, system.name)
-    decoding = resolve_options(model, options)
+    config = resolve_options(model, options)
     if options.max_samples is None:  # the recipe's limit counts samples of PIPER
-        decoding = replace(decoding, max_samples=None)
-    folder = run / "eval" / _folder_name(system, own, decoding)
-    processes = join_processes(decoding.engine)
+        config = replace(config, max_samples=None)
+    folder = run / "eval" / _folder_name(system, own, options)
+    processes = join_processes(config.engine)
     if processes.is_main:
-        warn_of_idle_options(options, decoding)
-    asker = Asker(model, decoding, options, processes, folder)
-    call = SystemCall(_located(system, data), own, decoding.max_samples, decoding.seed)
+        warn_of_idle_options(config)
+    asker = Asker(model, config, processes, folder)
+    call = SystemCall(_located(system, data), own, config.max_samples, options.seed)
     result = system.run(call, asker)
-    scores = _described(model, system, own, decoding, asker, result)
+    scores = _described(system, own, asker, result)
     processes.decided_by_main(lambda: _write(folder, scores, result))
     return scores, result, folder
 
 
-def _folder_name(system: System, options: SystemOptions, decoding: Decoding) -> str:
-    parts = [system.name, options.variant, "without-context" if decoding.without_context else ""]
+def _folder_name(system: System, own: SystemOptions, options: EvalOptions) -> str:
+    parts = [system.name, own.variant, "without-context" if options.without_context else ""]
     return "-".join(filter(None, parts))
 
 
@@ -72,19 +72,18 @@ def _located(system: System, data: Path | None) -> Path:
     return path
 
 
-def _described(
-    model: str, system: System, options: SystemOptions, decoding: Decoding, asker: Asker, result: SystemResult
-) -> dict[str, Any]:
+def _described(system: System, own: SystemOptions, asker: Asker, result: SystemResult) -> dict[str, Any]:
+    config = asker.config
     return {
         "system": system.name,
         **result.scores,
-        "model": model,
-        "alpha": decoding.alpha,
-        **plausibility_of(decoding),
-        "without_context": decoding.without_context,
-        "options": options.model_dump(mode="json"),
-        "max_samples": decoding.max_samples,
-        "seed": decoding.seed,
+        "model": asker.model,
+        "alpha": config.decoding.alpha,
+        **plausibility_of(config.decoding),
+        "without_context": config.options.without_context,
+        "options": own.model_dump(mode="json"),
+        "max_samples": config.max_samples,
+        "seed": config.options.seed,
         "passes": {name: _record(record) for name, record in asker.records.items()},
     }
 

@@ -83,7 +83,7 @@ def test_the_papers_models_have_the_papers_hyper_parameters(model: str) -> None:
     recipe = load_recipe(f"{model}/full")
     train = recipe.train
     assert (train.learning_rate, train.batch_size, train.epochs, train.warmup_ratio) == (1e-5, 64, 3, 0.1)
-    assert (train.precision, recipe.d2e.alpha, recipe.decoding_alpha) == ("float16", 0.5, 0.5)
+    assert (train.precision, recipe.d2e.alpha, recipe.decoding.alpha) == ("float16", 0.5, 0.5)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -11,7 +11,7 @@ from d2e_sft.config.recipe import recipe_of
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.data.prompts import PromptSet, SettingPrompts, load_prompt_set
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import generate_debiased, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.model.device import usable_device
 from d2e_sft.model.loading import LoadedModel, load_model
 from d2e_sft.model.positions import position_limit
@@ -73,13 +73,13 @@ def load_demo_model(
     asked = EvalOptions(
         engine="transformers", alpha=alpha, prompt_set=prompt_set, max_new_tokens=max_new_tokens, dtype=dtype
     )
-    decoding = resolve_options(model, asked)
-    wording = load_prompt_set(decoding.prompt_set)
-    loaded = load_model(model, dtype=decoding.dtype or decoding.section.dtype, attention=decoding.section.attention)
+    config = resolve_options(model, asked)
+    wording = load_prompt_set(config.prompt_set)
+    loaded = load_model(model, dtype=dtype or config.section.dtype, attention=config.section.attention)
     # A tokenizer that cannot make prompts is found now, not at the first question.
     ViewEncoder(loaded.tokenizer, wording, (), encoder_decoder=loaded.model.config.is_encoder_decoder)
     loaded.model.to(usable_device()).eval()
-    return DemoModel(model, loaded, wording, decoding.alpha, decoding.max_new_tokens)
+    return DemoModel(model, loaded, wording, config.decoding.alpha, config.decoding.max_new_tokens)
 
 
 class Answerer:
@@ -151,9 +151,9 @@ class _Decoding:
                 self._network,
                 [original, original, imagined[0]],
                 [imagined[0]] * 3,
+                DecodingConfig(max_new_tokens=self._limit),
                 alpha=[0.0, self._alpha, 0.0],
                 on_token=self._take,
-                max_new_tokens=self._limit,
                 stop_ids=stop_token_ids(self._network, self._prompts.end_of_turn),
                 pad_id=pad_id(self._tokenizer),
             )
@@ -176,10 +176,9 @@ def _prompts(model: DemoModel, question: Question, max_new_tokens: int) -> Token
     task = SampleTask(
         [question.sample()],
         SettingPrompts(question.wording(model.prompt_set)),
-        alpha=1.0,  # whatever the slider says: the imagined prompt is answered too
+        # Whatever the slider says, the imagined prompt is answered too.
+        DecodingConfig(alpha=1.0, max_new_tokens=max_new_tokens),
         without_context=False,
-        max_new_tokens=max_new_tokens,
-        batch_size=1,
         overlong="truncate_context",
     )
     limit = position_limit(config)

@@ -15,7 +15,7 @@ from d2e_sft.data.chat_template import pad_id
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import generate_debiased, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError, did_you_mean
 from eval.pages.inspection.distributions import answer_places
@@ -64,7 +64,7 @@ def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, opti
         UserError: the model cannot be loaded, or has no chat template.
     """
     recipe = recipe_of(model)
-    alpha = options.alpha if options.alpha is not None else 0.5 if recipe is None else recipe.decoding_alpha
+    alpha = options.alpha if options.alpha is not None else 0.5 if recipe is None else recipe.decoding.alpha
     wording = load_prompt_set(options.prompt_set or (recipe.data.prompt_set if recipe is not None else "default"))
     loaded = load_model(model)
     network = loaded.model.eval()
@@ -113,8 +113,7 @@ def _decoded(
         model,
         [original],
         [imagined],
-        alpha=alpha,
-        max_new_tokens=limit,
+        DecodingConfig(alpha=alpha, max_new_tokens=limit),
         stop_ids=stop_token_ids(model, encoder.end_of_turn),
         pad_id=pad_id(encoder.tokenizer),
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import ChatEncoder, Messages
 from d2e_sft.util.errors import UserError
 from eval.run.engines.task import TokenPrompts, prompt_budget
@@ -40,13 +41,8 @@ class ConversationTask:
 
     name: str
     conversations: Sequence[Conversation]
-    alpha: float
+    decoding: DecodingConfig
     without_context: bool
-    max_new_tokens: int
-    batch_size: int
-    plausibility: float = 0.0
-    temperature: float = 0.0
-    seed: int = 0
 
     def __len__(self) -> int:
         return len(self.conversations)
@@ -54,7 +50,7 @@ class ConversationTask:
     @property
     def title(self) -> str:
         """What is decoded, for a progress bar."""
-        return f"{self.name}, " + ("without context" if self.without_context else f"α={self.alpha:g}")
+        return f"{self.name}, " + ("without context" if self.without_context else f"α={self.decoding.alpha:g}")
 
     @property
     def groups(self) -> list[str]:
@@ -74,8 +70,8 @@ class ConversationTask:
         """See `Task.tokens`; nothing is cut."""
         encoder = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder)
         originals = encoder.ids([self.messages(place) for place in range(len(self))])
-        imagined = encoder.ids([chat.imagined for chat in self.conversations]) if self.alpha > 0 else None
-        budget = prompt_budget(limit, self.max_new_tokens, encoder_decoder=encoder_decoder)
+        imagined = encoder.ids([chat.imagined for chat in self.conversations]) if self.decoding.alpha > 0 else None
+        budget = prompt_budget(limit, self.decoding.max_new_tokens, encoder_decoder=encoder_decoder)
         self._refuse_too_long(originals, budget)
         return TokenPrompts(originals, imagined, frozenset(), encoder.end_of_turn)
 
@@ -85,7 +81,7 @@ class ConversationTask:
             longest = max(too_long, key=lambda i: len(prompts[i]))
             raise UserError(
                 f"{len(too_long)} of {len(prompts)} prompts exceed the model's context: prompts may have {budget} "
-                f"tokens beside {self.max_new_tokens} new ones, and the longest, {self.label(longest)}, has "
+                f"tokens beside {self.decoding.max_new_tokens} new ones, and the longest, {self.label(longest)}, has "
                 f"{len(prompts[longest])}",
                 remedy="lower --max-new-tokens, show fewer examples, or use a model with a longer context",
             )

@@ -57,9 +57,9 @@ class EndpointEngine:
         self._retried = 0
 
     def begin(self, task: Task) -> Sequence[int]:
-        own: dict[str, Any] = {"max_tokens": task.max_new_tokens}
-        if task.temperature > 0:
-            own["temperature"] = task.temperature
+        own: dict[str, Any] = {"max_tokens": task.decoding.max_new_tokens}
+        if task.decoding.temperature > 0:
+            own["temperature"] = task.decoding.temperature
         self._backend = OpenAIBackend(self._options.model_copy(update=own), CALLER)
         self._questions = [Question(task.messages(place), task.label(place)) for place in range(len(task))]
         self._retried = 0

@@ -28,7 +28,7 @@ class InProcessEngine:
         model: as for `d2e_sft.model.loading.load_model`.
         section: how it was trained: attention, and dtype unless `dtype` says otherwise.
         device: where it runs.
-        compiled: compile the decoding step.
+        compiled: the decoding step will be compiled, for which a compiler must be there.
 
     Raises:
         UserError: the model cannot be loaded.
@@ -49,7 +49,6 @@ class InProcessEngine:
             check_compiler(device, asked_by="--compile", instead="drop it")
         loaded = load_model(model, dtype=dtype or section.dtype, attention=section.attention)
         self._model, self._tokenizer = loaded.model, loaded.tokenizer
-        self._compiled = compiled
         self._model.to(device).eval()
         self._begun: tuple[Task, TokenPrompts] | None = None
 
@@ -74,17 +73,11 @@ class InProcessEngine:
             self._model,
             [prompts.originals[place] for place in places],
             None if prompts.imagined is None else [prompts.imagined[place] for place in places],
-            batch_size=task.batch_size,
+            task.decoding,
             groups=[groups[place] for place in places],
             on_batch=on_batch,
-            alpha=task.alpha,
-            plausibility=task.plausibility,
-            max_new_tokens=task.max_new_tokens,
             stop_ids=stop_token_ids(self._model, prompts.end_of_turn),
             pad_id=pad_id(self._tokenizer),
-            compiled=self._compiled,
-            temperature=task.temperature,
-            seed=task.seed,
         )
 
     def environment(self) -> dict[str, Any]:

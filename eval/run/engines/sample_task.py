@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.recipe import View
 from d2e_sft.data.prompts import SettingPrompts
 from d2e_sft.data.sample import EventSample
@@ -27,14 +28,9 @@ class SampleTask:
 
     samples: Sequence[EventSample]
     wording: SettingPrompts
-    alpha: float
+    decoding: DecodingConfig
     without_context: bool
-    max_new_tokens: int
-    batch_size: int
     overlong: str
-    plausibility: float = 0.0
-    temperature: float = 0.0
-    seed: int = 0
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -42,7 +38,7 @@ class SampleTask:
     @property
     def title(self) -> str:
         """What is decoded, for a progress bar."""
-        return "without context" if self.without_context else f"α={self.alpha:g}"
+        return "without context" if self.without_context else f"α={self.decoding.alpha:g}"
 
     @property
     def groups(self) -> list[tuple[str, str, str]]:
@@ -59,12 +55,12 @@ class SampleTask:
 
     def tokens(self, tokenizer: Any, *, encoder_decoder: bool, limit: int | None) -> TokenPrompts:
         """See `Task.tokens`."""
-        views: tuple[View, ...] = (self._view, "imagined") if self.alpha > 0 else (self._view,)
+        views: tuple[View, ...] = (self._view, "imagined") if self.decoding.alpha > 0 else (self._view,)
         encoder = ViewEncoder(tokenizer, self.wording, views, encoder_decoder=encoder_decoder)
         originals = encoder.all_prompt_ids(self.samples, self._view)
-        budget = prompt_budget(limit, self.max_new_tokens, encoder_decoder=encoder_decoder)
+        budget = prompt_budget(limit, self.decoding.max_new_tokens, encoder_decoder=encoder_decoder)
         truncated = self._fit(encoder, originals, budget)
-        imagined = encoder.all_prompt_ids(self.samples, "imagined") if self.alpha > 0 else None
+        imagined = encoder.all_prompt_ids(self.samples, "imagined") if self.decoding.alpha > 0 else None
         return TokenPrompts(originals, imagined, frozenset(truncated), encoder.end_of_turn)
 
     @property
@@ -96,7 +92,7 @@ class SampleTask:
             remedy = f"give shorter --demonstrations, {remedy}"
         return UserError(
             f"{len(which)} of {len(self.samples)} samples exceed the model's context{how}: prompts may have {budget} "
-            f"tokens beside {self.max_new_tokens} new ones, and the longest, {self.samples[longest].id!r} of "
+            f"tokens beside {self.decoding.max_new_tokens} new ones, and the longest, {self.samples[longest].id!r} of "
             f"{self.samples[longest].dataset!r}, has {len(prompts[longest])}",
             remedy,
         )

@@ -6,6 +6,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from d2e_sft.config.decoding import DecodingConfig
+
 
 @dataclass(frozen=True)
 class TokenPrompts:
@@ -28,28 +30,8 @@ class Task(Protocol):
     """Prompts that are decoded alike; each has a place, from 0 on."""
 
     @property
-    def alpha(self) -> float:
-        """The debias ratio; 0 decodes plainly."""
-
-    @property
-    def plausibility(self) -> float:
-        """Only tokens that the original prompt gives at least so much of its best probability; 0 allows all."""
-
-    @property
-    def max_new_tokens(self) -> int:
-        """Of one answer."""
-
-    @property
-    def batch_size(self) -> int:
-        """Prompts decoded together."""
-
-    @property
-    def temperature(self) -> float:
-        """0 is greedy; for endpoints theirs, where the task is greedy."""
-
-    @property
-    def seed(self) -> int:
-        """Of the draws, where the temperature is above 0."""
+    def decoding(self) -> DecodingConfig:
+        """How all of them are decoded; an endpoint has a temperature of its own where this one is 0."""
 
     @property
     def title(self) -> str:

@@ -49,9 +49,10 @@ class VllmEngine:
         self._resubmissions = 0
 
     def begin(self, task: Task) -> Sequence[int]:
-        if task.temperature > 0:
+        temperature = task.decoding.temperature
+        if temperature > 0:
             raise UserError(
-                f"{task.title}: is sampled (temperature {task.temperature:g}), and --engine vllm decodes greedily",
+                f"{task.title}: is sampled (temperature {temperature:g}), and --engine vllm decodes greedily",
                 remedy="use --engine transformers, or ask a vLLM server: --engine openai --base-url URL",
             )
         prompts = task.tokens(self._tokenizer, encoder_decoder=False, limit=self._limit)
@@ -75,21 +76,22 @@ class VllmEngine:
                 on_answers(waiting.copy())
                 waiting.clear()
 
+        def on_resubmission(index: int) -> None:
+            self._resubmissions += 1
+
         try:
-            decoded = self._offline.decode_pairs(
+            self._offline.generate_debiased(
                 self._llm,
                 [prompts.originals[place] for place in places],
                 None if imagined is None else [imagined[place] for place in places],
-                alpha=task.alpha,
-                plausibility=task.plausibility,
-                max_new_tokens=task.max_new_tokens,
+                task.decoding,
                 stop_ids=self._offline.stop_ids_of(self._llm, prompts.end_of_turn),
                 on_finished=on_finished,
+                on_resubmission=on_resubmission,
             )
         finally:
             if waiting:
                 on_answers(waiting)
-        self._resubmissions += decoded.resubmissions
 
     def environment(self) -> dict[str, Any]:
         import torch

@@ -85,7 +85,7 @@ def _ask(questions: Sequence[Question], options: BoxesOptions, asker: Asker) -> 
         chats = [one_box(question, options.demonstrations) for question in questions]
         replies = asker.ask("answers", chats, max_new_tokens=limit)
         return [read_one(reply, question.box) for reply, question in zip(replies, questions, strict=True)]
-    prompts = load_prompt_set(asker.decoding.prompt_set)
+    prompts = load_prompt_set(asker.config.prompt_set)
     marker = SettingPrompts(prompts).marker("qa")
     replies = asker.ask("answers", [as_trained(question, prompts) for question in questions], max_new_tokens=limit)
     found = (extract_answer(reply, fmt="qa", options=(), marker=marker).answers for reply in replies)

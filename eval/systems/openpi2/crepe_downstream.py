@@ -151,7 +151,7 @@ def ask_setting(
 
 def prompt_length(asker: Asker) -> tuple[Callable[[Messages], int], str]:
     """How long a prompt is, and in what: tokens, or words where an endpoint's tokens are not known."""
-    if asker.decoding.engine == "openai":
+    if asker.config.engine == "openai":
         return lambda messages: sum(len(message["content"].split()) for message in messages), "words"
     from d2e_sft.model.loading import load_tokenizer
 

@@ -114,7 +114,7 @@ def test_a_model_is_decoded_as_it_was_trained_unless_its_recipe_says_otherwise(
 ) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text(f"{MINIMAL}{sections}\n")
-    assert load_recipe(path).decoding_alpha == expected
+    assert load_recipe(path).decoding.alpha == expected
 
 
 def test_a_checkpoint_has_its_runs_recipe_and_another_folder_has_none(tmp_path: Path) -> None:

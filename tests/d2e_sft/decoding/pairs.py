@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from d2e_sft.decoding import generate_debiased
+from d2e_sft.decoding import DecodingConfig, generate_debiased
 from tests.tiny import VOCAB_SIZE
 
 
@@ -20,4 +20,4 @@ def random_prompts(count: int, low: int, high: int, seed: int, prefix: list[int]
 
 def frequent_token(model: Any, originals: list[list[int]], imagined: list[list[int]], new_tokens: int) -> int:
     """A token that some answers hold early and some do not, so that pairs finish at different steps."""
-    return generate_debiased(model, originals, imagined, max_new_tokens=new_tokens, stop_ids=[])[0][3]
+    return generate_debiased(model, originals, imagined, DecodingConfig(max_new_tokens=new_tokens), stop_ids=[])[0][3]

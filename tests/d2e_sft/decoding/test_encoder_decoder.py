@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.decoding import generate_debiased
+from d2e_sft.decoding import DecodingConfig, generate_debiased
 from tests.tiny import VOCAB_SIZE, tiny_model
 
 NEW_TOKENS = 10
@@ -56,16 +56,22 @@ def test_a_batch_gives_the_tokens_of_the_naive_loop(alpha: float) -> None:
     originals, imagined = _prompts(6, 8, 40, seed=1), _prompts(6, 3, 12, seed=2)
     # A token that one answer holds early, so that pairs leave the batch at different steps.
     stops = [_naive(model, originals[1], imagined[1], alpha, [])[3]]
-    ours = generate_debiased(model, originals, imagined, alpha=alpha, max_new_tokens=NEW_TOKENS, stop_ids=stops)
+    ours = generate_debiased(
+        model, originals, imagined, DecodingConfig(alpha=alpha, max_new_tokens=NEW_TOKENS), stop_ids=stops
+    )
     assert ours == [_naive(model, o, i, alpha, stops) for o, i in zip(originals, imagined, strict=True)]
     assert len({len(answer) for answer in ours}) > 1, "the case needs pairs that finish at different steps"
-    assert ours != generate_debiased(model, originals, alpha=0, max_new_tokens=NEW_TOKENS, stop_ids=stops)
+    assert ours != generate_debiased(
+        model, originals, decoding=DecodingConfig(alpha=0, max_new_tokens=NEW_TOKENS), stop_ids=stops
+    )
 
 
 def test_alpha_zero_is_transformers_greedy_search() -> None:
     model = _model()
     originals = _prompts(5, 5, 30, seed=5)
-    ours = generate_debiased(model, originals, alpha=0, max_new_tokens=NEW_TOKENS, stop_ids=[])
+    ours = generate_debiased(
+        model, originals, decoding=DecodingConfig(alpha=0, max_new_tokens=NEW_TOKENS), stop_ids=[]
+    )
     for original, answer in zip(originals, ours, strict=True):
         ids = torch.tensor([original])
         plain = model.generate(
@@ -82,5 +88,5 @@ def test_the_encoder_runs_once() -> None:
         lambda _, __, kwargs: rows.append(len(kwargs["input_ids"])), with_kwargs=True
     )
     originals, imagined = _prompts(3, 8, 20, seed=1), _prompts(3, 3, 12, seed=2)
-    generate_debiased(model, originals, imagined, alpha=0.5, max_new_tokens=NEW_TOKENS, stop_ids=[])
+    generate_debiased(model, originals, imagined, DecodingConfig(alpha=0.5, max_new_tokens=NEW_TOKENS), stop_ids=[])
     assert rows == [6]

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from transformers import TextStreamer
 
-from d2e_sft.decoding import decode_prompts, generate_debiased, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, decode_prompts, generate_debiased, stop_token_ids
+from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import random_prompts
 from tests.tiny import tiny_model, tiny_tokenizer
 
@@ -15,7 +16,7 @@ ORIGINALS, IMAGINED = random_prompts(5, 8, 40, seed=1), random_prompts(5, 3, 9, 
 
 
 def _free(model: Any, count: int = 20) -> list[list[int]]:
-    return generate_debiased(model, ORIGINALS, IMAGINED, max_new_tokens=count, stop_ids=[])
+    return generate_debiased(model, ORIGINALS, IMAGINED, DecodingConfig(max_new_tokens=count), stop_ids=[])
 
 
 def test_a_stop_string_ends_the_answer_that_holds_it_and_no_other() -> None:
@@ -23,7 +24,12 @@ def test_a_stop_string_ends_the_answer_that_holds_it_and_no_other() -> None:
     free = _free(model)
     stop = tokenizer.decode(free[2][4:6])
     stopped = generate_debiased(
-        model, ORIGINALS, IMAGINED, max_new_tokens=20, stop_ids=[], stop_strings=[stop], tokenizer=tokenizer
+        model,
+        ORIGINALS,
+        IMAGINED,
+        DecodingConfig(max_new_tokens=20, stop_strings=[stop]),
+        stop_ids=[],
+        tokenizer=tokenizer,
     )
     assert stopped[2] == free[2][:6]
     for answer, whole in zip(stopped, free, strict=True):
@@ -35,7 +41,7 @@ def test_without_stop_ids_those_of_the_generation_config_end_an_answer() -> None
     model = tiny_model(seed=1)
     free = _free(model)
     model.generation_config.eos_token_id = [free[0][3]]
-    assert generate_debiased(model, ORIGINALS, IMAGINED, max_new_tokens=20)[0] == free[0][:3]
+    assert generate_debiased(model, ORIGINALS, IMAGINED, DecodingConfig(max_new_tokens=20))[0] == free[0][:3]
 
 
 def test_tokens_are_told_as_they_are_chosen() -> None:
@@ -43,9 +49,13 @@ def test_tokens_are_told_as_they_are_chosen() -> None:
     heard: list[tuple[int, int]] = []
     stops = [_free(model)[0][3]]
     answers = generate_debiased(
-        model, ORIGINALS, IMAGINED, max_new_tokens=20, stop_ids=stops,
+        model,
+        ORIGINALS,
+        IMAGINED,
+        DecodingConfig(max_new_tokens=20),
+        stop_ids=stops,
         on_token=lambda index, token: heard.append((index, token)),
-    )  # fmt: skip
+    )
     for i, answer in enumerate(answers):
         assert [token for index, token in heard if index == i] == answer
     assert [index for index, _ in heard[:4]] != [0, 0, 0, 0], "all pairs take a step before any takes the next"
@@ -54,7 +64,12 @@ def test_tokens_are_told_as_they_are_chosen() -> None:
 def test_a_streamer_of_transformers_prints_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     model, tokenizer = tiny_model(seed=1), tiny_tokenizer()
     [answer] = generate_debiased(
-        model, ORIGINALS[:1], IMAGINED[:1], max_new_tokens=9, stop_ids=[], streamer=TextStreamer(tokenizer)
+        model,
+        ORIGINALS[:1],
+        IMAGINED[:1],
+        DecodingConfig(max_new_tokens=9),
+        stop_ids=[],
+        streamer=TextStreamer(tokenizer),
     )
     assert capsys.readouterr().out == tokenizer.decode(answer) + "\n"
     with pytest.raises(ValueError, match="one prompt, got 5"):
@@ -69,5 +84,15 @@ def test_stop_tokens_are_the_end_of_turn_and_the_models_own() -> None:
 
 
 def test_no_prompt_gives_no_answer() -> None:
-    assert generate_debiased(tiny_model(), [], [], alpha=0.5) == []
-    assert decode_prompts(tiny_model(), [], [], alpha=0.5) == []
+    assert generate_debiased(tiny_model(), [], [], DecodingConfig(alpha=0.5)) == []
+    assert decode_prompts(tiny_model(), [], [], DecodingConfig(alpha=0.5)) == []
+
+
+def test_stop_strings_need_a_tokenizer() -> None:
+    with pytest.raises(UserError, match="stop_strings without a tokenizer"):
+        generate_debiased(tiny_model(), [[5, 6, 7]], [[5, 7]], DecodingConfig(stop_strings=["\n"]))
+
+
+def test_an_alpha_of_one_prompt_is_checked_like_that_of_all() -> None:
+    with pytest.raises(UserError, match="alpha=inf: not a debias ratio"):
+        generate_debiased(tiny_model(), [[5, 6, 7]], [[5, 7]], alpha=[float("inf")])

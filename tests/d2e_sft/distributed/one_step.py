@@ -11,7 +11,7 @@ from transformers import TrainingArguments
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder, encode_samples
-from d2e_sft.decoding import generate_debiased
+from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.train.trainer import D2ETrainer
 from tests.tiny import make_samples, tiny_model, tiny_tokenizer
 
@@ -42,7 +42,10 @@ def decode(trainer: D2ETrainer, rows: list[dict[str, Any]]) -> list[list[int]]:
     """Debiased answers to two prompts, as between two steps of a training."""
     trainer.model.eval()
     answers = generate_debiased(
-        trainer.model, [row["original"] for row in rows[:2]], [row["imagined"] for row in rows[:2]], max_new_tokens=5
+        trainer.model,
+        [row["original"] for row in rows[:2]],
+        [row["imagined"] for row in rows[:2]],
+        DecodingConfig(max_new_tokens=5),
     )
     trainer.model.train()
     return answers

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import TextStreamer
 
-from d2e_sft.decoding import generate_debiased
+from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.hub.custom_generate import generate as module
 from d2e_sft.hub.custom_generate.generate import generate
 from tests.d2e_sft.decoding.pairs import frequent_token, random_prompts
@@ -34,7 +34,9 @@ def test_the_tokens_are_those_of_generate_debiased(kind: str, count: int, alpha:
     stops = [frequent_token(model, originals, imagined, NEW_TOKENS)]
     inputs = pairs(originals, imagined)
     theirs = generate(**inputs, model=model, alpha=alpha, eos_token_id=stops, **GREEDY)
-    ours = generate_debiased(model, originals, imagined, alpha=alpha, max_new_tokens=NEW_TOKENS, stop_ids=stops)
+    ours = generate_debiased(
+        model, originals, imagined, DecodingConfig(alpha=alpha, max_new_tokens=NEW_TOKENS), stop_ids=stops
+    )
     assert answers(theirs, inputs["input_ids"].shape[1], stops) == ours
 
 
@@ -60,7 +62,9 @@ def test_below_one_it_is_transformers_guidance_by_one_over_one_minus_alpha(alpha
 def test_an_encoder_decoder_is_debiased_in_its_decoder() -> None:
     model = tiny_model("t5", seed=2)
     originals, imagined = _prompts(3)
-    ours = generate_debiased(model, originals, imagined, alpha=0.7, max_new_tokens=NEW_TOKENS, stop_ids=[1])
+    ours = generate_debiased(
+        model, originals, imagined, DecodingConfig(alpha=0.7, max_new_tokens=NEW_TOKENS), stop_ids=[1]
+    )
     theirs = generate(**pairs(originals, imagined), model=model, alpha=0.7, **GREEDY)
     assert answers(theirs, 1, [1]) == ours
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import generate_debiased, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.hub.export import ExportOptions, export
 from d2e_sft.hub.push import push
 from d2e_sft.model.loading import load_model
@@ -54,10 +55,11 @@ def _expected(run: Path) -> list[int]:
         encoder_decoder=model.config.is_encoder_decoder,
     )  # fmt: skip
     original, imagined = (encoder.prompt_ids(_example(), view) for view in ("original", "imagined"))
-    options: dict[str, Any] = {"stop_ids": stop_token_ids(model, encoder.end_of_turn), "max_new_tokens": 12}
-    debiased = generate_debiased(model, [original], [imagined], alpha=0.5, **options)[0]
+    stops, decoding = stop_token_ids(model, encoder.end_of_turn), DecodingConfig(alpha=0.5, max_new_tokens=12)
+    [debiased] = generate_debiased(model, [original], [imagined], decoding, stop_ids=stops)
     assert debiased, "an answer of no token would show nothing"
-    assert debiased != generate_debiased(model, [original], alpha=0, **options)[0]
+    [plain] = generate_debiased(model, [original], decoding=replace(decoding, alpha=0), stop_ids=stops)
+    assert debiased != plain
     return debiased
 
 
@@ -84,7 +86,9 @@ def test_a_padded_batch_gives_the_tokens_of_generate_debiased(tmp_path: Path, ki
         load=load.format(str(folder)), call=call.format(str(folder)), inputs=inputs, alpha=0.9
     )  # fmt: skip
     printed = run_elsewhere(program + _SHOW, tmp_path / "elsewhere", **OFFLINE)
-    ours = generate_debiased(load_model(str(run)).model.eval(), originals, imagined, alpha=0.9, max_new_tokens=12)
+    ours = generate_debiased(
+        load_model(str(run)).model.eval(), originals, imagined, DecodingConfig(alpha=0.9, max_new_tokens=12)
+    )
     assert answers(torch.tensor(_tokens(printed)), tensors["input_ids"].shape[1], [1]) == ours
 
 

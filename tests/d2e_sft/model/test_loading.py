@@ -10,7 +10,7 @@ import torch
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import generate_debiased, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.model.loading import BUILTIN, load_model, resolve_name
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_sample, save_tiny_model
@@ -53,7 +53,7 @@ def test_the_embedded_model_decodes_debiased_as_transformers_guidance_does() -> 
         [encoder.prompt_ids(sample, view) for sample in samples] for view in ("original", "imagined")
     )
     stops = stop_token_ids(model, encoder.end_of_turn)
-    ours = generate_debiased(model, originals, imagined, alpha=0.5, max_new_tokens=12, stop_ids=stops)
+    ours = generate_debiased(model, originals, imagined, DecodingConfig(alpha=0.5, max_new_tokens=12), stop_ids=stops)
     for original, negative, answer in zip(originals, imagined, ours, strict=True):
         guided = model.generate(
             torch.tensor([original]),

@@ -19,7 +19,7 @@ from d2e_sft.config.recipe import D2ESection, Recipe, load_recipe
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import generate_debiased
+from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.loading import load_model
 from d2e_sft.train import held_out, sample_predictions, trainer
 from d2e_sft.train.dry_run.report import dry_run
@@ -144,7 +144,11 @@ def test_predictions_are_those_of_the_model_at_that_step(world: Path, run: Path)
         prompts = encoder.encode(sample).prompts
         for name, alpha in (("plain", 0.0), ("debiased", 0.5)):
             [tokens] = generate_debiased(
-                model, [prompts["original"]], [prompts["imagined"]], alpha=alpha, max_new_tokens=6, stop_ids=[1]
+                model,
+                [prompts["original"]],
+                [prompts["imagined"]],
+                DecodingConfig(alpha=alpha, max_new_tokens=6),
+                stop_ids=[1],
             )
             assert row[name] == tokenizer.decode(tokens, skip_special_tokens=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from d2e_sft.decoding import decode_prompts
+from d2e_sft.decoding import DecodingConfig, decode_prompts
 
 NEW_TOKENS = 12
 STOPS = [2]  # SmolLM2's end of turn
@@ -53,8 +53,7 @@ def decode_reference(model: Any, pairs: Pairs) -> Pairs:
             model,
             [pairs.originals[i] for i in chosen],
             [pairs.imagined[i] for i in chosen],
-            alpha=alpha,
-            max_new_tokens=NEW_TOKENS,
+            DecodingConfig(alpha=alpha, max_new_tokens=NEW_TOKENS),
             stop_ids=STOPS,
         )
         answers |= dict(zip(chosen, decoded, strict=True))

@@ -21,7 +21,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 import httpx
 from openai import APIStatusError, AuthenticationError, BadRequestError, OpenAI
 
-from d2e_sft.decoding import generate_debiased
+from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.loading import BUILTIN
 
 KEY, LIMIT = "a-key-of-the-test", 20_000
@@ -90,8 +90,7 @@ def _expected(loaded: Any, original: str, imagined: str | None, alpha: float, to
         loaded.model,
         [_prompt(loaded.tokenizer, original)],
         None if imagined is None else [_prompt(loaded.tokenizer, imagined)],
-        alpha=alpha,
-        max_new_tokens=tokens,
+        DecodingConfig(alpha=alpha, max_new_tokens=tokens),
         stop_ids=[2],
     )
     return str(loaded.tokenizer.decode(answers[0], skip_special_tokens=True))

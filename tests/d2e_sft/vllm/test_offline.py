@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
+from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.util.errors import UserError
-from d2e_sft.vllm.offline import decode_pairs, generate_debiased
+from d2e_sft.vllm.offline import answer_samples, generate_debiased
 from tests.d2e_sft.vllm.reference import NEW_TOKENS, STOPS, Pairs, assert_equal, guided
 from tests.tiny import make_sample
 
@@ -21,50 +22,54 @@ def test_200_mixed_pairs_and_plain_requests_in_one_batch_give_the_tokens_of_the_
     llm: Any, in_process: Any, pairs: Pairs
 ) -> None:
     finished: dict[int, list[int]] = {}
-    decoded = decode_pairs(
+    resubmitted: list[int] = []
+    answers = generate_debiased(
         llm,
         pairs.originals,
         pairs.imagined,
+        DecodingConfig(max_new_tokens=NEW_TOKENS),
         alpha=pairs.alphas,
-        max_new_tokens=NEW_TOKENS,
         stop_ids=STOPS,
         on_finished=finished.__setitem__,
+        on_resubmission=resubmitted.append,
     )
-    print(f"resubmissions: {decoded.resubmissions}")
-    assert_equal(in_process.model, pairs, decoded.answers, range(len(pairs.originals)))
-    assert [finished[i] for i in range(len(pairs.originals))] == decoded.answers
+    print(f"resubmissions: {len(resubmitted)}")
+    assert_equal(in_process.model, pairs, answers, range(len(pairs.originals)))
+    assert [finished[i] for i in range(len(pairs.originals))] == answers
 
 
 def test_transformers_own_guidance_gives_the_same_tokens(llm: Any, in_process: Any, pairs: Pairs) -> None:
     chosen = [i for i in range(200) if pairs.alphas[i] > 0 and len(pairs.originals[i]) < 200][:16]
-    decoded = decode_pairs(
+    answers = generate_debiased(
         llm,
         [pairs.originals[i] for i in chosen],
         [pairs.imagined[i] for i in chosen],
+        DecodingConfig(max_new_tokens=NEW_TOKENS),
         alpha=[pairs.alphas[i] for i in chosen],
-        max_new_tokens=NEW_TOKENS,
         stop_ids=STOPS,
     )
     expected = [guided(in_process.model, pairs.originals[i], pairs.imagined[i], pairs.alphas[i]) for i in chosen]
-    assert decoded.answers == expected
+    assert answers == expected
 
 
 def test_samples_are_answered_with_text_and_one_without_context_plainly(llm: Any) -> None:
     samples = [make_sample(1), make_sample(2, context=""), make_sample(3)]
-    debiased = generate_debiased(llm, samples, 0.5, max_new_tokens=8)
-    plain = generate_debiased(llm, samples, 0.0, max_new_tokens=8)
+    debiased = answer_samples(llm, samples, DecodingConfig(alpha=0.5, max_new_tokens=8))
+    plain = answer_samples(llm, samples, DecodingConfig(alpha=0.0, max_new_tokens=8))
     assert debiased[1] == plain[1]
     assert all(isinstance(text, str) and text for text in debiased)
 
 
 def test_a_prompt_beyond_the_engines_length_is_refused_before_anything_is_decoded(llm: Any) -> None:
     with pytest.raises(UserError, match=r"1 of 4 prompts exceed the engine's 768 positions \(the longest has 800"):
-        decode_pairs(llm, [[5] * 800, [5]], [[5], [6]], alpha=0.5, max_new_tokens=4, stop_ids=STOPS)
+        generate_debiased(
+            llm, [[5] * 800, [5]], [[5], [6]], DecodingConfig(alpha=0.5, max_new_tokens=4), stop_ids=STOPS
+        )
 
 
 def test_debiasing_without_imagined_prompts_is_refused(llm: Any) -> None:
     with pytest.raises(ValueError, match="needs one imagined prompt"):
-        decode_pairs(llm, [[5, 6]], None, alpha=0.5, max_new_tokens=4, stop_ids=STOPS)
+        generate_debiased(llm, [[5, 6]], None, DecodingConfig(alpha=0.5, max_new_tokens=4), stop_ids=STOPS)
 
 
 def test_options_that_would_touch_one_row_alone_are_refused_when_the_request_comes_in(llm: Any) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
-from d2e_sft.decoding import decode_prompts
-from d2e_sft.vllm.offline import decode_pairs
+from d2e_sft.decoding import DecodingConfig, decode_prompts
+from d2e_sft.vllm.offline import generate_debiased
 from d2e_sft.vllm.pairing import Draw
 from tests.d2e_sft.vllm.reference import NEW_TOKENS, STOPS, Pairs, assert_equal, decode_reference, mixed_pairs
 
@@ -30,13 +30,20 @@ def _preemptions(llm: Any) -> int:
 
 def test_pairs_that_chunked_prefill_splits_are_submitted_again_and_answer_the_same(llm: Any, in_process: Any) -> None:
     pairs = decode_reference(in_process.model, mixed_pairs(in_process.tokenizer, 40, seed=3))
-    decoded = decode_pairs(
-        llm, pairs.originals, pairs.imagined, alpha=pairs.alphas, max_new_tokens=NEW_TOKENS, stop_ids=STOPS
+    resubmitted: list[int] = []
+    answers = generate_debiased(
+        llm,
+        pairs.originals,
+        pairs.imagined,
+        DecodingConfig(max_new_tokens=NEW_TOKENS),
+        alpha=pairs.alphas,
+        stop_ids=STOPS,
+        on_resubmission=resubmitted.append,
     )
-    print(f"resubmissions: {decoded.resubmissions}; preemptions: {_preemptions(llm)}")
+    print(f"resubmissions: {len(resubmitted)}; preemptions: {_preemptions(llm)}")
     assert max(map(len, pairs.originals)) > 4 * 96
-    assert_equal(in_process.model, pairs, decoded.answers, range(40))
-    assert decoded.resubmissions > 0
+    assert_equal(in_process.model, pairs, answers, range(40))
+    assert resubmitted
 
 
 def test_pairs_that_preemption_splits_are_submitted_again_and_answer_the_same(
@@ -45,35 +52,38 @@ def test_pairs_that_preemption_splits_are_submitted_again_and_answer_the_same(
     # Short prompts of which several pairs fit at first, and answers that outgrow the cache.
     chosen = [i for i in range(200) if prompts.alphas[i] == 0.5 and len(prompts.originals[i]) < 80][:12]
     originals, imagined = [prompts.originals[i] for i in chosen], [prompts.imagined[i] for i in chosen]
-    options: dict[str, Any] = {"alpha": 0.5, "max_new_tokens": 40, "stop_ids": []}
+    options: dict[str, Any] = {"decoding": DecodingConfig(max_new_tokens=40), "stop_ids": []}
+    resubmitted: list[int] = []
     before = _preemptions(llm)
-    decoded = decode_pairs(llm, originals, imagined, **options)
+    answers = generate_debiased(llm, originals, imagined, **options, on_resubmission=resubmitted.append)
     expected = decode_prompts(in_process.model, originals, imagined, **options)
     preemptions = _preemptions(llm) - before
-    print(f"resubmissions: {decoded.resubmissions}; preemptions: {preemptions}")
+    print(f"resubmissions: {len(resubmitted)}; preemptions: {preemptions}")
     record = Pairs(originals, imagined, [0.5] * len(chosen), expected)
-    assert_equal(in_process.model, record, decoded.answers, range(len(chosen)))
-    assert decoded.resubmissions > 0
+    assert_equal(in_process.model, record, answers, range(len(chosen)))
+    assert resubmitted
     assert preemptions > 0
 
 
 def test_draws_do_not_depend_on_how_a_pair_was_scheduled(llm: Any, prompts: Pairs) -> None:
     chosen = [i for i in range(200) if prompts.alphas[i] > 0 and len(prompts.originals[i]) < 300][:16]
 
-    def decode(indices: list[int], seed: int) -> Any:
-        return decode_pairs(
+    resubmitted: list[int] = []
+
+    def decode(indices: list[int], seed: int) -> list[list[int]]:
+        return generate_debiased(
             llm,
             [prompts.originals[i] for i in indices],
             [prompts.imagined[i] for i in indices],
-            alpha=0.5,
-            max_new_tokens=NEW_TOKENS,
+            DecodingConfig(alpha=0.5, max_new_tokens=NEW_TOKENS),
             stop_ids=STOPS,
+            on_resubmission=resubmitted.append,
             draws=[Draw(1.0, seed=seed + i, top_p=0.9) for i in indices],
         )
 
     together = decode(chosen, 0)
-    alone = [decode([i], 0).answers[0] for i in chosen]
-    print(f"resubmissions: {together.resubmissions}")
-    same = sum(a == b for a, b in zip(together.answers, alone, strict=True))
+    print(f"resubmissions: {len(resubmitted)}")
+    alone = [decode([i], 0)[0] for i in chosen]
+    same = sum(a == b for a, b in zip(together, alone, strict=True))
     assert same >= len(chosen) - 1, "a draw at the edge of float32 may flip one"
-    assert decode(chosen, 1000).answers != together.answers
+    assert decode(chosen, 1000) != together

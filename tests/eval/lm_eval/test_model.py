@@ -13,7 +13,7 @@ from d2e_sft.cli import run
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import decode_prompts, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, decode_prompts, stop_token_ids
 from d2e_sft.util.errors import UserError
 from eval.commands.lm_eval import TASKS
 from eval.lm_eval.model import D2ELM
@@ -71,7 +71,7 @@ def test_answers_and_scores_are_those_of_this_projects_own_decoding(model: D2ELM
             model.model,
             [encoder.prompt_ids(sample, "original") for sample in samples],
             [encoder.prompt_ids(sample, "imagined") for sample in samples],
-            max_new_tokens=12,
+            DecodingConfig(max_new_tokens=12),
             stop_ids=stop_token_ids(model.model, encoder.end_of_turn),
         )
         texts = [model.tokenizer.decode(answer, skip_special_tokens=True) for answer in expected]
@@ -110,7 +110,7 @@ def test_a_document_that_does_not_know_its_context_is_decoded_plainly(model: D2E
     [answer] = model.generate_until([Request()])  # type: ignore[list-item]
     prompt = model.tokenizer("Why did it rain?")["input_ids"]
     stops = stop_token_ids(model.model, 1)
-    [plain] = decode_prompts(model.model, [prompt], alpha=0, max_new_tokens=5, stop_ids=stops)
+    [plain] = decode_prompts(model.model, [prompt], decoding=DecodingConfig(alpha=0, max_new_tokens=5), stop_ids=stops)
     assert answer == model.tokenizer.decode(plain, skip_special_tokens=True)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import generate_debiased, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.model.loading import load_model
 from tests.command import d2e
 from tests.eval.benches import (
@@ -36,8 +36,7 @@ def test_predictions_are_what_the_decoder_says_in_file_order(world: Path, tmp_pa
         loaded.model.eval(),
         [encoder.prompt_ids(sample, "original") for sample in samples],
         [encoder.prompt_ids(sample, "imagined") for sample in samples],
-        alpha=alpha,
-        max_new_tokens=6,
+        DecodingConfig(alpha=alpha, max_new_tokens=6),
         stop_ids=stop_token_ids(loaded.model, encoder.end_of_turn),
     )
     expected = [loaded.tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]

@@ -40,8 +40,8 @@ def asker(world: Path, tmp_path: Path) -> Callable[..., Asker]:
     def make(**options: Any) -> Asker:
         model = str(world / "model")
         chosen = EvalOptions(**{"alpha": 0.5, "max_new_tokens": 6, "batch_size": 3, **options})
-        decoding = resolve_options(model, chosen)
-        return Asker(model, decoding, chosen, join_processes(decoding.engine), tmp_path / "answers")
+        config = resolve_options(model, chosen)
+        return Asker(model, config, join_processes(config.engine), tmp_path / "answers")
 
     return make
 

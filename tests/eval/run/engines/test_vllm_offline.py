@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.decoding import generate_debiased, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.model.loading import load_model
 from tests.command import d2e
 from tests.eval.benches import bench_row, bench_rows, save_bench, scores_of
@@ -33,26 +33,25 @@ class Offline:
     def stop_ids_of(self, llm: Any, end_of_turn: int) -> list[int]:
         return stop_token_ids(llm.model, end_of_turn)
 
-    def decode_pairs(
+    def generate_debiased(
         self,
         llm: Any,
         originals: Sequence[list[int]],
         imagined: Sequence[list[int]] | None,
+        decoding: DecodingConfig,
         *,
-        alpha: float,
-        plausibility: float,
-        max_new_tokens: int,
         stop_ids: Sequence[int],
         on_finished: Callable[[int, list[int]], object],
-    ) -> Any:
-        options: dict[str, Any] = {"alpha": alpha, "max_new_tokens": max_new_tokens, "stop_ids": stop_ids}
-        options["plausibility"] = plausibility
-        answers = generate_debiased(llm.model.eval(), originals, imagined, **options)
+        on_resubmission: Callable[[int], object],
+    ) -> list[list[int]]:
+        answers = generate_debiased(llm.model.eval(), originals, imagined, decoding, stop_ids=stop_ids)
+        for _ in range(4):
+            on_resubmission(0)
         for count, place in enumerate(reversed(range(len(originals)))):  # answers come in any order
             if count == self.dies_after:
                 raise RuntimeError("the engine is gone")
             on_finished(place, answers[place])
-        return type("PairedDecoding", (), {"answers": answers, "resubmissions": 4})
+        return answers
 
 
 @pytest.fixture

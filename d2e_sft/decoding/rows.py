@@ -1,7 +1,11 @@
-"""Prompts of a causal model in one packed row, without padding; then one token a row and step.
+"""The rows of a batch and how they take a step: packed prompts where that is exact for the model, else padded ones.
 
-What several prompts begin with is computed once: a format's system prompt, the demonstrations of a few-shot prompt, an
-imagined prompt that several samples have.
+Packed prompts stand in one row, without padding, and what several begin with is computed once: a format's system
+prompt, the demonstrations of a few-shot prompt, an imagined prompt that several samples have. Then each row takes one
+token a step. Padded rows go through any model, with transformers' own cache.
+
+Legend: B pairs, I imagined rows, L longest prompt, H hidden size, K key heads, T tokens of the packed row, D head
+width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -13,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from d2e_sft.decoding.cache import RowBlock, RowCache, SharedPrefix, filled_holes
+from d2e_sft.decoding.cache import RowBlock, RowCache, SharedPrefix, StaticBlock, filled_holes
 from d2e_sft.decoding.choice import Head, RowStates
-from d2e_sft.decoding.static_rows import StaticBlock, compiled_step, step
 from d2e_sft.model.attention.registry import KeysAndValues, placeholder_mask
-from d2e_sft.model.forward import bare_model, head_of, hidden_states, packed_inputs, unwrapped
+from d2e_sft.model.collation import encoder_inputs, left_pad
+from d2e_sft.model.forward import bare_model, head_of, hidden_states, last_logits, packed_inputs, unwrapped
 from d2e_sft.model.packing import PackedRow, pack
 
 # Tokens of a prompt's packed row that go through the model at once: beyond it more at once is no faster.
@@ -40,6 +44,15 @@ def is_sharded(model: Any) -> bool:
     return unwrapped(model) is not model or isinstance(model, FSDPModule) or bool(is_deepspeed_zero3_enabled())
 
 
+def _next_states(model: Any, inputs: dict[str, Any]) -> Tensor:
+    """(R, H) hidden states of one new token a row."""
+    return hidden_states(model, **inputs)[:, -1]
+
+
+# Every combination of rows and capacities compiles anew; what is compiled stays for the process.
+_compiled_next_states = torch.compile(_next_states, dynamic=False)
+
+
 class PackedRows:
     """The rows of a batch: B originals, then I imagined; `partner` (I,) is each imagined row's original.
 
@@ -48,7 +61,7 @@ class PackedRows:
     Args:
         originals, imagined: prompts; all begin with `prefix` and are longer.
         room: new tokens at most.
-        compiled: keep shapes from step to step and compile the step; see `static_rows`.
+        compiled: keep shapes from step to step and compile the step; see `StaticBlock`.
     """
 
     def __init__(
@@ -69,7 +82,7 @@ class PackedRows:
         count = len(originals)
         row = pack([[*originals, *imagined]], prefix=len(prefix.tokens))
         packed, states = prefill(self.model, row, prefix)
-        self.step = compiled_step if compiled else step
+        self.forward = _compiled_next_states if compiled else _next_states
         self.compiled = compiled
         of_views = [rows for rows in (row.indices[:count], row.indices[count:]) if rows]
         if compiled:
@@ -118,7 +131,7 @@ class PackedRows:
             "attention_mask": placeholder_mask(self.tokens.device),
             "row_cache": self.cache,
         }
-        states = self.step(self.model, inputs)
+        states = self.forward(self.model, inputs)
         self.cache.grow()
         return states
 
@@ -161,3 +174,114 @@ def _ends(row: PackedRow, start: int, prefix: int) -> list[int]:
 
 def _all_share_the_first(row: PackedRow) -> bool:
     return all(segment.parent >= 0 for segment in row.forest.segments[1:])
+
+
+class _PairedRows:
+    """The order of the rows: B originals, then I imagined; `partner` (I,) is each imagined row's original."""
+
+    head = Head(project=lambda logits: logits, linear=False)
+
+    def __init__(self, model: Any, pairs: int, partner: Sequence[int]) -> None:
+        self.model = model
+        self.pairs = pairs
+        self.partner = torch.tensor(partner, dtype=torch.long, device=model.device)
+
+    def next_states(self) -> RowStates:
+        """Logits of the token after the last; to be called once a token."""
+        logits = self._next_logits()
+        return RowStates(logits[: self.pairs], logits[self.pairs :], self.partner)
+
+    def keep(self, running: Sequence[bool]) -> list[int]:
+        """Go on with the pairs (B,) that are running; returns their old places in their new order, which stays."""
+        runs = torch.tensor(running, device=self.partner.device)
+        stays = runs[self.partner]
+        self._select(torch.cat([runs, stays]).nonzero().squeeze(1))
+        self.partner = (runs.cumsum(0) - 1)[self.partner[stays]]
+        self.pairs = int(runs.sum())
+        return [i for i, still in enumerate(running) if still]
+
+    def append(self, tokens: Tensor) -> None:
+        """A token (B,) for each pair, the same for both of its rows."""
+        self._append(torch.cat([tokens, tokens[self.partner]]))
+
+    def _next_logits(self) -> Tensor:
+        raise NotImplementedError
+
+    def _select(self, rows: Tensor) -> None:
+        raise NotImplementedError
+
+    def _append(self, tokens: Tensor) -> None:
+        raise NotImplementedError
+
+
+class CausalRows(_PairedRows):
+    """Prompts of a causal model, left-padded; answers grow at their end."""
+
+    def __init__(
+        self, model: Any, originals: Sequence[Sequence[int]], imagined: Sequence[Sequence[int]],
+        partner: Sequence[int], pad_id: int,
+    ) -> None:  # fmt: skip
+        super().__init__(model, len(originals), partner)
+        inputs = left_pad([*originals, *imagined], pad_id)
+        self.tokens, self.mask, self.positions = (
+            inputs[name].to(model.device) for name in ("input_ids", "attention_mask", "position_ids")
+        )
+        self.cache: Any = None
+
+    def _next_logits(self) -> Tensor:
+        logits, output = last_logits(
+            self.model,
+            1,
+            input_ids=self.tokens,
+            attention_mask=self.mask,
+            position_ids=self.positions,
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        self.cache = output.past_key_values
+        return logits[:, -1]
+
+    def _select(self, rows: Tensor) -> None:
+        self.cache.batch_select_indices(rows)
+        self.mask, self.positions = self.mask[rows], self.positions[rows]
+
+    def _append(self, tokens: Tensor) -> None:
+        self.tokens = tokens[:, None]
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=1)
+        self.positions = self.positions[:, -1:] + 1
+
+
+class EncoderDecoderRows(_PairedRows):
+    """Prompts of an encoder-decoder model, encoded once; answers grow in its decoder."""
+
+    def __init__(
+        self, model: Any, originals: Sequence[Sequence[int]], imagined: Sequence[Sequence[int]],
+        partner: Sequence[int], pad_id: int,
+    ) -> None:  # fmt: skip
+        super().__init__(model, len(originals), partner)
+        prompts = [*originals, *imagined]
+        inputs = {name: tensor.to(model.device) for name, tensor in encoder_inputs(prompts, pad_id).items()}
+        self.mask = inputs["attention_mask"]
+        self.encoded: Tensor = model.get_encoder()(**inputs)[0]
+        start = getattr(model.config, "decoder_start_token_id", None)
+        self.tokens = inputs["input_ids"].new_full((len(prompts), 1), pad_id if start is None else start)
+        self.cache: Any = None
+
+    def _next_logits(self) -> Tensor:
+        output = self.model(
+            encoder_outputs=(self.encoded,),
+            attention_mask=self.mask,
+            decoder_input_ids=self.tokens,
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        self.cache = output.past_key_values
+        logits: Tensor = output.logits[:, -1]
+        return logits
+
+    def _select(self, rows: Tensor) -> None:
+        self.cache.batch_select_indices(rows)
+        self.mask, self.encoded = self.mask[rows], self.encoded[rows]
+
+    def _append(self, tokens: Tensor) -> None:
+        self.tokens = tokens[:, None]
