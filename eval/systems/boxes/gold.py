@@ -24,8 +24,6 @@ _MASKED = re.compile(rf"(?P<description>.+\.) (?P<box>(?:Box|Container) \w+)(?: 
 EMPTY = ("nothing", "is empty")
 _NEXT_BOX = r",?\s*(?:and\s+)?(?:Box|Container)\s+\w+\s+(?:contains|is)\b"
 _REMEDY = "expected a file in the published format; d2e data boxes makes one"
-
-
 _PREDICTION_REMEDY = (
     'expected {"line": 12, "prediction": "the drug and the plate"}, or the lines of all questions without "line"'
 )

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from d2e_sft.util.files import load_yaml
-from eval.systems.crepe.gold import EntityChange
-from eval.systems.crepe.labels import EQUALLY, LABELS, LESS, MORE
-
-_FILE = Path(__file__).with_name("demonstrations.yaml")
+from eval.systems.conversations import wording
+from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, EntityChange
 
 
 class DemonstrationEvent(BaseModel):
@@ -83,5 +79,4 @@ def _change(before: bool, after: bool) -> int:
 @cache
 def load_demonstrations() -> tuple[Demonstration, ...]:
     """All of them, in the file's order."""
-    content = load_yaml(_FILE.read_text(encoding="utf-8"))
-    return tuple(Demonstration.model_validate(item) for item in content)
+    return tuple(map(Demonstration.model_validate, wording("crepe/demonstrations")))

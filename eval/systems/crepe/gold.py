@@ -1,22 +1,41 @@
-"""CREPE's official files: an object of procedures, each with a goal and blocks of typed dictionaries.
+"""CREPE's official files, and files of entity states that another model predicted.
 
-Block 0 is the start and is not scored; each later block has one `step` and the changes after it (`entity`, `event`).
-Only changes are written: an event without a dictionary in a block is equally likely there.
+An official file is an object of procedures, each with a goal and blocks of typed dictionaries. Block 0 is the start
+and is not scored; each later block has one `step` and the changes after it (`entity`, `event`). Only changes are
+written: an event without a dictionary in a block is equally likely there.
+
+A file of predicted states is an object: procedure id → step → list of changes.
+
+    {"1": {"2": [{"entity": "the pan", "attribute": "hot", "change": "more likely"}]}}
+
+Steps count from 1; a step without changes may be left out. `change` is `more likely` (the attribute holds after the
+step) or `less likely` (it no longer does).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import random
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from eval.systems.crepe.labels import EQUALLY, corrected_label, official_label
 from eval.systems.json_file import expect_list, expect_object, expect_text, read_json, shown
 
+# The labels as the official scorer numbers them, and the texts they stand in.
+EQUALLY, LESS, MORE = 0, 1, 2
+
+
+LABELS = ("equally likely", "less likely", "more likely")
 # Outputs of the official code are gold files with what was predicted added to the blocks.
 TYPES = ("step", "entity", "event", "predicted_entity", "predicted_event", "openpi_entity", "multihop")
+# Section 5.3: so many states a step fit the prompt, drawn uniformly.
+MOST_A_STEP = 5
+_CHANGES = (LABELS[MORE], LABELS[LESS])
+_ARTICLES = ("the", "a", "an", "my", "your", "his", "her", "their", "our")
 
 
 @dataclass(frozen=True)
@@ -78,6 +97,26 @@ class Procedure:
         return len(self.blocks) * len(self.events)
 
 
+# By procedure: the changes after each step.
+States = Mapping[str, Sequence[Sequence[EntityChange]]]
+
+
+def official_label(change: str) -> int:
+    """A change as the official scorer reads it: whatever is not exactly `less likely` counts as more.
+
+    That holds for the empty string and for `equally likely`, too.
+    """
+    return LESS if change == LABELS[LESS] else MORE
+
+
+def corrected_label(change: str) -> int:
+    """A change by its meaning: letter case and blanks aside, what is neither more nor less is no change."""
+    words = change.strip().casefold().split()
+    if words[:1] == ["less"]:
+        return LESS
+    return MORE if words[:1] == ["more"] else EQUALLY
+
+
 def label_in(changes: tuple[tuple[str, str], ...], event: str, *, official: bool) -> int:
     """The label that a block gives an event; the last of several counts."""
     found = [change for name, change in changes if name == event]
@@ -131,3 +170,90 @@ def _entity(row: dict[str, Any], place: str) -> EntityChange:
 
 def _event(row: dict[str, Any], place: str) -> tuple[str, str]:
     return expect_text(row, "event", place), expect_text(row, "change", place, empty=True)
+
+
+def gold_states(procedures: Sequence[Procedure]) -> dict[str, list[tuple[EntityChange, ...]]]:
+    """The annotated entity changes, in the file's order."""
+    return {procedure.id: [block.entities for block in procedure.blocks] for procedure in procedures}
+
+
+def read_states(path: Path, procedures: Sequence[Procedure]) -> dict[str, list[list[EntityChange]]]:
+    """Read a file of predicted states for the procedures of a split.
+
+    Raises:
+        UserError: the file is damaged, lacks a procedure, or names a procedure or step that there is not.
+    """
+    content = expect_object(read_json(path), str(path))
+    known = {procedure.id: procedure for procedure in procedures}
+    _refuse_other_names(path, content, known)
+    return {
+        name: _steps(expect_object(content[name], f"{path}, procedure {name!r}"), procedure, path)
+        for name, procedure in known.items()
+    }
+
+
+def write_states(states: States) -> str:
+    """The content of such a file."""
+    content = {
+        name: {
+            str(number): [vars(change) for change in changes]
+            for number, changes in enumerate(steps, start=1)
+            if changes
+        }
+        for name, steps in states.items()
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def fitting_states(
+    procedure: Procedure, states: Sequence[Sequence[EntityChange]], seed: int
+) -> list[list[EntityChange]]:
+    """What of the predicted states is shown (section 5.3): entities that an event mentions, at most 5 a step."""
+    rng = random.Random(f"{seed}/{procedure.id}")
+    chosen = []
+    for changes in states:
+        fitting = [change for change in changes if any(mentions(event, change.entity) for event in procedure.events)]
+        drawn = sorted(rng.sample(range(len(fitting)), min(MOST_A_STEP, len(fitting))))
+        chosen.append([fitting[place] for place in drawn])
+    return chosen
+
+
+def mentions(event: str, entity: str) -> bool:
+    """Whether the event's sentence holds the entity's words in a row, article and letter case aside."""
+    words, sentence = ([*re.findall(r"\w+", text.casefold())] for text in (entity, event))
+    if len(words) > 1 and words[0] in _ARTICLES:
+        words = words[1:]
+    return bool(words) and any(sentence[i : i + len(words)] == words for i in range(len(sentence)))
+
+
+def _refuse_other_names(path: Path, content: dict[str, Any], known: Mapping[str, Procedure]) -> None:
+    for what, names in (
+        ("is not in this split", [name for name in content if name not in known]),
+        ("is missing", [name for name in known if name not in content]),
+    ):
+        if names:
+            raise UserError(
+                f"{path}: procedure {names[0]!r} {what} ({len(names)} such); expected states for each of the split's "
+                f"{len(known)} procedures",
+                remedy="give the states of the split that is read (--set split=dev or test); {} stands for no states",
+            )
+
+
+def _steps(row: dict[str, Any], procedure: Procedure, path: Path) -> list[list[EntityChange]]:
+    count = len(procedure.blocks)
+    for number in row:
+        if not (number.isdecimal() and 1 <= int(number) <= count):
+            raise UserError(
+                f"{path}, procedure {procedure.id!r}: step {number!r}: got no step of it; expected 1 to {count}"
+            )
+    steps: list[list[EntityChange]] = [[] for _ in range(count)]
+    for number, changes in row.items():
+        place = f"{path}, procedure {procedure.id!r}, step {number}"
+        steps[int(number) - 1] = [_change(expect_object(item, place), place) for item in expect_list(changes, place)]
+    return steps
+
+
+def _change(row: dict[str, Any], place: str) -> EntityChange:
+    if row.get("change") not in _CHANGES:
+        raise UserError(f"{place}: change: got {shown(row.get('change'))}; expected {' or '.join(_CHANGES)}")
+    return EntityChange(expect_text(row, "entity", place), expect_text(row, "attribute", place), row["change"])

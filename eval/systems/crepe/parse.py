@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from eval.systems.crepe.gold import EntityChange
-from eval.systems.crepe.labels import EQUALLY, LABELS, LESS, MORE
-from eval.systems.crepe.options import Parse
+from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, EntityChange
 
+Parse = Literal["official", "lenient"]
 # Longer ones first, as "unlikely" and "very likely" hold "likely".
 _LEVELS = {
     "very unlikely": 0,

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from d2e_sft.util.errors import UserError
-from eval.systems.crepe.gold import EntityChange, Procedure, label_in, read_procedures
-from eval.systems.crepe.labels import EQUALLY, LABELS
+from eval.systems.crepe.gold import EQUALLY, LABELS, EntityChange, Procedure, label_in, read_procedures
 
 ReadAs = Literal["auto", "predicted", "event"]
 Missing = Literal["error", "leave_out"]

@@ -1,8 +1,9 @@
 """CREPE's scores: macro-F1 over all (event, step) pairs in one flat list, and what the paper breaks it down by.
 
 The headline is the official scorer's: scikit-learn's macro-F1 over the labels that occur in gold or predictions, with
-changes read as `labels.official_label` reads them. The corrected variant reads changes by their meaning and always
-averages over the three classes. On the published files both are the same numbers.
+changes read as `gold.official_label` reads them. The corrected variant reads changes by their meaning and always
+averages over the three classes. On the published files both are the same numbers. Beside them stand the two naive
+baselines of Table 2: a random label for each pair, and `equally likely` for all.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix, f1_score
 
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.tables import percent
 from eval.score.statistics import LEVEL, RESAMPLES
-from eval.systems.crepe.gold import Procedure
-from eval.systems.crepe.labels import EQUALLY, LABELS, LESS, MORE
+from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, Procedure
 from eval.systems.crepe.predictions import Predicted
+from eval.systems.system import ScoreTable
 
 # Appendix C splits the procedures at their mean number of steps, which it gives as 7.
 LONG = 7
 _CLASSES = (EQUALLY, LESS, MORE)
+_AT_ONCE = 200
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,24 @@ class Pairs:
     steps: NDArray[np.int64]
     words: NDArray[np.int64]
     mean_words: float
+
+
+def score(
+    procedures: Sequence[Procedure], predicted: Mapping[str, Predicted], *, draws: int, seed: int
+) -> dict[str, Any]:
+    """All scores of the procedures that have predictions, with the baselines.
+
+    Args:
+        draws: how often the chance baseline is drawn.
+        seed: of the chance baseline and the interval.
+
+    Raises:
+        UserError: there is nothing to score.
+    """
+    pairs = flatten(procedures, predicted)
+    if not len(pairs.gold):
+        raise UserError("CREPE: there is no (event, step) pair to score; expected procedures whose events change")
+    return {**score_pairs(pairs, seed), "baselines": baselines(pairs.gold, seeds=draws, seed=seed)}
 
 
 def flatten(gold: Sequence[Procedure], predicted: Mapping[str, Predicted]) -> Pairs:
@@ -87,7 +109,11 @@ def score_pairs(pairs: Pairs, seed: int) -> dict[str, Any]:
         "accuracy": _share(pairs.gold == pairs.predicted),
         "f1": _by_class(pairs.gold, pairs.predicted),
         "corrected": {"macro_f1": _three_classes(pairs.corrected_gold, pairs.corrected_predicted)},
-        "did_it_change": _did_it_change(pairs.gold, pairs.predicted),
+        # The sub-tasks of section 6: whether the likelihood changes at all, and which way.
+        "did_it_change": {
+            "macro_f1": macro_f1(pairs.gold != EQUALLY, pairs.predicted != EQUALLY),
+            "pairs": len(pairs.gold),
+        },
         "which_way": _which_way(pairs.gold, pairs.predicted),
         "by_length": _by_length(pairs),
         "confusion": confusion_matrix(pairs.gold, pairs.predicted, labels=_CLASSES).tolist(),
@@ -111,13 +137,8 @@ def _by_class(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> dict[str
     return dict(zip(LABELS, map(float, values), strict=True))
 
 
-def _did_it_change(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> dict[str, Any]:
-    """The first sub-task (section 6): whether the likelihood changes at all, either way."""
-    return {"macro_f1": macro_f1(gold != EQUALLY, predicted != EQUALLY), "pairs": len(gold)}
-
-
 def _which_way(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> dict[str, Any]:
-    """The second: more or less likely, among the pairs that change in gold and in the predictions.
+    """More or less likely, among the pairs that change in gold and in the predictions.
 
     `all_changed` takes every pair that changes in gold; one that is predicted not to change is then wrong.
     """
@@ -191,3 +212,80 @@ def _interval(pairs: Pairs, seed: int) -> tuple[float | None, float | None]:
     values = macro_f1_of((drawn @ confusions).reshape(-1, 3, 3))
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
+
+
+def baselines(gold: NDArray[np.int64], *, seeds: int, seed: int) -> dict[str, Any]:
+    """Scores of both on the gold labels (n,).
+
+    Args:
+        seeds: how often chance is drawn; its macro-F1 is the mean, with the standard deviation of a single draw.
+        seed: the first.
+    """
+    majority = np.full_like(gold, EQUALLY)
+    chance = _chance(gold, seeds, seed)
+    return {
+        "chance": {"macro_f1": float(chance.mean()), "deviation": float(chance.std()), "draws": seeds},
+        "majority": {"macro_f1": macro_f1(gold, majority)},
+    }
+
+
+def _chance(gold: NDArray[np.int64], seeds: int, seed: int) -> NDArray[np.float64]:
+    rng = np.random.default_rng(seed)
+    parts = []
+    for start in range(0, seeds, _AT_ONCE):
+        drawn = rng.integers(len(LABELS), size=(min(_AT_ONCE, seeds - start), len(gold)))  # (D, n)
+        cells = np.arange(len(drawn))[:, None] * 9 + gold * 3 + drawn
+        counts = np.bincount(cells.ravel(), minlength=len(drawn) * 9).reshape(-1, 3, 3)
+        parts.append(macro_f1_of(counts))
+    return np.concatenate(parts)
+
+
+def tables(scores: dict[str, Any], title: str, notes: list[str]) -> list[ScoreTable]:
+    """The tables of a report: the main one with the baselines, then the breakdowns."""
+    return [_main(scores, title, notes), *_breakdowns(scores)]
+
+
+def _main(scores: dict[str, Any], title: str, notes: list[str]) -> ScoreTable:
+    low, high = scores["macro_f1_interval"]
+    way, baselines = scores["which_way"], scores["baselines"]
+    interval = "" if low is None else f"{percent(low)}–{percent(high)}"
+    chance = baselines["chance"]
+    rows = [
+        ["macro-F1", percent(scores["macro_f1"]), interval],
+        ["macro-F1, corrected", percent(scores["corrected"]["macro_f1"]), "changes by meaning, three classes"],
+        ["accuracy", percent(scores["accuracy"]), ""],
+        [
+            "did it change: macro-F1",
+            percent(scores["did_it_change"]["macro_f1"]),
+            f"{scores['counts']['pairs']} pairs",
+        ],
+        ["which way: macro-F1", percent(way["macro_f1"]), f"{way['pairs']} pairs, changed in gold and prediction"],
+        [
+            "which way, all changed",
+            percent(way["all_changed"]["macro_f1"]),
+            f"{way['all_changed']['pairs']} pairs, changed in gold",
+        ],
+        [
+            "chance: macro-F1",
+            percent(chance["macro_f1"]),
+            f"mean of {chance['draws']} draws, deviation {percent(chance['deviation'])}",
+        ],
+        ["majority: macro-F1", percent(baselines["majority"]["macro_f1"]), ""],
+    ]
+    if "unparsed" in scores:
+        rows.append(["unparsed", percent(scores["unparsed"]["share"]), f"{scores['unparsed']['pairs']} pairs"])
+    rows += [["note", "", note] for note in notes]
+    return ScoreTable(title, ["score", "%", "remarks"], rows, left=["score", "remarks"])
+
+
+def _breakdowns(scores: dict[str, Any]) -> list[ScoreTable]:
+    gold, predicted = scores["counts"]["gold"], scores["counts"]["predicted"]
+    labels = [[name, percent(scores["f1"][name]), str(gold[name]), str(predicted[name])] for name in LABELS]
+    lengths = [
+        [name, percent(row["macro_f1"]), str(row["procedures"]), str(row["pairs"])]
+        for name, row in scores["by_length"].items()
+    ]
+    return [
+        ScoreTable("By label", ["label", "F1 %", "gold", "predicted"], labels),
+        ScoreTable("By length", ["length", "macro-F1 %", "procedures", "pairs"], lengths),
+    ]

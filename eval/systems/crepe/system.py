@@ -5,36 +5,108 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
 
 from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
-from eval.systems.crepe.baselines import baselines
+from eval.systems.crepe.code_families import ask_code, ask_flat
 from eval.systems.crepe.demonstrations import load_demonstrations
-from eval.systems.crepe.entities import States, fitting_states, gold_states, read_states
-from eval.systems.crepe.gold import Procedure, read_procedures
-from eval.systems.crepe.labels import EQUALLY
-from eval.systems.crepe.options import CrepeOptions, CrepeScoreOptions
-from eval.systems.crepe.predictions import Predicted, read_predictions, write_predictions
-from eval.systems.crepe.prompts.chat import ask_chat
-from eval.systems.crepe.prompts.code import ask_code
-from eval.systems.crepe.prompts.code_given import ask_code_given
-from eval.systems.crepe.prompts.family import Answer, Family, Request
-from eval.systems.crepe.prompts.flat import ask_flat
-from eval.systems.crepe.prompts.texts import ask_texts
-from eval.systems.crepe.report import tables
-from eval.systems.crepe.scorer import flatten, score_pairs
+from eval.systems.crepe.family import MOST_SHOTS, Answer, Entities, Family, Request
+from eval.systems.crepe.gold import (
+    EQUALLY,
+    Procedure,
+    States,
+    fitting_states,
+    gold_states,
+    read_procedures,
+    read_states,
+)
+from eval.systems.crepe.parse import Parse
+from eval.systems.crepe.predictions import (
+    Missing,
+    Predicted,
+    PredictionFile,
+    ReadAs,
+    read_predictions,
+    write_predictions,
+)
+from eval.systems.crepe.scorer import score, tables
+from eval.systems.crepe.text_families import ask_chat, ask_texts
 from eval.systems.system import SystemCall, SystemOptions, SystemResult
 
 PREDICTIONS_FILE = "crepe_predictions.json"
 _FILES = {"dev": "data_dev_v2.json", "test": "data_test_v2.json"}
-_FAMILIES: dict[str, Family] = {
-    "text": ask_texts,
-    "cot": ask_texts,
-    "self_ask": ask_texts,
-    "chat": ask_chat,
-    "code_flat": ask_flat,
+# Sections 4 and 5: gold states go to chain of thought, self-ask and code; the other kinds are code's alone. The paper
+# asks its chat model without examples (appendix B.3) and shows the others exactly three.
+FAMILIES: dict[str, Family] = {
+    "text": Family(ask_texts),
+    "chat": Family(ask_chat, shots=0),
+    "cot": Family(ask_texts, ("none", "gold")),
+    "self_ask": Family(ask_texts, ("none", "gold")),
+    "code": Family(ask_code, ("none", "soft", "hard", "gold", "predicted")),
+    "code_no_step_comments": Family(ask_code),
+    "code_no_event_comments": Family(ask_code),
+    "code_nested": Family(ask_code),
+    "code_flat": Family(ask_flat),
 }
+if TYPE_CHECKING:
+    Prompt = str
+else:
+    Prompt = Literal[tuple(FAMILIES)]
+
+
+class CrepeOptions(SystemOptions):
+    """Options of the benchmark."""
+
+    split: Literal["dev", "test"] = Field("dev", description="dev or test: which official file is read from --data")
+    prompt: Prompt = Field("code", description=f"the prompt family: {', '.join(FAMILIES)}")
+    entities: Entities = Field(
+        "none", description="entity states: none, soft or hard (the model writes them), gold, predicted (by a file)"
+    )
+    entities_file: Path | None = Field(
+        None, description="JSON file of predicted entity states: id → step → list of entity, attribute, change"
+    )
+    shots: int | None = Field(
+        None, ge=0, le=MOST_SHOTS, description=f"solved procedures in the prompt, up to {MOST_SHOTS}; chat 0, else 3"
+    )
+    parse: Parse = Field(
+        "official", description="of code: official ends at a blank line; lenient reads over blank lines"
+    )
+    chance_draws: int = Field(1_000, ge=1, description="how often the chance baseline is drawn")
+    scoring: ClassVar[frozenset[str]] = frozenset(("parse", "chance_draws"))
+
+    @property
+    def shown(self) -> int:
+        """How many demonstrations the prompts show."""
+        return FAMILIES[self.prompt].shots if self.shots is None else self.shots
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        if self.entities not in FAMILIES[self.prompt].entities:
+            pairs = "; ".join(f"prompt={name} with entities={'|'.join(f.entities)}" for name, f in FAMILIES.items())
+            raise ValueError(
+                f"prompt={self.prompt} with entities={self.entities}: the paper has no such prompt; expected one of: "
+                f"{pairs}"
+            )
+        if (self.entities == "predicted") != (self.entities_file is not None):
+            got = "no entities_file" if self.entities_file is None else f"entities={self.entities}"
+            raise ValueError(f"got {got}; entities=predicted and entities_file=PATH are given together or not at all")
+        return self
+
+
+class CrepeScoreOptions(SystemOptions):
+    """Options of the scorer alone."""
+
+    read: ReadAs = Field(
+        "auto",
+        description="which dictionaries of the file are the predictions: predicted (predicted_event, as the official "
+        "outputs have it), event (a file in the gold file's shape), auto (event where nothing is marked as predicted)",
+    )
+    missing: Missing = Field("error", description="procedures without predictions: error, or leave_out")
+    chance_draws: int = Field(1_000, ge=1, description="how often the chance baseline is drawn")
+    seed: int = Field(0, ge=0, description="of the chance baseline and the bootstrap")
 
 
 @dataclass(frozen=True)
@@ -62,10 +134,10 @@ class Crepe:
             states=_states(options, everything, procedures, call.seed),
             parse=options.parse,
         )
-        answers = _family(options)(request, asker)
+        answers = FAMILIES[options.prompt].ask(request, asker)
         labels = {name: _settled(answer) for name, answer in answers.items()}
         predicted = {name: Predicted(rows, rows) for name, rows in labels.items()}
-        scores = _scores(procedures, predicted, draws=options.chance_draws, seed=call.seed)
+        scores = score(procedures, predicted, draws=options.chance_draws, seed=call.seed)
         scores["unparsed"] = _unparsed(answers)
         title = f"CREPE {options.split}, prompt={options.prompt}, entities={options.entities}"
         written = write_predictions(procedures, labels, {name: answer.entities for name, answer in answers.items()})
@@ -75,25 +147,31 @@ class Crepe:
         """Score an official output file, or one in the gold file's shape."""
         procedures = read_procedures(gold)
         found = read_predictions(predictions, procedures, options.read, options.missing)
-        scores = _scores(procedures, found.procedures, draws=options.chance_draws, seed=options.seed)
+        scores = score(procedures, found.procedures, draws=options.chance_draws, seed=options.seed)
         scores |= {
             "read": found.read,
             "strangers": found.strangers,
             "missing": len(procedures) - len(found.procedures),
         }
-        notes = []
-        if options.read == "auto" and found.same_events:
-            notes.append(
-                "nothing is marked as predicted, and the events are the gold ones, so they score as perfect "
-                "predictions; of an official output without a predicted change say so: --set read=predicted"
-            )
-        elif options.read == "auto" and found.read == "event":
-            notes.append("nothing is marked as predicted: the event dictionaries were read as the predictions")
-        if found.strangers:
-            notes.append(f"{found.strangers} predicted changes are of events that the gold file has not")
+        notes = _notes(options.read, found)
         if scores["missing"]:
             notes.append(f"{scores['missing']} of {len(procedures)} procedures have no predictions and are left out")
         return SystemResult(scores, tables(scores, f"CREPE, {predictions.name}", notes))
+
+
+def _notes(read: ReadAs, found: PredictionFile) -> list[str]:
+    """What the scores of a file have to be read with."""
+    notes = []
+    if read == "auto" and found.same_events:
+        notes.append(
+            "nothing is marked as predicted, and the events are the gold ones, so they score as perfect "
+            "predictions; of an official output without a predicted change say so: --set read=predicted"
+        )
+    elif read == "auto" and found.read == "event":
+        notes.append("nothing is marked as predicted: the event dictionaries were read as the predictions")
+    if found.strangers:
+        notes.append(f"{found.strangers} predicted changes are of events that the gold file has not")
+    return notes
 
 
 def _gold_file(data: Path, split: str) -> Path:
@@ -116,12 +194,6 @@ def _states(
     return {procedure.id: fitting_states(procedure, states[procedure.id], seed) for procedure in procedures}
 
 
-def _family(options: CrepeOptions) -> Family:
-    if options.prompt == "code" and options.entities in ("gold", "predicted"):
-        return ask_code_given
-    return _FAMILIES.get(options.prompt, ask_code)
-
-
 def _settled(answer: Answer) -> list[list[int]]:
     """What could not be read counts as equally likely, as in the official code."""
     return [[EQUALLY if label is None else label for label in row] for row in answer.labels]
@@ -131,15 +203,6 @@ def _unparsed(answers: Mapping[str, Answer]) -> dict[str, Any]:
     labels = [label for answer in answers.values() for row in answer.labels for label in row]
     missing = sum(label is None for label in labels)
     return {"share": missing / len(labels) if labels else 0.0, "pairs": missing}
-
-
-def _scores(
-    procedures: Sequence[Procedure], predicted: Mapping[str, Predicted], *, draws: int, seed: int
-) -> dict[str, Any]:
-    pairs = flatten(procedures, predicted)
-    if not len(pairs.gold):
-        raise UserError("CREPE: there is no (event, step) pair to score; expected procedures whose events change")
-    return {**score_pairs(pairs, seed), "baselines": baselines(pairs.gold, seeds=draws, seed=seed)}
 
 
 CREPE = Crepe()

@@ -48,8 +48,6 @@ _STATES_TOKENS = 64
 ERROR = "Error"
 _BEFORE_AND = " before and "
 _LABELLED = re.compile(r"Before: (.*?)\nAfter: (.*)", re.DOTALL)
-
-
 # By procedure, the gold changes of each step.
 GoldStates = Mapping[str, Sequence[Sequence[GoldState]]]
 

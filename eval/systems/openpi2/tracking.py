@@ -19,9 +19,8 @@ Listing = Literal["schemata", "complete"]
 _LISTING_TOKENS = 200  # as the official scripts ask for
 
 
-def _wording() -> dict[str, Any]:
-    content: dict[str, Any] = wording("openpi2/prompts/tracking")
-    return content
+def _wording() -> Any:
+    return wording("openpi2/prompts/tracking")
 
 
 def ask_listing(

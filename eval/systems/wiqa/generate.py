@@ -24,11 +24,7 @@ from eval.systems.wiqa.graphs import OUT_OF_PARAGRAPH, Graph
 from eval.systems.wiqa.questions import LABELS, OF_POLARITY, Label
 
 _CHOICES = [{"label": "A", "text": "more"}, {"label": "B", "text": "less"}, {"label": "C", "text": "no effect"}]
-
-
 _SIGNS = {"more": 1, "less": -1}
-
-
 _DIRECTIONS = {1: "RESULTS_IN", -1: "NOT_RESULTS_IN"}
 # Nodes that are asked about changes of other paragraphs.
 _ASKED = ("X", "Y", "W", "A", "D")

@@ -13,8 +13,6 @@ from eval.systems.wiqa.questions import Label, Question, label_of
 _ANSWER = re.compile(r"\b(no[ _-]?effect|no change|not affect|more|less)\b", re.IGNORECASE)
 _MARKER = re.compile(r"\b(answer:|effect is)", re.IGNORECASE)
 _LETTER = re.compile(r"\(?([ABC])\)?\s*(?:[.:)]|$)")
-
-
 # The system message, the form of a question, and the solved examples.
 _WORDING = "wiqa/prompts"
 

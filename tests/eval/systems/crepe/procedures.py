@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.run.engines.conversation_task import Conversation
-from eval.systems.crepe.options import CrepeOptions
-from eval.systems.crepe.system import CREPE
+from eval.systems.crepe.system import CREPE, CrepeOptions
 from eval.systems.system import SystemCall, SystemResult
 
 Row = dict[str, str]

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from d2e_sft.util.errors import UserError
+from eval.systems.crepe.system import CrepeOptions
+from eval.systems.system import parse_options
 from tests.command import d2e
 from tests.eval.systems.crepe.procedures import GOLD, save
 from tests.tiny import save_tiny_model
@@ -97,3 +100,17 @@ def test_a_wrong_call_is_one_message(
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("given", [("prompt=chat", "entities=gold"), ("prompt=code_nested", "entities=soft")])
+def test_pairs_that_the_paper_has_not_are_refused_with_those_it_has(given: tuple[str, str]) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_options(CrepeOptions, given, "crepe")
+    assert "the paper has no such prompt" in caught.value.message
+    assert "prompt=code with entities=none|soft|hard|gold|predicted" in caught.value.message
+
+
+@pytest.mark.parametrize("given", [("entities=predicted",), ("entities_file=x.json",)])
+def test_predicted_states_need_their_file_and_no_other_kind_takes_one(given: tuple[str, ...]) -> None:
+    with pytest.raises(UserError, match="are given together or not at all"):
+        parse_options(CrepeOptions, given, "crepe")

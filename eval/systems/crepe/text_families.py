@@ -1,29 +1,36 @@
-"""Plain text, chain of thought and self-ask (Figures 2 and 4): each event is asked for after each step anew.
+"""Prompts in plain words: text, chain of thought and self-ask (Figures 2 and 4), and chat (appendix B.3).
 
-Plain text and self-ask ask how likely the event is, before the first step and after each, and compare each likelihood
-with the one before. Chain of thought asks for the change itself.
+The first three ask for each event after each step anew. Plain text and self-ask ask how likely the event is, before
+the first step and after each, and compare each likelihood with the one before. Chain of thought asks for the change
+itself. In a chat the steps are told one by one, and before the first and after each the model says yes or no.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from d2e_sft.data.chat_template import Messages
 from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
+from eval.systems.conversations import assistant, system, user, wording
 from eval.systems.crepe.demonstrations import DemonstrationEvent
-from eval.systems.crepe.gold import EntityChange, Procedure
-from eval.systems.crepe.labels import LABELS, MORE
-from eval.systems.crepe.parse import changes_of, read_change, read_level
-from eval.systems.crepe.prompts.family import Answer, Request, assistant, system, user, wording
+from eval.systems.crepe.family import Answer, Request, hold_by_event
+from eval.systems.crepe.gold import LABELS, MORE, EntityChange, Procedure
+from eval.systems.crepe.parse import changes_of, read_change, read_level, read_yes_or_no
 
 _TOKENS = {"text": 12, "cot": 160, "self_ask": 200}
+_CHAT_TOKENS = 12
 _Changes = Sequence[Sequence[EntityChange]]
+
+
+def _wording() -> Any:
+    return wording("crepe/wording")
 
 
 def ask_texts(request: Request, asker: Asker) -> dict[str, Answer]:
     """Ask everything in one pass, and read a label for each event and step."""
-    opening = [system(wording()[request.prompt]["system"]), *_demonstrated(request)]
+    opening = [system(_wording()[request.prompt]["system"]), *_demonstrated(request)]
     conversations = [
         _conversation(request, opening, procedure, number, step)
         for procedure in request.procedures
@@ -49,7 +56,7 @@ def _conversation(request: Request, opening: Messages, procedure: Procedure, num
     shown = _so_far(procedure.steps, step, changes)
     question, hidden = (
         _question(request, procedure.goal, steps, procedure.events[number])
-        for steps in (shown, wording()["not_shown"])
+        for steps in (shown, _wording()["not_shown"])
     )
     return Conversation(
         request.dataset,
@@ -61,14 +68,14 @@ def _conversation(request: Request, opening: Messages, procedure: Procedure, num
 
 
 def _question(request: Request, goal: str, steps: str, event: str) -> str:
-    text: str = wording()[request.prompt]["user"].format(goal=goal, steps=steps, event=event)
+    text: str = _wording()[request.prompt]["user"].format(goal=goal, steps=steps, event=event)
     return text
 
 
 def _so_far(steps: Sequence[str], done: int, changes: _Changes | None) -> str:
     """The first steps, with the entity changes after each where they are given."""
     if done == 0:
-        text: str = wording()["nothing_done"]
+        text: str = _wording()["nothing_done"]
         return text
     return " ".join(
         step if changes is None or not changes[place] else f"{step} ({'; '.join(map(_said, changes[place]))})"
@@ -90,7 +97,7 @@ def _answer(request: Request, procedure: Procedure, said: dict[str, str]) -> Ans
             if request.prompt == "cot"
             else changes_of([read_level(reply) for reply in replies])
         )
-    return Answer([list(row) for row in zip(*columns, strict=True)])
+    return Answer.of_events(columns)
 
 
 def _demonstrated(request: Request) -> Messages:
@@ -112,14 +119,14 @@ def _level(event: DemonstrationEvent, step: int) -> str:
 
 
 def _reasoning(event: DemonstrationEvent, step: int) -> str:
-    text: str = wording()["cot"]["assistant"].format(
+    text: str = _wording()["cot"]["assistant"].format(
         because=event.because, state=event.state(step), label=LABELS[event.label(step)]
     )
     return text
 
 
 def _follow_ups(event: DemonstrationEvent, step: int) -> str:
-    text: str = wording()["self_ask"]["assistant"].format(
+    text: str = _wording()["self_ask"]["assistant"].format(
         ask=event.ask,
         state_holds=_yes_or_no(event.holds[step]),
         link=event.link,
@@ -138,3 +145,34 @@ _SOLVED: dict[str, Callable[[DemonstrationEvent, int], str]] = {
     "cot": _reasoning,
     "self_ask": _follow_ups,
 }
+
+
+def ask_chat(request: Request, asker: Asker) -> dict[str, Answer]:
+    """Hold one dialogue for each event; it begins before the first step, to have something to compare with."""
+    opening = [system(_wording()["chat"]["system"]), *_demonstrated_chats(request)]
+    return hold_by_event(
+        request,
+        asker,
+        opening,
+        _chat_turns,
+        lambda replies: changes_of([read_yes_or_no(reply) for reply in replies]),
+        max_new_tokens=_CHAT_TOKENS,
+    )
+
+
+def _chat_turns(procedure: Procedure, event: str) -> list[tuple[str, str]]:
+    texts = _wording()["chat"]
+    start = texts["start"].format(goal=procedure.goal, event=event)
+    return [(start, start), *((texts["turn"].format(step=step), texts["hidden_turn"]) for step in procedure.steps)]
+
+
+def _demonstrated_chats(request: Request) -> Messages:
+    messages: Messages = []
+    texts = _wording()["chat"]
+    for shown in request.demonstrations:
+        event = shown.events[0]
+        said = [texts["start"].format(goal=shown.goal, event=event.event)]
+        said += [texts["turn"].format(step=step) for step in shown.steps]
+        for step, question in enumerate(said):
+            messages += [user(question), assistant("Yes." if event.is_likely(step) else "No.")]
+    return messages

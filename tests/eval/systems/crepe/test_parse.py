@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eval.systems.crepe.labels import EQUALLY, LESS, MORE, corrected_label, official_label
+from eval.systems.crepe.gold import EQUALLY, LESS, MORE
 from eval.systems.crepe.parse import changes_of, read_change, read_code, read_level, read_option, read_yes_or_no
 
 
@@ -139,17 +139,3 @@ def test_the_lenient_reading_takes_other_quotes_and_spaces() -> None:
     reply = "def a(self):\n  self.event0.change='less likely'"
     assert read_code(reply, 1, 1, "lenient").labels == [[LESS]]
     assert read_code(reply, 1, 1, "official").labels == [[None]]
-
-
-@pytest.mark.parametrize(
-    ("change", "official", "corrected"),
-    [
-        ("less likely", LESS, LESS),
-        ("more likely", MORE, MORE),
-        ("equally likely", MORE, EQUALLY),
-        ("", MORE, EQUALLY),
-        (" Less likely", MORE, LESS),
-    ],
-)
-def test_changes_as_labels(change: str, official: int, corrected: int) -> None:
-    assert (official_label(change), corrected_label(change)) == (official, corrected)

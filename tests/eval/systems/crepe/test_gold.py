@@ -1,15 +1,28 @@
-"""Files of predicted entity states, and which of the states a prompt shows."""
+"""The official files and files of entity states, whole and damaged."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.systems.crepe.entities import fitting_states, gold_states, mentions, read_states, write_states
-from eval.systems.crepe.gold import EntityChange, read_procedures
+from eval.systems.crepe.gold import (
+    EQUALLY,
+    LESS,
+    MORE,
+    EntityChange,
+    corrected_label,
+    fitting_states,
+    gold_states,
+    mentions,
+    official_label,
+    read_procedures,
+    read_states,
+    write_states,
+)
 from tests.eval.systems.crepe.procedures import GOLD, save
 
 
@@ -78,3 +91,31 @@ def test_at_most_five_states_a_step_of_mentioned_entities_are_shown(tmp_path: Pa
     assert shown[0] == [one for one in fitting if one in shown[0]], "in their order, without the moon"
     assert shown == fitting_states(procedure, states, 0)
     assert any(fitting_states(procedure, states, seed) != shown for seed in range(1, 5))
+
+
+@pytest.mark.parametrize(
+    ("change", "official", "corrected"),
+    [
+        ("less likely", LESS, LESS),
+        ("more likely", MORE, MORE),
+        ("equally likely", MORE, EQUALLY),
+        ("", MORE, EQUALLY),
+        (" Less likely", MORE, LESS),
+    ],
+)
+def test_changes_as_labels(change: str, official: int, corrected: int) -> None:
+    assert (official_label(change), corrected_label(change)) == (official, corrected)
+
+
+@pytest.mark.parametrize(("split", "counts"), [("dev", (42, 285, 144, 165)), ("test", (141, 924, 344, 351))])
+def test_published_files_have_their_counts(official: Path, split: str, counts: tuple[int, ...]) -> None:
+    procedures = read_procedures(official / f"data_{split}_v2.json")
+    blocks = [block for procedure in procedures for block in procedure.blocks]
+    assert (
+        len(procedures),
+        len(blocks),
+        sum(len(block.events) for block in blocks),
+        sum(len(block.entities) for block in blocks),
+    ) == counts
+    texts = json.loads((official / f"data_{split}_v2.json").read_text(encoding="utf-8"))
+    assert [procedure.id for procedure in procedures] == list(texts)
