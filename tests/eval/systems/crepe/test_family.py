@@ -2,87 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
-from eval.run.engines.conversation_task import Conversation
 from eval.systems.crepe.code_families import snake
 from eval.systems.crepe.demonstrations import load_demonstrations
-from eval.systems.crepe.gold import LABELS
 from eval.systems.crepe.system import FAMILIES
-from tests.eval.systems.crepe import procedures
+from tests.eval.systems.crepe.perfect import STEPS, rule_of
 from tests.eval.systems.crepe.procedures import GOLD, last, run, save
-
-STEPS = ("Boil the water.", "Pour it on the leaves.", "Wait an hour.", "Close the curtains.", "Flip the switch.")
-# Whether each event is likely at the start and after each step, as the gold labels have it.
-LIKELY = {("3", 0): "0110", ("3", 1): "0001", ("5", 0): "100"}
-
-
-def place(chat: Conversation) -> tuple[str, int, int]:
-    """Procedure, event and step of a conversation about one event and step."""
-    found = re.fullmatch(r"(\d)/event(\d)/step(\d)", chat.id)
-    assert found
-    return found[1], int(found[2]), int(found[3])
-
-
-def turn(chat: Conversation) -> int:
-    """How many replies the model gave before; demonstrations aside."""
-    return sum(message["role"] == "assistant" for message in chat.messages)
-
-
-def label(name: str, event: int, step: int) -> str:
-    return LABELS[procedures.LABELS[name][step - 1][event]]
-
-
-def say_level(chat: Conversation) -> str:
-    name, event, step = place(chat)
-    return "likely" if LIKELY[name, event][step] == "1" else "unlikely"
-
-
-def say_change(chat: Conversation) -> str:
-    return f'So the likelihood change is "{label(*place(chat))}".'
-
-
-def say_yes_or_no(chat: Conversation) -> str:
-    name, event = re.findall(r"\d", chat.id)
-    return "Yes" if LIKELY[name, int(event)][turn(chat)] == "1" else "No"
-
-
-def say_option(chat: Conversation) -> str:
-    name, event = re.findall(r"\d", chat.id)
-    order = ["more likely", "less likely", "equally likely"]
-    return f"Options[{order.index(label(name, int(event), turn(chat) + 1))}]"
-
-
-def write_code(chat: Conversation) -> str:
-    owner = "" if "def make_tea" in last(chat) or "def light_lamp" in last(chat) else "self."
-    lines = []
-    for step, labels in enumerate(procedures.LABELS[chat.id], start=1):
-        lines.append(f"    def step_{step}(self):")
-        lines += [f'        {owner}event{n}.change = "{LABELS[number]}"' for n, number in enumerate(labels)]
-    return "\n".join(lines)
-
-
-def write_events(chat: Conversation) -> str:
-    labels = procedures.LABELS[chat.id][turn(chat)]
-    return "\n".join(f'self.event{n}.change = "{LABELS[number]}"' for n, number in enumerate(labels))
-
-
-RULES = {
-    "text": say_level,
-    "cot": say_change,
-    "self_ask": lambda chat: f"Follow up: so?\nIntermediate answer: likely\nAnswer: {say_level(chat)}",
-    "chat": say_yes_or_no,
-    "code_flat": say_option,
-}
-
-
-def rule_of(prompt: str, entities: str) -> procedures.Callable[[Conversation], str]:
-    if prompt.startswith("code") and entities in ("gold", "predicted"):
-        return write_events
-    return RULES.get(prompt, write_code)
 
 
 @pytest.mark.parametrize(("prompt", "entities"), [(p, e) for p, f in FAMILIES.items() for e in f.entities])

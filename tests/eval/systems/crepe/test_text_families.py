@@ -7,6 +7,7 @@ from pathlib import Path
 
 from eval.systems.crepe.demonstrations import load_demonstrations
 from eval.systems.crepe.gold import LABELS
+from tests.eval.systems.crepe.perfect import say_change, say_level, say_yes_or_no
 from tests.eval.systems.crepe.procedures import BURN, last, run
 
 

@@ -21,7 +21,7 @@ class Scripted:
 
     reply: Reply
     model: str = "scripted"
-    decoding: Any = field(default_factory=lambda: SimpleNamespace(engine="openai"))
+    config: Any = field(default_factory=lambda: SimpleNamespace(engine="openai"))
     asked: dict[str, Sequence[Conversation]] = field(default_factory=dict)
     sampling: dict[str, tuple[float, int]] = field(default_factory=dict)
 
