@@ -1,11 +1,21 @@
-"""Pages in headless Chromium: what stands in them after their scripts have run, and what these complained of."""
+"""Pages in headless Chromium: as they stand after their scripts have run, or in a tab that is driven.
+
+The tab is driven through the DevTools protocol over two pipes: no further package is needed.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
+import os
 import re
 import shutil
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,3 +55,122 @@ def after_scripts(page: Path, folder: Path, script: str = "", *, fragment: str =
     complaints = re.findall(r"^.*CONSOLE.*$", done.stderr, flags=re.MULTILINE)
     assert not complaints, complaints
     return done.stdout
+
+
+_FLAGS = ("--remote-debugging-pipe", "--force-color-profile=srgb")
+
+
+class Tab:
+    """One tab.
+
+    Attributes:
+        complaints: what pages wrote to the console as an error or warning, exceptions, and requests that failed.
+        requested: addresses that were asked for.
+    """
+
+    def __init__(self, send: Any, receive: Any) -> None:
+        self._send, self._receive = send, receive
+        self._number, self._session = 0, ""
+        self._unread = b""
+        self.complaints: list[str] = []
+        self.requested: list[str] = []
+        target = self._call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self._call(f"{domain}.enable")
+
+    def open(self, address: str, *, width: int = 1200, height: int = 900) -> None:
+        """Go to an address, in a window of so many CSS pixels."""
+        self._call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
+        self._call("Page.navigate", url=address)
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of a JavaScript expression, which must be JSON."""
+        answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def wait_for(self, expression: str, seconds: float = 60) -> None:
+        """Until an expression is true; one that fails is not true yet."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.evaluate(f"(() => {{ try {{ return !!({expression}) }} catch {{ return false }} }})()"):
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"{expression}: not true in {seconds} s; the page says: {self.text()}")
+
+    def text(self) -> str:
+        """What the page shows."""
+        return str(self.evaluate("document.body.innerText"))
+
+    def type_into(self, selector: str, text: str) -> None:
+        """Put a text into a field in the place of what is there, as typing does."""
+        self.evaluate(
+            f"(() => {{ const f = document.querySelector({json.dumps(selector)}); f.focus(); f.select() }})()"
+        )
+        if text:
+            self._call("Input.insertText", text=text)
+        else:
+            self.evaluate("document.execCommand('delete')")
+
+    def picture(self, file: Path) -> None:
+        """A PNG of the whole page."""
+        shot = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        file.write_bytes(base64.b64decode(shot["data"]))
+
+    def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        self._send.write(json.dumps(message).encode() + b"\0")
+        self._send.flush()
+        while True:
+            answer = self._next()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, (method, answer["error"])
+                return dict(answer["result"])
+            self._note(answer.get("method", ""), answer.get("params", {}))
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._unread:
+            more = os.read(self._receive.fileno(), 1 << 16)
+            assert more, "the browser has gone"
+            self._unread += more
+        message, _, self._unread = self._unread.partition(b"\0")
+        return dict(json.loads(message))
+
+    def _note(self, event: str, about: dict[str, Any]) -> None:
+        if event == "Network.requestWillBeSent":
+            self.requested.append(about["request"]["url"])
+        elif event == "Network.loadingFailed" and not about.get("canceled"):
+            self.complaints.append(f"request failed: {about.get('errorText')}")
+        elif event == "Runtime.exceptionThrown":
+            self.complaints.append(json.dumps(about["exceptionDetails"])[:500])
+        elif event == "Runtime.consoleAPICalled" and about["type"] in ("error", "warning", "assert"):
+            self.complaints.append(json.dumps(about["args"])[:500])
+        elif event == "Log.entryAdded" and about["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(json.dumps(about["entry"])[:500])
+
+
+@contextmanager
+def browser_tab(folder: Path) -> Iterator[Tab]:
+    """A tab of a browser of its own, whose profile is kept in the folder; skips where there is no browser."""
+    to_browser, ours_out = os.pipe()
+    ours_in, from_browser = os.pipe()
+    # It reads from descriptor 3 and writes to 4.
+    redirect = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
+    command = ["bash", "-c", redirect, "browser", *headless_chromium(folder), *_FLAGS]
+    process = subprocess.Popen(
+        command, pass_fds=(to_browser, from_browser), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    os.close(to_browser)
+    os.close(from_browser)
+    with os.fdopen(ours_out, "wb") as send, os.fdopen(ours_in, "rb", buffering=0) as receive:
+        try:
+            yield Tab(send, receive)
+        finally:
+            process.terminate()
+            process.wait(timeout=30)

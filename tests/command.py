@@ -1,10 +1,27 @@
-"""`d2e` as the tests call it: in this process, with its exit status."""
+"""`d2e` as the tests call it: in this process, or in one of its own that can be made to kill itself.
+
+Those processes are forked from a server that has imported torch and transformers and computed nothing, so each starts
+in a fraction of a second; it is `d2e train` or `d2e eval` that runs in them, and SIGKILL that ends them.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import pkgutil
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from d2e_sft import cli
+
+_FORKS = multiprocessing.get_context("forkserver")
+_MODELS = ("gpt2", "llama")
+_FORKS.set_forkserver_preload(
+    ["d2e_sft.train.run", "d2e_sft.cli", "peft", *(f"transformers.models.{name}.modeling_{name}" for name in _MODELS)]
+)
 
 
 def d2e(*arguments: str | Path | int) -> int:
@@ -14,3 +31,97 @@ def d2e(*arguments: str | Path | int) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     return 0
+
+
+@dataclass(frozen=True)
+class Kill:
+    """SIGKILL at the `call`-th call of a function, before or after it does its work."""
+
+    function: str
+    call: int = 1
+    after: bool = False
+
+
+def after_step(step: int) -> Kill:
+    """SIGKILL right after the process has logged its `step`-th step (and before it saves a checkpoint there)."""
+    return Kill("d2e_sft.train.trainer:D2ETrainer.log", call=step, after=True)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended: its exit status (minus the signal that killed it) and what it printed."""
+
+    status: int | None
+    printed: str
+
+
+def train(
+    folder: Path, arguments: Sequence[str | Path], kill: Kill | None = None, environment: dict[str, str] | None = None
+) -> Ended:
+    """`d2e train` with the arguments, in a process of its own; `folder` takes what it prints."""
+    return finish(start(folder, arguments, kill, environment))
+
+
+def evaluate(folder: Path, arguments: Sequence[str | Path], kill: Kill | None = None) -> Ended:
+    """`d2e eval` in the same way."""
+    return finish(start(folder, arguments, kill, verb="eval"))
+
+
+def start(
+    folder: Path,
+    arguments: Sequence[str | Path],
+    kill: Kill | None,
+    environment: dict[str, str] | None = None,
+    verb: str = "train",
+) -> tuple[Any, Path]:
+    """As `train`, without waiting for the end."""
+    output = folder / f"printed-{len(list(folder.glob('printed-*')))}.txt"
+    output.touch()
+    line = [verb, *(str(argument) for argument in arguments)]
+    process = _FORKS.Process(target=_run, args=(line, kill, environment or {}, output))
+    process.start()
+    return process, output
+
+
+def finish(started: tuple[Any, Path], timeout: float = 60) -> Ended:
+    """Wait for a started command; one that does not end is killed, and has no status."""
+    process, output = started
+    process.join(timeout)
+    status = process.exitcode
+    if status is None:
+        process.kill()
+        process.join()
+    return Ended(status, output.read_text(encoding="utf-8", errors="replace"))
+
+
+def _run(arguments: list[str], kill: Kill | None, environment: dict[str, str], output: Path) -> None:
+    target = os.open(output, os.O_WRONLY | os.O_APPEND)
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    os.environ.update(environment)
+    if kill:
+        _arm(kill)
+    import torch
+
+    torch.set_num_threads(1)  # a sum over several threads may be rounded otherwise from run to run
+    cli.main(arguments)
+
+
+def _arm(kill: Kill) -> None:
+    module, _, path = kill.function.partition(":")
+    holder_path, _, name = path.rpartition(".")
+    holder = pkgutil.resolve_name(f"{module}:{holder_path}")
+    original = getattr(holder, name)
+    calls = 0
+
+    def armed(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == kill.call and not kill.after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(*args, **kwargs)
+        if calls == kill.call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(holder, name, armed)

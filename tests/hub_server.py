@@ -1,27 +1,31 @@
-"""A small server that speaks the Hub's HTTP calls for pushing and pulling repositories, and keeps what it was sent."""
+"""A small server that speaks the Hub's HTTP calls for pushing and pulling repositories, and keeps what it was sent.
+
+A fixture starts it, and has this process talk to it instead of the Hub; a `conftest.py` imports it where it is needed.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-import threading
+from collections.abc import Iterator
 from functools import lru_cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
+
+import pytest
+
+from tests.servers import LocalServer, QuietHandler
 
 TOKEN = "hf_of_the_tests"
 _LARGE = (".parquet", ".safetensors")
 
 
-class HubServer(ThreadingHTTPServer):
+class HubServer(LocalServer):
     """`refuse` maps the beginning of a path to the status that its requests get."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.refuse: dict[str, int] = {}
         self.requests: list[tuple[str, str]] = []
         self.tokens: set[str | None] = set()
@@ -29,10 +33,6 @@ class HubServer(ThreadingHTTPServer):
         self.stored: dict[str, bytes] = {}  # sha256 → content, as large files are kept
         self.files: dict[str, dict[str, bytes]] = {}  # repository, or repository@branch → path → content
         self.messages: list[str] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
 
     def asked(self, method: str, start: str) -> list[str]:
         """Paths of the requests of a method that begin with `start`."""
@@ -46,16 +46,6 @@ class HubServer(ThreadingHTTPServer):
             return self.files[branch]
         names = [key for key in self.files if key.partition("@")[0] == repo]
         return next((self.files[key] for key in names if commit_of(self.files[key]) == revision), None)
-
-    def __enter__(self) -> HubServer:
-        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
-        self._thread.join()
 
 
 def commit_of(files: dict[str, bytes]) -> str:
@@ -72,23 +62,11 @@ def _oid(path: str, content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: HubServer
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
-        self._handle()
-
-    def do_HEAD(self) -> None:
-        self._handle()
-
-    def do_POST(self) -> None:
-        self._handle()
-
-    def do_PUT(self) -> None:
-        self._handle()
-
-    def _handle(self) -> None:
+    def answer(self) -> None:
         body = self._body()
         path = unquote(self.path.partition("?")[0])
         self.server.requests.append((self.command, path))
@@ -237,15 +215,18 @@ class _Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))
 
     def _answer(self, status: int, content: Any, headers: dict[str, str] | None = None) -> None:
-        body = json.dumps(content).encode()
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.reply(status, json.dumps(content).encode(), {**(headers or {}), "Content-Type": "application/json"})
 
-    def log_message(self, *_: object) -> None:
-        pass
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A running stand-in, and a token for it."""
+    with HubServer() as server:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
+        template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        # The stand-in speaks the older of the two ways for large files; xet is a store of chunks of its own.
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield server

@@ -1,6 +1,7 @@
 """A small server that speaks `/v1/chat/completions` over real HTTP, and can be told to misbehave.
 
-Its answer to a prompt is the prompt's own user message with `echo: ` before it, unless `reply` says otherwise.
+Fixtures start it, and make judges that ask it, with waits of milliseconds; a `conftest.py` imports them where they are
+needed. Its answer to a prompt is the prompt's own user message with `echo: ` before it, unless `reply` says otherwise.
 """
 
 from __future__ import annotations
@@ -8,10 +9,19 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+
+import pytest
+
+from d2e_sft.judge.judge import Judge, make_judge
+from d2e_sft.judge.options import JudgeOptions
+from tests.servers import LocalServer, QuietHandler
+
+KEY = "sk-never-to-be-seen"
+MakeJudge = Callable[..., Judge]
 
 
 @dataclass(frozen=True)
@@ -25,13 +35,11 @@ class Misbehave:
     drop: bool = False
 
 
-class JudgeServer(ThreadingHTTPServer):
+class JudgeServer(LocalServer):
     """`plan` is taken from its front, a request each; an empty plan means good behaviour."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.plan: list[Misbehave | None] = []
         self.reply: Callable[[str], str] = lambda user: f"echo: {user}"
         self.delay = 0.0
@@ -48,32 +56,19 @@ class JudgeServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
+        return f"{super().url}/v1"
 
     @property
     def users(self) -> list[str]:
         """The user messages of all requests so far."""
         return [request["messages"][1]["content"] for request in self.requests]
 
-    def __enter__(self) -> JudgeServer:
-        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
-        self._thread.join()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # a client that has gone away is part of the tests
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: JudgeServer
     protocol_version = "HTTP/1.1"
 
-    def do_POST(self) -> None:
+    def answer(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         server = self.server
         with server.lock:
@@ -92,12 +87,12 @@ class _Handler(BaseHTTPRequestHandler):
             elif plan:
                 self._misbehave(plan)
             else:
-                self._answer(asked)
+                self._complete(asked)
         finally:
             with server.lock:
                 server.under_way -= 1
 
-    def _answer(self, asked: dict[str, Any]) -> None:
+    def _complete(self, asked: dict[str, Any]) -> None:
         time.sleep(self.server.delay)
         text = self.server.reply(asked["messages"][1]["content"])
         self._send(200, completion(text, usage=self.server.usage, finish_reason=self.server.finish_reason))
@@ -111,15 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(plan.status or 200, plan.body, plan.headers)
 
     def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+        self.reply(status, body, {"Content-Type": "application/json", **(headers or {})})
 
 
 def completion(text: str | None, *, usage: bool = True, finish_reason: str = "stop") -> bytes:
@@ -135,3 +122,31 @@ def completion(text: str | None, *, usage: bool = True, finish_reason: str = "st
         words = len((text or "").split())
         content["usage"] = {"prompt_tokens": 10, "completion_tokens": words, "total_tokens": 10 + words}
     return json.dumps(content).encode()
+
+
+@pytest.fixture
+def judge_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of the test's own, a key, and no proxy."""
+    monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+
+
+@pytest.fixture
+def server(judge_environment: None) -> Iterator[JudgeServer]:
+    with JudgeServer() as running:
+        yield running
+
+
+@pytest.fixture
+def judge(server: JudgeServer) -> MakeJudge:
+    """Makes judges that ask the server."""
+
+    def make(**options: Any) -> Judge:
+        fields = {"backend": "openai", "model": "m", "base_url": server.url, "first_wait": 0.001, "timeout": 5}
+        made = make_judge(JudgeOptions(**{**fields, **options}))
+        assert made is not None
+        return made
+
+    return make

@@ -1,4 +1,4 @@
-"""What the environment says: a Slurm job or not, and the variables that change how d2e behaves."""
+"""What surrounds d2e: a Slurm job or not, variables that change how it behaves, launchers and compilers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from d2e_sft.doctor.finding import Finding
+from d2e_sft.train.launch import accelerators, launch_command, launchers
+from d2e_sft.util.errors import UserError
 
 _TOPIC = "environment"
+_LAUNCHERS = "launchers"
 _SHOWN = (
     "D2E_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "WANDB_MODE",
     "ACCELERATE_MIXED_PRECISION", "PYTORCH_ALLOC_CONF", "NCCL_DEBUG",
@@ -50,3 +53,35 @@ def slurm(environment: Mapping[str, str], devices: int, *, can_submit: bool) -> 
     restarts = environment.get("SLURM_RESTART_COUNT", "0")
     if restarts != "0":
         yield Finding(_TOPIC, "requeued", "ok", f"{restarts} times so far")
+
+
+def check_launchers() -> Iterator[Finding]:
+    """Each name of `--launch`, tried as far as composing its command; the C++ compiler; Slurm and SkyPilot."""
+    devices = accelerators()
+    compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
+    for name in launchers():
+        yield _launcher(name, devices, compiler)
+    if compiler is None:
+        yield Finding(
+            _LAUNCHERS,
+            "C++ compiler",
+            "warn",
+            "none found; train.compile on a CPU and the offload launchers need one",
+            "install g++",
+        )
+    else:
+        yield Finding(_LAUNCHERS, "C++ compiler", "ok", compiler)
+    for command, use in (("sbatch", "launch/slurm/*.sbatch"), ("sky", "launch/sky/train.yaml")):
+        found = shutil.which(command)
+        yield Finding(_LAUNCHERS, command, "ok", found or f"not found; only {use} needs it")
+
+
+def _launcher(name: str, devices: int, compiler: str | None) -> Finding:
+    try:
+        launch_command(name, [], processes=None if devices else 1)
+    except UserError as error:
+        return Finding(_LAUNCHERS, name, "warn", error.message, error.remedy or "")
+    if name.endswith("-offload") and compiler is None:
+        return Finding(_LAUNCHERS, name, "warn", "its optimizer on the CPU needs a C++ compiler", "install g++")
+    where = f"on {devices} accelerator{'s' * (devices != 1)}" if devices else "on the CPU, with --processes N"
+    return Finding(_LAUNCHERS, name, "ok", f"d2e train RECIPE --launch {name}, {where}")

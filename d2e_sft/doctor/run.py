@@ -13,9 +13,9 @@ from d2e_sft.doctor.finding import Finding
 _CHECKS = {
     "versions": ("versions", "check_versions"),
     "devices": ("devices", "check_devices"),
-    "precision": ("precisions", "check_precisions"),
+    "precision": ("devices", "check_precisions"),
     "attention": ("attentions", "check_attentions"),
-    "launchers": ("launching", "check_launchers"),
+    "launchers": ("environment", "check_launchers"),
     "storage": ("storage", "check_storage"),
     "network": ("network", "check_network"),
     "environment": ("environment", "check_environment"),

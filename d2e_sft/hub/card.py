@@ -18,7 +18,7 @@ from d2e_sft import __version__
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import Format
-from d2e_sft.hub.results import BenchResult, bench_results, eval_results
+from d2e_sft.hub.results import BenchmarkResult, benchmark_results, eval_results
 from d2e_sft.hub.training import TrainingData, training_data
 from d2e_sft.hub.usage import Usage, style_of
 from d2e_sft.hub.weights import base_of_adapter
@@ -49,7 +49,7 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, options: CardOp
     Raises:
         UserError: a file of scores is damaged.
     """
-    results = bench_results(run)
+    results = benchmark_results(run)
     data = training_data(run, recipe)
     usage = _usage(run, recipe, prompt_set, results, adapter=options.adapter)
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
@@ -86,7 +86,7 @@ def portable_adapter(run: Path) -> bool:
 
 
 def _card_data(
-    run: Path, recipe: Recipe, options: CardOptions, results: Sequence[BenchResult], data: TrainingData
+    run: Path, recipe: Recipe, options: CardOptions, results: Sequence[BenchmarkResult], data: TrainingData
 ) -> ModelCardData:
     base = hub_base(recipe)
     known = "apache-2.0" if recipe.model.name == BUILTIN else "unknown"
@@ -168,7 +168,7 @@ def _facts(recipe: Recipe, options: CardOptions, prompt_set: PromptSet) -> list[
 
 
 def _usage(
-    run: Path, recipe: Recipe, prompt_set: PromptSet, results: Sequence[BenchResult], *, adapter: bool
+    run: Path, recipe: Recipe, prompt_set: PromptSet, results: Sequence[BenchmarkResult], *, adapter: bool
 ) -> Usage:
     tokenizer, encoder_decoder = load_tokenizer(str(run))
     return Usage(
@@ -181,7 +181,7 @@ def _usage(
     )
 
 
-def _example_format(prompt_set: PromptSet, results: Sequence[BenchResult]) -> Format:
+def _example_format(prompt_set: PromptSet, results: Sequence[BenchmarkResult]) -> Format:
     """The format that most scored samples have: what the model is for."""
     counts: Counter[Format] = Counter()
     for result in results:
@@ -223,7 +223,7 @@ def _data_section(data: TrainingData) -> str:
     return f"{begin} The file's sources, with the licences of their raw data:\n\n{table}"
 
 
-def _limits(recipe: Recipe, results: Sequence[BenchResult], data: TrainingData, *, at_home: bool) -> list[str]:
+def _limits(recipe: Recipe, results: Sequence[BenchmarkResult], data: TrainingData, *, at_home: bool) -> list[str]:
     limits = ["Trained and scored on the data named here; other domains, languages and wordings are untested."]
     if at_home:
         limits.append("Its base model has no name on the Hub: only d2e-sft on the machine of the training finds it.")

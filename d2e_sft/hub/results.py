@@ -14,7 +14,7 @@ from typing import Any
 from huggingface_hub import EvalResult
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.tables import markdown_table
+from d2e_sft.util.tables import markdown_table, percent, percent_interval
 
 SCORES_FILE = "scores.json"
 _TABLES_FILE = "tables.md"
@@ -25,12 +25,13 @@ _TASKS = {
     "qa": "question-answering",
 }
 _METRICS = (("exact_match", "exact match"), ("f1", "token-level F1"))
+_SCORES = ("mean", "exact_match", "f1")
 _COLUMNS = ("relation", "dataset", "format", "n", "mean", "exact match", "F1")
 _SETTINGS = {"zero_shot": "zero-shot", "few_shot": "few-shot", "cot": "chain of thought"}
 
 
 @dataclass(frozen=True)
-class BenchResult:
+class BenchmarkResult:
     """One benchmark's results.
 
     Attributes:
@@ -48,7 +49,7 @@ class BenchResult:
     partial: bool
 
 
-def bench_results(run: Path) -> list[BenchResult]:
+def benchmark_results(run: Path) -> list[BenchmarkResult]:
     """The run's results, by name of the benchmark.
 
     Raises:
@@ -57,7 +58,7 @@ def bench_results(run: Path) -> list[BenchResult]:
     return [_result(path) for path in sorted(run.glob(f"eval/*/{SCORES_FILE}"))]
 
 
-def eval_results(results: Iterable[BenchResult]) -> list[EvalResult]:
+def eval_results(results: Iterable[BenchmarkResult]) -> list[EvalResult]:
     """The Hub's model-index entries: exact match and F1 of each group, in percent; the interval is in the name."""
     return [
         EvalResult(
@@ -77,7 +78,7 @@ def eval_results(results: Iterable[BenchResult]) -> list[EvalResult]:
     ]
 
 
-def _result(path: Path) -> BenchResult:
+def _result(path: Path) -> BenchmarkResult:
     name = path.parent.name
     try:
         scores = json.loads(path.read_text(encoding="utf-8"))
@@ -85,8 +86,10 @@ def _result(path: Path) -> BenchResult:
             table = path.with_name(_TABLES_FILE).read_text(encoding="utf-8").strip()
             subset = scores.get("max_samples")
             facts = (_decoded(scores), *([f"a subset of {subset}"] if subset else []))
-            return BenchResult(name, facts, table, (), bool(subset))
-        return BenchResult(name, _facts(scores), _table(scores), tuple(scores["groups"]), bool(scores.get("subset")))
+            return BenchmarkResult(name, facts, table, (), bool(subset))
+        return BenchmarkResult(
+            name, _facts(scores), _table(scores), tuple(scores["groups"]), bool(scores.get("subset"))
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: no scores of `d2e eval` ({type(error).__name__}: {error})", "score the run again, or remove it"
@@ -120,7 +123,7 @@ def _table(scores: Mapping[str, Any]) -> str:
         groups = [group for group in scores["groups"] if group["relation"] == relation]
         lines += [_line(group, relation, str(group["dataset"])) for group in groups]
         if len(groups) > 1 and relation in averages:
-            means = [f"{100 * averages[relation][key]:.1f}" for key in ("mean", "exact_match", "f1")]
+            means = [percent(averages[relation][key]) for key in _SCORES]
             total = f"{sum(group['n'] for group in groups):,}"
             lines.append([relation, f"**average of {len(groups)}**", "", total, *means])
     if len(scores["groups"]) > 1:
@@ -129,13 +132,13 @@ def _table(scores: Mapping[str, Any]) -> str:
 
 
 def _line(group: Mapping[str, Any], relation: str, dataset: str) -> list[str]:
-    cells = [f"{100 * group[key]['mean']:.1f} [{_range(group[key])}]" for key in ("mean", "exact_match", "f1")]
+    cells = [percent_interval(*(group[key][bound] for bound in ("mean", "low", "high"))) for key in _SCORES]
     fmt = "" if group["format"] == "all" else str(group["format"])
     return [relation, dataset, fmt, f"{group['n']:,}", *cells]
 
 
 def _range(interval: Mapping[str, float]) -> str:
-    return f"{100 * interval['low']:.1f}, {100 * interval['high']:.1f}"
+    return f"{percent(interval['low'])}, {percent(interval['high'])}"
 
 
 def _name(prompt_set: str) -> str:

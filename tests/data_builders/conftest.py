@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.data_builders.raw_rows import FILES, SUBSTITUTES
-from tests.hub_fixtures import hub
+from tests.hub_server import hub
 
 __all__ = ["hub"]
 

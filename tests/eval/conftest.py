@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.eval.benches import bench_rows, save_bench, train_rows
-from tests.judge_fixtures import judge, judge_environment, server
+from tests.judge_server import judge, judge_environment, server
 from tests.tiny import save_tiny_model
 
 __all__ = ["judge", "judge_environment", "server", "world"]

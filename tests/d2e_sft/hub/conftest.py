@@ -1,5 +1,5 @@
 """The stand-in of the Hub, for the tests in this folder."""
 
-from tests.hub_fixtures import hub
+from tests.hub_server import hub
 
 __all__ = ["hub"]

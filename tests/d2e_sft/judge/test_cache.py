@@ -14,8 +14,7 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.judge.echo import ask, prompts, words
-from tests.judge_fixtures import KEY, MakeJudge
-from tests.judge_server import JudgeServer, Misbehave, completion
+from tests.judge_server import KEY, JudgeServer, MakeJudge, Misbehave, completion
 
 
 def test_a_second_run_sends_nothing(server: JudgeServer, judge: MakeJudge) -> None:

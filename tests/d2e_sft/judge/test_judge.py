@@ -6,8 +6,7 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.judge.echo import REMINDER, ask, prompts, words
-from tests.judge_fixtures import MakeJudge
-from tests.judge_server import JudgeServer, Misbehave, completion
+from tests.judge_server import JudgeServer, MakeJudge, Misbehave, completion
 
 GARBAGE = [
     b"<html>Welcome</html>",

@@ -7,8 +7,7 @@ import time
 
 from d2e_sft.judge.messages import Prompt
 from tests.d2e_sft.judge.echo import ask, prompts, words
-from tests.judge_fixtures import KEY, MakeJudge
-from tests.judge_server import JudgeServer
+from tests.judge_server import KEY, JudgeServer, MakeJudge
 
 
 def test_replies_come_in_the_order_of_the_prompts(server: JudgeServer, judge: MakeJudge) -> None:

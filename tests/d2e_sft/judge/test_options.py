@@ -9,7 +9,7 @@ import pytest
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions, find_endpoint
 from d2e_sft.util.errors import UserError
-from tests.judge_fixtures import KEY
+from tests.judge_server import KEY
 
 pytestmark = pytest.mark.usefixtures("judge_environment")
 

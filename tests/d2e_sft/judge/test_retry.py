@@ -9,8 +9,7 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.judge.echo import ask, prompts, words
-from tests.judge_fixtures import MakeJudge
-from tests.judge_server import JudgeServer, Misbehave
+from tests.judge_server import JudgeServer, MakeJudge, Misbehave
 
 
 @pytest.mark.parametrize("status", [429, 503, 500, 408])

@@ -11,8 +11,7 @@ import pytest
 from tqdm import tqdm
 
 from tests.d2e_sft.judge.echo import ask, prompts
-from tests.judge_fixtures import MakeJudge
-from tests.judge_server import JudgeServer, Misbehave
+from tests.judge_server import JudgeServer, MakeJudge, Misbehave
 
 
 def test_cost_is_tokens_times_price(server: JudgeServer, judge: MakeJudge) -> None:

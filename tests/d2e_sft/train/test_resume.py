@@ -23,7 +23,7 @@ from transformers import GPT2LMHeadModel
 from d2e_sft import cli
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train.checkpoints import checkpoints_of
-from tests.killed import Ended, Kill, after_step, finish, start, train
+from tests.command import Ended, Kill, after_step, finish, start, train
 from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_model, tiny_tokenizer
 
 # 11 samples in batches of 2 × 2: three steps an epoch, the last of them short; two epochs, dropout in each step.

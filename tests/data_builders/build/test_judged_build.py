@@ -18,8 +18,7 @@ from d2e_sft.cli import main
 from d2e_sft.data.sample import EventSample, read_samples
 from data_builders.commands import data
 from data_builders.text.sentences import split_sentences
-from tests.judge_fixtures import KEY, judge_environment, server
-from tests.judge_server import JudgeServer, Misbehave
+from tests.judge_server import KEY, JudgeServer, Misbehave, judge_environment, server
 
 __all__ = ["judge_environment", "server"]
 

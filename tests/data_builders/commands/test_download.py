@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import threading
 from collections.abc import Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,13 @@ import pytest
 from d2e_sft.cli import main
 from data_builders.raw.source import Input, RawFile
 from data_builders.sources import SOURCES
+from tests.servers import LocalServer, QuietHandler
 
 CONTENT = b'{"row": 1}\n'
 
 
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+class _Files(SimpleHTTPRequestHandler, QuietHandler):
+    """The files of a folder."""
 
 
 @pytest.fixture
@@ -33,12 +32,8 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     folder.mkdir()
     for name in ("test.jsonl", "graphs.jsonl"):
         (folder / name).write_bytes(CONTENT)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
+    with LocalServer(functools.partial(_Files, directory=str(folder))) as server:
+        yield server.url
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import pytest
 
 from d2e_sft.data.sample import EventSample
 from data_builders.quality.judged import Verdict, judge_quality, quality_prompts, read_verdict
-from tests.judge_fixtures import MakeJudge
-from tests.judge_server import JudgeServer
+from tests.judge_server import JudgeServer, MakeJudge
 from tests.tiny import make_sample, make_samples
 
 NLI = {"format": "nli", "context": "Ann slept.", "question": "Ann woke before she slept.", "answers": ["negative"]}

@@ -12,8 +12,7 @@ from d2e_sft.util.errors import UserError
 from data_builders.refine.judged import Outcome, extract, judge_refine, read_choice, refine_prompts
 from data_builders.refine.rules import RefinerOptions, refine
 from data_builders.text.sentences import split_sentences
-from tests.judge_fixtures import MakeJudge
-from tests.judge_server import JudgeServer, Misbehave
+from tests.judge_server import JudgeServer, MakeJudge, Misbehave
 from tests.tiny import make_sample
 
 STORY = "Rain fell. Dr. Li slept. The river rose. Roads were closed."

@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import threading
 import zipfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,16 +14,17 @@ import pytest
 from d2e_sft.util.errors import UserError
 from data_builders.raw.download import cache_dir, fetch
 from data_builders.raw.source import RawFile
+from tests.servers import LocalServer, QuietHandler
 
 CONTENT = bytes(range(256)) * 800
 COMMIT = "0123456789abcdef"
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(LocalServer):
     """Serves CONTENT at /file; `drop_after` breaks a connection after so many bytes, once for each entry."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.drop_after: list[int] = []
         self.ignore_range = False
         self.fail_with: list[int] = []
@@ -35,17 +34,17 @@ class _Server(ThreadingHTTPServer):
 
     def unchecked(self, name: str = "data.bin", member: str = "") -> RawFile:
         """A file of which neither version nor checksum is known."""
-        return RawFile(name, f"http://127.0.0.1:{self.server_port}/file", member=member)
+        return RawFile(name, f"{self.url}/file", member=member)
 
     def file(self, name: str = "file", sha256: str | None = None) -> RawFile:
         digest = sha256 or hashlib.sha256(CONTENT).hexdigest()
-        return RawFile("sub/data.bin", f"http://127.0.0.1:{self.server_port}/{name}", COMMIT, digest, len(CONTENT))
+        return RawFile("sub/data.bin", f"{self.url}/{name}", COMMIT, digest, len(CONTENT))
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: _Server
 
-    def do_GET(self) -> None:
+    def answer(self) -> None:
         wanted = self.headers.get("Range")
         self.server.ranges.append(wanted)
         if self.path != "/file":
@@ -68,21 +67,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body[: self.server.drop_after.pop(0)] if self.server.drop_after else body)
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Server]:
     monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    running = _Server()
-    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    yield running
-    running.shutdown()
-    running.server_close()
-    thread.join()
+    with _Server() as running:
+        yield running
 
 
 def _target() -> Path:

@@ -8,8 +8,7 @@ import pytest
 
 from eval.compare.error_patterns import ErrorPattern, JudgedError, error_prompts, find_error_patterns, read_error
 from eval.score.predictions import Prediction
-from tests.judge_fixtures import MakeJudge
-from tests.judge_server import JudgeServer
+from tests.judge_server import JudgeServer, MakeJudge
 
 
 def wrong(number: int = 0, **changes: Any) -> Prediction:

@@ -15,9 +15,8 @@ import pytest
 
 from d2e_sft import cli
 from eval.run.engines import in_process
-from tests.command import d2e
+from tests.command import Kill, d2e, evaluate
 from tests.eval.benches import bench_rows, save_bench, scores_of, train_rows, without_the_clock
-from tests.killed import Kill, evaluate
 from tests.tiny import save_tiny_model
 
 ROOT = Path(cli.__file__).parents[1]

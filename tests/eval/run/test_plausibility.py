@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.hub.results import bench_results
+from d2e_sft.hub.results import benchmark_results
 from eval.compare.runs import load_runs
 from eval.pages.report.facts import run_facts
 from tests.command import d2e
@@ -81,7 +81,7 @@ def test_one_out_of_range_or_for_an_endpoint_is_refused(
 def test_tables_and_cards_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [prediction(n, n < 5).model_copy(update={"dataset": "tracie"}) for n in range(10)]
     run = make_run(tmp_path / "cut", rows, plausibility=0.1)
-    assert "decoded debiased with α = 0.5 and a plausibility cut-off of 0.1" in bench_results(run)[0].facts
+    assert "decoded debiased with α = 0.5 and a plausibility cut-off of 0.1" in benchmark_results(run)[0].facts
     assert d2e("table", run, "--layout", "sensitivity") == 0
     assert "α=0.5, β=0.1)" in capsys.readouterr().out
     assert d2e("table", run, "--format", "json") == 0

@@ -17,8 +17,8 @@ from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
 from eval.pages.demo.examples import OWN
 from eval.pages.demo.page import build_page, import_gradio, launch_options
 from eval.pages.demo.question import Question
+from tests.browser import Tab, browser_tab
 from tests.command import d2e
-from tests.devtools import Tab, browser_tab
 from tests.tiny import save_tiny_model
 
 TOKENS = 12

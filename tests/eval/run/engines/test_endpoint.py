@@ -11,8 +11,7 @@ import pytest
 from d2e_sft.data.prompts import load_prompt_set
 from tests.command import d2e
 from tests.eval.benches import bench_rows, save_bench, scores_of, train_rows
-from tests.judge_fixtures import KEY
-from tests.judge_server import JudgeServer, Misbehave, completion
+from tests.judge_server import KEY, JudgeServer, Misbehave, completion
 
 
 @pytest.fixture
