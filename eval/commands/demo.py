@@ -31,6 +31,6 @@ def demo(model: str, **options: Any) -> None:
 
     Example: d2e demo runs/d2e-mini --bench data/mini --port 7861
     """
-    from eval.pages.demo.serve import DemoOptions, serve_demo
+    from eval.pages.demo.page import DemoOptions, serve_demo
 
     serve_demo(model, DemoOptions(**options), click.echo)

@@ -15,7 +15,7 @@ from d2e_sft.data.prompts import SETTINGS
 from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.util.errors import UserError
 from eval.commands.engine_options import engine_options
-from eval.run.benchmark import SUITES, Bench, locate_bench, locate_suite
+from eval.run.benchmark import SUITES, Benchmark, locate_benchmark, locate_suite
 from eval.run.options import ENGINES, OVERLONG_RULES, EvalOptions
 from eval.systems.registry import SYSTEM_NAMES, load_system
 
@@ -164,11 +164,11 @@ def _show_paper_tables(run: Path, bench: str) -> None:
             click.echo(f"in the layout of the paper, also as .tex and .json: {path}\n\n{path.read_text('utf-8')}")
 
 
-def _locate(bench: str | None, suite: str | None, data: Path | None) -> Bench:
+def _locate(bench: str | None, suite: str | None, data: Path | None) -> Benchmark:
     if suite is not None:
         return locate_suite(suite, data)
     assert bench is not None
-    return locate_bench(bench)
+    return locate_benchmark(bench)
 
 
 def _refuse_half_a_call(

@@ -58,16 +58,16 @@ def inspect(
         raise UserError(
             "expected either --bench, or --context and --question", "name rows, or ask a question of yours"
         )
-    from eval.pages.inspection.inspect import InspectOptions, choose, inspect_samples
+    from eval.pages.inspection.inspect import InspectOptions, inspect_samples
 
     if bench is None:
         samples = [_own(context, question, fmt)]
         if options["along"] == "gold":
             raise UserError("--along gold: a question of one's own has no gold answer", "use --along decoded")
     else:
-        from eval.run.benchmark import locate_bench
+        from eval.run.benchmark import choose_samples, locate_benchmark
 
-        samples = choose(read_samples(locate_bench(bench).file), names, count, seed)
+        samples = choose_samples(read_samples(locate_benchmark(bench).file), names, count, seed)
     inspect_samples(model, samples, out, InspectOptions(**options))
     click.echo(f"wrote {out}")
 

@@ -33,7 +33,7 @@ from d2e_sft.judge.templates import (
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
 from eval.compare.runs import ScoredRun
-from eval.score.normalise import same_answers
+from eval.score.metrics import same_answers
 from eval.score.predictions import Prediction, SampleKey
 
 # (dataset, id) → the answer that the same model gives without the context, as in `Prediction.answer`.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.sample import BadRow, EventSample, read_samples
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import sha256_of
 
 SUITES = ("piper", "ood")
@@ -20,7 +20,7 @@ INSTRUCTION_SET = "piper-10k"
 
 
 @dataclass(frozen=True)
-class Bench:
+class Benchmark:
     """A benchmark on disk.
 
     Attributes:
@@ -37,7 +37,7 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class BenchRows:
+class BenchmarkRows:
     """The rows of a benchmark's file.
 
     Attributes:
@@ -53,7 +53,7 @@ class BenchRows:
     sha256: str
 
 
-def locate_bench(path: str | Path) -> Bench:
+def locate_benchmark(path: str | Path) -> Benchmark:
     """A benchmark given as a folder of `d2e data build`, whose test rows it is, or as one file of rows.
 
     Raises:
@@ -67,15 +67,15 @@ def locate_bench(path: str | Path) -> Bench:
                 f"{path}: holds neither test.parquet nor test.jsonl",
                 f"build it with `d2e data build … --out {path}`",
             )
-        return Bench(path.resolve().name, file)
+        return Benchmark(path.resolve().name, file)
     if not path.is_file():
         raise UserError(
             f"benchmark {str(path)!r}: no such file or folder", "give a folder written by `d2e data build`"
         )
-    return Bench(f"{path.resolve().parent.name}-{path.stem}", path)
+    return Benchmark(f"{path.resolve().parent.name}-{path.stem}", path)
 
 
-def locate_suite(suite: str, data: Path | None = None) -> Bench:
+def locate_suite(suite: str, data: Path | None = None) -> Benchmark:
     """A suite in the folder that `d2e data build --suite SUITE --out DATA/SUITE` wrote.
 
     Args:
@@ -103,7 +103,7 @@ def locate_suite(suite: str, data: Path | None = None) -> Bench:
     if file is None:
         raise UserError(f"suite {suite!r}: {folder} holds no test.parquet", f"build it again: {build}")
     lacking = tuple(manifest.get("failures") or ())
-    return Bench(folder.resolve().name, file, suite, lacking)
+    return Benchmark(folder.resolve().name, file, suite, lacking)
 
 
 def rows_file(folder: Path, split: str) -> Path | None:
@@ -112,15 +112,15 @@ def rows_file(folder: Path, split: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def read_bench(bench: Bench, *, max_samples: int | None, seed: int, skip_bad: bool) -> BenchRows:
+def read_benchmark(benchmark: Benchmark, *, max_samples: int | None, seed: int, skip_bad: bool) -> BenchmarkRows:
     """Read a benchmark and choose the rows to decode.
 
     Raises:
         UserError: as `read_samples`.
     """
     bad: list[BadRow] = []
-    samples = read_samples(bench.file, bad_rows=bad if skip_bad else None)
-    return BenchRows(samples, choose_per_group(samples, max_samples, seed), bad, sha256_of(bench.file))
+    samples = read_samples(benchmark.file, bad_rows=bad if skip_bad else None)
+    return BenchmarkRows(samples, choose_per_group(samples, max_samples, seed), bad, sha256_of(benchmark.file))
 
 
 def choose_per_group(samples: Sequence[EventSample], limit: int | None, seed: int) -> list[EventSample]:
@@ -133,6 +133,22 @@ def choose_per_group(samples: Sequence[EventSample], limit: int | None, seed: in
     generator = random.Random(seed)
     chosen = [i for indices in groups.values() for i in generator.sample(indices, min(limit, len(indices)))]
     return [samples[i] for i in sorted(chosen)]
+
+
+def choose_samples(samples: Sequence[EventSample], names: Sequence[str], count: int, seed: int) -> list[EventSample]:
+    """The samples of these names, or so many drawn ones, in file order.
+
+    Raises:
+        UserError: no sample has a name.
+    """
+    if not names:
+        places = sorted(random.Random(seed).sample(range(len(samples)), min(count, len(samples))))
+        return [samples[place] for place in places]
+    known = {sample.id: sample for sample in samples}
+    for name in names:
+        if name not in known:
+            raise UserError(f"--sample {name}: no sample has this id.{did_you_mean(name, list(known))}")
+    return [known[name] for name in dict.fromkeys(names)]
 
 
 def _manifest(folder: Path, build: str) -> dict[str, Any]:

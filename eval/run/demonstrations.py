@@ -17,8 +17,8 @@ from typing import Any
 from d2e_sft.data.sample import NLI_LABELS, EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
-from eval.run.benchmark import DATA_ROOT, INSTRUCTION_SET, Bench, rows_file
-from eval.score.normalise import normalise
+from eval.run.benchmark import DATA_ROOT, INSTRUCTION_SET, Benchmark, rows_file
+from eval.score.metrics import normalise
 
 SHOTS = 3
 # Contexts up to so many words are moderate: longer ones cost every prompt of their group three times over.
@@ -76,7 +76,7 @@ class Demonstrations:
 
 
 def load_demonstrations(
-    bench: Bench, asked: Sequence[EventSample], tests: Sequence[EventSample], *, given: Path | None, seed: int
+    benchmark: Benchmark, asked: Sequence[EventSample], tests: Sequence[EventSample], *, given: Path | None, seed: int
 ) -> Demonstrations:
     """Choose the demonstrations of every group that is asked.
 
@@ -89,7 +89,7 @@ def load_demonstrations(
     Raises:
         UserError: no training rows where they were looked for, or too few that fit a group.
     """
-    file = _locate(bench, given)
+    file = _locate(benchmark, given)
     rows = [row for row in read_samples(file) if row.split == "train"]
     if not rows:
         raise UserError(
@@ -104,7 +104,7 @@ def load_demonstrations(
     return Demonstrations(file, sha256_of(file), groups, sources)
 
 
-def _locate(bench: Bench, given: Path | None) -> Path:
+def _locate(benchmark: Benchmark, given: Path | None) -> Path:
     if given is not None:
         file = rows_file(given, "train") if given.is_dir() else given
         if file is None or not file.is_file():
@@ -114,7 +114,7 @@ def _locate(bench: Bench, given: Path | None) -> Path:
             )
         return file
     default = DATA_ROOT / INSTRUCTION_SET
-    folders = list(dict.fromkeys([bench.file.parent, bench.file.parent.parent / INSTRUCTION_SET, default]))
+    folders = list(dict.fromkeys([benchmark.file.parent, benchmark.file.parent.parent / INSTRUCTION_SET, default]))
     file = next((found for folder in folders if (found := rows_file(folder, "train"))), None)
     if file is None:
         raise UserError(

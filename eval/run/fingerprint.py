@@ -11,14 +11,14 @@ from typing import Any
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.util.errors import UserError
-from eval.run.benchmark import BenchRows
+from eval.run.benchmark import BenchmarkRows
 from eval.run.demonstrations import Demonstrations
 from eval.run.journal_files import Fingerprint
 from eval.run.options import EvalConfig
 
 # The pass without context goes with the predictions beside it, whatever ratio and length rule these were decoded by.
-_OF_ONE_PASS = frozenset({"alpha", "plausibility", "view", "cut_to"})
-_NAMES = {
+_DIFFERS_BETWEEN_PASSES = frozenset({"alpha", "plausibility", "view", "cut_to"})
+_OPTION_NAMES = {
     "model": "the model",
     "alpha": "--alpha",
     "plausibility": "--plausibility",
@@ -39,7 +39,7 @@ _NAMES = {
 def fingerprint(
     identity: str,
     config: EvalConfig,
-    rows: BenchRows,
+    rows: BenchmarkRows,
     prompts: PromptSet,
     demonstrations: Demonstrations | None,
     *,
@@ -78,7 +78,7 @@ def plausibility_of(decoding: DecodingConfig) -> Fingerprint:
     return {"plausibility": decoding.plausibility} if decoding.plausibility > 0 else {}
 
 
-def refuse_other(before: Fingerprint, now: Fingerprint, file: Path, *, companion: bool = False) -> None:
+def check_fingerprint(before: Fingerprint, now: Fingerprint, file: Path, *, companion: bool = False) -> None:
     """Make sure that outputs on disk are of the same pass as those to come.
 
     Args:
@@ -87,9 +87,9 @@ def refuse_other(before: Fingerprint, now: Fingerprint, file: Path, *, companion
     Raises:
         UserError: they are not; names everything that differs.
     """
-    keys = [key for key in {**before, **now} if not (companion and key in _OF_ONE_PASS)]
+    keys = [key for key in {**before, **now} if not (companion and key in _DIFFERS_BETWEEN_PASSES)]
     changed = [
-        f"{_NAMES.get(key, key)}: {_shown(before.get(key))} → {_shown(now.get(key))}"
+        f"{_OPTION_NAMES.get(key, key)}: {_shown(before.get(key))} → {_shown(now.get(key))}"
         for key in keys
         if before.get(key) != now.get(key)
     ]

@@ -21,7 +21,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
 from eval.run.engines.engine import Engine
 from eval.run.engines.task import Task
-from eval.run.fingerprint import refuse_other
+from eval.run.fingerprint import check_fingerprint
 from eval.run.journal_files import (
     DECODE_ANEW,
     Answer,
@@ -164,7 +164,7 @@ def find_resume_state(
     if overwrite:
         state.stale += files.finished()
     elif record is not None:
-        refuse_other(record["fingerprint"], fingerprint, files.predictions)
+        check_fingerprint(record["fingerprint"], fingerprint, files.predictions)
         state.answers = _finished_answers(files, keys)
         state.record = record
         return state
@@ -179,7 +179,7 @@ def _usable_journal(
     try:
         journal = read_journal(files)
         for session in journal.sessions:
-            refuse_other(session.fingerprint, fingerprint, files.partial())
+            check_fingerprint(session.fingerprint, fingerprint, files.partial())
     except UserError:
         if not overwrite:
             raise
@@ -195,7 +195,7 @@ def _check_companion(files: PassFiles, fingerprint: Fingerprint, state: ResumeSt
         others = [record["fingerprint"]] if record is not None else []
         others += [session.fingerprint for session in read_journal(files).sessions]
         for other in others:
-            refuse_other(other, fingerprint, files.predictions, companion=True)
+            check_fingerprint(other, fingerprint, files.predictions, companion=True)
     except UserError:
         if not overwrite:
             raise

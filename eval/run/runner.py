@@ -15,7 +15,7 @@ from typing import Any
 
 from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
 from d2e_sft.data.sample import BAD_ROWS_FILE, write_bad_rows
-from eval.run.benchmark import Bench, BenchRows, locate_bench, read_bench
+from eval.run.benchmark import Benchmark, BenchmarkRows, locate_benchmark, read_benchmark
 from eval.run.demonstrations import Demonstrations, load_demonstrations
 from eval.run.engines.choose import identity_of, make_engine
 from eval.run.engines.sample_task import SampleTask
@@ -34,9 +34,9 @@ class Evaluation:
     """One pass over a benchmark, with all that is decided before a model is loaded."""
 
     model: str
-    bench: Bench
+    benchmark: Benchmark
     name: str  # of the folder that takes the results
-    rows: BenchRows
+    rows: BenchmarkRows
     config: EvalConfig
     wording: SettingPrompts
     demonstrations: Demonstrations | None
@@ -54,16 +54,16 @@ class Evaluation:
         )
 
 
-def evaluate_model(model: str, bench: str | Path | Bench, *, run: Path, options: EvalOptions) -> RunScores:
-    """Decode and score a benchmark; writes `run/eval/<bench>/{predictions.jsonl,scores.json}`.
+def evaluate_model(model: str, benchmark: str | Path | Benchmark, *, run: Path, options: EvalOptions) -> RunScores:
+    """Decode and score a benchmark; writes `run/eval/BENCHMARK/{predictions.jsonl,scores.json}`.
 
-    In other settings than zero-shot the folder is called `<bench>-<setting>`. A pass without context writes
+    In other settings than zero-shot the folder is called `BENCHMARK-SETTING`. A pass without context writes
     `without_context.jsonl` there, and no scores. On several processes each decodes its share, and the main one merges.
 
     Args:
         model: a run folder, one of its checkpoints, another checkpoint folder, a Hub name or `builtin:…`; for an
             endpoint its name of the model.
-        bench: a folder that `d2e data build` wrote (its test rows are used), one file of EventSample rows, or what
+        benchmark: a folder that `d2e data build` wrote (its test rows are used), one file of EventSample rows, or what
             `locate_suite` found.
         run: the run folder that keeps the results.
 
@@ -74,7 +74,7 @@ def evaluate_model(model: str, bench: str | Path | Bench, *, run: Path, options:
         UserError: no such model or benchmark, bad rows, a prompt that exceeds the model's context, an engine that
             cannot go on, or results of another model or other options in the folder.
     """
-    evaluation = _prepare(model, bench, run, options)
+    evaluation = _prepare(model, benchmark, run, options)
     config = evaluation.config
     processes = join_processes(config.engine)
     if processes.is_main:
@@ -91,20 +91,20 @@ def evaluate_model(model: str, bench: str | Path | Bench, *, run: Path, options:
     )
 
 
-def _prepare(model: str, bench: str | Path | Bench, run: Path, options: EvalOptions) -> Evaluation:
+def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: EvalOptions) -> Evaluation:
     config = resolve_options(model, options)
-    bench = bench if isinstance(bench, Bench) else locate_bench(bench)
-    rows = read_bench(bench, max_samples=config.max_samples, seed=options.seed, skip_bad=options.skip_bad)
+    benchmark = benchmark if isinstance(benchmark, Benchmark) else locate_benchmark(benchmark)
+    rows = read_benchmark(benchmark, max_samples=config.max_samples, seed=options.seed, skip_bad=options.skip_bad)
     prompt_set = load_prompt_set(config.prompt_set)
     prompt_set.digest(options.setting)  # a set without this setting is refused before anything else is read
     shown = None
     wording = SettingPrompts(prompt_set, options.setting)
     if options.setting == "few_shot":
-        shown = load_demonstrations(bench, rows.chosen, rows.all, given=options.demonstrations, seed=options.seed)
+        shown = load_demonstrations(benchmark, rows.chosen, rows.all, given=options.demonstrations, seed=options.seed)
         wording = SettingPrompts(prompt_set, options.setting, shown.of)
-    name = bench.name if options.setting == "zero_shot" else f"{bench.name}-{options.setting}"
+    name = benchmark.name if options.setting == "zero_shot" else f"{benchmark.name}-{options.setting}"
     files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
-    return Evaluation(model, bench, name, rows, config, wording, shown, files)
+    return Evaluation(model, benchmark, name, rows, config, wording, shown, files)
 
 
 def _fingerprint(evaluation: Evaluation) -> Fingerprint:
@@ -121,9 +121,10 @@ def _fingerprint(evaluation: Evaluation) -> Fingerprint:
 
 
 def _warn(evaluation: Evaluation) -> None:
-    bench, empty = evaluation.bench, _empty_contexts(evaluation)
-    if bench.lacking:
-        print(f"warning: {bench.file.parent} is incomplete, it lacks {', '.join(bench.lacking)}", file=sys.stderr)
+    benchmark, empty = evaluation.benchmark, _empty_contexts(evaluation)
+    if benchmark.lacking:
+        lacking = ", ".join(benchmark.lacking)
+        print(f"warning: {benchmark.file.parent} is incomplete, it lacks {lacking}", file=sys.stderr)
     warn_of_idle_options(evaluation.config)
     if empty and evaluation.config.decoding.alpha > 0:
         print(
@@ -150,7 +151,7 @@ def _write(evaluation: Evaluation, completed: CompletedPass) -> RunScores:
 
 def _facts(evaluation: Evaluation, record: dict[str, Any]) -> dict[str, Any]:
     """What was decoded and how, by the fields of `EvaluationFacts`."""
-    config, rows, bench = evaluation.config, evaluation.rows, evaluation.bench
+    config, rows, benchmark = evaluation.config, evaluation.rows, evaluation.benchmark
     options, decoding, subset = config.options, config.decoding, None
     if len(rows.chosen) < len(rows.all):
         subset = {"per_group": config.max_samples, "seed": options.seed, "of": len(rows.all)}
@@ -163,8 +164,10 @@ def _facts(evaluation: Evaluation, record: dict[str, Any]) -> dict[str, Any]:
         "prompt_set": evaluation.wording.prompt_set.name,
         "prompt_set_given": config.prompt_set,
         "max_new_tokens": decoding.max_new_tokens,
-        "bench": ScoredBenchmark(name=evaluation.name, file=str(bench.file), sha256=rows.sha256, suite=bench.suite),
-        "lacking": list(bench.lacking),
+        "bench": ScoredBenchmark(
+            name=evaluation.name, file=str(benchmark.file), sha256=rows.sha256, suite=benchmark.suite
+        ),
+        "lacking": list(benchmark.lacking),
         "subset": subset,
         "demonstrations": None if shown is None else {**shown.describe(), "seed": options.seed},
         "bad_rows": len(rows.bad),

@@ -1,25 +1,37 @@
-"""Exact match, token-level F1 and set accuracy, and which of them applies how to each of the four formats.
+"""SQuAD's metrics: text is normalised first, then compared by exact match and token-level F1.
 
-The first two are SQuAD's: text is normalised first, and the best of several accepted answers counts. The paper reports
-their mean (PIPER, section 2.2).
+The best of several accepted answers counts. Every match of an option's text rests on the same normalisation.
 """
 
 from __future__ import annotations
 
+import re
+import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
-from eval.score.extract import Extraction
-from eval.score.normalise import normalise, option_key
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-class AnswerScores(NamedTuple):
-    """What an answer scores, each in [0, 1]; `set_accuracy` for mcq only."""
+def normalise(text: str) -> str:
+    """Lower case, without ASCII punctuation and English articles, whitespace collapsed (SQuAD 1.1's script)."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
-    exact_match: float
-    f1: float
-    set_accuracy: float | None = None
+
+def option_key(option: str) -> str:
+    """What makes an option the same as another: normalised text, with two exceptions that keep options apart.
+
+    Decimal points count, for SQuAD's rule would make 125 of 12.5; and where normalising leaves nothing (`A`,
+    `?`), the text itself counts.
+    """
+    return normalise(_DECIMAL_POINT.sub(" point ", option)) or option.strip().casefold()
+
+
+def same_answers(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether two answers name the same texts, in whatever order."""
+    return {option_key(text) for text in one} == {option_key(text) for text in other}
 
 
 def exact_match(prediction: str, golds: Iterable[str]) -> float:
@@ -34,36 +46,6 @@ def token_f1(prediction: str, golds: Iterable[str]) -> float:
     """
     tokens = normalise(prediction).split()
     return max((_f1(tokens, normalise(gold).split()) for gold in golds), default=0.0)
-
-
-def score_answer(
-    fmt: str, extraction: Extraction, gold_answers: Sequence[str], options: Sequence[str] = ()
-) -> AnswerScores:
-    """The scores of an extracted answer.
-
-    - nli: both metrics are 1 for the right label and 0 for the wrong one; an output without a label scores 0.
-    - scq: against the one correct option.
-    - mcq: exact match compares texts, as the paper's metric does: the options as the model wrote them one after the
-      other, against the correct ones in the prompt's order. So the right options in another order are no match; set
-      accuracy, which asks for the same set whatever the order, gives them 1. F1 compares the tokens of all named
-      options with those of all correct ones.
-    - qa: the best over the accepted answers.
-
-    Args:
-        gold_answers: the accepted answers; for mcq all the correct options.
-        options: the candidates in the order of the prompt, which orders mcq's correct ones.
-    """
-    predicted = " ".join(extraction.answers)
-    if fmt == "nli":
-        right = float(extraction.parsed and predicted == gold_answers[0])
-        return AnswerScores(right, right)
-    if fmt == "qa":
-        return AnswerScores(exact_match(predicted, gold_answers), token_f1(predicted, gold_answers))
-    gold = sorted(gold_answers, key=lambda answer: options.index(answer) if answer in options else len(options))
-    # By key and not by joined text, which would make one of options that differ in a decimal point alone.
-    named, right_ones = [option_key(answer) for answer in extraction.answers], [option_key(answer) for answer in gold]
-    exact, f1 = float(named == right_ones), token_f1(predicted, [" ".join(gold)])
-    return AnswerScores(exact, f1, float(set(named) == set(right_ones)) if fmt == "mcq" else None)
 
 
 def _f1(predicted: list[str], gold: list[str]) -> float:

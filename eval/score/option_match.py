@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from eval.score.normalise import normalise, option_key
+from eval.score.metrics import normalise, option_key
 
 # "(B)" anywhere; "B." "B)" "B:" where an entry of a list can begin; "option B".
 _LABEL = re.compile(

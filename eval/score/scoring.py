@@ -1,12 +1,26 @@
-"""From a generated text to a scored prediction."""
+"""From a generated text to a scored prediction: which metric applies how to each of the four formats.
+
+The paper reports the mean of exact match and F1 (PIPER, section 2.2).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from d2e_sft.data.prompts import Setting
 from d2e_sft.data.sample import EventSample
-from eval.score.extract import extract_answer
-from eval.score.metrics import score_answer
+from eval.score.extract import Extraction, extract_answer
+from eval.score.metrics import exact_match, option_key, token_f1
 from eval.score.predictions import Prediction
+
+
+class AnswerScores(NamedTuple):
+    """What an answer scores, each in [0, 1]; `set_accuracy` for mcq only."""
+
+    exact_match: float
+    f1: float
+    set_accuracy: float | None = None
 
 
 def score_output(sample: EventSample, output: str, marker: str, setting: Setting = "zero_shot") -> Prediction:
@@ -33,3 +47,33 @@ def score_output(sample: EventSample, output: str, marker: str, setting: Setting
         extraction=extraction.mode,
         **scores._asdict(),
     )
+
+
+def score_answer(
+    fmt: str, extraction: Extraction, gold_answers: Sequence[str], options: Sequence[str] = ()
+) -> AnswerScores:
+    """The scores of an extracted answer.
+
+    - nli: both metrics are 1 for the right label and 0 for the wrong one; an output without a label scores 0.
+    - scq: against the one correct option.
+    - mcq: exact match compares texts, as the paper's metric does: the options as the model wrote them one after the
+      other, against the correct ones in the prompt's order. So the right options in another order are no match; set
+      accuracy, which asks for the same set whatever the order, gives them 1. F1 compares the tokens of all named
+      options with those of all correct ones.
+    - qa: the best over the accepted answers.
+
+    Args:
+        gold_answers: the accepted answers; for mcq all the correct options.
+        options: the candidates in the order of the prompt, which orders mcq's correct ones.
+    """
+    predicted = " ".join(extraction.answers)
+    if fmt == "nli":
+        right = float(extraction.parsed and predicted == gold_answers[0])
+        return AnswerScores(right, right)
+    if fmt == "qa":
+        return AnswerScores(exact_match(predicted, gold_answers), token_f1(predicted, gold_answers))
+    gold = sorted(gold_answers, key=lambda answer: options.index(answer) if answer in options else len(options))
+    # By key and not by joined text, which would make one of options that differ in a decimal point alone.
+    named, right_ones = [option_key(answer) for answer in extraction.answers], [option_key(answer) for answer in gold]
+    exact, f1 = float(named == right_ones), token_f1(predicted, [" ".join(gold)])
+    return AnswerScores(exact, f1, float(set(named) == set(right_ones)) if fmt == "mcq" else None)

@@ -1,4 +1,4 @@
-"""The page itself, in Gradio: a form, a slider for α, three answers and what they tell.
+"""`d2e demo`: a page in Gradio with a form, a slider for α, three answers and what they tell; served until stopped.
 
 Gradio is imported where the page is built, so that everything else works without it. Nothing of the page comes from
 elsewhere and nothing is sent elsewhere: fonts are the system's, and Gradio's analytics are off before it is imported.
@@ -7,14 +7,14 @@ elsewhere and nothing is sent elsewhere: fonts are the system's, and Gradio's an
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from eval.pages.demo.answering import Answerer, DemoModel
-from eval.pages.demo.examples import labels_of, without_stale_answer
-from eval.pages.demo.question import CHOICE, Question
+from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
+from eval.pages.demo.question import CHOICE, Question, examples_for, labels_of, without_stale_answer
 from eval.pages.demo.summary import summarise
 
 INSTALL = "pip install 'd2e-sft[demo]'"
@@ -44,6 +44,59 @@ _STYLE = """
 .dark .d2e-read .right { color: #4ade80; }
 @media (max-width: 500px) { .d2e-read { grid-template-columns: 7.5rem 1fr; } }
 """
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """How a page is made and served; None is as the run's recipe says.
+
+    Attributes:
+        bench: where the examples come from; None is the run's own data.
+        share: let Gradio make a public address, through its own servers.
+    """
+
+    alpha: float | None = None
+    prompt_set: str | None = None
+    max_new_tokens: int | None = None
+    dtype: str | None = None
+    bench: str | None = None
+    samples: int = 8
+    seed: int = 0
+    host: str = "127.0.0.1"
+    port: int = 7860
+    share: bool = False
+
+
+def serve_demo(model: str, options: DemoOptions, say: Callable[[str], object]) -> None:
+    """Serve the page of a model; returns when it is interrupted.
+
+    Raises:
+        UserError: Gradio is not installed, the model or the examples cannot be read, or the port is taken.
+    """
+    gr = import_gradio()  # before minutes of loading
+    examples = examples_for(model, options.bench, options.samples, options.seed)
+    loaded = load_demo_model(
+        model,
+        alpha=options.alpha,
+        prompt_set=options.prompt_set,
+        max_new_tokens=options.max_new_tokens,
+        dtype=options.dtype,
+    )
+    page = build_page(loaded, examples)
+    try:
+        _, local, public = page.launch(
+            server_name=options.host,
+            server_port=options.port,
+            share=options.share,
+            prevent_thread_lock=True,
+            **launch_options(gr),
+        )
+    except OSError as error:
+        raise UserError(
+            f"--host {options.host} --port {options.port}: cannot be listened on ({error})", "choose another --port"
+        ) from None
+    say(f"open {public or local} (α = {loaded.alpha:g}; ctrl-C ends it)")
+    page.block_thread()
 
 
 def import_gradio() -> Any:

@@ -8,7 +8,7 @@ from html import escape
 from d2e_sft.data.prompts import PromptSet
 from eval.pages.demo.answering import Answers
 from eval.pages.demo.question import Question
-from eval.score.normalise import normalise
+from eval.score.metrics import normalise
 from eval.score.predictions import Prediction
 from eval.score.scoring import score_output
 

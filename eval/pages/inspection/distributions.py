@@ -1,8 +1,8 @@
-"""The likeliest tokens of each view at each place of an answer, for any debias ratio of a grid.
+"""The likeliest tokens of each view at each position of an answer, for any α of a grid.
 
-The answer's tokens are given to the model (teacher forcing), so every place is conditioned on the same text whatever
-the ratio. Logits are kept for the tokens that are among the likeliest somewhere on the grid; with the normaliser of
-each ratio their probabilities are exact.
+The answer's tokens are given to the model (teacher forcing), so every position is conditioned on the same text
+whatever α is. Logits are kept for the tokens that are among the likeliest somewhere on the grid; with the normaliser
+of each α their probabilities are exact.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token at one place.
+    """A token at one position.
 
     Attributes:
         original, imagined: its log-probability in either view, in nats.
@@ -30,13 +30,13 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Place:
-    """One place of the answer.
+class AnswerPosition:
+    """One position of the answer.
 
     Attributes:
         text: the answer's own token.
         chosen: which candidate that is.
-        normalisers: for each ratio α of the grid log Σ exp(original − α · imagined) over the vocabulary, so that a
+        normalisers: for each α of the grid log Σ exp(original − α · imagined) over the vocabulary, so that a
             candidate's debiased log-probability is original − α · imagined − normaliser.
     """
 
@@ -46,32 +46,33 @@ class Place:
     normalisers: list[float]
 
 
-def answer_places(
+def answer_positions(
     model: Any,
     tokenizer: Any,
     original: Sequence[int],
     imagined: Sequence[int],
     answer: Sequence[int],
     *,
-    ratios: Sequence[float],
+    alphas: Sequence[float],
     top: int = 8,
-) -> list[Place]:
-    """The places of one answer.
+) -> list[AnswerPosition]:
+    """The positions of one answer.
 
     Args:
         model: a causal or an encoder-decoder model in eval mode.
         original, imagined: token ids of the two prompts.
         answer: token ids of the answer, its end token included.
-        ratios: the grid of α.
-        top: how many of the likeliest tokens are kept of each view and of each ratio.
+        alphas: the grid of α.
+        top: how many of the likeliest tokens are kept of each view and for each α.
     """
     both = [_log_probabilities(model, prompt, answer) for prompt in (original, imagined)]  # (A, V) each
-    return [_place(tokenizer, token, own, other, ratios, top) for token, own, other in zip(answer, *both, strict=True)]
+    rows = zip(answer, *both, strict=True)
+    return [_position(tokenizer, token, own, other, alphas, top) for token, own, other in rows]
 
 
 @torch.no_grad()
 def _log_probabilities(model: Any, prompt: Sequence[int], answer: Sequence[int]) -> Tensor:
-    """(A, V) log-probabilities at the places that predict the answer's tokens."""
+    """(A, V) log-probabilities at the positions that predict the answer's tokens."""
     device = model.device
     if model.config.is_encoder_decoder:
         start = model.config.decoder_start_token_id
@@ -83,13 +84,15 @@ def _log_probabilities(model: Any, prompt: Sequence[int], answer: Sequence[int])
     return logits.float().log_softmax(dim=-1).cpu()
 
 
-def _place(tokenizer: Any, token: int, original: Tensor, imagined: Tensor, ratios: Sequence[float], top: int) -> Place:
+def _position(
+    tokenizer: Any, token: int, original: Tensor, imagined: Tensor, alphas: Sequence[float], top: int
+) -> AnswerPosition:
     kept = {token, *imagined.topk(top).indices.tolist()}
     normalisers = []
-    for ratio in ratios:
-        debiased = original - ratio * imagined  # (V,)
+    for alpha in alphas:
+        debiased = original - alpha * imagined  # (V,)
         normalisers.append(debiased.logsumexp(dim=-1).item())
         kept.update(debiased.topk(top).indices.tolist())
     order = sorted(kept, key=lambda one: -original[one].item())
     candidates = [Candidate(one, tokenizer.decode([one]), original[one].item(), imagined[one].item()) for one in order]
-    return Place(tokenizer.decode([token]), order.index(token), candidates, normalisers)
+    return AnswerPosition(tokenizer.decode([token]), order.index(token), candidates, normalisers)

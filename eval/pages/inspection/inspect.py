@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,9 +17,9 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.model.loading import load_model
-from d2e_sft.util.errors import UserError, did_you_mean
-from eval.pages.inspection.distributions import answer_places
-from eval.pages.inspection.page import Inspected, write_page
+from d2e_sft.util.files import write_whole
+from d2e_sft.util.html.pages import page_environment
+from eval.pages.inspection.distributions import AnswerPosition, answer_positions
 
 Along = Literal["decoded", "gold"]
 _STEP, _UPPER = 0.05, 1.5
@@ -30,7 +30,7 @@ class InspectOptions:
     """How samples are inspected.
 
     Attributes:
-        alpha: where the slider begins, and the ratio that answers are decoded with; None is as trained, else 0.5.
+        alpha: where the slider begins, and what answers are decoded with; None is as trained, else 0.5.
         along: the tokens that are shown are those of the model's own answer, or of the gold one.
     """
 
@@ -41,20 +41,30 @@ class InspectOptions:
     top: int = 8
 
 
-def choose(samples: Sequence[EventSample], names: Sequence[str], count: int, seed: int) -> list[EventSample]:
-    """The samples of these names, or so many drawn ones, in file order.
+@dataclass(frozen=True)
+class Inspected:
+    """A sample, its answer and its positions.
 
-    Raises:
-        UserError: no sample has a name.
+    Attributes:
+        answer: the text whose tokens are shown.
+        prompts: text of the original and of the imagined prompt.
     """
-    if not names:
-        places = sorted(random.Random(seed).sample(range(len(samples)), min(count, len(samples))))
-        return [samples[place] for place in places]
-    known = {sample.id: sample for sample in samples}
-    for name in names:
-        if name not in known:
-            raise UserError(f"--sample {name}: no sample has this id.{did_you_mean(name, list(known))}")
-    return [known[name] for name in dict.fromkeys(names)]
+
+    sample: EventSample
+    answer: str
+    prompts: tuple[str, str]
+    positions: Sequence[AnswerPosition]
+
+    @property
+    def most_affected(self) -> int:
+        """The position at which the context matters most to the probability of the answer's token."""
+
+        def difference(index: int) -> float:
+            position = self.positions[index]
+            chosen = position.candidates[position.chosen]
+            return abs(math.exp(chosen.original) - math.exp(chosen.imagined))
+
+        return max(range(len(self.positions)), key=difference)
 
 
 def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, options: InspectOptions) -> None:
@@ -74,14 +84,14 @@ def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, opti
         ("original", "imagined"),
         encoder_decoder=network.config.is_encoder_decoder,
     )
-    ratios = ratio_grid(alpha)
-    inspected = [_inspect(network, encoder, sample, alpha, ratios, options) for sample in samples]
+    alphas = alpha_grid(alpha)
+    inspected = [_inspect(network, encoder, sample, alpha, alphas, options) for sample in samples]
     whose = "the gold ones" if options.along == "gold" else f"decoded with α = {alpha:g}"
-    write_page(file, model=model, alpha=alpha, ratios=ratios, inspected=inspected, whose=whose)
+    _write_page(file, model=model, alpha=alpha, alphas=alphas, inspected=inspected, whose=whose)
 
 
-def ratio_grid(alpha: float) -> list[float]:
-    """Ratios from 0 to 1.5, and to `alpha` where that is larger; `alpha` is one of them."""
+def alpha_grid(alpha: float) -> list[float]:
+    """α from 0 to 1.5, and to `alpha` where that is larger; `alpha` is one of them."""
     steps = int(max(_UPPER, alpha) / _STEP + 1e-9)
     return sorted({*(round(step * _STEP, 4) for step in range(steps + 1)), alpha})
 
@@ -91,7 +101,7 @@ def _inspect(
     encoder: ViewEncoder,
     sample: EventSample,
     alpha: float,
-    ratios: Sequence[float],
+    alphas: Sequence[float],
     options: InspectOptions,
 ) -> Inspected:
     original, imagined = (encoder.prompt_ids(sample, view) for view in encoder.views)
@@ -99,9 +109,9 @@ def _inspect(
         answer = encoder.answer_ids(sample)
     else:
         answer = _decoded(model, encoder, original, imagined, alpha, options.max_new_tokens)
-    places = answer_places(model, encoder.tokenizer, original, imagined, answer, ratios=ratios, top=options.top)
+    positions = answer_positions(model, encoder.tokenizer, original, imagined, answer, alphas=alphas, top=options.top)
     prompts = encoder.tokenizer.decode(original), encoder.tokenizer.decode(imagined)
-    return Inspected(sample, encoder.tokenizer.decode(answer, skip_special_tokens=True), prompts, places)
+    return Inspected(sample, encoder.tokenizer.decode(answer, skip_special_tokens=True), prompts, positions)
 
 
 @torch.no_grad()
@@ -118,3 +128,34 @@ def _decoded(
         pad_id=pad_id(encoder.tokenizer),
     )
     return [*tokens, encoder.end_of_turn] if len(tokens) < limit else tokens
+
+
+def _write_page(
+    file: Path, *, model: str, alpha: float, alphas: Sequence[float], inspected: Sequence[Inspected], whose: str
+) -> None:
+    """Write the page.
+
+    Args:
+        alpha: where the slider begins; one of `alphas`.
+        whose: what the shown answers are, as `decoded with α = 0.5`.
+    """
+    data: dict[str, Any] = {
+        "ratios": [round(alpha, 4) for alpha in alphas],
+        "start": list(alphas).index(alpha),
+        "samples": [[_compact(position) for position in one.positions] for one in inspected],
+    }
+    template = page_environment(Path(__file__).parent).get_template("inspect.html")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, template.render(model=model, alpha=alpha, inspected=inspected, whose=whose, data=data))
+
+
+def _compact(position: AnswerPosition) -> dict[str, Any]:
+    """Five digits are more than a page shows, and half of what a float is written with."""
+    return {
+        "chosen": position.chosen,
+        "normalisers": [round(value, 5) for value in position.normalisers],
+        "candidates": [
+            {**asdict(one), "original": round(one.original, 5), "imagined": round(one.imagined, 5)}
+            for one in position.candidates
+        ],
+    }

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.run.benchmark import locate_bench, locate_suite
+from eval.run.benchmark import locate_benchmark, locate_suite
 from tests.eval.benches import bench_rows, save_bench, save_suite
 
 
@@ -26,7 +26,7 @@ def test_data_names_the_folder_of_suites_or_the_suites_own(tmp_path: Path, data:
     bench = locate_suite("ood", tmp_path / data)
     assert bench.file == folder / "test.parquet"
     assert bench.suite == "ood"
-    assert bench == replace(locate_bench(folder), suite="ood"), "results lie in one place, however it is asked for"
+    assert bench == replace(locate_benchmark(folder), suite="ood"), "results lie in one place, however it is asked for"
 
 
 def test_a_suite_that_is_not_built_names_the_command(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_what_a_build_could_not_read_is_known(tmp_path: Path) -> None:
 
 def test_a_file_is_named_after_its_folder_and_itself(tmp_path: Path) -> None:
     save_bench(tmp_path / "mini", bench_rows())
-    assert locate_bench(tmp_path / "mini").name == "mini"
-    assert locate_bench(tmp_path / "mini" / "test.parquet").name == "mini-test"
+    assert locate_benchmark(tmp_path / "mini").name == "mini"
+    assert locate_benchmark(tmp_path / "mini" / "test.parquet").name == "mini-test"
     with pytest.raises(UserError, match=r"holds neither test.parquet nor test.jsonl"):
-        locate_bench(tmp_path)
+        locate_benchmark(tmp_path)

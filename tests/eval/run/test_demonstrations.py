@@ -9,7 +9,7 @@ import pytest
 
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.util.errors import UserError
-from eval.run.benchmark import locate_bench
+from eval.run.benchmark import locate_benchmark
 from eval.run.demonstrations import MODERATE_WORDS, Demonstrations, load_demonstrations
 from tests.eval.benches import bench_rows, save_bench, train_rows
 from tests.tiny import make_sample
@@ -19,7 +19,7 @@ NLI = ("made-up", "temporal", "nli")
 
 
 def load(folder: Path, tests: list[EventSample], trains: list[EventSample], **options: Any) -> Demonstrations:
-    bench = locate_bench(save_bench(folder, tests, trains))
+    bench = locate_benchmark(save_bench(folder, tests, trains))
     return load_demonstrations(bench, tests, tests, **{"given": None, "seed": 0, **options})
 
 
@@ -72,7 +72,7 @@ def test_a_row_of_the_test_is_never_shown_however_it_is_written(tmp_path: Path) 
 
 def test_rows_beyond_the_subset_are_test_rows_too(tmp_path: Path) -> None:
     tests = bench_rows()
-    bench = locate_bench(save_bench(tmp_path, tests, [row.model_copy(update={"split": "train"}) for row in tests]))
+    bench = locate_benchmark(save_bench(tmp_path, tests, [row.model_copy(update={"split": "train"}) for row in tests]))
     with pytest.raises(UserError, match="has 0 training rows of format qa that are not in the test"):
         load_demonstrations(bench, tests[:1], tests, given=None, seed=0)
 
@@ -121,7 +121,7 @@ def test_training_rows_are_looked_for_in_the_bench_then_beside_it_then_in_data(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     tests = bench_rows()
-    bench = locate_bench(save_bench(tmp_path / "mine" / "bench", tests))
+    bench = locate_benchmark(save_bench(tmp_path / "mine" / "bench", tests))
 
     def file(given: Path | None = None) -> Path:
         return load_demonstrations(bench, tests, tests, given=given, seed=0).file

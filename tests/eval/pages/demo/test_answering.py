@@ -13,8 +13,7 @@ import pytest
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
-from eval.pages.demo.examples import as_question
-from eval.pages.demo.question import Question
+from eval.pages.demo.question import Question, as_question
 from tests.command import d2e
 from tests.eval.benches import bench_rows, save_bench
 from tests.tiny import make_sample, save_tiny_model

@@ -14,9 +14,8 @@ import pytest
 from d2e_sft.decoding import generate_debiased
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
-from eval.pages.demo.examples import OWN
 from eval.pages.demo.page import build_page, import_gradio, launch_options
-from eval.pages.demo.question import Question
+from eval.pages.demo.question import OWN_EXAMPLES, Question
 from tests.browser import Tab, browser_tab
 from tests.command import d2e
 from tests.tiny import save_tiny_model
@@ -33,7 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> DemoModel:
 @pytest.fixture(scope="module")
 def address(model: DemoModel) -> Iterator[str]:
     pytest.importorskip("gradio")
-    page = build_page(model, OWN)
+    page = build_page(model, OWN_EXAMPLES)
     _, local, _ = page.launch(
         server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, **launch_options(import_gradio())
     )
@@ -85,7 +84,7 @@ def expected(model: DemoModel, asked: Question, alpha: float) -> list[str]:
 
 def test_the_first_example_is_answered_as_the_answerer_answers_it(tab: Tab, address: str, model: DemoModel) -> None:
     opened(tab, address)
-    assert answered(tab) == expected(model, OWN[0], 0.5)
+    assert answered(tab) == expected(model, OWN_EXAMPLES[0], 0.5)
     assert "Expected: the power failed" in tab.text()
     assert tab.complaints == []
 
@@ -108,7 +107,7 @@ def test_a_format_with_options_shows_their_field(tab: Tab, address: str, model: 
     tab.evaluate("document.querySelector('#format input[value=scq]').click()")
     tab.wait_for("document.querySelector('#options textarea')")
     fill(tab, "#options textarea", "The power failed\nIt was Monday")
-    asked = Question("scq", OWN[0].context, OWN[0].question, "The power failed\nIt was Monday")
+    asked = Question("scq", OWN_EXAMPLES[0].context, OWN_EXAMPLES[0].question, "The power failed\nIt was Monday")
     assert answered(tab) == expected(model, asked, 0.5)
     assert tab.complaints == []
 
@@ -120,9 +119,9 @@ def test_an_example_fills_the_form(tab: Tab, address: str, model: DemoModel) -> 
     tab.evaluate(
         "document.querySelectorAll('[role=option]')[2].dispatchEvent(new MouseEvent('mousedown', {bubbles: true}))"
     )
-    tab.wait_for(f"document.querySelector('#question textarea').value == {OWN[2].question!r}")
+    tab.wait_for(f"document.querySelector('#question textarea').value == {OWN_EXAMPLES[2].question!r}")
     tab.wait_for("document.querySelector('#options textarea')?.value.startsWith('It broke')")
-    assert answered(tab) == expected(model, OWN[2], 0.5)
+    assert answered(tab) == expected(model, OWN_EXAMPLES[2], 0.5)
     assert "Expected: It stayed whole" in tab.text()
     assert tab.complaints == []
 
@@ -130,7 +129,7 @@ def test_an_example_fills_the_form(tab: Tab, address: str, model: DemoModel) -> 
 def test_an_expected_answer_of_ones_own_stays(tab: Tab, address: str) -> None:
     opened(tab, address)
     tab.evaluate("document.querySelector('button.label-wrap').click()")
-    tab.wait_for(f"document.querySelector('#expected textarea').value == {OWN[0].expected!r}")
+    tab.wait_for(f"document.querySelector('#expected textarea').value == {OWN_EXAMPLES[0].expected!r}")
     fill(tab, "#expected textarea", "hail")
     fill(tab, "#question textarea", "What fell?")
     answered(tab)
@@ -171,7 +170,7 @@ def test_stop_ends_the_decoding_and_the_next_question_is_answered(
     tab.wait_for("!document.querySelector('#stop')")
     monkeypatch.setattr("eval.pages.demo.answering.generate_debiased", generate_debiased)
     time.sleep(1)  # nobody presses again within milliseconds, while Gradio is still taking the cancelled answer down
-    assert answered(tab) == expected(model, OWN[0], 0.5)
+    assert answered(tab) == expected(model, OWN_EXAMPLES[0], 0.5)
     assert tab.complaints == []
 
 

@@ -8,12 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.util.errors import UserError
-from eval.pages.demo.answering import Answers
-from eval.pages.demo.examples import OWN, as_question, examples_for, labels_of, without_stale_answer
-from eval.pages.demo.question import Question
-from eval.pages.demo.summary import summarise
+from eval.pages.demo.question import OWN_EXAMPLES, Question, as_question, examples_for, labels_of, without_stale_answer
 from tests.eval.benches import bench_rows, save_bench
 from tests.tiny import make_sample
 
@@ -57,50 +53,8 @@ def test_what_is_missing_or_does_not_fit_is_said(changes: dict[str, str], messag
     assert message in error.value.message
 
 
-def summary(plain: str, debiased: str, imagined: str, expected: str = "", cut: bool = False) -> str:
-    asked = Question("qa", "The dam broke.", "What broke?", expected=expected)
-    form = "The answer is: "
-    answers = Answers(form + plain, form + debiased, form + imagined, cut=cut, done=True)
-    return summarise(asked, load_prompt_set("default"), answers, 0.5)
-
-
-@pytest.mark.parametrize(
-    ("said", "verdict"),
-    [
-        (("the dam", "The dam.", "dam"), "the same with and without the context, and debiasing at this α does not"),
-        (("a cup", "the dam", "a cup"), "Without having read the context the model already says what it says plainly"),
-        (("the dam", "the dam", "a cup"), "The context changes what the model says, and debiasing at this α leaves"),
-        (("the dam", "a cup", "a cup"), "debiased, it says what it says without the context"),
-        (("the dam", "a car", "a cup"), "and debiasing changes it once more"),
-    ],
-)
-def test_a_summary_tells_whether_the_answer_is_a_habit(said: tuple[str, str, str], verdict: str) -> None:
-    assert verdict in summary(*said)
-
-
-def test_a_summary_says_who_is_right_only_where_that_is_known() -> None:
-    judged = summary("a cup", "the dam", "a cup", expected="The dam\nthe wall")
-    assert [part.count("right") for part in judged.split("<dt>")[1:]] == [0, 2, 0]  # its class, and the word
-    assert "Expected: <strong>The dam; the wall</strong>" in judged
-    assert "✓" not in summary("a cup", "the dam", "a cup") + summary("a", "b", "c")
-
-
-def test_a_summary_says_where_no_answer_was_recognised_and_what_was_cut() -> None:
-    shown = summary("", "the dam", "a cup", cut=True)
-    assert "no answer recognised" in shown
-    assert "did not keep to the form" in shown
-    assert "its end was left out" in shown
-
-
-def test_what_a_model_or_visitor_writes_is_text_and_no_markup() -> None:
-    shown = summary("<img src=x onerror=alert(1)>", "<b>", "x", expected="<script>alert(1)</script>")
-    assert "<img" not in shown
-    assert "<script" not in shown
-    assert "&lt;img src=x onerror=alert(1)&gt;" in shown
-
-
 def test_an_examples_answer_is_forgotten_once_something_else_is_asked() -> None:
-    example = OWN[0]
+    example = OWN_EXAMPLES[0]
     others = [
         replace(example, question="Who ate it?"),
         replace(example, context="Snow fell."),
@@ -129,10 +83,10 @@ def test_a_run_has_the_test_rows_beside_its_training_data(tmp_path: Path) -> Non
     (run / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
     assert examples_for(str(run), None, 8, 0) == [as_question(row) for row in bench_rows(2)]
     (tmp_path / "data/test.parquet").unlink()
-    assert examples_for(str(run), None, 8, 0) == list(OWN)
+    assert examples_for(str(run), None, 8, 0) == list(OWN_EXAMPLES)
 
 
 def test_own_examples_are_sound_and_named_by_what_they_ask() -> None:
-    assert all(one.is_answered and one.sample() for one in OWN)
-    assert labels_of(OWN)[0] == "qa: Why did the bread stay pale?"
+    assert all(one.is_answered and one.sample() for one in OWN_EXAMPLES)
+    assert labels_of(OWN_EXAMPLES)[0] == "qa: Why did the bread stay pale?"
     assert len(labels_of([Question("qa", "c", "word " * 50)], 20)[0]) == len("qa: ") + 20
