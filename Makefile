@@ -27,8 +27,8 @@ quickstart: setup  ## train, score and compare SFT and D²E-SFT on generated dat
 	$(BIN)/d2e quickstart
 
 # With workers a file's tests stay together, since they share models; torch's own threads would only compete with them.
-WORKERS ?= 0
-test: setup  ## run the tests (WORKERS=4: on four processes)
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() or 1))')
+test: setup  ## run the tests, on as many processes as there are cores, four at most (WORKERS=0: in this one)
 	$(if $(filter-out 0,$(WORKERS)),OMP_NUM_THREADS=1 )$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # vLLM's CPU build, in an environment of its own: its pins are not ours. torchvision, torchaudio and torchcodec, which it
