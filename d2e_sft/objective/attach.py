@@ -77,6 +77,7 @@ def loss_of_states(model: Any, d2e: D2ESection, targets: Tensor, states: dict[Vi
         states["original"],
         targets,
         project,
+        parameters=list(head.parameters()),
         imagined=states.get("imagined"),
         refined=states.get("refined"),
         **_loss_options(d2e),

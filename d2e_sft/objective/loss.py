@@ -1,7 +1,8 @@
 """The D²E objective; torch only, one row a token.
 
-`d2e_loss` is the reference, as the paper writes it. `chunked_d2e_loss` is the same number from hidden states, with
-the gradient in closed form and a few rows of logits in memory at a time.
+`d2e_loss` is the reference, as the paper writes it. `chunked_d2e_loss` is the same number from hidden states, with a
+few rows of logits in memory at a time: a chunk's gradient is computed in the forward, while its logits are there (in
+closed form to the logits, by autograd from there through the head), and the backward only scales it.
 
 Legend: N answer tokens, V vocabulary, H hidden size. Everything is summed over tokens; the caller divides by the
 number of answer tokens of the global batch, which only it knows.
@@ -9,7 +10,7 @@ number of answer tokens of the global batch, which only it knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import checkpoint
 
 KLDirection = Literal["original_refined", "refined_original"]
 # 64 MiB of float32 for each distribution.
@@ -32,8 +32,8 @@ class D2ELoss:
     ce: Tensor  # ()
     kl: Tensor  # ()
     correct: Tensor  # (), tokens whose debiased argmax is the answer token
-    plain_correct: Tensor  # (), those of the original view's own argmax
-    imagined_correct: Tensor  # (), those of the imagined view's; 0 without one
+    plain_correct: Tensor | None  # (), those of the original view's own argmax; None where it was not asked for
+    imagined_correct: Tensor | None  # (), those of the imagined view's; 0 without one
 
 
 def debias(original: Tensor, imagined: Tensor | None, alpha: float | Tensor) -> Tensor:
@@ -96,6 +96,7 @@ def chunked_d2e_loss(
     targets: Tensor,
     project: Callable[[Tensor], Tensor],
     *,
+    parameters: Sequence[Tensor] = (),
     imagined: Tensor | None = None,
     refined: Tensor | None = None,
     alpha: float = 0.5,
@@ -103,164 +104,205 @@ def chunked_d2e_loss(
     kl_direction: KLDirection = "original_refined",
     linear: bool = True,
     others_detached: bool = False,
+    view_accuracy: bool = True,
     chunk_rows: int | None = None,
     chunks: int = 1,
 ) -> D2ELoss:
-    """`d2e_loss` of the views' hidden states; logits of more than one chunk are recomputed in the backward.
+    """`d2e_loss` of the views' hidden states; its backward can be run once.
 
     Args:
         original, imagined, refined: (N, H) hidden states, otherwise as for `d2e_loss`.
-        project: the language model's head, (n, H) → (n, V); called once a chunk, and with an imagined view once more,
-            without gradient, for what either view alone gets right.
+        project: the language model's head, (n, H) → (n, V); called once a chunk.
+        parameters: those of the head, as `project` uses them; the ones that require gradients get them.
         linear: the head is linear without a bias, so states are subtracted in place of logits (two projections for
             each answer token in place of three).
         others_detached: only the original's logits carry gradient, to the head's weights too.
+        view_accuracy: count what the original and the imagined view get right by themselves. Where states are
+            subtracted, both are projected for nothing else: two more rows an answer token, without gradient.
         chunk_rows: answer tokens a chunk; None for all at once.
-        chunks: calls of `project` at least; for heads that are gathered from several processes, all of which must
-            then call as often.
+        chunks: chunks at least; for heads that are gathered from several processes, all of which must then project
+            as often.
 
     Raises:
         ValueError: a view's shape differs from `original`'s.
     """
     _check_shapes(original, imagined, refined)
     views = {"original": original, "imagined": imagined, "refined": refined}
-    present = {name: view for name, view in views.items() if view is not None}
+    states = {name: view for name, view in views.items() if view is not None}
     if linear and not others_detached:
-        present = {name: debias(view, imagined, alpha) for name, view in present.items() if name != "imagined"}
-    has_refined = refined is not None
-
-    def part(first: _Once | None, targets: Tensor, *states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        logits = dict(zip(present, _project_each(project, states, others_detached), strict=True))
-        if "imagined" in logits:
-            z_imagined = logits.pop("imagined")
-            # As in d2e_loss: differences are taken in float32 at least.
-            logits = {
-                name: debias(_at_least_float32(view), _at_least_float32(z_imagined), alpha)
-                for name, view in logits.items()
-            }
-        result: tuple[Tensor, Tensor, Tensor, Tensor] = _TokenLoss.apply(
-            logits["original"], logits["refined"] if has_refined else None, targets, kl_weight, kl_direction,
-            first is not None and first.time(),
-        )  # fmt: skip
-        return result
-
+        states = {name: debias(view, imagined, alpha) for name, view in states.items() if name != "imagined"}
+    pair = (original.detach(), imagined.detach()) if imagined is not None and view_accuracy else None
+    objective = _ChunkedObjective(project, states, targets, pair, alpha, kl_weight, kl_direction, others_detached)
     rows = len(targets) if chunk_rows is None else chunk_rows
     count = max(1, chunks, -(-len(targets) // max(rows, 1)))
-    hits = _hits_of_views(project, original, imagined, targets, rows, count)
-    if count == 1:
-        return _complete(part(None, targets, *present.values()), hits)
-    parts = [
-        checkpoint(part, _Once(), *pieces, use_reentrant=False)
-        for pieces in zip(
-            *(_pieces(tensor, rows, count) for tensor in (targets, *present.values())),
-            strict=True,
-        )
-    ]
-    return _complete(tuple(torch.stack(column).sum(dim=0) for column in zip(*parts, strict=True)), hits)
-
-
-def _complete(sums: tuple[Tensor, ...], hits: tuple[Tensor, Tensor] | None) -> D2ELoss:
-    loss, ce, kl, correct = sums
-    plain, imagined = (correct, torch.zeros_like(correct)) if hits is None else hits
-    return D2ELoss(loss, ce, kl, correct, plain_correct=plain, imagined_correct=imagined)
-
-
-@torch.no_grad()
-def _hits_of_views(
-    project: Callable[[Tensor], Tensor],
-    original: Tensor,
-    imagined: Tensor | None,
-    targets: Tensor,
-    rows: int,
-    count: int,
-) -> tuple[Tensor, Tensor] | None:
-    """Tokens that the original and the imagined view get right by themselves; None where the first is the debiased."""
+    parts = [slice(i * rows, (i + 1) * rows) for i in range(count)]  # the last ones may be empty
+    if torch.is_grad_enabled():
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        loss, ce, kl, correct, *of_views = _GradientInForward.apply(objective, parts, *states.values(), *trained)
+    else:
+        loss, ce, kl, correct, *of_views = objective.sums(parts, None)
     if imagined is None:
-        return None
-    right = torch.zeros(2, dtype=torch.long, device=targets.device)
-    for wanted, *states in zip(
-        *(_pieces(tensor, rows, count) for tensor in (targets, original, imagined)), strict=True
-    ):
-        logits = project(torch.cat(states)).chunk(2)
-        right += torch.stack([_hits(view, wanted) for view in logits])
-    return right[0], right[1]
+        return D2ELoss(loss, ce, kl, correct, plain_correct=correct, imagined_correct=torch.zeros_like(correct))
+    plain_correct, imagined_correct = of_views or (None, None)
+    return D2ELoss(loss, ce, kl, correct, plain_correct, imagined_correct)
 
 
-def _hits(logits: Tensor, targets: Tensor) -> Tensor:
-    return (logits.argmax(dim=-1) == targets).sum()
+@dataclass(frozen=True)
+class _ChunkedObjective:
+    """What `chunked_d2e_loss` is asked for: `states` are projected for the loss, `pair` to count what each gets right."""
+
+    project: Callable[[Tensor], Tensor]
+    states: Mapping[str, Tensor]
+    targets: Tensor
+    pair: tuple[Tensor, Tensor] | None
+    alpha: float
+    kl_weight: float
+    kl_direction: KLDirection
+    others_detached: bool
+
+    def sums(self, parts: Sequence[slice], gradients: _Gradients | None) -> tuple[Tensor, ...]:
+        """loss, ce, kl, correct and, with a pair, what either view gets right; to be called without gradient."""
+        totals = [
+            torch.stack(column).sum(dim=0) for column in zip(*(self._part(p, gradients) for p in parts), strict=True)
+        ]
+        ce, kl, *right = totals
+        return ce + self.kl_weight * kl, ce, kl, *right
+
+    def _part(self, part: slice, gradients: _Gradients | None) -> tuple[Tensor, ...]:
+        targets = self.targets[part]
+        pieces = {name: view[part].detach().requires_grad_(view.requires_grad) for name, view in self.states.items()}
+        with torch.set_grad_enabled(gradients is not None):
+            logits = dict(
+                zip(pieces, _project_each(self.project, [*pieces.values()], self.others_detached), strict=True)
+            )
+            pair = [logits["original"].detach(), logits["imagined"]] if "imagined" in logits else None
+            debiased = self._debiased(logits)
+        ce, kl, correct, *to_logits = _loss_and_gradients(
+            debiased["original"], debiased.get("refined"), targets, self.kl_weight, self.kl_direction
+        )
+        if gradients is not None:
+            gradients.add(part, [*pieces.values()], [*debiased.values()], to_logits)
+        if self.pair is None:
+            return ce, kl, correct
+        if pair is None:
+            pair = self.project(torch.cat([view[part] for view in self.pair])).chunk(2)
+        return ce, kl, correct, *(_hits(view, targets) for view in pair)
+
+    def _debiased(self, logits: dict[str, Tensor]) -> dict[str, Tensor]:
+        if "imagined" not in logits:  # there is none, or it was subtracted from the states
+            return logits
+        # As in d2e_loss: differences are taken in float32 at least.
+        imagined = _at_least_float32(logits["imagined"])
+        return {
+            name: debias(_at_least_float32(view), imagined, self.alpha)
+            for name, view in logits.items()
+            if name != "imagined"
+        }
 
 
-class _Once:
-    """Tells the first call, whose gradients checkpointing throws away, from the one in the backward."""
+class _Gradients:
+    """Gradients of hidden states and of the head's parameters, filled chunk by chunk."""
 
-    def __init__(self) -> None:
-        self._called = False
+    def __init__(self, states: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
+        self._parameters = parameters
+        self._of_states = [
+            torch.zeros_like(state, dtype=_wide(state)) if state.requires_grad else None for state in states
+        ]
+        self._of_parameters: list[Tensor | None] = [None] * len(parameters)
 
-    def time(self) -> bool:
-        first, self._called = not self._called, True
-        return first
+    def add(
+        self, part: slice, pieces: Sequence[Tensor], logits: Sequence[Tensor], to_logits: Sequence[Tensor]
+    ) -> None:
+        """Take the gradients of a chunk's logits through the head.
+
+        Args:
+            part: the chunk's rows.
+            pieces: the chunk's hidden states, for which the head was called.
+            logits: what came of them.
+            to_logits: the gradients of `logits`.
+        """
+        wanted = [piece for piece in pieces if piece.requires_grad] + [*self._parameters]
+        pairs = [(z, gradient) for z, gradient in zip(logits, to_logits, strict=True) if z.requires_grad]
+        if not wanted or not pairs:
+            return
+        scale = _scale_for_float16(pieces, to_logits) if any(z.dtype == torch.float16 for z, _ in pairs) else None
+        found = torch.autograd.grad(
+            [z for z, _ in pairs],
+            wanted,
+            [(gradient if scale is None else gradient * scale).to(z.dtype) for z, gradient in pairs],
+            allow_unused=True,
+        )
+        exact = iter(one if one is None or scale is None else one.to(_wide(one)) / scale for one in found)
+        for total in self._of_states:
+            if total is not None and (one := next(exact)) is not None:
+                total[part] = one
+        for i, one in enumerate(exact):
+            total = self._of_parameters[i]
+            self._of_parameters[i] = one if total is None else total if one is None else total.add_(one)
+
+    def times(self, factor: Tensor) -> list[Tensor | None]:
+        """All of them multiplied by the loss's own gradient, in place."""
+        return [one if one is None else one.mul_(factor) for one in (*self._of_states, *self._of_parameters)]
 
 
-class _TokenLoss(torch.autograd.Function):
-    """Debiased logits u (and v, refined) → sums of loss, ce, kl and correct tokens, with the gradient beside them.
+class _GradientInForward(torch.autograd.Function):
+    """The sums of a `_ChunkedObjective`, whose gradients are ready when the forward ends.
 
-    With p = softmax u, q = softmax v, y one-hot, d = log p − log q, for KL(p ‖ q) of a token K = Σ p·d:
-    ∂u = p − y + λ·p·(d − K), ∂v = λ·(q − p); for KL(q ‖ p), K = −Σ q·d: ∂u = p − y + λ·(p − q), ∂v = λ·q·(−d − K).
+    The head's parameters are inputs, so that their gradients are handed out in the backward, where the hooks of DDP,
+    FSDP and DeepSpeed wait for them.
     """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        u: Tensor,
-        v: Tensor | None,
-        targets: Tensor,
-        kl_weight: float,
-        kl_direction: KLDirection,
-        values_only: bool,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        correct = _hits(u, targets)
-        log_p = F.log_softmax(_at_least_float32(u), dim=-1)
-        ce = F.nll_loss(log_p, targets, reduction="sum")
-        kl, to_u, to_v = torch.zeros_like(ce), log_p, None
-        forwards = kl_direction == "original_refined"
-        if v is not None:
-            log_q = F.log_softmax(_at_least_float32(v), dim=-1)
-            each, difference, p, q = _divergence(log_p, log_q, forwards)
-            kl = each.sum()
-            if not values_only and forwards:
-                to_u = difference.sub_(each).mul_(p).mul_(kl_weight).add_(p)
-                to_v = q.sub_(p).mul_(kl_weight)
-            elif not values_only:
-                to_v = difference.add_(each).mul_(q).mul_(-kl_weight)
-                to_u = p.mul_(1 + kl_weight).sub_(q, alpha=kl_weight)
-        if values_only:
-            # Checkpointing keeps neither, but counts them and compares their shapes.
-            ctx.save_for_backward(_nothing_like(u), None if v is None else _nothing_like(v))
-        else:
-            to_u = log_p.exp_() if v is None else to_u
-            to_u[torch.arange(len(targets), device=targets.device), targets] -= 1
-            # Not in float16: the loss is not scaled yet, and most of p is below what that holds.
-            kept = torch.float32 if u.dtype == torch.float16 else u.dtype
-            ctx.save_for_backward(to_u.to(kept), None if to_v is None else to_v.to(kept))
-        ctx.dtype = u.dtype
-        loss = ce + kl_weight * kl
-        # Copies: the same tensor twice among the outputs would be one output.
-        ce, kl = ce.clone(), kl.clone()
-        ctx.mark_non_differentiable(ce, kl, correct)
-        return loss, ce, kl, correct
+        ctx: Any, objective: _ChunkedObjective, parts: Sequence[slice], *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        count = len(objective.states)
+        ctx.gradients, ctx.dtypes = _Gradients(tensors[:count], tensors[count:]), [tensor.dtype for tensor in tensors]
+        sums = objective.sums(parts, ctx.gradients)
+        ctx.mark_non_differentiable(*sums[1:])
+        return sums
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor, *unused: Any) -> tuple[Tensor, Tensor | None, None, None, None, None]:
-        to_u, to_v = ctx.saved_tensors
+    def backward(ctx: Any, gradient: Tensor, *unused: Any) -> tuple[Tensor | None, ...]:
+        if ctx.gradients is None:
+            raise RuntimeError("chunked_d2e_loss: a second backward; the gradients were given away by the first")
+        scaled, ctx.gradients = ctx.gradients.times(gradient), None
         return (
-            (to_u * gradient).to(ctx.dtype),
-            None if to_v is None else (to_v * gradient).to(ctx.dtype),
             None,
             None,
-            None,
-            None,
+            *(one if one is None else one.to(dtype) for one, dtype in zip(scaled, ctx.dtypes, strict=True)),
         )
+
+
+def _loss_and_gradients(
+    u: Tensor, v: Tensor | None, targets: Tensor, kl_weight: float, kl_direction: KLDirection
+) -> tuple[Tensor, ...]:
+    """Debiased logits u (and v, refined) → sums of ce, kl and correct tokens, and the gradients of ce + λ·kl.
+
+    With p = softmax u, q = softmax v, y one-hot, d = log p − log q, for KL(p ‖ q) of a token K = Σ p·d:
+    ∂u = p − y + λ·p·(d − K), ∂v = λ·(q − p); for KL(q ‖ p), K = −Σ q·d: ∂u = p − y + λ·(p − q), ∂v = λ·q·(−d − K).
+    """
+    correct = _hits(u, targets)
+    log_p = F.log_softmax(_at_least_float32(u), dim=-1)
+    ce = F.nll_loss(log_p, targets, reduction="sum")
+    if v is None:
+        return ce, torch.zeros_like(ce), correct, _minus_one_at(targets, log_p.exp_())
+    log_q = F.log_softmax(_at_least_float32(v), dim=-1)
+    forwards = kl_direction == "original_refined"
+    each, difference, p, q = _divergence(log_p, log_q, forwards)
+    if forwards:
+        to_u = difference.sub_(each).mul_(p).mul_(kl_weight).add_(p)
+        to_v = q.sub_(p).mul_(kl_weight)
+    else:
+        to_v = difference.add_(each).mul_(q).mul_(-kl_weight)
+        to_u = p.mul_(1 + kl_weight).sub_(q, alpha=kl_weight)
+    return ce, each.sum(), correct, _minus_one_at(targets, to_u), to_v
+
+
+def _minus_one_at(targets: Tensor, gradient: Tensor) -> Tensor:
+    gradient[torch.arange(len(targets), device=targets.device), targets] -= 1
+    return gradient
 
 
 def _divergence(log_p: Tensor, log_q: Tensor, forwards: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -272,9 +314,32 @@ def _divergence(log_p: Tensor, log_q: Tensor, forwards: bool) -> tuple[Tensor, T
     return each[:, None], difference, p, q
 
 
-def _nothing_like(tensor: Tensor) -> Tensor:
-    """A tensor of the same shape that holds one number."""
-    return tensor.new_zeros(()).expand(tensor.shape)
+def _scale_for_float16(states: Sequence[Tensor], to_logits: Sequence[Tensor]) -> Tensor:
+    """() what gradients in float16 are multiplied by on their way through the head.
+
+    The loss is not scaled yet, and most of p is below what float16 holds. As large as no product can leave its range:
+    the bound is that of the weights' gradient, a sum over rows, and of the states', with weights of at most 16.
+    """
+    largest = torch.stack([state.abs().max() for state in states if state.numel()] or [states[0].new_ones(())]).max()
+    over_rows = sum(gradient.abs().sum(dim=0).amax() for gradient in to_logits) * largest
+    over_tokens = sum(gradient.abs().sum(dim=1).max() for gradient in to_logits if len(gradient))
+    bound = torch.maximum(over_rows, torch.as_tensor(over_tokens, device=over_rows.device)).clamp(min=1)
+    return torch.exp2(torch.floor(torch.log2(4096 / bound)))
+
+
+def _project_each(
+    project: Callable[[Tensor], Tensor], states: Sequence[Tensor], others_detached: bool
+) -> tuple[Tensor, ...]:
+    """Logits of each of the states, the first one's alone with gradient if the others are detached."""
+    if not others_detached or len(states) == 1:
+        return project(torch.cat([*states])).chunk(len(states))
+    with torch.no_grad():
+        others = project(torch.cat([*states[1:]])).chunk(len(states) - 1)
+    return (project(states[0]), *others)
+
+
+def _hits(logits: Tensor, targets: Tensor) -> Tensor:
+    return (logits.argmax(dim=-1) == targets).sum()
 
 
 def _check_shapes(original: Tensor, imagined: Tensor | None, refined: Tensor | None) -> None:
@@ -283,21 +348,10 @@ def _check_shapes(original: Tensor, imagined: Tensor | None, refined: Tensor | N
             raise ValueError(f"{name}: shape {tuple(view.shape)}; expected that of original, {tuple(original.shape)}")
 
 
-def _project_each(
-    project: Callable[[Tensor], Tensor], states: tuple[Tensor, ...], others_detached: bool
-) -> tuple[Tensor, ...]:
-    """Logits of each of the states, the first one's alone with gradient if the others are detached."""
-    if not others_detached or len(states) == 1:
-        return project(torch.cat(states)).chunk(len(states))
-    with torch.no_grad():
-        others = project(torch.cat(states[1:])).chunk(len(states) - 1)
-    return (project(states[0]), *others)
-
-
-def _pieces(tensor: Tensor, rows: int, count: int) -> list[Tensor]:
-    """`count` pieces of at most `rows` rows; the last ones may be empty."""
-    return [tensor[i * rows : (i + 1) * rows] for i in range(count)]
-
-
 def _at_least_float32(view: Tensor) -> Tensor:
     return view if view.dtype in (torch.float32, torch.float64) else view.float()
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    """The dtype that a gradient is kept in until it is scaled."""
+    return torch.float32 if tensor.dtype == torch.float16 else tensor.dtype

@@ -109,7 +109,7 @@ def test_the_chunked_loss_is_the_reference(
         logits = {name: view.detach() for name, view in logits.items()}
     reference = d2e_loss(project(states[0]), targets, **logits, **options)
     ours = chunked_d2e_loss(
-        states[0], targets, project, **given, **options,
+        states[0], targets, project, parameters=[weight], **given, **options,
         linear=linear, others_detached=others_detached, chunk_rows=chunk_rows, chunks=chunks,
     )  # fmt: skip
     for name in ("loss", "ce", "kl", "correct", "plain_correct", "imagined_correct"):
@@ -162,7 +162,7 @@ states = [torch.randn(rows, width, requires_grad=True) for _ in range(3)]
 targets = torch.randint(vocabulary, (rows,))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 loss = chunked_d2e_loss(
-    states[0], targets, lambda hidden: hidden @ weight.T, imagined=states[1], refined=states[2],
+    states[0], targets, lambda hidden: hidden @ weight.T, parameters=[weight], imagined=states[1], refined=states[2],
     chunk_rows=CHUNK_ELEMENTS // vocabulary,
 )
 loss.loss.backward()
