@@ -23,8 +23,8 @@ from d2e_sft.objective.loss import CHUNK_ELEMENTS, D2ELoss, chunked_d2e_loss, d2
 def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool = False) -> None:
     """Let the model's forward, given `targets`, return the objective in place of logits.
 
-    The forward then takes the tensors of a collator with `targets` (N,) for `labels`, and returns a dict of the sums
-    `D2ELoss` by name. Without `targets` it is what it was.
+    The forward then takes the tensors of a collator with `targets` (N,) for `labels`, and `view_accuracy` as
+    `chunked_d2e_loss` does, and returns a dict of the sums `D2ELoss` by name. Without `targets` it is what it was.
 
     Args:
         through_logits: take the logits that the model's own forward gives, for a head that `head_of` does not know.
@@ -33,7 +33,7 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
     plain = causal.forward
     own_logits = through_logits or causal.config.is_encoder_decoder
 
-    def forward(*args: Any, targets: Tensor | None = None, **inputs: Any) -> Any:
+    def forward(*args: Any, targets: Tensor | None = None, view_accuracy: bool = True, **inputs: Any) -> Any:
         if targets is None:
             return plain(*args, **inputs)
         # An adapter's wrapper adds every argument it knows as None.
@@ -41,33 +41,42 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
         if own_logits:
             result = _step_through_logits(plain, d2e, targets, given)
         else:
-            result = step_through_states(causal, d2e, targets, given)
-        return {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+            result = step_through_states(causal, d2e, targets, given, view_accuracy=view_accuracy)
+        sums = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+        return {name: value for name, value in sums.items() if value is not None}
 
     # generate() reads from the signature what a model takes.
     signature = inspect.signature(plain)
-    added = inspect.Parameter("targets", inspect.Parameter.KEYWORD_ONLY, default=None)
+    defaults = {"targets": None, "view_accuracy": True}
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in defaults.items()
+    ]
     named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     rest = [p for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
-    forward.__signature__ = signature.replace(parameters=[*named, added, *rest])  # type: ignore[attr-defined]
+    forward.__signature__ = signature.replace(parameters=[*named, *added, *rest])  # type: ignore[attr-defined]
     causal.forward = forward
 
 
-def step_through_states(model: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any]) -> D2ELoss:
+def step_through_states(
+    model: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any], *, view_accuracy: bool = False
+) -> D2ELoss:
     """The objective on one batch of a collator, from hidden states at answer positions.
 
     Args:
         model: a bare causal language model.
         targets: (N,) the answer tokens.
         inputs: the collator's `answer_index` and what the model needs beside it.
+        view_accuracy: as for `chunked_d2e_loss`.
     """
     inputs = dict(inputs)
     answer_index = inputs.pop("answer_index")
     states = _packed_states if "forest" in inputs else _batched_states
-    return loss_of_states(model, d2e, targets, states(model, d2e, answer_index, inputs))
+    return loss_of_states(model, d2e, targets, states(model, d2e, answer_index, inputs), view_accuracy=view_accuracy)
 
 
-def loss_of_states(model: Any, d2e: D2ESection, targets: Tensor, states: dict[View, Tensor]) -> D2ELoss:
+def loss_of_states(
+    model: Any, d2e: D2ESection, targets: Tensor, states: dict[View, Tensor], *, view_accuracy: bool = False
+) -> D2ELoss:
     """The objective from the views' hidden states (N, H) that predict the answer tokens (N,)."""
     project, linear = head_of(model)
     head = model.get_output_embeddings()
@@ -83,6 +92,7 @@ def loss_of_states(model: Any, d2e: D2ESection, targets: Tensor, states: dict[Vi
         **_loss_options(d2e),
         linear=linear,
         others_detached=d2e.view_gradients == "original",
+        view_accuracy=view_accuracy,
         chunk_rows=rows,
         chunks=_chunks_anywhere(head, -(-len(targets) // rows), targets.device),
     )
@@ -162,10 +172,10 @@ def _loss_options(d2e: D2ESection) -> dict[str, Any]:
     return {"alpha": d2e.effective_alpha, "kl_weight": d2e.kl_weight, "kl_direction": d2e.kl_direction}
 
 
-def _chunks_anywhere(head: Any, chunks: int, device: torch.device) -> int:
-    """The largest number of chunks on any process, where the head is gathered from all of them (ZeRO-3)."""
+def _chunks_anywhere(head: Any, chunks: int, device: torch.device) -> int | None:
+    """The largest number of chunks on any process, where the head is gathered from all of them (ZeRO-3); else None."""
     if not hasattr(getattr(head, "weight", None), "ds_id"):
-        return chunks
+        return None
     most = torch.tensor(chunks, device=device)
     torch.distributed.all_reduce(most, op=torch.distributed.ReduceOp.MAX)
     return int(most)

@@ -106,7 +106,7 @@ def chunked_d2e_loss(
     others_detached: bool = False,
     view_accuracy: bool = True,
     chunk_rows: int | None = None,
-    chunks: int = 1,
+    chunks: int | None = None,
 ) -> D2ELoss:
     """`d2e_loss` of the views' hidden states; its backward can be run once.
 
@@ -120,8 +120,8 @@ def chunked_d2e_loss(
         view_accuracy: count what the original and the imagined view get right by themselves. Where states are
             subtracted, both are projected for nothing else: two more rows an answer token, without gradient.
         chunk_rows: answer tokens a chunk; None for all at once.
-        chunks: chunks at least; for heads that are gathered from several processes, all of which must then project
-            as often.
+        chunks: chunks at least, for a head that is gathered from several processes for each of its calls (ZeRO-3): all
+            must then call it as often.
 
     Raises:
         ValueError: a view's shape differs from `original`'s.
@@ -134,13 +134,20 @@ def chunked_d2e_loss(
     pair = (original.detach(), imagined.detach()) if imagined is not None and view_accuracy else None
     objective = _ChunkedObjective(project, states, targets, pair, alpha, kl_weight, kl_direction, others_detached)
     rows = len(targets) if chunk_rows is None else chunk_rows
-    count = max(1, chunks, -(-len(targets) // max(rows, 1)))
+    count = max(1, chunks or 1, -(-len(targets) // max(rows, 1)))
     parts = [slice(i * rows, (i + 1) * rows) for i in range(count)]  # the last ones may be empty
     if torch.is_grad_enabled():
         trained = [parameter for parameter in parameters if parameter.requires_grad]
-        loss, ce, kl, correct, *of_views = _GradientInForward.apply(objective, parts, *states.values(), *trained)
+        # A gathered head is whole only in a call and in the call's backward, and has to be when its gradients are handed
+        # out. So it is called once more, without rows; the backward of that call comes after the loss's.
+        call = project(original[:0]) if chunks is not None and trained else None
+        gradients = _Gradients([*states.values()], trained)
+        sums: tuple[Tensor, ...] = _GradientInForward.apply(
+            objective, parts, gradients, call, *states.values(), *trained
+        )
     else:
-        loss, ce, kl, correct, *of_views = objective.sums(parts, None)
+        sums = objective.sums(parts, None)
+    loss, ce, kl, correct, *of_views = sums
     if imagined is None:
         return D2ELoss(loss, ce, kl, correct, plain_correct=correct, imagined_correct=torch.zeros_like(correct))
     plain_correct, imagined_correct = of_views or (None, None)
@@ -149,7 +156,7 @@ def chunked_d2e_loss(
 
 @dataclass(frozen=True)
 class _ChunkedObjective:
-    """What `chunked_d2e_loss` is asked for: `states` are projected for the loss, `pair` to count what each gets right."""
+    """What `chunked_d2e_loss` is asked for: `states` to project for the loss, `pair` to count what each gets right."""
 
     project: Callable[[Tensor], Tensor]
     states: Mapping[str, Tensor]
@@ -165,8 +172,7 @@ class _ChunkedObjective:
         totals = [
             torch.stack(column).sum(dim=0) for column in zip(*(self._part(p, gradients) for p in parts), strict=True)
         ]
-        ce, kl, *right = totals
-        return ce + self.kl_weight * kl, ce, kl, *right
+        return totals[0] + self.kl_weight * totals[1], *totals
 
     def _part(self, part: slice, gradients: _Gradients | None) -> tuple[Tensor, ...]:
         targets = self.targets[part]
@@ -175,7 +181,7 @@ class _ChunkedObjective:
             logits = dict(
                 zip(pieces, _project_each(self.project, [*pieces.values()], self.others_detached), strict=True)
             )
-            pair = [logits["original"].detach(), logits["imagined"]] if "imagined" in logits else None
+            projected = [logits[name].detach() for name in ("original", "imagined") if "imagined" in logits]
             debiased = self._debiased(logits)
         ce, kl, correct, *to_logits = _loss_and_gradients(
             debiased["original"], debiased.get("refined"), targets, self.kl_weight, self.kl_direction
@@ -184,8 +190,7 @@ class _ChunkedObjective:
             gradients.add(part, [*pieces.values()], [*debiased.values()], to_logits)
         if self.pair is None:
             return ce, kl, correct
-        if pair is None:
-            pair = self.project(torch.cat([view[part] for view in self.pair])).chunk(2)
+        pair = projected or self.project(torch.cat([view[part] for view in self.pair])).chunk(2)
         return ce, kl, correct, *(_hits(view, targets) for view in pair)
 
     def _debiased(self, logits: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -254,11 +259,16 @@ class _GradientInForward(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, objective: _ChunkedObjective, parts: Sequence[slice], *tensors: Tensor
+        ctx: Any,
+        objective: _ChunkedObjective,
+        parts: Sequence[slice],
+        gradients: _Gradients,
+        call: Tensor | None,
+        *inputs: Tensor,
     ) -> tuple[Tensor, ...]:
-        count = len(objective.states)
-        ctx.gradients, ctx.dtypes = _Gradients(tensors[:count], tensors[count:]), [tensor.dtype for tensor in tensors]
-        sums = objective.sums(parts, ctx.gradients)
+        ctx.gradients, ctx.dtypes = gradients, [tensor.dtype for tensor in inputs]
+        ctx.of_call = None if call is None else torch.zeros_like(call)
+        sums = objective.sums(parts, gradients)
         ctx.mark_non_differentiable(*sums[1:])
         return sums
 
@@ -271,6 +281,8 @@ class _GradientInForward(torch.autograd.Function):
         return (
             None,
             None,
+            None,
+            ctx.of_call,
             *(one if one is None else one.to(dtype) for one, dtype in zip(scaled, ctx.dtypes, strict=True)),
         )
 

@@ -10,24 +10,25 @@ from torch import Tensor
 from d2e_sft.config.recipe import D2ESection
 
 
-class ObjectiveWindow:
-    """What a stretch of training, or a pass over held-out rows, came to; over all processes.
+class ObjectiveMetrics:
+    """Accumulates the objective's parts over the steps between two logs, or a pass over held-out rows.
 
     Args:
         d2e: the objective.
-        device: where the sums are kept; reading them waits for it, so that is done once, at the end.
+        device: where the sums are kept; reading them waits for it, so that is done once, by `compute`.
     """
 
     def __init__(self, d2e: D2ESection, device: torch.device) -> None:
         self.d2e = d2e
         precise = torch.float32 if device.type == "mps" else torch.float64
-        self._sums = torch.zeros(8, dtype=precise, device=device)
+        self._sums = torch.zeros(9, dtype=precise, device=device)
 
-    def note(self, sums: dict[str, Tensor], targets: Tensor, view_tokens: int, scale: Tensor | float = 1.0) -> None:
+    def update(self, sums: dict[str, Tensor], targets: Tensor, view_tokens: int, scale: Tensor | float = 1.0) -> None:
         """Add a micro-batch.
 
         Args:
-            sums: `D2ELoss` by name, sums over its answer tokens.
+            sums: `D2ELoss` by name, sums over its answer tokens; without `plain_correct` and `imagined_correct` the
+                micro-batch does not count for the accuracies of single views.
             targets: (N,) its answer tokens.
             view_tokens: tokens of all its views.
             scale: what its sums are multiplied by in the loss; 1 gives every answer token the same weight.
@@ -35,27 +36,29 @@ class ObjectiveWindow:
         answers = torch.tensor(len(targets), device=targets.device)
         tokens = torch.tensor(view_tokens, device=targets.device)
         of_loss = [sums["ce"] * scale, sums["kl"] * scale, answers * scale]
-        right = [sums["correct"], sums["plain_correct"], sums["imagined_correct"]]
-        self._sums += torch.stack([*of_loss, *right, answers, tokens]).detach()
+        none = torch.zeros_like(answers)
+        of_views = [sums.get(name, none) for name in ("plain_correct", "imagined_correct")]
+        counted = answers if "plain_correct" in sums else none
+        self._sums += torch.stack([*of_loss, sums["correct"], answers, *of_views, counted, tokens]).detach()
 
-    def close(self, accelerator: Any) -> tuple[dict[str, float], float]:
-        """The values to log, and the number of tokens of all views; the window is empty afterwards.
+    def compute(self, accelerator: Any) -> tuple[dict[str, float], float]:
+        """The values to log, and the number of tokens of all views; over all processes.
 
         `ce` and `kl` are in nats an answer token, weighted as the loss is; the accuracies are shares of answer tokens.
         """
         sums = self._sums
         if accelerator.num_processes > 1:
             sums = accelerator.gather(sums[None]).sum(dim=0)
-        # In training the shares of one optimiser step add up to `num_processes`, so `share` is the window's step count
-        # in that unit, and ce + kl_weight · kl equals the mean of step losses that the Trainer logs.
-        ce, kl, share, correct, plain, imagined, answers, tokens = sums.tolist()
-        self._sums.zero_()
-        bias = {"bias_share": imagined / answers} if "imagined" in self.d2e.views else {}
-        values = {
-            "ce": ce / share,
-            "kl": kl / share,
-            "debiased_accuracy": correct / answers,
-            "plain_accuracy": plain / answers,
-            **bias,
-        }
+        # In training the shares of one optimiser step add up to `num_processes`, so `share` is the number of steps in
+        # that unit, and ce + kl_weight · kl equals the mean of step losses that the Trainer logs.
+        ce, kl, share, correct, answers, plain, imagined, counted, tokens = sums.tolist()
+        values = {"ce": ce / share, "kl": kl / share, "debiased_accuracy": correct / answers}
+        if counted:
+            values["plain_accuracy"] = plain / counted
+            if "imagined" in self.d2e.views:
+                values["bias_share"] = imagined / counted
         return values, tokens
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self._sums.zero_()

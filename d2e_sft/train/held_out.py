@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Sampler
 from transformers import Trainer
 
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.objective.metrics import ObjectiveWindow
+from d2e_sft.objective.metrics import ObjectiveMetrics
 
 
 class ProcessBatches(Sampler[list[int]]):
@@ -40,12 +40,12 @@ class HeldOutEvaluation(Trainer):
     """Gives `Trainer.evaluate` the objective's own values, as means over all answer tokens of the held-out rows.
 
     Logs `eval_loss`, `eval_ce`, `eval_kl`, `eval_debiased_accuracy`, `eval_plain_accuracy` and `eval_bias_share`,
-    defined as in training. Whoever subclasses it adds micro-batches by `note_held_out`.
+    defined as in training. Whoever subclasses it adds micro-batches by `update_held_out`.
     """
 
     d2e: D2ESection
     evaluation_seconds = 0.0  # in all evaluations so far, so that they are not taken for training
-    _held_out: ObjectiveWindow | None = None
+    _held_out: ObjectiveMetrics | None = None
     _own_batches = 0
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
@@ -75,18 +75,18 @@ class HeldOutEvaluation(Trainer):
         """As transformers' own, with a mean over answer tokens in place of one over batches."""
         sampler = dataloader.batch_sampler
         self._own_batches = sampler.own if isinstance(sampler, ProcessBatches) else len(dataloader)
-        self._held_out = ObjectiveWindow(self.d2e, self.args.device)
+        self._held_out = ObjectiveMetrics(self.d2e, self.args.device)
         try:
             output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **options)
-            values, _ = self._held_out.close(self.accelerator)
+            values, _ = self._held_out.compute(self.accelerator)
         finally:
             self._held_out = None
         values = {"loss": values["ce"] + self.d2e.kl_weight * values["kl"], **values}
         output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in values.items()})
         return output
 
-    def note_held_out(self, sums: dict[str, torch.Tensor], targets: torch.Tensor, view_tokens: int) -> None:
+    def update_held_out(self, sums: dict[str, torch.Tensor], targets: torch.Tensor, view_tokens: int) -> None:
         """Count a micro-batch of the evaluation under way, unless it only keeps step with other processes."""
         if self._held_out is not None and self._own_batches > 0:
-            self._held_out.note(sums, targets, view_tokens)
+            self._held_out.update(sums, targets, view_tokens)
             self._own_batches -= 1

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import TrainerCallback
-from transformers.trainer_utils import IntervalStrategy
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
-from d2e_sft.objective.metrics import ObjectiveWindow
+from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.train.checkpoints import AtomicCheckpoints
 from d2e_sft.train.held_out import HeldOutEvaluation
 
@@ -94,8 +94,8 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
         # Makes the Trainer count the labels of the global batch, for any model class; ours are not shifted.
         self.model_accepts_loss_kwargs = True
         self._loss_shifts_labels = False
-        self._window = ObjectiveWindow(d2e, self.args.device)
-        self._window_start: float | None = None  # seconds of training, evaluations left out
+        self._metrics = ObjectiveMetrics(d2e, self.args.device)
+        self._metrics_start: float | None = None  # seconds of training, evaluations left out
 
     def compute_loss(
         self,
@@ -105,18 +105,27 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """The objective on one micro-batch, as its share of the global batch's mean over answer tokens."""
-        if model.training and self._window_start is None:
-            self._window_start = self._seconds()
+        if model.training and self._metrics_start is None:
+            self._metrics_start = self._seconds()
         rows = model_inputs(inputs)
         targets = rows["targets"]
-        sums = model(**rows)
+        sums = model(**rows, view_accuracy=not model.training or self._logs_after_this_step())
         scale = self._scale(num_items_in_batch, targets)
         if model.training:
-            self._window.note(sums, targets, inputs["view_tokens"], scale)
+            self._metrics.update(sums, targets, inputs["view_tokens"], scale)
         else:
-            self.note_held_out(sums, targets, inputs["view_tokens"])
+            self.update_held_out(sums, targets, inputs["view_tokens"])
         scaled = sums["loss"] * scale
         return (scaled, {}) if return_outputs else scaled
+
+    def _logs_after_this_step(self) -> bool:
+        """Whether the step under way ends with a log; True where that is decided by epochs."""
+        args, state, step = self.args, self.state, self.state.global_step + 1
+        if args.logging_strategy != IntervalStrategy.STEPS or args.save_strategy == SaveStrategy.EPOCH:
+            return True
+        at_save = args.save_strategy == SaveStrategy.STEPS and state.save_steps > 0 and step % state.save_steps == 0
+        first = step == 1 and args.logging_first_step
+        return first or at_save or step % state.logging_steps == 0 or step >= state.max_steps
 
     def _scale(self, num_items_in_batch: Tensor | int | None, targets: Tensor) -> Tensor:
         if num_items_in_batch is None:  # a call outside the training loop: the micro-batch is all there is
@@ -127,13 +136,14 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the objective's parts, averaged since the last log and over processes."""
         if "loss" in logs:
-            logs.update(self._close_window())
+            logs.update(self._metrics_since_last_log())
         super().log(logs, start_time)
 
-    def _close_window(self) -> dict[str, float]:
-        values, tokens = self._window.close(self.accelerator)
-        seconds = self._seconds() - (self._window_start or 0.0)
-        self._window_start = None
+    def _metrics_since_last_log(self) -> dict[str, float]:
+        values, tokens = self._metrics.compute(self.accelerator)
+        self._metrics.reset()
+        seconds = self._seconds() - (self._metrics_start or 0.0)
+        self._metrics_start = None
         return {
             **values,
             "alpha": self.d2e.effective_alpha,
