@@ -103,7 +103,7 @@ def test_single_views_are_projected_on_logging_steps_only(tmp_path: Path) -> Non
     rows: list[int] = []
     trainer.model.lm_head.register_forward_hook(lambda head, inputs, output: rows.append(len(output)))
     trainer.train()
-    # Once for the loss (original and refined, the imagined subtracted), on steps 3 and 4 once for original and imagined.
+    # Once a step for the loss (original and refined, imagined subtracted from both), on steps 3 and 4 once more.
     assert len(rows) == 4 + 2
     assert all(
         {"plain_accuracy", "bias_share"} <= entry.keys() for entry in trainer.state.log_history if "loss" in entry
