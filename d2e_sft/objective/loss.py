@@ -138,8 +138,8 @@ def chunked_d2e_loss(
     parts = [slice(i * rows, (i + 1) * rows) for i in range(count)]  # the last ones may be empty
     if torch.is_grad_enabled():
         trained = [parameter for parameter in parameters if parameter.requires_grad]
-        # A gathered head is whole only in a call and in the call's backward, and has to be whole when its gradients are
-        # handed out. So it is called once more, without rows; that call's backward comes after the loss's.
+        # A gathered head is whole only in a call and in a call's backward, and has to be when its gradients are handed
+        # out. So it is called once more, without rows; that call's backward comes after the loss's.
         call = project(original[:0]) if chunks is not None and trained else None
         gradients = _Gradients([*states.values()], trained)
         sums: tuple[Tensor, ...] = _GradientInForward.apply(
