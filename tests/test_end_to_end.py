@@ -246,7 +246,7 @@ def test_processes_that_do_not_find_each_other_are_refused(monkeypatch: pytest.M
 
 def test_a_batch_that_the_processes_cannot_share_is_refused(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from d2e_sft.config.recipe import load_recipe
-    from d2e_sft.train.run import accumulation_steps
+    from d2e_sft.train.prepare import accumulation_steps
     from d2e_sft.util.errors import UserError
 
     recipe = load_recipe(world / "run.yaml")

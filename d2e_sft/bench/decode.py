@@ -18,8 +18,8 @@ import torch
 
 from d2e_sft.bench.engines import PREFIX, QUESTION, synthetic_rows
 from d2e_sft.decoding import DecodingConfig, generate_debiased
+from d2e_sft.model.device import synchronize
 from d2e_sft.model.loading import load_model
-from d2e_sft.model.micro_batch import finish
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.tables import markdown_table
 
@@ -95,10 +95,10 @@ def _measure(model: Any, length: int, batch: int, new_tokens: int, repeats: int,
     for repeat in range(repeats + 1):
         for name, engine in engines.items():
             gc.collect()
-            finish(model.device)
+            synchronize(model.device)
             start = time.perf_counter()
             answers[name] = engine(model, originals, imagined, new_tokens)
-            finish(model.device)
+            synchronize(model.device)
             if repeat:
                 seconds[name].append(time.perf_counter() - start)
     medians = {name: 1000 * statistics.median(runs) for name, runs in seconds.items()}

@@ -17,8 +17,8 @@ from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows, token_fl
 from d2e_sft.bench.peak_memory import PeakMemory
 from d2e_sft.config.recipe import D2ESection, Precision
 from d2e_sft.model.collation import Row, ViewGradients
+from d2e_sft.model.device import autocast, synchronize
 from d2e_sft.model.loading import load_model
-from d2e_sft.model.micro_batch import autocast, finish
 from d2e_sft.model.packing_support import choose_layout
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.tables import markdown_table
@@ -115,12 +115,12 @@ def _run(model: Any, case: _Case, attention: str, precision: Precision, memory: 
     gc.collect()
     if memory:
         memory.reset()
-    finish(model.device)
+    synchronize(model.device)
     start = time.perf_counter()
     with autocast(precision, model.device):
         loss = case.engine.loss(model, case.rows, case.d2e)
     loss.backward()
-    finish(model.device)
+    synchronize(model.device)
     seconds = time.perf_counter() - start
     if memory:  # the first run: memory was given back to the system before it, so its time means nothing
         case.peak = memory.peak_mb()

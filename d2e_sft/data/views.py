@@ -95,12 +95,16 @@ class ViewEncoder:
 
 @dataclass(frozen=True)
 class EncodedSamples:
-    """What became of a list of samples: `kept`, of `samples`, are ready; the other two say what it cost."""
+    """What became of a list of samples under a length rule: `kept`, of `samples`, are ready.
+
+    `dropped` and `truncated` say what it cost; `whole` are all of them, as they were before the rule.
+    """
 
     kept: list[EncodedSample]
     samples: list[EventSample]
     dropped: list[EventSample]
     truncated: list[EventSample]
+    whole: list[EncodedSample]
 
 
 def encode_samples(
@@ -109,6 +113,7 @@ def encode_samples(
     *,
     max_length: int,
     overlong: Overlong = "error",
+    refuse: bool = True,
     progress: Callable[[Sequence[EventSample]], Any] = lambda samples: samples,
 ) -> EncodedSamples:
     """Encode samples under a length rule; answers are never cut.
@@ -116,15 +121,18 @@ def encode_samples(
     Args:
         max_length: tokens of the longest view, answer included.
         overlong: `error`, `drop`, or `truncate_context` (cut the end of the context).
+        refuse: False leaves samples that are too long in `dropped`, whatever the rule says of them.
         progress: wraps the iteration, for a progress bar.
 
     Raises:
-        UserError: some samples are too long and may not be dropped; says how many and how long the longest is.
+        UserError: some samples are too long and may not be dropped, or none is left; says how many and how long the
+            longest is.
     """
-    result = EncodedSamples([], [], [], [])
+    result = EncodedSamples([], [], [], [], [])
     longest = 0
     for sample in progress(samples):
         encoded = encoder.encode(sample)
+        result.whole.append(encoded)
         if encoded.longest > max_length and overlong == "truncate_context":
             encoded = encoder.encode(sample, max_length=max_length)
             result.truncated.append(sample)
@@ -135,7 +143,7 @@ def encode_samples(
             result.dropped.append(sample)
             longest = max(longest, encoded.longest)
     too_long = result.dropped
-    if too_long and overlong != "drop":
+    if too_long and overlong != "drop" and refuse:
         what = "even without context" if overlong == "truncate_context" else "in their longest view"
         raise UserError(
             f"{len(too_long)} of {len(samples)} samples exceed data.max_length={max_length} tokens {what} "
@@ -143,7 +151,10 @@ def encode_samples(
             remedy=f"raise data.max_length to {longest}, or set data.overlong=drop or data.overlong=truncate_context",
         )
     if not result.kept:
-        raise UserError(f"all {len(samples)} samples exceed data.max_length={max_length} tokens; nothing is left")
+        raise UserError(
+            f"all {len(samples)} samples exceed data.max_length={max_length} tokens; nothing is left",
+            remedy=f"raise data.max_length; the longest has {longest} tokens",
+        )
     return result
 
 

@@ -1,9 +1,8 @@
-"""One micro-batch as the trainer, the dry run and the benchmarks run it."""
+"""One micro-batch as the trainer, the dry run and the speed tests run it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from d2e_sft.config.recipe import Precision
 from d2e_sft.model.collation import IGNORE
+from d2e_sft.model.device import autocast
 
 
 def model_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,21 +37,3 @@ def forward_backward(model: nn.Module, inputs: Mapping[str, Any], precision: Pre
         sums = model(**inputs, view_accuracy=False)
         loss = sums["loss"] / len(inputs["targets"])
     loss.backward()
-
-
-def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
-    """Mixed precision as the trainer uses it."""
-    if precision not in ("bfloat16", "float16"):
-        return nullcontext()
-    return torch.autocast(device.type, getattr(torch, precision))
-
-
-def finish(device: torch.device) -> None:
-    """Wait for what the device has been given, before a clock is read."""
-    if device.type != "cpu":
-        torch.accelerator.synchronize()
-
-
-def enable_checkpointing(model: Any) -> None:
-    """Gradient checkpointing, as the trainer enables it."""
-    model.activation_checkpointing_enable()

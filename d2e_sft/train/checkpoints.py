@@ -52,7 +52,7 @@ def seal(checkpoint: Path) -> None:
     sync(checkpoint)
 
 
-def damage(checkpoint: Path) -> str | None:
+def verify_checkpoint(checkpoint: Path) -> str | None:
     """What is wrong with a checkpoint, in one line that names the file; None where it is whole.
 
     Without `checksums.json` nothing can be said for it, so it counts as cut off. Files that were added later (an

@@ -1,11 +1,14 @@
 """`d2e train --launch NAME`, `d2e eval --launch ddp`: the same work on several processes, by `accelerate launch`.
 
-What is composed here is only the command line; the processes it starts find each other in `d2e_sft.util.distributed`.
+The command that is composed here runs this module with accelerate's arguments (`python -m d2e_sft.train.launch
+--config_file …`): accelerate's launcher, which ends with one line that says which of its processes failed. Its own
+stack trace and table would bury what that process said. The processes find each other in `d2e_sft.util.distributed`.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import shlex
 import signal
@@ -14,9 +17,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.paths import bundled
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+_OUT_OF_MEMORY = (
+    "; most often the machine was out of memory\n"
+    "  remedy: a smaller batch (train.micro_batch_size; d2e eval --batch-size); or to train, a launcher that\n"
+    "  shares the model among the processes: --launch zero3 or fsdp2"
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +79,7 @@ def launch_command(
     here = _processes(processes, found)
     machines = machines or Machines()
     return [
-        sys.executable, "-m", "d2e_sft.train.accelerate_launch",
+        sys.executable, "-m", "d2e_sft.train.launch",
         "--config_file", str(_configurations() / f"{name}.yaml"),
         "--num_processes", str(here * machines.count),
         *_meeting_point(machines),
@@ -181,3 +194,35 @@ def _meeting_point(machines: Machines) -> list[str]:
         "--num_machines", str(machines.count), "--machine_rank", str(machines.rank),
         "--main_process_ip", host, "--main_process_port", port,
     ]  # fmt: skip
+
+
+def main() -> None:
+    """Run accelerate's launcher; exit with the status of the process that failed first, 128 + N after signal N."""
+    from accelerate.commands.launch import main as accelerate_launch
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    # Its records of a failed process say what is said below, by pid and in another format.
+    logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)
+    try:
+        accelerate_launch()
+    except ChildFailedError as error:
+        sys.exit(_say(error))
+    except SignalException as error:
+        sys.exit(128 + error.sigval)
+
+
+def _say(error: ChildFailedError) -> int:
+    rank, failure = error.get_first_failure()
+    code = failure.exitcode
+    if code >= 0:
+        print(f"d2e: process {rank} exited with status {code}; what it said is above", file=sys.stderr)
+    else:
+        name = signal.Signals(-code).name
+        reason = _OUT_OF_MEMORY if -code == signal.SIGKILL else ""
+        print(f"d2e: error: process {rank} was ended by {name}{reason}", file=sys.stderr)
+    return exit_status(code)
+
+
+if __name__ == "__main__":
+    main()

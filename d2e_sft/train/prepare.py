@@ -1,133 +1,213 @@
-"""The rows that a recipe trains on: read, chosen, and encoded as token views."""
+"""What a run starts from, prepared alike for training and for the dry run: precision, model, rows and steps."""
 
 from __future__ import annotations
 
-import random
+import math
 import sys
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import datasets
-from tqdm import tqdm
+import torch
+from accelerate import PartialState
+from transformers import PreTrainedModel
+from transformers.integrations import is_deepspeed_zero3_enabled
 
-from d2e_sft.config.recipe import Recipe
-from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, EventSample, check_readable, read_samples
-from d2e_sft.data.views import EncodedSample, ViewEncoder, encode_samples
-from d2e_sft.model.collation import Row
+from d2e_sft.config.recipe import Precision, Recipe, TrainSection
+from d2e_sft.data.sample import check_readable
+from d2e_sft.model.attention.registry import IMPLEMENTATIONS
+from d2e_sft.model.loading import LoadedModel, load_model, resolve_name
+from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
+from d2e_sft.train.rows import TokenRows, read_rows
+from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError
 
 
 @dataclass(frozen=True)
-class TokenRows:
-    """Samples and, as columns `answer` and one a view, their tokens."""
+class Steps:
+    """Counts of one run, as transformers' Trainer makes them."""
 
-    samples: list[EventSample]
-    dataset: datasets.Dataset
+    samples: int
+    processes: int
+    accumulation: int  # micro-batches a process runs for one optimiser step
+    micro_batches: int  # an epoch, on each process
+    per_epoch: int  # optimiser steps
+    total: int
+    warmup: int
+
+    @property
+    def micro_batches_in_all(self) -> int:
+        """On each process; an epoch's last step may have fewer than the others."""
+        epochs, rest = divmod(self.total, self.per_epoch)
+        return epochs * self.micro_batches + min(rest * self.accumulation, self.micro_batches)
 
 
-def check_files(recipe: Recipe) -> None:
-    """See that the recipe's files are there, which is quicker than loading a model first.
+def count_steps(train: TrainSection, samples: int, processes: int, accumulation: int) -> Steps:
+    """Steps of a run over `samples` rows."""
+    micro_batches = math.ceil(math.ceil(samples / train.micro_batch_size) / processes)
+    per_epoch = math.ceil(micro_batches / accumulation)
+    total = train.max_steps or math.ceil(train.epochs * per_epoch)
+    warmup = math.ceil(total * train.warmup_ratio)
+    return Steps(samples, processes, accumulation, micro_batches, per_epoch, total, warmup)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A recipe's model, without its adapter, its training rows as tokens, and the steps they make."""
+
+    loaded: LoadedModel
+    training: TokenRows
+    steps: Steps
+
+
+def check_recipe(recipe: Recipe, processes: int) -> int:
+    """Settle what can be settled before a model is loaded; puts the precision in place of `auto`.
+
+    Returns:
+        micro-batches a process runs for one optimiser step.
 
     Raises:
-        UserError: one is missing, or a folder.
+        UserError: a file is missing, or as `precision_for` and `accumulation_steps`.
     """
     for file in (recipe.data.train, recipe.data.dev):
         if file is not None:
             check_readable(Path(file))
+    recipe.train.precision = precision_for(recipe)
+    return accumulation_steps(recipe.train, processes)
 
 
-def training_rows(
-    recipe: Recipe, tokenizer: Any, bad_rows: list[BadRow], *, encoder_decoder: bool = False, main: bool = True
-) -> TokenRows:
-    """The recipe's training rows as token views.
+def prepare(recipe: Recipe, state: PartialState, processes: int, *, refuse: bool = True) -> Prepared:
+    """Load the model of a checked recipe, encode its training rows and count its steps.
 
     Args:
-        bad_rows: takes the rows that `data.skip_bad` skips.
-        encoder_decoder: the model is one, see `ViewEncoder`.
-        main: show progress and counts.
+        processes: of the run that is prepared.
+        refuse: rows that are too long stop it, where the recipe says so; else they are left out.
 
     Raises:
-        UserError: as `read_samples` and `encode_samples`.
+        UserError: as `load_model` and `read_rows`.
     """
-    data = recipe.data
-    return _token_rows("training", data.train, data.max_samples, recipe, tokenizer, bad_rows, encoder_decoder, main)
+    loaded = load_on_all(recipe, state)
+    training = read_rows(recipe, "training", loaded, progress=state.is_main_process, refuse=refuse)
+    accumulation = accumulation_steps(recipe.train, processes)
+    return Prepared(loaded, training, count_steps(recipe.train, len(training.samples), processes, accumulation))
 
 
-def held_out_rows(
-    recipe: Recipe, tokenizer: Any, bad_rows: list[BadRow], *, encoder_decoder: bool = False, main: bool = True
-) -> TokenRows | None:
-    """The rows of `data.dev`, as `training_rows`; None where the recipe names none."""
+def held_out_rows(recipe: Recipe, loaded: LoadedModel, *, progress: bool) -> TokenRows | None:
+    """The rows of `data.dev`; None where the recipe names none.
+
+    Raises:
+        UserError: as `read_rows`.
+    """
     data = recipe.data
     if data.dev is None:
         return None
-    if main and Path(data.dev).resolve() == Path(data.train).resolve():
+    if progress and Path(data.dev).resolve() == Path(data.train).resolve():
         print(f"warning: data.dev={data.dev} is what is trained on, so nothing is held out", file=sys.stderr)
-    return _token_rows("dev", data.dev, data.max_dev_samples, recipe, tokenizer, bad_rows, encoder_decoder, main)
+    return read_rows(recipe, "dev", loaded, progress=progress)
 
 
-def _token_rows(
-    kind: str,
-    file: str,
-    limit: int | None,
-    recipe: Recipe,
-    tokenizer: Any,
-    bad_rows: list[BadRow],
-    encoder_decoder: bool,
-    main: bool,
-) -> TokenRows:
-    data, bad_before = recipe.data, len(bad_rows)
-    samples = read_samples(file, bad_rows=bad_rows if data.skip_bad else None)
-    chosen = choose_samples(samples, limit, recipe.train.seed)
-    encoder = ViewEncoder(
-        tokenizer, load_prompt_set(data.prompt_set), recipe.d2e.views, encoder_decoder=encoder_decoder
+def precision_for(recipe: Recipe) -> Precision:
+    """`resolve_precision`, under the launcher's engine.
+
+    Raises:
+        UserError: as `resolve_precision`, or DeepSpeed is to train in bfloat16 without an accelerator.
+    """
+    without_bfloat16 = asked_for("DEEPSPEED") and not torch.accelerator.is_available()
+    if without_bfloat16 and recipe.train.precision == "auto":
+        return "float32"
+    precision = resolve_precision(recipe)
+    if without_bfloat16 and precision == "bfloat16":
+        raise UserError(
+            "train.precision=bfloat16: DeepSpeed without an accelerator trains in float32 only",
+            remedy="use train.precision=auto or float32, or --launch ddp",
+        )
+    return precision
+
+
+def resolve_precision(recipe: Recipe) -> Precision:
+    """The recipe's precision with `auto` replaced: bfloat16 where the device computes in it fast, else float32.
+
+    Fast means CUDA with native bfloat16, or a CPU with AMX. Mixed precision keeps float32 weights, so weights in
+    float16 are refused.
+
+    Raises:
+        UserError: a precision that the device lacks, or weights that mixed precision cannot train.
+    """
+    wanted = recipe.train.precision
+    if recipe.model.dtype == "float16":
+        raise UserError(
+            "model.dtype=float16: gradients of float16 weights underflow; expected float32 or bfloat16 weights",
+            remedy="keep model.dtype=float32 and set train.precision=float16 for mixed precision",
+        )
+    cuda = torch.cuda.is_available()
+    native = cuda and torch.cuda.is_bf16_supported(including_emulation=False)
+    if wanted == "auto":
+        return "bfloat16" if native or (not cuda and torch.cpu._is_amx_tile_supported()) else "float32"
+    if wanted == "float16" and not cuda:
+        raise UserError("train.precision=float16: needs a CUDA device, and there is none", "use auto or float32")
+    if wanted == "bfloat16" and cuda and not native:
+        raise UserError("train.precision=bfloat16: this CUDA device has no bfloat16", "use auto, float16 or float32")
+    if wanted == "bfloat16" and torch.backends.mps.is_available():
+        raise UserError("train.precision=bfloat16: not supported on MPS", "use auto or float32")
+    return wanted
+
+
+def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
+    model = recipe.model
+    # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
+    attention = None if model.attention in IMPLEMENTATIONS else model.attention
+    options: dict[str, Any] = {"dtype": model.dtype, "attention": attention}
+    if model.quantization is not None:
+        options["quantization"] = quantization_config(model.quantization, recipe.train.precision)
+    if is_deepspeed_zero3_enabled():
+        with state.local_main_process_first():  # a conversion happens once
+            resolve_name(model.name)
+        # Loading in shards is a joint act: waiting for one process to finish would wait for ever.
+        return load_model(model.name, **options)
+    with state.local_main_process_first():  # a download or a conversion happens once
+        return load_model(model.name, **options)
+
+
+def accumulation_steps(train: TrainSection, processes: int) -> int:
+    """Micro-batches a process runs for one optimiser step.
+
+    Raises:
+        UserError: `batch_size` is not a multiple of `micro_batch_size` × processes.
+    """
+    at_once = train.micro_batch_size * processes
+    if train.batch_size % at_once:
+        raise UserError(
+            f"train.batch_size={train.batch_size} cannot be cut into micro-batches of "
+            f"train.micro_batch_size={train.micro_batch_size} on {processes} processes",
+            remedy=f"choose train.batch_size as a multiple of {at_once}, or a smaller train.micro_batch_size",
+        )
+    return train.batch_size // at_once
+
+
+def with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
+    lora = recipe.model.lora
+    if lora is None:
+        return loaded.model
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.target_modules,
+        task_type="SEQ_2_SEQ_LM" if loaded.model.config.is_encoder_decoder else "CAUSAL_LM",
     )
     try:
-        result = encode_samples(
-            chosen,
-            encoder,
-            max_length=data.max_length,
-            overlong=data.overlong,
-            progress=lambda rows: tqdm(rows, desc="tokenising", disable=not main),
-        )
-    except UserError as error:
-        raise UserError(f"{file}: {error.message}", error.remedy) from None
-    if main:
-        counts = {
-            f"longer than {data.max_length} tokens and dropped": len(result.dropped),
-            f"longer than {data.max_length} tokens, so their contexts were cut": len(result.truncated),
-            f"bad rows skipped, kept in {Path(recipe.train.output_dir) / BAD_ROWS_FILE}": len(bad_rows) - bad_before,
-            "without a context, so that the imagined view is the original": sum(not s.context for s in chosen),
-        }
-        print(f"{kind} samples: {len(result.kept)} of {len(samples)} in {file}", flush=True)
-        for what, count in counts.items():
-            if count:
-                print(f"  {count} {what}", flush=True)
-    return TokenRows(result.samples, datasets.Dataset.from_list([dataset_row(item) for item in result.kept]))
-
-
-def dataset_row(encoded: EncodedSample) -> Row:
-    """One row of a training dataset: what the collators take."""
-    return {**{str(view): prompt for view, prompt in encoded.prompts.items()}, "answer": encoded.answer}
-
-
-def choose_samples(samples: Sequence[EventSample], limit: int | None, seed: int) -> list[EventSample]:
-    """At most `limit` samples, the same number from each dataset where they have enough; seeded, in file order."""
-    if limit is None or limit >= len(samples):
-        return list(samples)
-    groups: dict[str, list[int]] = defaultdict(list)
-    for i, sample in enumerate(samples):
-        groups[sample.dataset].append(i)
-    generator = random.Random(seed)
-    for indices in groups.values():
-        generator.shuffle(indices)
-    chosen: list[int] = []
-    # Round by round, so that a short dataset's share goes to the others.
-    while len(chosen) < limit:
-        for indices in groups.values():
-            if indices and len(chosen) < limit:
-                chosen.append(indices.pop())
-    return [samples[i] for i in sorted(chosen)]
+        base = loaded.model if recipe.model.quantization is None else prepare_for_adapter(loaded.model)
+        model = get_peft_model(base, config)
+    except ValueError as error:
+        raise UserError(
+            f"model.lora: does not fit {recipe.model.name!r} ({error})", "correct target_modules"
+        ) from error
+    # The name as the user gave it (the resolved path of a builtin model means nothing on another machine), but a
+    # folder's whole path: a relative one would be looked for from wherever the adapter is used.
+    folder = Path(recipe.model.name)
+    model.peft_config["default"].base_model_name_or_path = (
+        str(folder.resolve()) if folder.is_dir() else recipe.model.name
+    )
+    return model

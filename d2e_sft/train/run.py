@@ -5,28 +5,19 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import Any
 
 import torch
-from accelerate import PartialState
-from transformers import PreTrainedModel, TrainingArguments, set_seed
-from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers import TrainingArguments, set_seed
 
-from d2e_sft.config.recipe import Precision, Recipe, TrainSection
-from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, write_bad_rows
-from d2e_sft.model.attention.registry import IMPLEMENTATIONS
+from d2e_sft.config.recipe import Recipe, TrainSection
+from d2e_sft.data.sample import BAD_ROWS_FILE, write_bad_rows
 from d2e_sft.model.compilation import check_compiler, compile_layers
-from d2e_sft.model.loading import LoadedModel, load_model, resolve_name
-from d2e_sft.model.positions import check_positions
-from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
+from d2e_sft.train.callbacks import RecordRecipe, SamplePredictions, prepare_trackers
 from d2e_sft.train.checkpoints import remove_leftovers
 from d2e_sft.train.data_record import record_data, tokens_digest
-from d2e_sft.train.plan import count_steps
-from d2e_sft.train.precision import resolve_precision
-from d2e_sft.train.prepare import check_files, held_out_rows, training_rows
+from d2e_sft.train.prepare import Prepared, check_recipe, held_out_rows, prepare, with_adapter
+from d2e_sft.train.rows import TokenRows, announce_rows
 from d2e_sft.train.run_folder import clear_run, starting_point
-from d2e_sft.train.sample_predictions import SamplePredictions
-from d2e_sft.train.trackers import RecordRecipe, prepare_trackers
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.distributed import asked_for, decided_by_main, process_state, same_everywhere
 from d2e_sft.util.errors import UserError
@@ -48,48 +39,22 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     """
     state = process_state()
     prepare_trackers(recipe.train.report_to, recipe.train.project)
-    check_files(recipe)
-    recipe.train.precision = precision_for(recipe)
+    accumulation = check_recipe(recipe, state.num_processes)
     checkpoint = decided_by_main(state, lambda: starting_point(recipe, resume=resume, overwrite=overwrite))
     # Before the model is loaded: under ZeRO-3 their existence makes transformers load it in shards.
-    accumulation = accumulation_steps(recipe.train, state.num_processes)
     args = training_arguments(recipe.train, accumulation, evaluated=recipe.data.dev is not None)
     if recipe.train.compile:
         check_compiler(state.device)
-    loaded = load_on_all(recipe, state)
-    bad_rows: list[BadRow] = []
-    how: dict[str, Any] = {
-        "encoder_decoder": loaded.model.config.is_encoder_decoder,
-        "main": state.is_main_process,
-    }
-    dataset = training_rows(recipe, loaded.tokenizer, bad_rows, **how).dataset
-    held_out = held_out_rows(recipe, loaded.tokenizer, bad_rows, **how)
-    run = Path(recipe.train.output_dir)
-    check_positions(loaded.model.config, dataset)
-    if held_out is not None:
-        check_positions(loaded.model.config, held_out.dataset)
+    prepared = prepare(recipe, state, state.num_processes)
+    if state.is_main_process:
+        announce_rows(recipe, "training", prepared.training)
+    held_out = held_out_rows(recipe, prepared.loaded, progress=state.is_main_process)
+    if held_out is not None and state.is_main_process:
+        announce_rows(recipe, "dev", held_out)
+    dataset, run = prepared.training.dataset, Path(recipe.train.output_dir)
     same_everywhere(state, "the training tokens", tokens_digest(dataset))
     record = decided_by_main(state, lambda: record_data(recipe, dataset, processes=state.num_processes, resume=resume))
-    # In steps also where epochs are meant: an epoch's own end comes after its last checkpoint, so a resumed run would
-    # lack the evaluation.
-    per_epoch = count_steps(recipe.train, len(dataset), state.num_processes, accumulation).per_epoch
-    args.eval_steps = recipe.train.eval_steps or per_epoch
-    set_seed(recipe.train.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
-    trainer = D2ETrainer(
-        model=with_adapter(recipe, loaded),
-        args=args,
-        train_dataset=dataset,
-        eval_dataset=held_out.dataset if held_out is not None else None,
-        processing_class=loaded.tokenizer,
-        d2e=recipe.d2e,
-        packing=recipe.train.packing,
-        attention=recipe.model.attention,
-    )
-    trainer.add_callback(RecordRecipe(recipe))
-    if held_out is not None and recipe.train.sample_predictions:
-        trainer.add_callback(SamplePredictions(trainer, recipe, held_out.samples))
-    if recipe.train.compile:
-        compile_layers(trainer.model)
+    trainer = _trainer(recipe, prepared, held_out, args)
     if state.is_main_process:
         # Only now: whatever was wrong with the call has been said, and nothing was touched for it.
         if overwrite:
@@ -97,6 +62,7 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         remove_leftovers(run)
         record.save(run)
         recipe.save(run)
+        bad_rows = [*prepared.training.bad_rows, *(held_out.bad_rows if held_out is not None else [])]
         write_bad_rows(bad_rows, run / BAD_ROWS_FILE)
         _announce(recipe, len(dataset), state.num_processes)
         print(trainer.layout.describe(), flush=True)
@@ -113,49 +79,27 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     return run
 
 
-def precision_for(recipe: Recipe) -> Precision:
-    without_bfloat16 = asked_for("DEEPSPEED") and not torch.accelerator.is_available()
-    if without_bfloat16 and recipe.train.precision == "auto":
-        return "float32"
-    precision = resolve_precision(recipe)
-    if without_bfloat16 and precision == "bfloat16":
-        raise UserError(
-            "train.precision=bfloat16: DeepSpeed without an accelerator trains in float32 only",
-            remedy="use train.precision=auto or float32, or --launch ddp",
-        )
-    return precision
-
-
-def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
-    model = recipe.model
-    # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
-    attention = None if model.attention in IMPLEMENTATIONS else model.attention
-    options: dict[str, Any] = {"dtype": model.dtype, "attention": attention}
-    if model.quantization is not None:
-        options["quantization"] = quantization_config(model.quantization, recipe.train.precision)
-    if is_deepspeed_zero3_enabled():
-        with state.local_main_process_first():  # a conversion happens once
-            resolve_name(model.name)
-        # Loading in shards is a joint act: waiting for one process to finish would wait for ever.
-        return load_model(model.name, **options)
-    with state.local_main_process_first():  # a download or a conversion happens once
-        return load_model(model.name, **options)
-
-
-def accumulation_steps(train: TrainSection, processes: int) -> int:
-    """Micro-batches a process runs for one optimiser step.
-
-    Raises:
-        UserError: `batch_size` is not a multiple of `micro_batch_size` × processes.
-    """
-    at_once = train.micro_batch_size * processes
-    if train.batch_size % at_once:
-        raise UserError(
-            f"train.batch_size={train.batch_size} cannot be cut into micro-batches of "
-            f"train.micro_batch_size={train.micro_batch_size} on {processes} processes",
-            remedy=f"choose train.batch_size as a multiple of {at_once}, or a smaller train.micro_batch_size",
-        )
-    return train.batch_size // at_once
+def _trainer(recipe: Recipe, prepared: Prepared, held_out: TokenRows | None, args: TrainingArguments) -> D2ETrainer:
+    # In steps also where epochs are meant: an epoch's own end comes after its last checkpoint, so a resumed run would
+    # lack the evaluation.
+    args.eval_steps = recipe.train.eval_steps or prepared.steps.per_epoch
+    set_seed(recipe.train.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
+    trainer = D2ETrainer(
+        model=with_adapter(recipe, prepared.loaded),
+        args=args,
+        train_dataset=prepared.training.dataset,
+        eval_dataset=held_out.dataset if held_out is not None else None,
+        processing_class=prepared.loaded.tokenizer,
+        d2e=recipe.d2e,
+        packing=recipe.train.packing,
+        attention=recipe.model.attention,
+    )
+    trainer.add_callback(RecordRecipe(recipe))
+    if held_out is not None and recipe.train.sample_predictions:
+        trainer.add_callback(SamplePredictions(trainer, recipe, held_out.samples))
+    if recipe.train.compile:
+        compile_layers(trainer.model)
+    return trainer
 
 
 def training_arguments(train: TrainSection, accumulation: int, *, evaluated: bool = False) -> TrainingArguments:
@@ -207,35 +151,6 @@ def training_arguments(train: TrainSection, accumulation: int, *, evaluated: boo
     # One process drives one device: DataParallel would cut a batch across its views.
     args._n_gpu = min(args.n_gpu, 1)
     return args
-
-
-def with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
-    lora = recipe.model.lora
-    if lora is None:
-        return loaded.model
-    from peft import LoraConfig, get_peft_model
-
-    config = LoraConfig(
-        r=lora.r,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=lora.target_modules,
-        task_type="SEQ_2_SEQ_LM" if loaded.model.config.is_encoder_decoder else "CAUSAL_LM",
-    )
-    try:
-        base = loaded.model if recipe.model.quantization is None else prepare_for_adapter(loaded.model)
-        model = get_peft_model(base, config)
-    except ValueError as error:
-        raise UserError(
-            f"model.lora: does not fit {recipe.model.name!r} ({error})", "correct target_modules"
-        ) from error
-    # The name as the user gave it (the resolved path of a builtin model means nothing on another machine), but a
-    # folder's whole path: a relative one would be looked for from wherever the adapter is used.
-    folder = Path(recipe.model.name)
-    model.peft_config["default"].base_model_name_or_path = (
-        str(folder.resolve()) if folder.is_dir() else recipe.model.name
-    )
-    return model
 
 
 def _announce(recipe: Recipe, samples: int, processes: int) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, flat, load_recipe
 from d2e_sft.data.sample import BAD_ROWS_FILE
-from d2e_sft.train.checkpoints import ASIDE, checkpoints_of, damage
+from d2e_sft.train.callbacks import PREDICTIONS_FILE
+from d2e_sft.train.checkpoints import ASIDE, checkpoints_of, verify_checkpoint
 from d2e_sft.train.data_record import DATA_FILE, refuse_other_source
-from d2e_sft.train.sample_predictions import PREDICTIONS_FILE
 from d2e_sft.util.errors import UserError
 
 _TRAINER_STATE = "trainer_state.json"
@@ -68,7 +68,7 @@ def last_checkpoint(run: Path) -> Path | None:
     """
     damaged: list[str] = []
     for checkpoint in checkpoints_of(run):
-        problem = damage(checkpoint)
+        problem = verify_checkpoint(checkpoint)
         if problem is None:
             for line in damaged:
                 print(f"warning: damaged checkpoint passed over: {line}", file=sys.stderr, flush=True)

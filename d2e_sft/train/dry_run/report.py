@@ -17,21 +17,13 @@ from d2e_sft.data.chat_template import pad_id
 from d2e_sft.data.views import EncodedSample
 from d2e_sft.model.device import usable_device
 from d2e_sft.model.loading import LoadedModel
-from d2e_sft.model.micro_batch import enable_checkpointing
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
-from d2e_sft.train.dry_run.data import (
-    EncodedRecipe,
-    describe_overlong,
-    encode_recipe,
-    example_indices,
-    length_table,
-    render_example,
-)
+from d2e_sft.train.dry_run.data import describe_overlong, example_indices, length_table, render_example
 from d2e_sft.train.dry_run.memory import estimate_memory, on_each_device
-from d2e_sft.train.plan import Speed, Steps, average_tokens, count_steps, measure_speed
-from d2e_sft.train.prepare import check_files, dataset_row, held_out_rows
-from d2e_sft.train.run import accumulation_steps, load_on_all, precision_for, with_adapter
+from d2e_sft.train.dry_run.speed import average_tokens, hours, measure_speed, seconds_in_all
+from d2e_sft.train.prepare import Steps, check_recipe, held_out_rows, prepare, with_adapter
+from d2e_sft.train.rows import TokenRows, dataset_row
 from d2e_sft.train.run_folder import starting_point
 from d2e_sft.util.distributed import process_state
 from d2e_sft.util.errors import UserError
@@ -59,11 +51,9 @@ def dry_run(
         UserError: as `train_recipe`, except for rows that are too long and for the run folder: these are shown.
     """
     state = process_state()
-    check_files(recipe)
-    recipe.train.precision = precision_for(recipe)
-    accumulation = accumulation_steps(recipe.train, processes)
-    loaded = load_on_all(recipe, state)
-    encoded = encode_recipe(recipe, loaded.tokenizer, encoder_decoder=loaded.model.config.is_encoder_decoder)
+    accumulation = check_recipe(recipe, processes)
+    prepared = prepare(recipe, state, processes, refuse=False)
+    loaded, training, steps = prepared.loaded, prepared.training, prepared.steps
     model = with_adapter(recipe, loaded)
     layout = choose_layout(model, recipe.d2e, recipe.train.packing, recipe.model.attention)
     collate = collator_for(
@@ -72,18 +62,18 @@ def dry_run(
         pad_token_id=pad_id(loaded.tokenizer),
         start_token_id=getattr(model.config, "decoder_start_token_id", None),
     )
-    rows = [dataset_row(item) for item in encoded.kept]
-    steps = count_steps(recipe.train, len(rows), processes, accumulation)
+    kept = training.encoded.kept
+    rows = [dataset_row(item) for item in kept]
     device = usable_device()
     where = _where(launcher, processes)
 
     _section(echo, "recipe", [recipe.as_yaml().rstrip()])
     _section(echo, "run folder", [_folder_line(recipe, resume=resume, overwrite=overwrite)])
     _section(
-        echo, "samples (| prompt, not trained on; > answer, trained on)", _example_lines(encoded, loaded.tokenizer)
+        echo, "samples (| prompt, not trained on; > answer, trained on)", _example_lines(training, loaded.tokenizer)
     )
     held_out = _held_out_line(recipe, loaded)
-    _section(echo, "lengths", [*_count_lines(recipe, encoded), *length_table(encoded), *held_out])
+    _section(echo, "lengths", [*_count_lines(recipe, training), *length_table(training.encoded.whole), *held_out])
     laid_out, apart, batches = average_tokens(rows, collate, recipe.train.micro_batch_size)
     _section(
         echo,
@@ -95,7 +85,7 @@ def dry_run(
         ],
     )
     _section(echo, "steps", _step_lines(recipe, steps))
-    heaviest = heaviest_micro_batch(encoded.kept, layout, recipe.train.micro_batch_size)
+    heaviest = heaviest_micro_batch(kept, layout, recipe.train.micro_batch_size)
     _section(
         echo,
         f"memory a device{where}",
@@ -105,7 +95,7 @@ def dry_run(
     )
     attach_objective(model, recipe.d2e, through_logits=layout.through_logits)
     if recipe.train.gradient_checkpointing:
-        enable_checkpointing(model)
+        model.activation_checkpointing_enable()  # as the trainer does
     timed = _time_lines(recipe, model, batches, laid_out, steps, device)
     _section(echo, f"time{where}", timed)
 
@@ -140,24 +130,23 @@ def _folder_line(recipe: Recipe, *, resume: bool, overwrite: bool) -> str:
     return f"{run}: training would begin anew{' and remove the run in it' if overwrite and run.exists() else ''}"
 
 
-def _example_lines(encoded: EncodedRecipe, tokenizer: Any) -> list[str]:
+def _example_lines(rows: TokenRows, tokenizer: Any) -> list[str]:
     lines: list[str] = []
-    for which, i in example_indices(encoded.kept).items():
-        lines += [*render_example(which, encoded.samples[i], encoded.kept[i], tokenizer), ""]
+    for which, i in example_indices(rows.encoded.kept).items():
+        lines += [*render_example(which, rows.samples[i], rows.encoded.kept[i], tokenizer), ""]
     return lines[:-1]
 
 
-def _count_lines(recipe: Recipe, encoded: EncodedRecipe) -> list[str]:
-    lines = [f"samples: {len(encoded.kept)} of {encoded.in_file} in {recipe.data.train}"]
-    if encoded.bad_rows:
-        lines.append(f"bad rows that training would skip: {encoded.bad_rows}")
-    return [*lines, *describe_overlong(recipe, encoded)]
+def _count_lines(recipe: Recipe, rows: TokenRows) -> list[str]:
+    lines = [f"samples: {len(rows.samples)} of {rows.in_file} in {recipe.data.train}"]
+    if rows.bad_rows:
+        lines.append(f"bad rows that training would skip: {len(rows.bad_rows)}")
+    return [*lines, *describe_overlong(recipe, rows)]
 
 
 def _held_out_line(recipe: Recipe, loaded: LoadedModel) -> list[str]:
-    encoder_decoder = loaded.model.config.is_encoder_decoder
     try:
-        rows = held_out_rows(recipe, loaded.tokenizer, [], encoder_decoder=encoder_decoder, main=False)
+        rows = held_out_rows(recipe, loaded, progress=False)
     except UserError as error:
         return [f"training would stop: {error}"]
     return [] if rows is None else [f"held-out samples: {len(rows.samples)} in {recipe.data.dev}"]
@@ -264,16 +253,3 @@ def _time_lines(
     if steps.processes > 1:
         lines.append(f"the time in all is this machine's, divided over {steps.processes} processes (scaling linearly)")
     return lines
-
-
-def seconds_in_all(speed: Speed, steps: Steps) -> float:
-    """Seconds of a run whose processes are each as fast as the measured one."""
-    return steps.micro_batches_in_all * speed.per_micro_batch + steps.total * speed.per_step
-
-
-def hours(seconds: float) -> str:
-    """`2 h 05 min`, `3 min 20 s` or `12 s`."""
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes >= 60:
-        return f"{minutes // 60} h {minutes % 60:02} min"
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

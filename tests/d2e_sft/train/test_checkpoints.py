@@ -14,7 +14,7 @@ from transformers import Trainer, TrainingArguments
 
 from d2e_sft.model.loading import resolve_name
 from d2e_sft.train import checkpoints
-from d2e_sft.train.checkpoints import AtomicCheckpoints, checkpoints_of, damage, seal
+from d2e_sft.train.checkpoints import AtomicCheckpoints, checkpoints_of, seal, verify_checkpoint
 from d2e_sft.train.run_folder import last_checkpoint
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
@@ -39,10 +39,10 @@ def _flip(path: Path) -> None:
 
 def test_a_sealed_checkpoint_is_whole_and_stays_so_when_files_are_added(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path, 2)
-    assert damage(folder) is None
+    assert verify_checkpoint(folder) is None
     (folder / "eval").mkdir()
     (folder / "eval" / "scores.json").write_text("{}")
-    assert damage(folder) is None
+    assert verify_checkpoint(folder) is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_sealed_checkpoint_is_whole_and_stays_so_when_files_are_added(tmp_path
 def test_damage_is_described_with_the_file(tmp_path: Path, harm: Callable[[Path], Any], said: str) -> None:
     folder = make_checkpoint(tmp_path, 2)
     harm(folder)
-    assert (damage(folder) or "").startswith(said)
+    assert (verify_checkpoint(folder) or "").startswith(said)
 
 
 def test_checkpoints_are_listed_by_step_and_nothing_else_is_one(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_old_checkpoints_go_only_when_the_new_one_is_in_its_place(
     assert seen == [names[4 - step :][:keep] for step in range(4)], (
         "while a new one is written, the old ones are there"
     )
-    assert all(damage(path) is None for path in checkpoints_of(tmp_path))
+    assert all(verify_checkpoint(path) is None for path in checkpoints_of(tmp_path))
 
 
 def test_without_a_limit_every_checkpoint_is_kept(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_damaged_checkpoints_of_later_steps_do_not_outlive_the_next_save(tmp_pat
     trainer.args.max_steps = 3
     trainer.train(resume_from_checkpoint=str(found))
     assert [path.name for path in checkpoints_of(tmp_path)] == ["checkpoint-3", "checkpoint-2"]
-    assert damage(tmp_path / "checkpoint-3") is None
+    assert verify_checkpoint(tmp_path / "checkpoint-3") is None
 
 
 def test_a_failed_save_leaves_no_checkpoint_and_the_next_one_clears_its_remains(

@@ -21,7 +21,7 @@ from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.loading import load_model
-from d2e_sft.train import held_out, sample_predictions, trainer
+from d2e_sft.train import callbacks, held_out, trainer
 from d2e_sft.train.dry_run.report import dry_run
 from d2e_sft.train.held_out import ProcessBatches
 from d2e_sft.train.run import train_recipe
@@ -207,7 +207,7 @@ def test_time_of_evaluations_is_not_trainings(world: Path, tmp_path: Path, monke
         return timed
 
     monkeypatch.setattr(trainer, "model_inputs", takes(1, trainer.model_inputs))
-    monkeypatch.setattr(sample_predictions, "answer_samples", takes(100, sample_predictions.answer_samples))
+    monkeypatch.setattr(callbacks, "answer_samples", takes(100, callbacks.answer_samples))
     history = trained(world, tmp_path / "slow", "train.logging_steps=3", "train.eval_steps=1", "train.max_steps=3")
     [entry] = [entry for entry in history if "loss" in entry and entry["step"] == 3]
     # Steps 2 and 3: the rows of step 1 were logged by themselves. Of five micro-batches, two were step 1's.

@@ -98,7 +98,7 @@ def configuration(name: str) -> dict[str, Any]:
 
 def test_the_command_runs_accelerate_in_this_python(accelerators: pytest.MonkeyPatch) -> None:
     command = launch_command("zero3", ["recipe.yaml", "d2e.alpha=0.7", "--resume"], processes=4)
-    assert command[:3] == [sys.executable, "-m", "d2e_sft.train.accelerate_launch"]
+    assert command[:3] == [sys.executable, "-m", "d2e_sft.train.launch"]
     assert option(command, "--config_file") == str(bundled("launch") / "accelerate" / "zero3.yaml")
     assert option(command, "--num_processes") == "4"
     assert command[-5:] == ["-m", "d2e_sft.train", "recipe.yaml", "d2e.alpha=0.7", "--resume"]
@@ -267,7 +267,7 @@ def test_an_engine_that_was_asked_for_and_is_not_met_is_refused(
 
 def test_bfloat16_under_deepspeed_needs_an_accelerator(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from d2e_sft.config.recipe import load_recipe
-    from d2e_sft.train.run import precision_for
+    from d2e_sft.train.prepare import precision_for
 
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")

@@ -19,8 +19,8 @@ from d2e_sft.model.forward import bare_model
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.train.dry_run import report as dryrun
 from d2e_sft.train.dry_run.memory import SHARDING, MemoryEstimate, TensorBytes, estimate_memory, on_each_device
+from d2e_sft.train.dry_run.speed import Speed
 from d2e_sft.train.launch import launchers
-from d2e_sft.train.plan import Speed
 from tests.tiny import VOCAB_SIZE, make_sample, tiny_model
 
 CPU = torch.device("cpu")

@@ -10,31 +10,11 @@ import pytest
 import torch
 
 from d2e_sft import cli
-from d2e_sft.config.recipe import TrainSection, load_recipe
-from d2e_sft.data.sample import write_samples
+from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.views import EncodedSample
 from d2e_sft.model.packing_support import Layout
-from d2e_sft.train.dry_run.data import describe_overlong, encode_recipe, percentile, render_example
-from d2e_sft.train.dry_run.report import dry_run, heaviest_micro_batch, hours, seconds_in_all
-from d2e_sft.train.plan import Speed, count_steps
+from d2e_sft.train.dry_run.report import dry_run, heaviest_micro_batch
 from d2e_sft.train.trainer import D2ETrainer
-from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_tokenizer
-
-RECIPE = """
-model: {{name: {folder}/model}}
-data: {{train: {folder}/train.parquet, max_length: 1000}}
-train: {{output_dir: {folder}/run, epochs: 3, batch_size: 8, micro_batch_size: 4, precision: float32,
-         warmup_ratio: 0.25}}
-"""
-
-
-@pytest.fixture(scope="module")
-def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dryrun")
-    save_tiny_model(folder / "model")
-    write_samples(make_samples(18), folder / "train.parquet")
-    (folder / "recipe.yaml").write_text(RECIPE.format(folder=folder), encoding="utf-8")
-    return folder / "recipe.yaml"
 
 
 def shown(recipe_file: Path, *overrides: str, **options: Any) -> str:
@@ -83,25 +63,6 @@ def test_steps_are_those_of_the_trainer(recipe_file: Path, whole: str, monkeypat
     assert f"{seen['total']} optimiser steps in all (3 epochs), {seen['warmup']} of them warm-up" in steps
 
 
-def test_samples_are_shown_as_the_model_sees_them() -> None:
-    tokenizer = tiny_tokenizer()
-    prompts = {
-        "original": tokenizer("<|user|>rain, then what?<|end|><|assistant|>")["input_ids"],
-        "imagined": tokenizer("<|user|>then what?<|end|><|assistant|>")["input_ids"],
-    }
-    encoded = EncodedSample(prompts=prompts, answer=tokenizer("flood\nno<|end|>")["input_ids"])  # type: ignore[arg-type]
-    lines = render_example("first", make_sample(3), encoded, tokenizer)
-    assert lines[0] == "first: s3 (made-up, qa)"
-    # <|user|> alone is common: r and t differ. 18 + 9 and 12 + 9 tokens, all kept: one token is not worth sharing.
-    assert lines[1] == f"  the views begin with 1 tokens in common; {19 + 13 + 18} tokens apart, 50 in a packed row"
-    assert lines[2:6] == [
-        "  original: prompt 19 + answer 9 tokens",
-        "    | <|user|>rain, then what?<|end|><|assistant|>",
-        "    > flood",
-        "    > no<|end|>",
-    ]
-
-
 def test_first_middle_and_longest_are_shown(whole: str) -> None:
     text = section(whole, "samples")
     assert "first: s0 " in text
@@ -109,11 +70,6 @@ def test_first_middle_and_longest_are_shown(whole: str) -> None:
     lengths = {which: text.split(f"{which}: s")[1].split("original: prompt ")[1].split(" ")[0] for which in
                ("first", "of middle length", "longest")}  # fmt: skip
     assert int(lengths["of middle length"]) < int(lengths["longest"])
-
-
-@pytest.mark.parametrize(("percent", "value"), [(50, 5), (90, 9), (95, 10), (100, 10)])
-def test_percentiles_are_nearest_ranks(percent: int, value: int) -> None:
-    assert percentile([3, 1, 2, 4, 10, 9, 8, 7, 6, 5], percent) == value
 
 
 def test_overlong_samples_are_counted_and_the_rest_is_shown(recipe_file: Path) -> None:
@@ -126,25 +82,6 @@ def test_overlong_samples_are_counted_and_the_rest_is_shown(recipe_file: Path) -
     assert f"training would stop: data.overlong=error allows no sample over the limit, and {over} are" in text
     assert f"raise data.max_length to {longest}" in text
     assert "== time" in text
-
-
-@pytest.mark.parametrize(
-    ("rule", "limit", "said", "kept"),
-    [
-        ("drop", 310, "data.overlong=drop: training would leave out {refused}", None),
-        ("truncate_context", 300, "training would cut the context of {cut}", 18),
-        ("truncate_context", 239, "training would stop: data.overlong=truncate_context", None),
-    ],
-)
-def test_what_the_length_rule_does_is_counted(
-    recipe_file: Path, rule: str, limit: int, said: str, kept: int | None
-) -> None:
-    recipe = load_recipe(recipe_file, [f"data.overlong={rule}", f"data.max_length={limit}"])
-    encoded = encode_recipe(recipe, tiny_tokenizer())
-    assert all(item.longest <= limit for item in encoded.kept)
-    assert len(encoded.kept) == 18 - encoded.refused
-    assert kept is None or (len(encoded.kept) == kept and encoded.cut > 0)
-    assert said.format(refused=encoded.refused, cut=encoded.cut) in "\n".join(describe_overlong(recipe, encoded))
 
 
 def test_a_run_in_the_folder_is_said_and_left_alone(recipe_file: Path, tmp_path: Path) -> None:
@@ -207,7 +144,7 @@ def test_a_device_that_is_too_small_is_said(recipe_file: Path, monkeypatch: pyte
     def too_much(*arguments: Any, **options: Any) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr("d2e_sft.train.plan.forward_backward", too_much)
+    monkeypatch.setattr("d2e_sft.train.dry_run.speed.forward_backward", too_much)
     assert "not measured: a micro-batch does not fit cpu" in section(shown(recipe_file), "time")
 
 
@@ -216,16 +153,3 @@ def test_the_heaviest_micro_batch_is_of_what_costs_in_its_layout() -> None:
     full = EncodedSample({"original": [1] * 40, "imagined": [1] * 40}, [1])
     assert heaviest_micro_batch([full, wide], Layout("batched", "sdpa"), 1) == [1]
     assert heaviest_micro_batch([wide, full], Layout("shared_batch", "d2e_by_branch"), 1) == [1]
-
-
-def test_time_is_micro_batches_and_optimiser_steps() -> None:
-    train = TrainSection(output_dir="x", batch_size=8, micro_batch_size=4, epochs=2)
-    steps = count_steps(train, samples=18, processes=1, accumulation=2)
-    assert (steps.micro_batches, steps.per_epoch, steps.total) == (5, 3, 6)
-    assert seconds_in_all(Speed(per_micro_batch=2.0, per_step=0.5, micro_batches=1), steps) == 10 * 2.0 + 6 * 0.5
-    assert count_steps(train.model_copy(update={"max_steps": 4}), 18, 1, 2).micro_batches_in_all == 5 + 2
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(12.3, "12 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")])
-def test_times_are_readable(seconds: float, text: str) -> None:
-    assert hours(seconds) == text

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.data.sample import write_samples
-from d2e_sft.train import trackers
+from d2e_sft.train import callbacks
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_sample, make_samples, save_tiny_model
 
@@ -133,20 +133,20 @@ def test_trackio_gets_curves_the_recipe_and_the_table(tmp_path: Path) -> None:
 
 def test_each_run_of_a_process_has_its_own_project_unless_the_user_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
-    monkeypatch.setattr(trackers, "_named", {})
-    trackers.prepare_trackers([], "none")
+    monkeypatch.setattr(callbacks, "_named", {})
+    callbacks.prepare_trackers([], "none")
     assert "WANDB_PROJECT" not in os.environ
     for project in ("one", "two"):
-        trackers.prepare_trackers(["wandb"], project)
+        callbacks.prepare_trackers(["wandb"], project)
         assert os.environ["WANDB_PROJECT"] == project
     monkeypatch.setenv("WANDB_PROJECT", "mine")
-    trackers.prepare_trackers(["wandb"], "three")
+    callbacks.prepare_trackers(["wandb"], "three")
     assert os.environ["WANDB_PROJECT"] == "mine"
 
 
 def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_PROJECT", "mine")
-    monkeypatch.setattr(trackers, "find_spec", lambda name: None if name == "swanlab" else object())
-    trackers.prepare_trackers(["wandb"], "d2e-sft")
+    monkeypatch.setattr(callbacks, "find_spec", lambda name: None if name == "swanlab" else object())
+    callbacks.prepare_trackers(["wandb"], "d2e-sft")
     with pytest.raises(UserError, match=r"train\.report_to=swanlab: the package swanlab is not installed"):
-        trackers.prepare_trackers(["wandb", "swanlab"], "d2e-sft")
+        callbacks.prepare_trackers(["wandb", "swanlab"], "d2e-sft")

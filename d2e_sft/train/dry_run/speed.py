@@ -1,8 +1,7 @@
-"""How a run is cut into steps, and how long it would take at a measured speed."""
+"""How long a run would take: real micro-batches and one optimiser step are timed."""
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,37 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from d2e_sft.config.recipe import Precision, TrainSection
+from d2e_sft.config.recipe import Precision
 from d2e_sft.model.collation import Row
-from d2e_sft.model.micro_batch import finish, forward_backward, inputs_on
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Counts of one run, as transformers' Trainer makes them."""
-
-    samples: int
-    processes: int
-    accumulation: int  # micro-batches a process runs for one optimiser step
-    micro_batches: int  # an epoch, on each process
-    per_epoch: int  # optimiser steps
-    total: int
-    warmup: int
-
-    @property
-    def micro_batches_in_all(self) -> int:
-        """On each process; an epoch's last step may have fewer than the others."""
-        epochs, rest = divmod(self.total, self.per_epoch)
-        return epochs * self.micro_batches + min(rest * self.accumulation, self.micro_batches)
-
-
-def count_steps(train: TrainSection, samples: int, processes: int, accumulation: int) -> Steps:
-    """Steps of a run over `samples` rows."""
-    micro_batches = math.ceil(math.ceil(samples / train.micro_batch_size) / processes)
-    per_epoch = math.ceil(micro_batches / accumulation)
-    total = train.max_steps or math.ceil(train.epochs * per_epoch)
-    warmup = math.ceil(total * train.warmup_ratio)
-    return Steps(samples, processes, accumulation, micro_batches, per_epoch, total, warmup)
+from d2e_sft.model.device import synchronize
+from d2e_sft.model.micro_batch import forward_backward, inputs_on
+from d2e_sft.train.prepare import Steps
 
 
 @dataclass(frozen=True)
@@ -109,9 +82,22 @@ def average_tokens(
     return laid_out, apart, batches
 
 
+def seconds_in_all(speed: Speed, steps: Steps) -> float:
+    """Seconds of a run whose processes are each as fast as the measured one."""
+    return steps.micro_batches_in_all * speed.per_micro_batch + steps.total * speed.per_step
+
+
+def hours(seconds: float) -> str:
+    """`2 h 05 min`, `3 min 20 s` or `12 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
 def _seconds(act: Callable[[], None], device: torch.device) -> float:
-    finish(device)
+    synchronize(device)
     start = time.perf_counter()
     act()
-    finish(device)
+    synchronize(device)
     return time.perf_counter() - start
