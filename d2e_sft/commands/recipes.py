@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
-from d2e_sft.config.lookup import (
-    RecipeSource,
-    bundled_methods,
-    bundled_models,
-    bundled_parts,
-    bundled_recipes,
-    require_recipe,
-)
+from d2e_sft.config.lookup import RecipeSource, bundled_parts, bundled_recipes, require_recipe
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
 
-
-def complete_recipe(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The bundled recipes that begin so; where there are none, files."""
-    names = [name for name in bundled_recipes() if name.startswith(incomplete)]
-    return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
+Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The bundled models that begin so."""
-    return [name for name in bundled_models() if name.startswith(incomplete)]
+def completing(names: Callable[[], Iterable[str]]) -> Completion:
+    """Shell completion by those of `names` that begin so; where there are none, by files."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        items = [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+        return items or [CompletionItem(incomplete, type="file")]
+
+    return complete
 
 
-def complete_method(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The bundled methods that begin so."""
-    return [name for name in bundled_methods() if name.startswith(incomplete)]
+complete_recipe = completing(bundled_recipes)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -7,8 +7,15 @@ import sys
 
 import click
 
-from d2e_sft.commands.recipes import complete_method, complete_model, complete_recipe
-from d2e_sft.config.lookup import DEFAULT_METHOD, RecipeSource, compose, require_recipe
+from d2e_sft.commands.recipes import complete_recipe, completing
+from d2e_sft.config.lookup import (
+    DEFAULT_METHOD,
+    RecipeSource,
+    bundled_methods,
+    bundled_models,
+    compose,
+    require_recipe,
+)
 from d2e_sft.util.errors import UserError
 
 
@@ -18,13 +25,13 @@ from d2e_sft.util.errors import UserError
 @click.option(
     "--model",
     metavar="NAME",
-    shell_complete=complete_model,
+    shell_complete=completing(bundled_models),
     help="A bundled model, in place of RECIPE; `d2e recipes list` shows them.",
 )
 @click.option(
     "--method",
     metavar="NAME",
-    shell_complete=complete_method,
+    shell_complete=completing(bundled_methods),
     help="How --model is trained: full (the default), lora, qlora, sft, no-distill or no-debias.",
 )
 @click.option("--resume", is_flag=True, help="Continue from the run folder's last whole checkpoint.")
@@ -84,11 +91,11 @@ def train(
     )  # fmt: skip
     # Decided before any process meets another, so all of them find the folder as it was.
     resume = resume or (auto_resume and is_begun(loaded))
-    if dry_run and launcher is not None:
+    if dry_run:
         from d2e_sft.train.dry_run.report import dry_run as show
         from d2e_sft.train.launch import planned_processes
 
-        everywhere = planned_processes(launcher, processes, machines)
+        everywhere = 1 if launcher is None else planned_processes(launcher, processes, machines)
         show(loaded, click.echo, launcher=launcher, processes=everywhere, resume=resume, overwrite=overwrite)
         return
     if launcher is not None:
@@ -98,11 +105,6 @@ def train(
         place = Machines(1 if machines is None else machines, machine_rank or 0, main_address)
         command = launch_command(launcher, [*source.words, *overrides, *flags], processes=processes, machines=place)
         sys.exit(launch(command))
-    if dry_run:
-        from d2e_sft.train.dry_run.report import dry_run as show
-
-        show(loaded, click.echo, resume=resume, overwrite=overwrite)
-        return
     from d2e_sft.train.run import train_recipe
 
     run = train_recipe(loaded, resume=resume, overwrite=overwrite)
