@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from d2e_sft.data.sample import EventSample
-from data_builders.build.options import Options
+from data_builders.build.options import BuildOptions
 from data_builders.build.reading import Reading, read_datasets
-from data_builders.build.settings import parse_settings
 from data_builders.build.suites import SUITES
 from data_builders.dataset.sample_sets import read_set
 from data_builders.quality.contamination import THRESHOLD, exclude_overlap
 from data_builders.raw.files import MissingRawFileError
-from data_builders.sources import SOURCES
 
 
 @dataclass
@@ -55,7 +53,7 @@ class Benchmark:
         return self.changed + unread + bad
 
 
-def read_benchmark(options: Options) -> Benchmark:
+def read_benchmark(options: BuildOptions) -> Benchmark:
     """The test rows of the suites that the built one is disjoint from, and of the files that the user names.
 
     Raises:
@@ -76,31 +74,24 @@ def leave_out(reading: Reading, benchmark: Benchmark) -> None:
     trains = [dataset.splits["train"] for dataset in reading.datasets.values() if "train" in dataset.splits]
     if not benchmark.sets:
         return
-    rows = [row for train in trains for row in train.samples]
+    rows = [row for train in trains for row in train.rows]
     staying, _ = exclude_overlap(rows, *benchmark.sets.values(), threshold=THRESHOLD)
     kept = {id(row) for row in staying}
     for train in trains:
-        train.samples = train.filters.record(
+        train.keep(
             "overlap with the benchmark",
             f"the same raw row, context or question as in a test row of {', '.join(benchmark.sets)}, or a context or "
             f"question that shares {THRESHOLD:.0%} of its word n-grams with one",
-            train.samples,
-            [row for row in train.samples if id(row) in kept],
+            [row for row in train.rows if id(row) in kept],
         )
 
 
-def _test_rows(options: Options, names: list[str], benchmark: Benchmark) -> dict[str, list[EventSample]]:
+def _test_rows(options: BuildOptions, names: list[str], benchmark: Benchmark) -> dict[str, list[EventSample]]:
     """Dataset → its test rows, each read once however many suites hold it; notes what could not be read."""
-    sources = [SOURCES[name] for name in names]
+    if not names:
+        return {}
     try:
-        reading = read_datasets(
-            sources,
-            ["test"],
-            parse_settings((), sources),
-            raw=options.raw,
-            seed=options.seed,
-            skip_bad=options.skip_bad,
-        )
+        reading = read_datasets(replace(options, datasets=names, settings=()), ["test"])
     except MissingRawFileError as error:  # none of them is there
         benchmark.unread = dict.fromkeys(names, error.message)
         return {}
@@ -110,4 +101,4 @@ def _test_rows(options: Options, names: list[str], benchmark: Benchmark) -> dict
     counts = {name: reading.bad.count(name, "test") for name in reading.datasets}
     benchmark.bad_rows = {name: count for name, count in counts.items() if count}
     benchmark.changed = reading.warnings()
-    return {name: dataset.splits["test"].samples for name, dataset in reading.datasets.items()}
+    return {name: list(dataset.splits["test"].rows) for name, dataset in reading.datasets.items()}

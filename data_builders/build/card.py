@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from d2e_sft.util.files import write_whole
 from d2e_sft.util.tables import markdown_cell
 from data_builders.build.suites import SUITES
 from data_builders.dataset.manifest import SPLITS, restricted, rows_of
@@ -64,7 +65,7 @@ def write_card(manifest: Mapping[str, Any], folder: Path) -> Path:
         the file written.
     """
     path = folder / CARD_NAME
-    path.write_text(render_card(manifest), encoding="utf-8")
+    write_whole(path, render_card(manifest))
     return path
 
 

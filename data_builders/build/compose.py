@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from d2e_sft.data.sample import EventSample, Split
 from data_builders.build.benchmark import Benchmark, leave_out
-from data_builders.build.curation import within_bounds, without_repeats
 from data_builders.build.mixture import Mixture, Pool, allot, draw
-from data_builders.build.options import Options
+from data_builders.build.options import BuildOptions
 from data_builders.build.reading import ReadDataset, Reading
-from data_builders.build.suites import Suite
+from data_builders.build.suites import ContextBounds, Suite
 from data_builders.quality.judged import KEPT, Verdict, judge_quality
+from data_builders.raw.source import Samples
+from data_builders.sources.rows import first_of_each
 
 
 @dataclass
@@ -32,7 +33,7 @@ def source_of(sample: EventSample) -> str:
     return str(sample.meta.get("source_dataset", sample.dataset))
 
 
-def compose(options: Options, reading: Reading, benchmark: Benchmark) -> Composition:
+def compose(options: BuildOptions, reading: Reading, benchmark: Benchmark) -> Composition:
     """Choose the rows.
 
     Raises:
@@ -45,12 +46,12 @@ def compose(options: Options, reading: Reading, benchmark: Benchmark) -> Composi
     for dataset in reading.datasets.values():
         _filter_quality(options, dataset)
         for split, found in dataset.splits.items():
-            named = [options.suite.renamed(s) for s in found.samples] if options.suite else found.samples
+            named = [options.suite.renamed(s) for s in found.rows] if options.suite else found.rows
             rows.setdefault(split, []).extend(named)
     return Composition(rows)
 
 
-def first_judged(options: Options, reading: Reading, benchmark: Benchmark) -> list[EventSample]:
+def first_judged(options: BuildOptions, reading: Reading, benchmark: Benchmark) -> list[EventSample]:
     """The training samples that a judge is asked about first, before any is refused and replaced."""
     _curate(options, reading, benchmark)
     if options.suite and options.suite.ratios:
@@ -60,33 +61,51 @@ def first_judged(options: Options, reading: Reading, benchmark: Benchmark) -> li
         quotas = allot(options.size or options.suite.size, options.suite.ratios, limits)
         return [sample for name, pool in pools.items() for sample in pool.candidates[: quotas[name]]]
     trains = (dataset.splits.get("train") for dataset in reading.datasets.values())
-    return [sample for train in trains if train for sample in train.samples]
+    return [sample for train in trains if train for sample in train.rows]
 
 
-def _curate(options: Options, reading: Reading, benchmark: Benchmark) -> None:
+def _curate(options: BuildOptions, reading: Reading, benchmark: Benchmark) -> None:
+    """The filters that every training source goes through alike, before any draw (section 3.1 of the PIPER paper)."""
     leave_out(reading, benchmark)
     for dataset in reading.datasets.values():
         if train := dataset.splits.get("train"):
-            train.samples = within_bounds(train.samples, options.bounds, train.filters)
+            _filter_lengths(train, options.bounds)
             if options.suite and options.suite.ratios:
-                train.samples = without_repeats(train.samples, train.filters)
+                _filter_repeats(train)
 
 
-def _filter_quality(options: Options, dataset: ReadDataset) -> None:
+def _filter_lengths(train: Samples, bounds: ContextBounds) -> None:
+    if bounds != ContextBounds():
+        train.keep(
+            f"context of {bounds.least or 0} to {bounds.most if bounds.most is not None else 'any number of'} words",
+            "a very short context supports no reasoning, a very long one is mostly beside the question",
+            [sample for sample in train.rows if bounds.admit(sample.context)],
+        )
+
+
+def _filter_repeats(train: Samples) -> None:
+    """Keep the first of samples that ask the same of the same context, whatever the order of their options."""
+    train.keep(
+        "repeated questions",
+        "the same context, question and options more than once would be trained on more than once",
+        first_of_each(train.rows, lambda one: (one.context, one.question, tuple(sorted(one.options)))),
+    )
+
+
+def _filter_quality(options: BuildOptions, dataset: ReadDataset) -> None:
     """Whole sets are judged by a language model only: the rule is meant for the instruction set."""
     judge, train = options.judge_for("quality"), dataset.splits.get("train")
     if judge is None or not train:
         return
-    verdicts = judge_quality(train.samples, judge)
-    train.samples = train.filters.record(
+    verdicts = judge_quality(train.rows, judge)
+    train.keep(
         "quality",
         f"the judge found that the context does not support the answer ({_describe(Counter(verdicts))})",
-        train.samples,
-        [sample for sample, verdict in zip(train.samples, verdicts, strict=True) if verdict in KEPT],
+        [sample for sample, verdict in zip(train.rows, verdicts, strict=True) if verdict in KEPT],
     )
 
 
-def _drawn(options: Options, suite: Suite, reading: Reading) -> Composition:
+def _drawn(options: BuildOptions, suite: Suite, reading: Reading) -> Composition:
     if reading.damaged:
         raise next(iter(reading.damaged.values()))
     assert suite.size is not None
@@ -101,29 +120,21 @@ def _drawn(options: Options, suite: Suite, reading: Reading) -> Composition:
     )
     for name, dataset in reading.datasets.items():
         pool, found = mixture.pools[name], dataset.splits[suite.split]
-        considered = found.filters.record(
+        found.keep(
             "order of the draw",
             "candidates are judged in a seeded order until the dataset's part is full",
-            pool.candidates,
             pool.candidates[: pool.judged],
         )
-        judged = found.filters.record(
-            "quality",
-            f"the context must support the answer ({_describe(pool.verdicts)})",
-            considered,
-            pool.kept,
-        )
-        found.samples = found.filters.record(
-            "draw", "the dataset's part of the instruction set", judged, pool.kept[: mixture.drawn[name]]
-        )
+        found.keep("quality", f"the context must support the answer ({_describe(pool.verdicts)})", pool.kept)
+        found.keep("draw", "the dataset's part of the instruction set", pool.kept[: mixture.drawn[name]])
     return Composition({suite.split: mixture.samples}, mixture)
 
 
-def _pool(options: Options, suite: Suite, reading: Reading, name: str) -> Pool:
+def _pool(options: BuildOptions, suite: Suite, reading: Reading, name: str) -> Pool:
     if name not in reading.datasets:
         return Pool(name, [], reason=reading.why(name))
     dataset = reading.datasets[name]
-    candidates = list(dataset.splits[suite.split].samples)
+    candidates = list(dataset.splits[suite.split].rows)
     options.random(f"{name}/draw").shuffle(candidates)
     return Pool(name, candidates, reason="; ".join(dataset.substitutes(suite.split)))
 

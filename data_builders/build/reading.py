@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,14 @@ from typing import Any
 from tqdm import tqdm
 
 from d2e_sft.data.sample import BadRow, Split
-from d2e_sft.util.errors import UserError
-from data_builders.build.settings import Settings
+from d2e_sft.util.errors import UserError, did_you_mean
+from data_builders.build.options import REFINE, BuildOptions, Settings, parse_settings
 from data_builders.dataset import manifest
+from data_builders.own_data.source import how_to_describe, is_data_file, is_own, own_source
 from data_builders.raw.files import MissingRawFileError, find_files
 from data_builders.raw.reader import BadRows
-from data_builders.raw.source import FoundFile, Job, Source, SourceOptions, SplitRows
+from data_builders.raw.source import FoundFile, Job, Samples, Source, SourceOptions
+from data_builders.sources import SOURCES
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class ReadDataset:
     options: SourceOptions
     files: Mapping[str, FoundFile]
     described_files: list[dict[str, Any]]
-    splits: dict[Split, SplitRows]
+    splits: dict[Split, Samples]
 
     def substitutes(self, split: Split) -> list[str]:
         """For each input of the split that stands in for an official file: which it is and how it differs."""
@@ -45,12 +47,14 @@ class Reading:
     """All datasets that could be read, and why the others could not.
 
     Attributes:
+        settings: the options of the datasets and of the refiner.
         missing: dataset → why, where a raw file is not there or cannot be downloaded.
         damaged: dataset → what is wrong with its raw file.
         lost: dataset → the splits that it lacks, where others could be read.
         folders: the user's own folders of raw files, which the manifest must not name.
     """
 
+    settings: Settings
     bad: BadRows
     folders: list[Path] = field(default_factory=list)
     datasets: dict[str, ReadDataset] = field(default_factory=dict)
@@ -88,24 +92,22 @@ class Reading:
         ]
 
 
-def read_datasets(
-    sources: Sequence[Source],
-    splits: Collection[Split],
-    settings: Settings,
-    *,
-    raw: Path | None,
-    seed: int,
-    skip_bad: bool,
-) -> Reading:
-    """Read the wanted splits of each source that has any of them.
+def read_datasets(options: BuildOptions, splits: Collection[Split]) -> Reading:
+    """Read the wanted splits of each of the datasets that has any of them.
 
-    Where a file that one split needs is missing or damaged, the source's other splits are read all the same.
+    Where a file that one split needs is missing or damaged, the dataset's other splits are read all the same.
 
     Raises:
-        UserError: no source could be read; it is the first one's error, a damaged one's first.
+        UserError: an unknown dataset or setting, or no dataset could be read; then it is the first one's error, a
+            damaged one's first.
     """
+    sources = pick_sources(options.datasets)
     folders = [source.own.file.parent for source in sources if source.own]
-    reading = Reading(BadRows(skip=skip_bad), [raw, *folders] if raw else folders)
+    reading = Reading(
+        parse_settings(options.settings, sources),
+        BadRows(skip=options.skip_bad),
+        [options.raw, *folders] if options.raw else folders,
+    )
     progress = tqdm(sources, desc="datasets", unit="dataset", disable=None, leave=False)
     for source in progress:
         progress.set_postfix_str(source.name)
@@ -113,23 +115,58 @@ def read_datasets(
         if not wanted:
             continue
         try:
-            reading.datasets[source.name] = _read(source, wanted, settings, raw, seed, reading)
+            reading.datasets[source.name] = _read(source, wanted, options, reading)
         except UserError as error:
             reading.note(source.name, error)
             if len(wanted) > 1:
-                _read_split_by_split(source, wanted, settings, raw, seed, reading)
+                _read_split_by_split(source, wanted, options, reading)
     if reading.failures and not reading.datasets:
         raise next(iter(reading.failures.values()))
     return reading
 
 
-def _read_split_by_split(
-    source: Source, wanted: Sequence[Split], settings: Settings, raw: Path | None, seed: int, reading: Reading
-) -> None:
+def pick_sources(names: Iterable[str]) -> list[Source]:
+    """The sources by name, or by the file that describes own data; each once.
+
+    Raises:
+        UserError: an unknown name, no name, a wrong description, or own data with the name of another dataset.
+    """
+    sources: dict[str, Source] = {}
+    for name in names:
+        source = own_source(Path(name)) if is_own(name) else SOURCES.get(name)
+        if source is None:
+            raise UserError(
+                f"unknown dataset {name!r}; expected some of {', '.join(SOURCES)}, or a .yaml file that describes own "
+                f"data.{did_you_mean(name, SOURCES)}",
+                remedy=how_to_describe(name) if is_data_file(name) else None,
+            )
+        _check_own_name(name, source, sources)
+        sources[source.name] = source
+    if not sources:
+        raise UserError(f"no dataset named; expected some of {', '.join(SOURCES)}", remedy="pass --datasets")
+    return list(sources.values())
+
+
+def _check_own_name(file: str, source: Source, others: Mapping[str, Source]) -> None:
+    """Own data must have a name that neither a published dataset, the refiner's options nor other own data has."""
+    if source.own is None:
+        return
+    other = others.get(source.name)
+    again = other is not None and other.own is not None and other.own.file.resolve() == source.own.file.resolve()
+    # Tables of scores have rows `all` and `average`.
+    taken = source.name in (*SOURCES, REFINE, "all", "average")
+    if not again and (other is not None or taken):
+        raise UserError(
+            f"{file}: its name is {source.name!r}, which something else is called already",
+            remedy="add a line such as `name: mine`",
+        )
+
+
+def _read_split_by_split(source: Source, wanted: Sequence[Split], options: BuildOptions, reading: Reading) -> None:
     parts: list[ReadDataset] = []
     for split in wanted:
         try:
-            parts.append(_read(source, [split], settings, raw, seed, reading))
+            parts.append(_read(source, [split], options, reading))
         except UserError as error:
             reading.lost.setdefault(source.name, []).append(split)
             reading.note(source.name, error)
@@ -144,16 +181,15 @@ def _read_split_by_split(
         )
 
 
-def _read(
-    source: Source, splits: Sequence[Split], settings: Settings, raw: Path | None, seed: int, reading: Reading
-) -> ReadDataset:
-    files = find_files(source, splits, raw, settings.files.get(source.name))
+def _read(source: Source, splits: Sequence[Split], options: BuildOptions, reading: Reading) -> ReadDataset:
+    settings = reading.settings
+    files = find_files(source, splits, options.raw, settings.files.get(source.name))
     described = [manifest.describe_file(found.file, found.path) for found in files.values()]
-    bad = BadRows(skip=reading.bad.skip)
-    job = Job(source.name, files, seed, settings.sources[source.name], bad, frozenset(splits))
+    bad = BadRows(skip=options.skip_bad)
+    job = Job(source, files, options.seed, settings.sources[source.name], bad, frozenset(splits))
     rows = {split: found for split, found in source.read(job).items() if split in splits}
     for split, found in rows.items():
-        if not found.samples and bad.count(source.name, split):
+        if not found.rows and bad.count(source.name, split):
             raise UserError(
                 f"{source.name}, {split}: none of its rows is usable ({bad.count(source.name, split)} bad)",
                 remedy="run without --skip-bad to see the first of them"

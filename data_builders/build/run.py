@@ -7,26 +7,24 @@ others with it: they are written, and the result names it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError
 from data_builders.build import coverage
 from data_builders.build.benchmark import Benchmark, read_benchmark
-from data_builders.build.compose import Composition, compose
+from data_builders.build.compose import Composition, compose, first_judged
 from data_builders.build.mixture import Mixture
-from data_builders.build.options import Options
+from data_builders.build.options import JUDGE_JOBS, BuildOptions
 from data_builders.build.reading import Reading, read_datasets
-from data_builders.build.settings import REFINE, parse_settings
 from data_builders.build.writing import check_target, write_build
 from data_builders.dataset import manifest
-from data_builders.own_data.source import how_to_describe, is_data_file, is_own, own_source
-from data_builders.raw.source import ALL_SPLITS, Source, SplitRows
-from data_builders.refine.judged import Outcome, judge_refine
+from data_builders.own_data.source import is_own
+from data_builders.quality.judged import quality_prompts
+from data_builders.raw.source import ALL_SPLITS, Samples
+from data_builders.refine.judged import Outcome, judge_refine, refine_prompts
 from data_builders.refine.rules import RefinerOptions, refine, refine_samples
-from data_builders.sources import SOURCES
 
 
 @dataclass
@@ -47,7 +45,7 @@ class Result:
 
     files: list[Path] = field(default_factory=list)
     counts: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
-    splits: dict[tuple[str, str], SplitRows] = field(default_factory=dict)
+    splits: dict[tuple[str, str], Samples] = field(default_factory=dict)
     bad_rows: int = 0
     warnings: list[str] = field(default_factory=list)
     failures: dict[str, UserError] = field(default_factory=dict)
@@ -69,7 +67,7 @@ class IncompleteBuildError(UserError):
         self.result = result
 
 
-def build(options: Options) -> Result:
+def build(options: BuildOptions) -> Result:
     """Build into `options.out`: `<split>.parquet` for each split with rows, `manifest.json` and `README.md`.
 
     Raises:
@@ -77,16 +75,7 @@ def build(options: Options) -> Result:
         UserError: an unknown dataset or setting, no dataset that can be read, or too few samples for the ratios.
     """
     check_target(options.out)
-    sources = pick_sources(options.datasets)
-    settings = parse_settings(options.settings, sources)
-    reading = read_datasets(
-        sources,
-        [options.suite.split] if options.suite else ALL_SPLITS,
-        settings,
-        raw=options.raw,
-        seed=options.seed,
-        skip_bad=options.skip_bad,
-    )
+    reading = read_datasets(options, [options.suite.split] if options.suite else ALL_SPLITS)
     benchmark = read_benchmark(options)
     composition = compose(options, reading, benchmark)
     result = Result(warnings=reading.warnings() + benchmark.warnings(), mixture=composition.mixture)
@@ -95,12 +84,12 @@ def build(options: Options) -> Result:
             result.warnings.append(str(error))
         else:
             result.failures[reading.what_lacks(name)] = error
-    result.refining = _refine(options, settings.refiner, composition)
+    result.refining = _refine(options, reading.settings.refiner, composition)
     for name, dataset in reading.datasets.items():
         for split, rows in dataset.splits.items():
-            rows.samples = composition.of(name, split)
+            rows.rows = composition.of(name, split)
             result.splits[name, split] = rows
-            result.counts.update((sample.dataset, split, sample.relation, sample.format) for sample in rows.samples)
+            result.counts.update((sample.dataset, split, sample.relation, sample.format) for sample in rows.rows)
             result.warnings += _emptied(name, split, rows)
     if options.suite:
         result.coverage = coverage.compare(options.suite, reading, composition.rows.get(options.suite.split, []))
@@ -112,57 +101,42 @@ def build(options: Options) -> Result:
             else "the files have no rows, or the filters' options leave none",
         )
     result.bad_rows = len(reading.bad.entries)
-    described = _describe(options, settings.refiner, reading, benchmark, result)
+    described = _describe(options, reading.settings.refiner, reading, benchmark, result)
     result.files = write_build(options.out, composition.rows, reading.bad.entries, described)
     if result.failures:
         raise IncompleteBuildError(result)
     return result
 
 
-def pick_sources(names: Iterable[str]) -> list[Source]:
-    """The sources by name, or by the file that describes own data; each once.
+def estimate_judge(options: BuildOptions) -> str:
+    """What the judge would be asked, in one line a job; reads the raw files, asks and writes nothing.
+
+    For a suite with ratios it counts the samples that are judged first. Those that the judge then refuses are
+    replaced, so the true number is larger by the share that it refuses.
 
     Raises:
-        UserError: an unknown name, no name, a wrong description, or own data with the name of another dataset.
+        UserError: no judge is named, or nothing can be read.
     """
-    sources: dict[str, Source] = {}
-    for name in names:
-        source = own_source(Path(name)) if is_own(name) else SOURCES.get(name)
-        if source is None:
-            raise UserError(
-                f"unknown dataset {name!r}; expected some of {', '.join(SOURCES)}, or a .yaml file that describes own "
-                f"data.{did_you_mean(name, SOURCES)}",
-                remedy=how_to_describe(name) if is_data_file(name) else None,
-            )
-        _check_own_name(name, source, sources)
-        sources[source.name] = source
-    if not sources:
-        raise UserError(f"no dataset named; expected some of {', '.join(SOURCES)}", remedy="pass --datasets")
-    return list(sources.values())
-
-
-def _check_own_name(file: str, source: Source, others: Mapping[str, Source]) -> None:
-    """Own data must have a name that neither a published dataset, the refiner's options nor other own data has."""
-    if source.own is None:
-        return
-    other = others.get(source.name)
-    again = other is not None and other.own is not None and other.own.file.resolve() == source.own.file.resolve()
-    # Tables of scores have rows `all` and `average`.
-    taken = source.name in (*SOURCES, REFINE, "all", "average")
-    if not again and (other is not None or taken):
+    if options.judge is None:
         raise UserError(
-            f"{file}: its name is {source.name!r}, which something else is called already",
-            remedy="add a line such as `name: mine`",
+            "--estimate without a judge; rules cost nothing", remedy="name one, for example --judge openai"
         )
+    reading = read_datasets(options, ["train"])
+    samples = first_judged(options, reading, read_benchmark(options))
+    prompts = {"quality": quality_prompts, "refine": refine_prompts}
+    lines = [
+        f"{job}: {options.judge.estimate(prompts[job](samples))}" for job in JUDGE_JOBS if job in options.judge_jobs
+    ]
+    return "\n".join(lines)
 
 
-def _emptied(name: str, split: str, rows: SplitRows) -> list[str]:
+def _emptied(name: str, split: str, rows: Samples) -> list[str]:
     """A line where a filter took all rows that reached it: there may be a reason, but nobody expects it."""
-    steps = (step for step in rows.filters.steps if step.rows_in and not step.rows_out)
+    steps = (step for step in rows.filters if step.rows_in and not step.rows_out)
     return [f"{name} {split}: the filter {step.name!r} left none of {step.rows_in:,} {step.unit}" for step in steps]
 
 
-def _may_lack(options: Options, name: str) -> bool:
+def _may_lack(options: BuildOptions, name: str) -> bool:
     """Whether the result is complete without a dataset whose raw file is missing.
 
     Under `allow_shortfall` its part was drawn from the others, and the table of the draw says so.
@@ -171,7 +145,7 @@ def _may_lack(options: Options, name: str) -> bool:
     return suite is not None and (name in suite.optional or bool(suite.ratios and options.allow_shortfall))
 
 
-def _refine(options: Options, refiner: RefinerOptions, composition: Composition) -> dict[str, Counter[Outcome]]:
+def _refine(options: BuildOptions, refiner: RefinerOptions, composition: Composition) -> dict[str, Counter[Outcome]]:
     """Refine every split, or of a suite the training rows alone: nothing ever reads a test's refined contexts."""
     counts: dict[str, Counter[Outcome]] = {}
     for split, samples in composition.rows.items():
@@ -187,7 +161,7 @@ def _refine(options: Options, refiner: RefinerOptions, composition: Composition)
 
 
 def _describe(
-    options: Options,
+    options: BuildOptions,
     refiner: RefinerOptions,
     reading: Reading,
     benchmark: Benchmark,
@@ -222,7 +196,7 @@ def _describe(
     )
 
 
-def _describe_options(options: Options, refiner: RefinerOptions) -> dict[str, Any]:
+def _describe_options(options: BuildOptions, refiner: RefinerOptions) -> dict[str, Any]:
     return {
         "datasets": [Path(name).name if is_own(name) else name for name in options.datasets],
         "skip_bad": options.skip_bad,
@@ -233,7 +207,7 @@ def _describe_options(options: Options, refiner: RefinerOptions) -> dict[str, An
     }
 
 
-def _describe_judge(options: Options) -> dict[str, Any] | None:
+def _describe_judge(options: BuildOptions) -> dict[str, Any] | None:
     """Who judged; not what it cost, which differs between a first run and one that finds the replies in the cache."""
     if options.judge is None:
         return None

@@ -9,7 +9,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from d2e_sft.data.sample import EventSample, Format, Relation, Split
-from data_builders.build.curation import ContextBounds
+from d2e_sft.util.errors import UserError
+
+
+@dataclass(frozen=True)
+class ContextBounds:
+    """How many words (separated by blanks) a training sample's context may have; None is no bound.
+
+    Raises:
+        UserError: a negative bound, or a lower one above the upper one.
+    """
+
+    least: int | None = None
+    most: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("--min-context-words", self.least), ("--max-context-words", self.most)):
+            if value is not None and value < 0:
+                raise UserError(f"{name}: got {value}; expected a number of words, 0 or more")
+        if self.least is not None and self.most is not None and self.least > self.most:
+            raise UserError(f"--min-context-words {self.least} is above --max-context-words {self.most}")
+
+    def admit(self, context: str) -> bool:
+        words = len(context.split())
+        return (self.least is None or words >= self.least) and (self.most is None or words <= self.most)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,12 +13,10 @@ from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError, did_you_mean
-from data_builders.build.curation import ContextBounds
-from data_builders.build.judge_estimate import estimate_judge
-from data_builders.build.options import JUDGE_JOBS, JudgeJob, Options
-from data_builders.build.run import IncompleteBuildError
+from data_builders.build.options import JUDGE_JOBS, BuildOptions, JudgeJob
+from data_builders.build.run import IncompleteBuildError, estimate_judge
 from data_builders.build.run import build as build_datasets
-from data_builders.build.suites import PIPER_10K, SUITES, Suite
+from data_builders.build.suites import PIPER_10K, SUITES, ContextBounds, Suite
 from data_builders.commands.build_report import print_result
 from data_builders.sources import SOURCES
 
@@ -83,19 +82,12 @@ def build(
     *,
     datasets: str | None,
     suite: str | None,
-    out: Path,
-    raw: Path | None,
-    seed: int,
-    skip_bad: bool,
     min_context_words: int | None,
     max_context_words: int | None,
-    size: int | None,
-    allow_shortfall: bool,
-    against: tuple[Path, ...],
     judge: JudgeOptions,
     judge_jobs: str,
     estimate: bool,
-    settings: tuple[str, ...],
+    **given: Any,
 ) -> None:
     """Build datasets into OUT: train.parquet, test.parquet (and dev.parquet), manifest.json and README.md.
 
@@ -119,33 +111,26 @@ def build(
     chosen, names = _pick(datasets, suite)
     _refuse_idle_options(
         chosen,
-        drawing={"--size": size is not None, "--allow-shortfall": allow_shortfall},
+        drawing={"--size": given["size"] is not None, "--allow-shortfall": given["allow_shortfall"]},
         training={
             "--judge": judge.backend != "rules",
             "--min-context-words": min_context_words is not None,
             "--max-context-words": max_context_words is not None,
-            "--against": bool(against),
+            "--against": bool(given["against"]),
         },
     )
     bounds = chosen.bounds if chosen else ContextBounds()
-    options = Options(
+    options = BuildOptions(
         names,
-        out,
-        raw,
-        seed=seed,
-        skip_bad=skip_bad,
-        settings=settings,
         suite=chosen,
         bounds=ContextBounds(
             bounds.least if min_context_words is None else min_context_words,
             bounds.most if max_context_words is None else max_context_words,
         ),
-        size=size,
-        allow_shortfall=allow_shortfall,
-        against=against,
         judge=make_judge(judge),
         judge_options=judge,
         judge_jobs=_jobs(judge_jobs),
+        **given,  # those that are called as in BuildOptions
     )
     if estimate:
         click.echo(estimate_judge(options))

@@ -9,7 +9,7 @@ import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
-from data_builders.commands.text_table import print_table
+from d2e_sft.util.tables import text_table
 from data_builders.dataset.sample_sets import SampleSet, read_set
 from data_builders.quality.contamination import KEYS, THRESHOLD, Match, Overlap, find_overlap
 
@@ -80,7 +80,7 @@ def _print_overlap(overlap: Overlap) -> None:
             )
             for cell in overlap.cells
         ]
-        print_table([header, *cells])
+        click.echo(text_table([header, *cells]))
         click.echo()
     if overlap.near:
         click.echo("most similar near-duplicates:")

@@ -10,10 +10,9 @@ import click
 from d2e_sft import __version__
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
+from d2e_sft.util.tables import text_table
+from data_builders.build.options import BuildOptions
 from data_builders.build.reading import read_datasets
-from data_builders.build.run import pick_sources
-from data_builders.build.settings import parse_settings
-from data_builders.commands.text_table import print_table
 from data_builders.raw.source import ALL_SPLITS
 from data_builders.refine.comparison import DATASETS, SCORERS, Measurement, compare_scorers, usable
 
@@ -35,13 +34,12 @@ def compare_refiners(*, raw: Path | None, scorers: str, samples: int, seed: int,
     unknown = {part.strip() for part in scorers.split(",")} - set(SCORERS)
     if unknown or not chosen:
         raise UserError(f"--scorers: got {scorers!r}; expected some of {', '.join(SCORERS)}")
-    sources = pick_sources(DATASETS)
-    reading = read_datasets(sources, ALL_SPLITS, parse_settings((), sources), raw=raw, seed=seed, skip_bad=False)
+    reading = read_datasets(BuildOptions(DATASETS, raw=raw, seed=seed), ALL_SPLITS)
     for error in reading.failures.values():
         click.echo(f"warning: {error}", err=True)
     measured: list[Measurement] = []
     for name, dataset in reading.datasets.items():
-        rows = [sample for split in dataset.splits.values() for sample in split.samples]
+        rows = [sample for split in dataset.splits.values() for sample in split.rows]
         drawn = usable(rows, samples, seed=seed)
         if drawn:
             measured += compare_scorers(name, drawn, chosen)
@@ -49,11 +47,13 @@ def compare_refiners(*, raw: Path | None, scorers: str, samples: int, seed: int,
             click.echo(f"warning: {name}: no sample has its answer in a context of several sentences", err=True)
     if not measured:
         raise UserError(f"no usable sample in {', '.join(DATASETS)}; expected answers that stand in their contexts")
-    print_table(
-        [
-            ("dataset", "scorer", "query", "words asked", "answers kept", "words kept", "ms/sample", "n"),
-            *(_line(item) for item in measured),
-        ]
+    click.echo(
+        text_table(
+            [
+                ("dataset", "scorer", "query", "words asked", "answers kept", "words kept", "ms/sample", "n"),
+                *(_line(item) for item in measured),
+            ]
+        )
     )
     if target:
         described = {

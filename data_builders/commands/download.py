@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.files import replacing
 from data_builders.raw.files import fetch_official
 from data_builders.raw.source import Source
 from data_builders.sources import SOURCES
@@ -57,7 +58,7 @@ def _download(source: Source, out: Path) -> list[str]:
         except UserError as error:
             problems.append(f"{target}: {error.message} ({error.remedy})")
             continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(found, target)
+        with replacing(target) as partial:
+            shutil.copyfile(found, partial)
         click.echo(f"{target}: {target.stat().st_size:,} bytes")
     return problems

@@ -9,7 +9,7 @@ import click
 
 from d2e_sft.config.recipe import ModelSection
 from d2e_sft.util.files import write_json
-from data_builders.commands.text_table import print_table
+from d2e_sft.util.tables import percent, text_table
 from data_builders.dataset.sample_sets import read_set
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _print(found: Stats) -> None:
         for (relation, fmt), rows in group.counts.items()
     ]
     total = (*([""] * len(head)), "", "all", f"{found.rows:,}")
-    print_table([(*head, "relation", "format", "rows"), *counts, total])
+    click.echo(text_table([(*head, "relation", "format", "rows"), *counts, total]))
     click.echo()
     lengths = [
         (
@@ -88,17 +88,19 @@ def _print(found: Stats) -> None:
         for group in found.groups
         for view, one in group.lengths.items()
     ]
-    print_table([(*head, "view", "n", f"mean {found.unit}", "median", "95 %", "longest"), *lengths])
+    click.echo(text_table([(*head, "view", "n", f"mean {found.unit}", "median", "95 %", "longest"), *lengths]))
     click.echo()
-    if refined := [(*name(g), _percent(g.refined_share)) for g in found.groups if g.refined_share is not None]:
-        print_table([(*head, "words the refiner keeps"), *refined])
+    if refined := [(*name(g), f"{percent(g.refined_share)} %") for g in found.groups if g.refined_share is not None]:
+        click.echo(text_table([(*head, "words the refiner keeps"), *refined]))
         click.echo()
     if nli := [group for group in found.groups if group.context_free]:
-        print_table(
-            [
-                (*head, "n", "contexts", "positive", "majority label", "hypothesis alone"),
-                *((*name(g), *_nli_cells(g)) for g in nli),
-            ]
+        click.echo(
+            text_table(
+                [
+                    (*head, "n", "contexts", "positive", "majority label", "hypothesis alone"),
+                    *((*name(g), *_nli_cells(g)) for g in nli),
+                ]
+            )
         )
         click.echo("hypothesis alone: accuracy of a classifier that never sees the context, 5-fold by context")
 
@@ -108,10 +110,6 @@ def _nli_cells(group: GroupStats) -> tuple[str, ...]:
     assert alone is not None
     accuracy = "too few rows to tell"
     if alone.accuracy is not None:
-        accuracy = f"{_percent(alone.accuracy)} ± {_percent(alone.standard_error)}"
+        accuracy = f"{percent(alone.accuracy)} % ± {percent(alone.standard_error)} %"
     positive = f"{group.labels['positive']:,}"
-    return (f"{alone.n:,}", f"{alone.contexts:,}", positive, _percent(alone.majority_share), accuracy)
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f} %"
+    return (f"{alone.n:,}", f"{alone.contexts:,}", positive, f"{percent(alone.majority_share)} %", accuracy)

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from d2e_sft import __version__
 from d2e_sft.data.sample import EventSample, Split
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import sha256_of
-from data_builders.raw.source import RawFile, Source, SourceOptions, SplitRows
+from d2e_sft.util.files import sha256_of, write_json
+from data_builders.raw.source import RawFile, Samples, Source, SourceOptions
 
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 MANIFEST_NAME = "manifest.json"
@@ -134,14 +135,14 @@ def _compare(found: str, published: str) -> str:
     return CHECKSUM_EQUAL if found == published else CHECKSUM_DIFFERS
 
 
-def describe_split(rows: SplitRows, bad_rows: int) -> dict[str, Any]:
+def describe_split(rows: Samples, bad_rows: int) -> dict[str, Any]:
     """One split's entry: counts, filters, label balance and how much of the contexts the refiner kept."""
-    samples = rows.samples
+    samples = rows.rows
     labels = Counter(sample.answers[0] for sample in samples if sample.format == "nli")
     return {
         "rows_read": rows.rows_read,
         "bad_rows": bad_rows,
-        "filters": rows.filters.to_json(),
+        "filters": [asdict(step) for step in rows.filters],
         "rows_written": len(samples),
         "rows_by_relation": dict(sorted(Counter(sample.relation for sample in samples).items())),
         "nli_labels": dict(sorted(labels.items())),
@@ -149,7 +150,7 @@ def describe_split(rows: SplitRows, bad_rows: int) -> dict[str, Any]:
     }
 
 
-def refined_share(samples: list[EventSample]) -> float | None:
+def refined_share(samples: Sequence[EventSample]) -> float | None:
     """Words of all refined contexts divided by words of all contexts, to three places; None without any word."""
     kept = sum(len(sample.refined_context.split()) for sample in samples if sample.refined_context is not None)
     words = sum(len(sample.context.split()) for sample in samples if sample.refined_context is not None)
@@ -159,5 +160,5 @@ def refined_share(samples: list[EventSample]) -> float | None:
 def write_manifest(manifest: Mapping[str, Any], folder: Path) -> Path:
     """Write `manifest.json`; keys keep their order, which is fixed."""
     path = folder / MANIFEST_NAME
-    path.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(path, manifest)
     return path

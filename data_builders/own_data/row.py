@@ -10,8 +10,7 @@ from typing import Any, cast
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS, EventSample, Relation, Split
 from d2e_sft.util.errors import did_you_mean
 from data_builders.own_data.spec import OwnSpec
-from data_builders.raw.bad_rows import BadRowError, shortened, shown
-from data_builders.raw.fields import clean
+from data_builders.raw.row import BadRowError, Row, clean, shortened, shown
 
 _SEPARATOR = "|"
 
@@ -20,7 +19,7 @@ _SEPARATOR = "|"
 class OwnRow:
     """A row whose parts are sound; `id` and `refined_context` are empty where the data gives none."""
 
-    line: int
+    number: int
     id: str
     relation: Relation
     context: str
@@ -62,24 +61,24 @@ class RowParser:
     def _optional(self) -> dict[str, str]:
         return {"id": self._spec.columns.id, "refined_context": self._spec.columns.refined_context}
 
-    def __call__(self, line: int, row: dict[str, Any]) -> OwnRow:
+    def __call__(self, row: Row) -> OwnRow:
         """The checked row.
 
         Raises:
             BadRowError: a part is missing, empty, or does not fit the format.
         """
-        self._check_columns(row)
+        self._check_columns(row.fields)
         columns = self._spec.columns
-        options = self._options(row)
+        options = self._options(row.fields)
         return OwnRow(
-            line,
-            self._id(line, row),
-            self._relation(row),
-            self._text(row, columns.context),
-            _as_text(columns.refined_context, row.get(columns.refined_context)),
-            self._text(row, columns.question),
+            row.number,
+            self._id(row.number, row.fields),
+            self._relation(row.fields),
+            row.text(columns.context),
+            _as_text(columns.refined_context, row.fields.get(columns.refined_context)),
+            row.text(columns.question),
             tuple(option for option in options if option),
-            tuple(self._answers(row, options)),
+            tuple(self._answers(row.fields, options)),
         )
 
     def _check_columns(self, row: Mapping[str, Any]) -> None:
@@ -90,13 +89,6 @@ class RowParser:
                     f"{name}: missing; the row has {keys}.{did_you_mean(name, row)} "
                     f"Which is read is said under `columns:` in {self._spec_name}"
                 )
-
-    def _text(self, row: Mapping[str, Any], name: str) -> str:
-        value = row[name]
-        text = clean(value) if isinstance(value, str) else ""
-        if not text:
-            raise BadRowError.at(name, value, "text that is not empty")
-        return text
 
     def _relation(self, row: Mapping[str, Any]) -> Relation:
         if self._spec.relation is not None:
@@ -202,7 +194,7 @@ def to_sample(spec: OwnSpec, name: str, split: Split, file: str, row: OwnRow) ->
         pydantic.ValidationError: never for a row that `RowParser` passed.
     """
     return EventSample(
-        id=row.id or f"{name}-{split}-{row.line}",
+        id=row.id or f"{name}-{split}-{row.number}",
         dataset=name,
         split=split,
         relation=row.relation,
@@ -212,7 +204,7 @@ def to_sample(spec: OwnSpec, name: str, split: Split, file: str, row: OwnRow) ->
         question=row.question,
         options=list(row.options),
         answers=list(row.answers),
-        meta={"source": file, "line": row.line, "licence": spec.licence or "not stated"},
+        meta={"source": file, "line": row.number, "licence": spec.licence or "not stated"},
     )
 
 

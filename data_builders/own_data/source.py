@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.row import OwnRow, RowParser, to_sample
-from data_builders.own_data.spec import ENDINGS, EXAMPLE, OwnSpec, name_of, read_spec
-from data_builders.own_data.table import read_rows
-from data_builders.raw.source import Input, Job, OwnData, RawFile, Source, SplitRows
+from data_builders.own_data.spec import DELIMITERS, ENDINGS, EXAMPLE, OwnSpec, ending_of, name_of, read_spec
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import Row, shortened
+from data_builders.raw.source import Input, Job, OwnData, RawFile, Samples, Source, SplitRows
 
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+_OTHER_DELIMITERS = (";", "\t", "|", ",")
 
 
 def is_own(name: str) -> bool:
@@ -71,44 +73,71 @@ def _names(spec: OwnSpec) -> dict[Split, str]:
     return names
 
 
-def _read(spec: OwnSpec, spec_name: str, job: Job) -> dict[Split, SplitRows]:
-    result: dict[Split, SplitRows] = {}
+def _read(spec: OwnSpec, spec_name: str, job: Job) -> dict[Split, Samples]:
+    result: dict[Split, Samples] = {}
     for split in spec.files:
         if split not in job.files:
             continue
-        raw = job.input(split, split, own_spec=spec_name)
+        raw = job.input(split)
         parser = RowParser(spec, spec_name)
-        rows = raw.parse(read_rows(raw, spec, parser.columns, parser.optional), parser)
-        parts: dict[Split, SplitRows] = {split: SplitRows([], rows_read=len(rows))}
-        chosen: dict[Split, list[OwnRow]] = {split: rows}
-        if split == "train":
-            chosen = _draw(spec, job, rows, parts)
-        for part, its_rows in chosen.items():
-            parts[part].samples = raw.samples(its_rows, partial(to_sample, spec, job.dataset, part, raw.name))
-        result |= parts
+        rows = SplitRows(raw.parse(_rows(raw, spec, parser), parser))
+        for part, its_rows in (_draw(spec, job, rows) if split == "train" else {split: rows}).items():
+            samples = raw.samples(its_rows.rows, partial(to_sample, spec, job.source.name, part, raw.name))
+            result[part] = its_rows.become(samples)
     return result
 
 
-def _draw(spec: OwnSpec, job: Job, rows: list[OwnRow], parts: dict[Split, SplitRows]) -> dict[Split, list[OwnRow]]:
-    """The rows of train and of the splits that are a share of it; `parts` gets the filters."""
-    left, chosen = rows, {}
-    for split, share in spec.shares.items():
-        drawn = _of_whole_contexts(left, round(share * len(rows)), job, split)
-        parts[split] = SplitRows([], rows_read=len(rows))
-        reason = f"{share:g} of the rows of train, drawn with the seed; rows with the same context stay together"
-        chosen[split] = parts[split].filters.record("share of train", reason, rows, drawn)
-        taken = {row.line for row in drawn}
-        staying = [row for row in left if row.line not in taken]
-        left = parts["train"].filters.record(f"not drawn for {split}", reason, left, staying)
-    if (rows and not left) or not all(chosen.values()):
-        contexts = len({row.context for row in rows})
-        sizes = ", ".join(f"{split} {len(drawn):,}" for split, drawn in {**chosen, "train": left}.items())
+def _rows(raw: RawInput, spec: OwnSpec, parser: RowParser) -> Iterator[Row]:
+    """The rows of a file, whatever its ending.
+
+    Rows of CSV, TSV and Parquet hold the columns that the parser needs, and of the optional ones those that the file
+    has; a row of JSON is the object as it stands, since each may have other keys.
+    """
+    ending = ending_of(raw.name)
+    if ending == ".jsonl":
+        return raw.json_lines()
+    if ending == ".json":
+        return raw.json_items()
+    if ending == ".parquet":
+        return raw.parquet_rows(parser.columns, optional=parser.optional)
+    delimiter = spec.delimiter or DELIMITERS[ending]
+    _check_delimiter(raw, delimiter)
+    return raw.csv_rows(parser.columns, optional=parser.optional, delimiter=delimiter)
+
+
+def _check_delimiter(raw: RawInput, delimiter: str) -> None:
+    """Refuse a header that is one cell and holds what other programs put between cells."""
+    header = next((line.text for line in raw.lines()), "")
+    raw.numbers.clear()
+    found = [other for other in _OTHER_DELIMITERS if other != delimiter and other in header]
+    if found and delimiter not in header:
+        written = found[0].replace("\t", "\\t")
         raise UserError(
-            f"{job.files['train'].path}: {len(rows):,} rows with {contexts:,} different contexts cannot be divided as "
-            f"asked ({sizes})",
+            f"{raw.path}, line 1: got the header {shortened(header)!r}; expected {delimiter!r} between its columns",
+            remedy=f'say what stands between them in {raw.own_spec}, perhaps `delimiter: "{written}"`',
+        )
+
+
+def _draw(spec: OwnSpec, job: Job, rows: SplitRows[OwnRow]) -> dict[Split, SplitRows[OwnRow]]:
+    """The rows of train and of the splits that are a share of it."""
+    everything = rows.rows
+    parts: dict[Split, SplitRows[OwnRow]] = {"train": rows}
+    for split, share in spec.shares.items():
+        drawn = _of_whole_contexts(rows.rows, round(share * len(everything)), job, split)
+        parts[split] = SplitRows(everything)
+        reason = f"{share:g} of the rows of train, drawn with the seed; rows with the same context stay together"
+        parts[split].keep("share of train", reason, drawn)
+        taken = {row.number for row in drawn}
+        rows.keep(f"not drawn for {split}", reason, [row for row in rows.rows if row.number not in taken])
+    if spec.shares and not all(part.rows for part in parts.values()):
+        contexts = len({row.context for row in everything})
+        sizes = ", ".join(f"{split} {len(parts[split].rows):,}" for split in (*spec.shares, "train"))
+        raise UserError(
+            f"{job.files['train'].path}: {len(everything):,} rows with {contexts:,} different contexts cannot be "
+            f"divided as asked ({sizes})",
             remedy="rows with the same context stay together: name files for the splits, or ask for another share",
         )
-    return {"train": left, **chosen}
+    return parts
 
 
 def _of_whole_contexts(rows: Sequence[OwnRow], wanted: int, job: Job, split: Split) -> list[OwnRow]:

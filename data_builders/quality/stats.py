@@ -153,7 +153,7 @@ def _describe(group: Group, samples: Sequence[EventSample], measure: Measure, se
         shown = [sample for sample in samples if view != "refined" or sample.refined_context is not None]
         if shown:
             stats.lengths[view] = _lengths(length for batch in _batches(shown) for length in measure(batch, view))
-    stats.refined_share = refined_share(list(samples))
+    stats.refined_share = refined_share(samples)
     if nli := [sample for sample in samples if sample.format == "nli"]:
         labels = Counter(sample.answers[0] for sample in nli)
         stats.labels = {label: labels[label] for label in NLI_LABELS}

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.files import replacing
 
 _CHUNK = 1 << 20
 _DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
@@ -36,21 +37,14 @@ def extract_member(archive: Path, member: str, target: Path, *, largest: int = _
             no file.
         UserError: the target cannot be written.
     """
-    partial = target.with_name(target.name + ".partial")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as out:
+        with replacing(target) as partial, partial.open("wb") as out:
             for chunk in _chunks(archive, member, largest):
                 out.write(chunk)
     except OSError as error:  # of the target: what is wrong with the archive is a DamagedArchiveError
-        partial.unlink(missing_ok=True)
         raise UserError(
             f"{target}: cannot be written ({error.strerror})", remedy="make room, or set D2E_CACHE to another folder"
         ) from None
-    except DamagedArchiveError:
-        partial.unlink(missing_ok=True)
-        raise
-    partial.replace(target)
 
 
 def _chunks(archive: Path, member: str, largest: int) -> Iterator[bytes]:

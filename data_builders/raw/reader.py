@@ -1,46 +1,88 @@
-"""Reading raw dataset files: whatever is wrong in them becomes one message with file, line, field and value.
+"""Reading a raw file (lines, JSON lines, a JSON array or object, CSV, Parquet; gzip or not) as typed rows.
 
-A problem of one row is a `BadRowError`, which never leaves this package: `RawInput` turns it into a `UserError`,
-or, when bad rows are skipped, into an entry of the side file. A problem of the whole file (empty, a web page
-saved in its place) cannot be skipped.
+Whatever is wrong becomes one message with file, line, field and value. A problem of one row is a `BadRowError`, which
+never leaves this package: `RawInput` turns it into a `UserError`, or, when bad rows are skipped, into an entry of the
+side file. A problem of the whole file (empty, cut short, a web page saved in its place) cannot be skipped.
 """
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from d2e_sft.data.sample import EventSample, Split, describe_validation_error
-from d2e_sft.util.errors import UserError
-from data_builders.raw.bad_rows import BadRowError, BadRows, shortened, shown
-from data_builders.raw.content import GZIP_ERRORS, broken_gzip, check_is_data, damaged, open_bytes
-from data_builders.raw.csv_rows import BrokenCsvError, MissingColumnError, read_csv
-from data_builders.raw.fields import check_texts
-from data_builders.raw.json_rows import BrokenJsonError, array_items, array_start, decode_all
+from d2e_sft.data.sample import EventSample, Format, Relation, Split, describe_validation_error
+from d2e_sft.util.errors import UserError, did_you_mean
+from data_builders.raw.decoding import (
+    DAMAGED,
+    GZIP_ERRORS,
+    OWN_DAMAGED,
+    OtherJsonError,
+    after_item,
+    array_start,
+    broken_gzip,
+    check_is_data,
+    decode,
+    decode_all,
+    open_bytes,
+    problem_of_cells,
+    problem_of_line,
+    with_limit,
+)
+from data_builders.raw.row import BYTE_ORDER_MARK, BadRowError, Row, check_texts, shortened, shown
 
-__all__ = ["BadRowError", "BadRows", "RawInput", "check_is_data", "open_bytes"]
-
-Raw = TypeVar("Raw")
-Parsed = TypeVar("Parsed")
-
-_BYTE_ORDER_MARK = "\ufeff"
 _SKIP = "--skip-bad: bad rows then go to bad_rows.jsonl and are counted"
 _LONGEST_PROBLEM = 1_000
 
 
+@dataclass
+class BadRows:
+    """What becomes of bad rows: the first one is an error, or all are collected for the side file."""
+
+    skip: bool = False
+    entries: list[dict[str, Any]] = field(default_factory=list)
+
+    def count(self, dataset: str, split: str) -> int:
+        return sum(entry["dataset"] == dataset and entry["split"] == split for entry in self.entries)
+
+
 @dataclass(frozen=True)
-class _Line:
-    """A line that is not blank; `ends` tells that a line end follows, which the last line of a cut file lacks."""
+class Line:
+    """A line that is not blank, without its line end and leading byte order marks.
+
+    Attributes:
+        ends: whether a line end follows, which the last line of a file that was cut lacks.
+    """
 
     number: int
     text: str
-    ends: bool
+    ends: bool = True
+
+    @property
+    def content(self) -> object:
+        return self.text
+
+
+class _Numbered(Protocol):
+    """A `Line` or a `Row`: what it holds and where it stands."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def content(self) -> object: ...
+
+
+Raw = TypeVar("Raw", bound=_Numbered)
+Parsed = TypeVar("Parsed")
 
 
 @dataclass
@@ -53,6 +95,7 @@ class RawInput:
         name: the file's name inside the dataset's folder, with `/`; safe to write into outputs.
         path: where it lies on this machine; for messages only.
         bad: where bad rows go.
+        format, licence: of the samples that are made of it.
         unit: what the numbers of rows count; a JSON array may stand in one line, so its items are counted.
         folder: the dataset's folder, where it is not its name.
         own_spec: for a user's own data the file that describes it, which messages then name.
@@ -64,6 +107,8 @@ class RawInput:
     name: str
     path: Path
     bad: BadRows
+    format: Format = "qa"
+    licence: str = ""
     unit: Literal["line", "item"] = "line"
     folder: str = ""
     own_spec: str = ""
@@ -71,26 +116,26 @@ class RawInput:
 
     @property
     def _damaged(self) -> str:
-        return damaged(bool(self.own_spec))
+        """The remedy for a damaged file; a user's own file can be got from nowhere else."""
+        return OWN_DAMAGED if self.own_spec else DAMAGED
 
-    def lines(self) -> Iterator[tuple[int, str]]:
-        """(line number, text without its line end and leading byte order marks) for each line that is not blank.
+    def _error(self, problem: str) -> UserError:
+        return UserError(f"{self.path}{problem}", remedy=self._damaged)
+
+    def lines(self) -> Iterator[Line]:
+        """Each line that is not blank.
 
         Raises:
             UserError: the file is no data at all, or a line is bad (not UTF-8, holds a NUL or a carriage return
                 that ends no line) and bad rows are not skipped.
         """
-        return ((line.number, line.text) for line in self._lines())
-
-    def _lines(self) -> Iterator[_Line]:
         for number, raw in self._byte_lines():
             if not raw.strip():
                 continue
             self.numbers.append(number)
             text = raw.decode("utf-8", errors="replace").removesuffix("\n").removesuffix("\r")
-            line = _Line(number, text.lstrip(_BYTE_ORDER_MARK), ends=raw.endswith(b"\n"))
-            problem = _problem(raw, line.text)
-            if problem:
+            line = Line(number, text.lstrip(BYTE_ORDER_MARK), ends=raw.endswith(b"\n"))
+            if problem := problem_of_line(raw, line.text):
                 self._reject_damaged(line, problem)
             else:
                 yield line
@@ -104,33 +149,41 @@ class RawInput:
                 for number, raw in enumerate(source, start=1):
                     yield number, raw
             except GZIP_ERRORS as error:
-                raise broken_gzip(self.path, number + 1, error, own=bool(self.own_spec)) from None
+                raise self._error(f", line {number + 1}: {broken_gzip(error)}") from None
 
-    def json_lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(line number, object) for each line of a JSON-lines file."""
-        for line in self._lines():
+    def _text(self) -> str:
+        """The whole file without leading byte order marks; a byte that is not UTF-8 is an error with its line."""
+        content = b"".join(raw for _, raw in self._byte_lines())
+        try:
+            return content.decode("utf-8").lstrip(BYTE_ORDER_MARK)
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise self._error(f", line {line}: not UTF-8 text ({error})") from None
+
+    def json_lines(self) -> Iterator[Row]:
+        """The objects of a JSON-lines file."""
+        for line in self.lines():
             try:
                 row, problem = decode_all(line.text)
             except json.JSONDecodeError as error:
                 found = f"it begins with {line.text[:60]!r}"
                 self._reject_damaged(line, f"not a JSON object (column {error.colno:,}: {error.msg}); {found}")
-                continue
             except RecursionError as error:
                 self._reject_damaged(line, f"not a JSON object ({error})")
-                continue
-            yield from self._object(line.number, row, problem)
+            else:
+                yield from self._checked(line.number, row, problem)
 
-    def json_array(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(line number of its start, object) for each item of a file that is one JSON array of objects.
+    def json_array(self) -> Iterator[Row]:
+        """The items of a file that is one JSON array of objects, by the line in which each begins.
 
         Raises:
             UserError: the file is not such an array; a broken array cannot be skipped over.
         """
         for line, item, problem in self._array():
-            yield from self._object(line, item, problem)
+            yield from self._checked(line, item, problem)
 
-    def json_items(self, key: str = "") -> Iterator[tuple[int, dict[str, Any]]]:
-        """(number of the item, counted from 1, object) for each item of a JSON array of objects.
+    def json_items(self, key: str = "") -> Iterator[Row]:
+        """The items of a JSON array of objects, counted from 1.
 
         Args:
             key: where the array stands in an object, the key of it; empty where the file is the array.
@@ -140,10 +193,10 @@ class RawInput:
         """
         self.unit = "item"
         for number, (_, item, problem) in enumerate(self._array(key), start=1):
-            yield from self._object(number, item, problem)
+            yield from self._checked(number, item, problem)
 
-    def json_members(self) -> Iterator[tuple[int, tuple[str, dict[str, Any]]]]:
-        """(number of the member, counted from 1, (key, object)) for each member of a JSON object of objects.
+    def json_members(self) -> Iterator[Row]:
+        """The members of a JSON object of objects, counted from 1, each with its key.
 
         Raises:
             UserError: the file is not such an object; a broken one cannot be skipped over.
@@ -152,39 +205,39 @@ class RawInput:
         try:
             content, problem = decode_all(self._text())
         except (json.JSONDecodeError, RecursionError) as error:
-            raise UserError(f"{self.path}: not a JSON object ({error})", remedy=self._damaged) from None
+            raise self._error(f": not a JSON object ({error})") from None
         if problem or not isinstance(content, dict):
-            raise UserError(
-                f"{self.path}: {problem or f'got {shown(content)}; expected a JSON object'}", remedy=self._damaged
-            )
+            raise self._error(f": {problem or f'got {shown(content)}; expected a JSON object'}")
         for number, (key, item) in enumerate(content.items(), start=1):
-            for _, row in self._object(number, item, ""):
-                yield number, (key, row)
+            yield from self._checked(number, item, key=key)
 
     def _array(self, key: str = "") -> Iterator[tuple[int, Any, str]]:
+        """(line of its start, value, what is wrong with it or "") for each item of the file's array."""
         text = self._text()
         try:
-            yield from array_items(text, array_start(text, key))
-        except BrokenJsonError as error:
-            raise UserError(f"{self.path}, {error}", remedy=self._damaged) from None
+            at = array_start(text, key)
+        except json.JSONDecodeError as error:
+            raise self._error(_broken("object", error)) from None
+        except RecursionError as error:
+            raise self._error(f", line 1: the JSON object nests too deeply ({error})") from None
+        except OtherJsonError as error:
+            raise self._error(f", line 1: {error}") from None
+        line, counted = 1, 0
+        while text[at : at + 1] != "]":
+            line, counted = line + text.count("\n", counted, at), at
+            try:
+                item, at, problem = decode(text, at)
+                at = after_item(text, at, "]")
+            except json.JSONDecodeError as error:
+                raise self._error(_broken("array", error)) from None
+            except RecursionError as error:
+                raise self._error(f", line {line}: the JSON array nests too deeply ({error})") from None
+            yield line, item, problem
 
-    def _object(self, number: int, item: Any, problem: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The item, if it is an object without problem whose texts are sound."""
-        try:
-            if not isinstance(item, dict):
-                raise BadRowError(f"got {shown(item)}; expected a JSON object")
-            if problem:
-                raise BadRowError(problem)
-            check_texts(item)
-        except BadRowError as error:
-            self.reject(number, item, str(error))
-        else:
-            yield number, item
+    def csv_rows(self, columns: Sequence[str], *, optional: Sequence[str] = (), delimiter: str = ",") -> Iterator[Row]:
+        """The rows of a CSV file with a header that are not blank, by the line in which each begins.
 
-    def csv_rows(
-        self, columns: Sequence[str], *, optional: Sequence[str] = (), delimiter: str = ","
-    ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(line number of its start, text of each column) for each row of a CSV file with a header.
+        A quoted text may hold line breaks, so a row may span lines.
 
         Args:
             columns: those that must be there.
@@ -194,73 +247,162 @@ class RawInput:
         Raises:
             UserError: a column is missing, or the file breaks off inside a quoted text; neither can be skipped.
         """
+        text = self._text()
+        # Lines keep their ends: a "\r" or a Unicode line separator inside a text is part of the text.
+        reader = csv.reader(re.findall(r"[^\n]*\n|[^\n]+", text), strict=True, delimiter=delimiter)
+        header: list[str] = []
+        start = 1
         try:
-            for line, row, problem in read_csv(self._text(), columns, optional=optional, delimiter=delimiter):
-                if problem:
-                    self.reject(line, row, problem)
+            for cells in with_limit(reader, len(text) + 1):
+                line, start = start, reader.line_num + 1
+                if not any(cell.strip() for cell in cells):
+                    continue
+                if not header:
+                    header = [cell.strip() for cell in cells]
+                    self._check_columns(header, columns, f", line {line}")
+                    columns = [*columns, *(name for name in optional if header.count(name) == 1)]
+                    continue
+                row: dict[str, Any] = dict(zip(header, cells, strict=False))
+                named = {name: row.get(name) for name in columns}
+                if problem := problem_of_cells(header, cells):
+                    self.reject(line, named, problem)
                 else:
-                    yield from self._object(line, row, "")
-        except MissingColumnError as error:
-            mapped = f"name the file's own column under `columns:` in {self.own_spec}"
-            raise UserError(f"{self.path}, {error}", remedy=mapped if self.own_spec else self._damaged) from None
-        except BrokenCsvError as error:
-            raise UserError(f"{self.path}, {error}", remedy=self._damaged) from None
+                    yield from self._checked(line, named)
+        except csv.Error as error:
+            raise self._error(f", line {start}: the CSV row that begins here breaks ({error})") from None
+        if not header:
+            raise self._error(f", line 1: no header; expected the columns {', '.join(columns)}")
 
-    def _text(self) -> str:
-        """The whole file without leading byte order marks; a byte that is not UTF-8 is an error with its line."""
-        content = b"".join(raw for _, raw in self._byte_lines())
+    def parquet_rows(self, columns: Sequence[str], *, optional: Sequence[str] = ()) -> Iterator[Row]:
+        """The rows of a Parquet file, counted from 1; arguments and errors as for `csv_rows`."""
+        self.unit = "item"
         try:
-            return content.decode("utf-8").lstrip(_BYTE_ORDER_MARK)
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            raise UserError(f"{self.path}, line {line}: not UTF-8 text ({error})", remedy=self._damaged) from None
+            file = pq.ParquetFile(self.path)
+            names = file.schema_arrow.names
+            self._check_columns(names, columns)
+            rows = file.read(columns=[*columns, *(name for name in optional if name in names)]).to_pylist()
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise UserError(
+                f"{self.path}: not a readable Parquet file ({self.path.stat().st_size:,} bytes: {error})",
+                remedy="the file is truncated or not Parquet; write or copy it again",
+            ) from None
+        for number, row in enumerate(rows, start=1):
+            yield from self._checked(number, row)
 
-    def parse(self, rows: Iterable[tuple[int, Raw]], parser: Callable[[int, Raw], Parsed]) -> list[Parsed]:
-        """Apply `parser(line, row)` to each row; rows for which it raises BadRowError are rejected."""
+    def _check_columns(self, header: Sequence[str], columns: Sequence[str], place: str = "") -> None:
+        for name in columns:
+            if header.count(name) != 1:
+                found = shortened(", ".join(map(repr, header)))
+                how = "missing" if name not in header else "there more than once"
+                hint = did_you_mean(name, header) if name not in header else ""
+                mapped = f"name the file's own column under `columns:` in {self.own_spec}"
+                raise UserError(
+                    f"{self.path}{place}: column {name!r} is {how}; found {found}.{hint}",
+                    remedy=mapped if self.own_spec else self._damaged,
+                )
+
+    def _checked(self, number: int, item: Any, problem: str = "", key: str = "") -> Iterator[Row]:
+        """The item as a row, if it is an object without problem whose texts are sound."""
+        try:
+            if not isinstance(item, dict):
+                raise BadRowError(f"got {shown(item)}; expected a JSON object")
+            if problem:
+                raise BadRowError(problem)
+            check_texts(item)
+        except BadRowError as error:
+            self.reject(number, item, str(error))
+        else:
+            yield Row(number, item, key=key)
+
+    def parse(self, rows: Iterable[Raw], parser: Callable[[Raw], Parsed]) -> list[Parsed]:
+        """Apply the parser to each row; rows for which it raises BadRowError are rejected."""
         parsed = []
-        for line, row in rows:
+        for row in rows:
             try:
-                parsed.append(parser(line, row))
+                parsed.append(parser(row))
             except BadRowError as problem:
-                self.reject(line, row, str(problem))
+                self.reject(row.number, row.content, str(problem))
         return parsed
+
+    def sample(
+        self,
+        number: int | None,
+        *,
+        relation: Relation,
+        context: str,
+        question: str,
+        answers: Iterable[str],
+        options: Iterable[str] = (),
+        id: object = None,
+        meta: Mapping[str, object] | None = None,
+    ) -> EventSample:
+        """A sample of this file.
+
+        Args:
+            number: of the row that it was made of; None leaves it out of `meta`.
+            id: what tells it from the others of its dataset and split; None is the number.
+            meta: what else to record, beside file, row and licence.
+
+        Raises:
+            BadRowError: EventSample refuses it.
+        """
+        try:
+            return EventSample(
+                id=f"{self.dataset}-{self.split}-{number if id is None else id}",
+                dataset=self.dataset,
+                split=self.split,
+                relation=relation,
+                format=self.format,
+                context=context,
+                question=question,
+                options=list(options),
+                answers=list(answers),
+                meta={
+                    "source": self.name,
+                    **({} if number is None else {self.unit: number}),
+                    **(meta or {}),
+                    "licence": self.licence,
+                },
+            )
+        except ValidationError as error:
+            raise BadRowError(describe_validation_error(error)) from None
 
     def samples(
         self,
-        rows: Iterable[Raw],
-        to_sample: Callable[[Raw], EventSample],
-        line_of: Callable[[Raw], int] = attrgetter("line"),
+        rows: Iterable[Parsed],
+        to_sample: Callable[[Parsed], EventSample],
+        number_of: Callable[[Parsed], int] = attrgetter("number"),
     ) -> list[EventSample]:
-        """Turn parsed rows into samples; those that EventSample refuses are rejected."""
+        """Turn parsed rows into samples; those for which `to_sample` raises BadRowError are rejected."""
         samples = []
         for row in rows:
             try:
                 samples.append(to_sample(row))
-            except ValidationError as error:
-                self.reject(line_of(row), repr(row), describe_validation_error(error))
+            except BadRowError as problem:
+                self.reject(number_of(row), repr(row), str(problem))
         return samples
 
-    def reject(self, line: int, row: object, problem: str, remedy: str = f"mend the row, or add {_SKIP}") -> None:
-        """Record a bad row, or raise; `line` is the number of the row, counted in `unit`.
+    def reject(self, number: int, row: object, problem: str, remedy: str = f"mend the row, or add {_SKIP}") -> None:
+        """Record a bad row, or raise; `number` is that of the row, counted in `unit`.
 
         Raises:
             UserError: when bad rows are not skipped.
         """
         problem = shortened(problem, _LONGEST_PROBLEM)
         if not self.bad.skip:
-            raise UserError(f"{self.path}, {self.unit} {line}: {problem}", remedy=remedy)
+            raise UserError(f"{self.path}, {self.unit} {number}: {problem}", remedy=remedy)
         self.bad.entries.append(
             {
                 "dataset": self.dataset,
                 "split": self.split,
                 "file": f"{self.folder or self.dataset}/{self.name}",
-                self.unit: line,
+                self.unit: number,
                 "error": problem,
                 "row": row,
             }
         )
 
-    def _reject_damaged(self, line: _Line, problem: str) -> None:
+    def _reject_damaged(self, line: Line, problem: str) -> None:
         """Reject a line that is no row at all: as the first or the unfinished last one it tells of a damaged file."""
         if line.number == self.numbers[0] or not line.ends:
             self.reject(line.number, line.text, problem, f"{self._damaged}. If only this row is bad, add {_SKIP}")
@@ -268,17 +410,6 @@ class RawInput:
             self.reject(line.number, line.text, problem)
 
 
-def _problem(raw: bytes, text: str) -> str:
-    """What is wrong with the bytes of a line, or with their text, or ""."""
-    try:
-        raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return f"not UTF-8 text ({error})"
-    if "\0" in text:
-        return f"a NUL byte at column {text.index(chr(0)) + 1:,}; expected text without NUL bytes"
-    if "\r" in text:
-        return (
-            f"a carriage return at column {text.index(chr(13)) + 1:,}, inside the line; expected lines that end in "
-            "a line feed, with or without a carriage return before it"
-        )
-    return ""
+def _broken(what: str, error: json.JSONDecodeError) -> str:
+    # Many files have one line only; there the column says more.
+    return f", line {error.lineno}: the JSON {what} ends or breaks here (column {error.colno:,}: {error.msg})"

@@ -7,17 +7,18 @@ hands the paths over in a `Job`; so a source is a plain function that is easy to
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
 
 from d2e_sft.data.sample import EventSample, Format, Split
-from data_builders.raw.bad_rows import BadRows
-from data_builders.raw.filters import FilterLog
-from data_builders.raw.reader import RawInput
+from data_builders.raw.reader import BadRows, RawInput
+
+RowT = TypeVar("RowT")
+Other = TypeVar("Other")
 
 ALL_SPLITS: frozenset[Split] = frozenset(("train", "dev", "test"))
 
@@ -71,17 +72,45 @@ class Input:
     splits: tuple[Split, ...]
 
 
+@dataclass(frozen=True)
+class FilterStep:
+    """One filter's effect on one split; `unit` says what is counted (rows, questions, triplets, …)."""
+
+    name: str
+    reason: str
+    rows_in: int
+    rows_out: int
+    unit: str = "rows"
+
+
 @dataclass
-class SplitRows:
-    """The samples of one split and how the raw rows became them.
+class SplitRows(Generic[RowT]):
+    """The rows of one split on their way from raw rows to samples, and what was left out on the way.
 
     Attributes:
-        rows_read: raw rows that could be read, before any filter.
+        rows_read: raw rows that could be read, before any filter; by default as many as there are.
+        filters: in the order in which they were applied.
     """
 
-    samples: list[EventSample]
-    rows_read: int
-    filters: FilterLog = field(default_factory=FilterLog)
+    rows: Sequence[RowT]
+    rows_read: int = -1
+    filters: list[FilterStep] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.rows_read < 0:
+            self.rows_read = len(self.rows)
+
+    def keep(self, name: str, reason: str, rows: Sequence[RowT], unit: str = "rows") -> None:
+        """Leave out all rows but these: no row is left out but by a named filter, with counts and a reason."""
+        self.filters.append(FilterStep(name, reason, len(self.rows), len(rows), unit))
+        self.rows = rows
+
+    def become(self, rows: Sequence[Other]) -> SplitRows[Other]:
+        """The same split with what its rows were made into, for example samples."""
+        return SplitRows(rows, self.rows_read, self.filters)
+
+
+Samples = SplitRows[EventSample]
 
 
 @dataclass(frozen=True)
@@ -90,39 +119,6 @@ class FoundFile:
 
     file: RawFile
     path: Path
-
-
-@dataclass(frozen=True)
-class Job:
-    """One build of one source.
-
-    Attributes:
-        files: the found file of each input, by the input's key; an input that no wanted split needs is absent.
-        splits: the splits that are wanted; a source may give others too, which are then not used.
-    """
-
-    dataset: str
-    files: Mapping[str, FoundFile]
-    seed: int
-    options: SourceOptions
-    bad: BadRows
-    splits: frozenset[Split] = ALL_SPLITS
-
-    def wants(self, split: Split) -> bool:
-        return split in self.splits
-
-    def file(self, key: str) -> RawFile:
-        """Which of an input's candidates is read."""
-        return self.files[key].file
-
-    def input(self, key: str, split: Split, folder: str = "", own_spec: str = "") -> RawInput:
-        """The raw file of the input `key`, read for `split`; `folder` is the source's, where it is not its name."""
-        found = self.files[key]
-        return RawInput(self.dataset, split, found.file.name, found.path, self.bad, folder=folder, own_spec=own_spec)
-
-    def random(self, purpose: str) -> random.Random:
-        """A generator that depends on seed, dataset and purpose only, not on what else is built."""
-        return random.Random(f"{self.seed}/{self.dataset}/{purpose}")
 
 
 @dataclass(frozen=True)
@@ -163,7 +159,7 @@ class Source:
     licence: str
     homepage: str
     inputs: tuple[Input, ...]
-    read: Callable[[Job], dict[Split, SplitRows]]
+    read: Callable[[Job], dict[Split, Samples]]
     options: type[SourceOptions] = SourceOptions
     notes: Mapping[str, str] = field(default_factory=dict)
     folder: str = ""
@@ -180,3 +176,51 @@ class Source:
     @property
     def raw_folder(self) -> str:
         return self.folder or self.name
+
+    @property
+    def short_licence(self) -> str:
+        """The licence without the remark in brackets."""
+        return self.licence if self.own else self.licence.split(" (")[0]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One build of one source.
+
+    Attributes:
+        files: the found file of each input, by the input's key; an input that no wanted split needs is absent.
+        splits: the splits that are wanted; a source may give others too, which are then not used.
+    """
+
+    source: Source
+    files: Mapping[str, FoundFile]
+    seed: int
+    options: SourceOptions
+    bad: BadRows
+    splits: frozenset[Split] = ALL_SPLITS
+
+    def wants(self, split: Split) -> bool:
+        return split in self.splits
+
+    def file(self, key: str) -> RawFile:
+        """Which of an input's candidates is read."""
+        return self.files[key].file
+
+    def input(self, key: str, split: Split | None = None) -> RawInput:
+        """The raw file of the input `key`, read for `split`; None where the key is the split's name."""
+        found, source = self.files[key], self.source
+        return RawInput(
+            source.name,
+            split or cast(Split, key),
+            found.file.name,
+            found.path,
+            self.bad,
+            format=source.format,
+            licence=source.short_licence,
+            folder=source.folder,
+            own_spec=source.own.file.name if source.own else "",
+        )
+
+    def random(self, purpose: str) -> random.Random:
+        """A generator that depends on seed, dataset and purpose only, not on what else is built."""
+        return random.Random(f"{self.seed}/{self.source.name}/{purpose}")

@@ -7,18 +7,13 @@ hypothesis is the one that explains the second observation, so it counts as caus
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.bad_rows import BadRowError
-from data_builders.raw.fields import text_field
 from data_builders.raw.reader import RawInput
-from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
-from data_builders.sources.labelled_lines import chosen, labelled
+from data_builders.raw.row import Row
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
+from data_builders.sources.rows import chosen, labelled
 
 _FOLDER = "ood/alphanli"
-_LICENCE = "not stated by the publisher"
 _ARCHIVE = "https://storage.googleapis.com/ai2-mosaic/public/alphanli/alphanli-train-dev.zip"
 
 # The members are those that public readers of the archive use, untried here; no checksum is known.
@@ -29,51 +24,33 @@ LABELS = RawFile(name="dev-labels.lst", url=_ARCHIVE, member="dev-labels.lst")
 QUESTION = "What happened between the first observation and the second observation, and explains the second?"
 
 
-@dataclass(frozen=True)
-class _Row:
-    line: int
-    story: str
-    observations: tuple[str, str]
-    hypotheses: tuple[str, ...]
-    answer: str
-
-
-def read(job: Job) -> dict[Split, SplitRows]:
+def read(job: Job) -> dict[Split, Samples]:
     """Build test (1,532 rows)."""
-    raw = job.input("rows", "test", folder=_FOLDER)
-    rows = raw.parse(labelled(raw, job.input("labels", "test", folder=_FOLDER), ("1", "2")), _parse)
-    result = SplitRows([], rows_read=len(rows))
-    result.samples = raw.samples(rows, lambda row: _sample(raw, row))
-    return {"test": result}
+    raw = job.input("rows", "test")
+    rows = labelled(raw, job.input("labels", "test"), ("1", "2"))
+    return {"test": SplitRows(raw.parse(rows, lambda row: _sample(raw, row)))}
 
 
-def _parse(line: int, row: dict[str, Any]) -> _Row:
-    hypotheses = [text_field(row, name) for name in ("hyp1", "hyp2")]
+def _sample(raw: RawInput, row: Row) -> EventSample:
+    hypotheses = [row.text(name) for name in ("hyp1", "hyp2")]
     if hypotheses[0] == hypotheses[1]:
-        raise BadRowError.at("hyp2", hypotheses[1], "a hypothesis that differs from hyp1")
-    observations = (text_field(row, "obs1"), text_field(row, "obs2"))
-    return _Row(line, text_field(row, "story_id"), observations, tuple(hypotheses), chosen(row, hypotheses))
-
-
-def _sample(raw: RawInput, row: _Row) -> EventSample:
-    return EventSample(
-        id=f"alphanli-{raw.split}-{row.line}",
-        dataset="alphanli",
-        split=raw.split,
+        raise row.error("hyp2", "a hypothesis that differs from hyp1", hypotheses[1])
+    first, second = row.text("obs1"), row.text("obs2")
+    return raw.sample(
+        row.number,
         relation="causal",
-        format="scq",
-        context="First observation: {}\nSecond observation: {}".format(*row.observations),
+        context=f"First observation: {first}\nSecond observation: {second}",
         question=QUESTION,
-        options=list(row.hypotheses),
-        answers=[row.answer],
-        meta={"source": raw.name, "line": row.line, "story_id": row.story, "licence": _LICENCE},
+        options=hypotheses,
+        answers=[chosen(row, hypotheses)],
+        meta={"story_id": row.text("story_id")},
     )
 
 
 ALPHANLI = Source(
     name="alphanli",
     format="scq",
-    licence=_LICENCE,
+    licence="not stated by the publisher",
     homepage="https://github.com/allenai/abductive-commonsense-reasoning",
     inputs=(Input("rows", (ROWS,), ("test",)), Input("labels", (LABELS,), ("test",))),
     read=read,

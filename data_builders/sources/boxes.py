@@ -25,7 +25,7 @@ from data_builders.boxes.scenarios import Drawn, Need, draw_scenarios, needs, sc
 from data_builders.boxes.splits import Variant
 from data_builders.boxes.wording import refined_context, say_contents
 from data_builders.boxes.world import Scenario, World
-from data_builders.raw.source import Job, Source, SourceOptions, SplitRows
+from data_builders.raw.source import Job, Samples, Source, SourceOptions, SplitRows
 
 _LICENCE = "none needed: generated"
 
@@ -91,7 +91,7 @@ class _Question:
     numops: int
 
 
-def read(job: Job) -> dict[Split, SplitRows]:
+def read(job: Job) -> dict[Split, Samples]:
     """Generate all splits.
 
     Raises:
@@ -120,7 +120,7 @@ def read(job: Job) -> dict[Split, SplitRows]:
             asked = _draw(asked, options, need.taken, left, rng)
             need.taken += len(asked)
         samples[drawn.split] += _samples(drawn, number, asked)
-    return {split: SplitRows(rows, len(rows)) for split, rows in samples.items()}
+    return {split: SplitRows(rows) for split, rows in samples.items()}
 
 
 def _most_changes(scenario: Scenario) -> int:

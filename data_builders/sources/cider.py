@@ -13,18 +13,15 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from d2e_sft.data.sample import EventSample, Relation, Split
-from data_builders.raw.bad_rows import MISSING, BadRowError
-from data_builders.raw.fields import text_field
 from data_builders.raw.reader import RawInput
-from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
+from data_builders.raw.row import BadRowError, Row
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
 
 _COMMIT = "4907cb247c2e9428e0d2b55f780b2611580b8f12"
-_LICENCE = "MIT"
 
 DIALOGUES = RawFile(
     name="cider_main.json",
@@ -76,59 +73,57 @@ class _Item:
     gold: _Triplet
 
 
-def read(job: Job) -> dict[Split, SplitRows]:
+def read(job: Job) -> dict[Split, Samples]:
     """Build the test: temporal 136, causal 1,469, subevent_conditional 356 (PIPER table 7)."""
-    raw = job.input("test", "test")
+    raw = job.input("test")
     dialogues = raw.parse(raw.json_array(), _parser())
-    items = [
-        _Item(dialogue, position, triplet)
-        for dialogue in dialogues
-        for position, triplet in enumerate(dialogue.triplets)
-    ]
-    result = SplitRows([], rows_read=len(items))
-    kept = result.filters.record(
+    items = SplitRows(
+        [
+            _Item(dialogue, position, triplet)
+            for dialogue in dialogues
+            for position, triplet in enumerate(dialogue.triplets)
+        ]
+    )
+    items.keep(
         "relations between events",
         "the other relations concern properties, places, purposes and rules, or deny a relation",
-        items,
-        [item for item in items if item.gold.relation in RELATIONS],
+        [item for item in items.rows if item.gold.relation in RELATIONS],
         unit="triplets",
     )
-    negatives = draw_negatives(kept, job.random("negatives"))
-    result.samples = raw.samples(
-        enumerate(kept),
+    negatives = draw_negatives(items.rows, job.random("negatives"))
+    samples = raw.samples(
+        enumerate(items.rows),
         lambda place: _sample(raw, place[1], negatives.get(place[0])),
         lambda place: place[1].dialogue.line,
     )
-    return {"test": result}
+    return {"test": items.become(samples)}
 
 
-def _parser() -> Callable[[int, dict[str, Any]], _Dialogue]:
+def _parser() -> Callable[[Row], _Dialogue]:
     """The parser of one dialogue, the unit that is bad as a whole; it remembers the names it met."""
     met: set[str] = set()
 
-    def parse(line: int, row: dict[str, Any]) -> _Dialogue:
-        dialogue = _parse(line, row)
+    def parse(row: Row) -> _Dialogue:
+        dialogue = _parse(row)
         if dialogue.name in met:
-            raise BadRowError.at("id", dialogue.name, "an id that no earlier dialogue has")
+            raise row.error("id", "an id that no earlier dialogue has", dialogue.name)
         met.add(dialogue.name)
         return dialogue
 
     return parse
 
 
-def _parse(line: int, row: dict[str, Any]) -> _Dialogue:
-    triplets = row.get("triplets", MISSING)
+def _parse(row: Row) -> _Dialogue:
+    triplets = row.get("triplets")
     if not isinstance(triplets, list):
-        raise BadRowError.at("triplets", triplets, "a list of triplets")
+        raise row.error("triplets", "a list of triplets")
     parsed = []
     for position, triplet in enumerate(triplets):
         if not isinstance(triplet, dict):
             raise BadRowError.at(f"triplets.{position}", triplet, "an object with head, relation and tail")
-        try:
-            parsed.append(_Triplet(*(text_field(triplet, name) for name in ("head", "relation", "tail"))))
-        except BadRowError as problem:
-            raise BadRowError(f"triplets.{position}.{problem}") from None
-    return _Dialogue(line, text_field(row, "id"), one_line_a_turn(text_field(row, "utterances")), tuple(parsed))
+        within = Row(row.number, triplet, f"triplets.{position}.")
+        parsed.append(_Triplet(*(within.text(name) for name in ("head", "relation", "tail"))))
+    return _Dialogue(row.number, row.text("id"), one_line_a_turn(row.text("utterances")), tuple(parsed))
 
 
 def one_line_a_turn(utterances: str) -> str:
@@ -147,7 +142,7 @@ def one_line_a_turn(utterances: str) -> str:
     return "\n".join(turns)
 
 
-def draw_negatives(items: list[_Item], rng: random.Random) -> dict[int, _Triplet]:
+def draw_negatives(items: Sequence[_Item], rng: random.Random) -> dict[int, _Triplet]:
     """Corrupted triplets by position in `items`: half (rounded down) of each relation, if so many can be had."""
     wanted = {name: count // 2 for name, count in Counter(item.gold.relation for item in items).items()}
     order = list(range(len(items)))
@@ -180,22 +175,17 @@ def _corrupt(item: _Item, rng: random.Random) -> _Triplet | None:
 def _sample(raw: RawInput, item: _Item, negative: _Triplet | None) -> EventSample:
     relation, wording = RELATIONS[item.gold.relation]
     stated = negative or item.gold
-    return EventSample(
-        id=f"cider-{raw.split}-{item.dialogue.name}-{item.position}",
-        dataset="cider",
-        split=raw.split,
+    return raw.sample(
+        item.dialogue.line,
+        id=f"{item.dialogue.name}-{item.position}",
         relation=relation,
-        format="nli",
         context=item.dialogue.text,
         question=wording.format(head=stated.head, tail=stated.tail),
         answers=["positive" if negative is None else "negative"],
         meta={
-            "source": raw.name,
-            "line": item.dialogue.line,
             "dialogue": item.dialogue.name,
             "triplet": item.position,
             "cider_relation": item.gold.relation,
-            "licence": _LICENCE,
         },
     )
 
@@ -203,7 +193,7 @@ def _sample(raw: RawInput, item: _Item, negative: _Triplet | None) -> EventSampl
 CIDER = Source(
     name="cider",
     format="nli",
-    licence=_LICENCE,
+    licence="MIT",
     homepage="https://github.com/declare-lab/CIDER",
     inputs=(Input("test", (DIALOGUES,), ("test",)),),
     read=read,

@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from d2e_sft.data.sample import EventSample, Split
 from d2e_sft.util.errors import UserError
-from data_builders.raw.bad_rows import MISSING, BadRowError
-from data_builders.raw.fields import choice_field, clean, text_field, text_list
 from data_builders.raw.reader import RawInput
-from data_builders.raw.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
+from data_builders.raw.row import Row, clean, one_of
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions, SplitRows
 from data_builders.sources.rows import not_in_test
 from data_builders.text.texts import IfRule, fingerprint, has_if
 
 _COMMIT = "b6eb99cca4e2a51dd28a9a6f562534872d851639"
 _URL = f"https://raw.githubusercontent.com/wilburOne/cosmosqa/{_COMMIT}/data"
-_LICENCE = "CC-BY-4.0"
 
 # No checksum of the training file is known.
 TRAIN = RawFile(name="train.csv", url=f"{_URL}/train.csv", commit=_COMMIT)
@@ -67,7 +66,7 @@ class CosmosQAOptions(SourceOptions):
 
 @dataclass(frozen=True)
 class _Row:
-    line: int
+    number: int
     context: str
     question: str
     options: tuple[str, ...]
@@ -84,91 +83,85 @@ class _Instance:
     answers: tuple[str, ...]
 
 
-def read(job: Job) -> dict[Split, SplitRows]:
+def read(job: Job) -> dict[Split, Samples]:
     """Build train and test (2,985 rows, PIPER table 7)."""
-    test_raw = job.input("test", "test")
-    test_rows = test_raw.parse(test_raw.csv_rows(_COLUMNS), _parse)
-    test = SplitRows([], rows_read=len(test_rows))
-    _finish(job, test_raw, test, test_rows)
+    raw = job.input("test")
+    test = SplitRows(raw.parse(raw.csv_rows(_COLUMNS), _parse))
+    test_rows = test.rows
+    result: dict[Split, Samples] = {"test": _finish(job, raw, test)}
     if not job.wants("train"):
-        return {"test": test}
-    train_raw = job.input("train", "train")
+        return result
+    raw = job.input("train")
     if job.file("train") is INSTRUCTIONS:
-        return {"train": _read_instructions(job, train_raw, test_rows), "test": test}
-    rows = train_raw.parse(train_raw.csv_rows(_COLUMNS), _parse)
-    train = SplitRows([], rows_read=len(rows))
-    _finish(job, train_raw, train, _without_test(train, rows, test_rows))
-    return {"train": train, "test": test}
+        result["train"] = _read_instructions(job, raw, test_rows)
+    else:
+        train = SplitRows(raw.parse(raw.csv_rows(_COLUMNS), _parse))
+        _leave_out_test(train, test_rows)
+        result["train"] = _finish(job, raw, train)
+    return result
 
 
 _Story = TypeVar("_Story", _Row, _Instance)
 
 
-def _without_test(result: SplitRows, rows: list[_Story], test: list[_Row]) -> list[_Story]:
-    return result.filters.record(
+def _leave_out_test(rows: SplitRows[_Story], test: Sequence[_Row]) -> None:
+    rows.keep(
         "contexts of the test",
         "the story is also a test story (letter case, blanks and punctuation ignored)",
-        rows,
-        not_in_test(rows, test, lambda row: fingerprint(row.context)),
+        not_in_test(rows.rows, test, lambda row: fingerprint(row.context)),
     )
 
 
-def _finish(job: Job, raw: RawInput, result: SplitRows, rows: list[_Row]) -> None:
-    full = result.filters.record(
+def _finish(job: Job, raw: RawInput, rows: SplitRows[_Row]) -> Samples:
+    rows.keep(
         "no blank answer",
         "samples with a blank answer are excluded (PIPER)",
-        rows,
-        [row for row in rows if all(row.options)],
+        [row for row in rows.rows if all(row.options)],
     )
-    distinct = result.filters.record(
+    rows.keep(
         "four different answers",
         "of two equal answers both or none would be right",
-        full,
-        [row for row in full if len(set(row.options)) == _OPTIONS],
+        [row for row in rows.rows if len(set(row.options)) == _OPTIONS],
     )
-    result.samples = raw.samples(
-        distinct, lambda row: _sample(job, raw, row, {"line": row.line}), lambda row: row.line
-    )
+    return rows.become(raw.samples(rows.rows, lambda row: _sample(job, raw, row)))
 
 
-def _parse(line: int, row: dict[str, Any]) -> _Row:
-    label = choice_field("label", clean(row["label"]), [str(number) for number in range(_OPTIONS)])
-    options = tuple(clean(row[f"answer{number}"]) for number in range(_OPTIONS))
-    return _Row(line, text_field(row, "context"), text_field(row, "question"), options, options[int(label)])
+def _parse(row: Row) -> _Row:
+    label = one_of("label", clean(row.fields["label"]), [str(number) for number in range(_OPTIONS)])
+    options = tuple(clean(row.fields[f"answer{number}"]) for number in range(_OPTIONS))
+    return _Row(row.number, row.text("context"), row.text("question"), options, options[int(label)])
 
 
-def _read_instructions(job: Job, raw: RawInput, test: list[_Row]) -> SplitRows:
-    instances = raw.parse(raw.json_items("Instances"), _parse_instance)
-    result = SplitRows([], rows_read=len(instances))
-    kept = _without_test(result, instances, test)
-    answered = result.filters.record(
+def _read_instructions(job: Job, raw: RawInput, test: Sequence[_Row]) -> Samples:
+    instances = SplitRows(raw.parse(raw.json_items("Instances"), _parse_instance))
+    _leave_out_test(instances, test)
+    instances.keep(
         "no blank answer",
         "samples with a blank answer are excluded (PIPER)",
-        kept,
-        [instance for instance in kept if all(instance.answers)],
+        [instance for instance in instances.rows if all(instance.answers)],
     )
+    answered = instances.rows
     if len({fingerprint(answer) for instance in answered for answer in instance.answers}) < _FEWEST_ANSWERS:
         raise UserError(
             f"{raw.path}: its {len(answered)} questions have too few answers to draw wrong ones from; "
             f"expected at least {_FEWEST_ANSWERS} different ones"
         )
     rows = draw_options(answered, job.random("wrong answers"))
-    result.samples = raw.samples(rows, lambda row: _sample(job, raw, row, {"item": row.line}))
-    return result
+    return instances.become(raw.samples(rows, lambda row: _sample(job, raw, row)))
 
 
-def _parse_instance(number: int, row: dict[str, Any]) -> _Instance:
-    text = text_field(row, "input")
+def _parse_instance(row: Row) -> _Instance:
+    text = row.text("input")
     found = _INSTANCE.fullmatch(text)
     if not found or not found[1].strip() or not found[2].strip():
-        raise BadRowError.at("input", text, "'Context: <story>', a line break, 'Question: <question>'")
-    answers = text_list("output", row.get("output", MISSING))
+        raise row.error("input", "'Context: <story>', a line break, 'Question: <question>'", text)
+    answers = row.texts("output")
     if not answers:
-        raise BadRowError.at("output", answers, "at least one answer")
-    return _Instance(number, found[1].strip(), found[2].strip(), tuple(answers))
+        raise row.error("output", "at least one answer")
+    return _Instance(row.number, found[1].strip(), found[2].strip(), tuple(answers))
 
 
-def draw_options(instances: list[_Instance], rng: random.Random) -> list[_Row]:
+def draw_options(instances: Sequence[_Instance], rng: random.Random) -> list[_Row]:
     """One row for each instance: its first answer and three wrong ones, at drawn places.
 
     A wrong answer is an answer to a question on another story and equals no right answer on this one.
@@ -191,27 +184,23 @@ def draw_options(instances: list[_Instance], rng: random.Random) -> list[_Row]:
     return rows
 
 
-def _sample(job: Job, raw: RawInput, row: _Row, place: dict[str, int]) -> EventSample:
+def _sample(job: Job, raw: RawInput, row: _Row) -> EventSample:
     options = job.options
     assert isinstance(options, CosmosQAOptions)
-    return EventSample(
-        id=f"cosmosqa-{raw.split}-{row.line}",
-        dataset="cosmosqa",
-        split=raw.split,
+    return raw.sample(
+        row.number,
         relation="counterfactual" if has_if(row.question, options.rule) else "causal",
-        format="scq",
         context=row.context,
         question=row.question,
-        options=list(row.options),
+        options=row.options,
         answers=[row.answer],
-        meta={"source": raw.name, **place, "licence": _LICENCE},
     )
 
 
 COSMOSQA = Source(
     name="cosmosqa",
     format="scq",
-    licence=f"{_LICENCE} (its card on the Hub; the repository has no licence file)",
+    licence="CC-BY-4.0 (its card on the Hub; the repository has no licence file)",
     homepage="https://github.com/wilburOne/cosmosqa",
     inputs=(Input("train", (TRAIN, INSTRUCTIONS), ("train",)), Input("test", (TEST,), ("train", "test"))),
     read=read,

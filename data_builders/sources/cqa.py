@@ -12,21 +12,18 @@ A side of a pair may have several spans; all of them are needed, so they are joi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.bad_rows import MISSING, BadRowError
-from data_builders.raw.fields import choice_field, clean, text_field
 from data_builders.raw.reader import RawInput
-from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
+from data_builders.raw.row import BadRowError, Row, clean, one_of
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
 from data_builders.sources.rows import first_of_each, not_in_test
 from data_builders.text.texts import fingerprint
 
 _COMMIT = "b6677601c433e986ab06a260c285f2df82faafb7"
 _URL = f"https://raw.githubusercontent.com/oyarsa/event_extraction/{_COMMIT}/data"
-_LICENCE = "CC-BY-NC-SA-4.0"
 _DERIVED = "questions derived from the corpus' event annotation, not the published questions"
 
 TRAIN = RawFile(
@@ -94,130 +91,115 @@ class _Question:
         return "; ".join(self.pair.cause if self.asked == "cause" else self.pair.effect)
 
 
-def read(job: Job) -> dict[Split, SplitRows]:
+def read(job: Job) -> dict[Split, Samples]:
     """Build train and test; both with derived questions."""
-    test_raw = job.input("test", "test")
-    test_pairs = _flat(test_raw.parse(test_raw.json_items(), _parse_annotation))
-    test = SplitRows([], rows_read=len(test_pairs))
-    _finish(test_raw, test, test_pairs)
-    if not job.wants("train"):
-        return {"test": test}
-
-    train_raw = job.input("train", "train")
-    train_pairs = train_raw.parse(train_raw.json_items("data"), _parse_converted)
-    train = SplitRows([], rows_read=len(train_pairs))
-    clean = train.filters.record(
-        "passages of the test",
-        "the passage is also a test passage (letter case, blanks and punctuation ignored)",
-        train_pairs,
-        not_in_test(train_pairs, test_pairs, lambda pair: fingerprint(pair.passage)),
-        unit="pairs",
-    )
-    _finish(train_raw, train, clean)
-    return {"train": train, "test": test}
+    raw = job.input("test")
+    test = SplitRows([pair for pairs in raw.parse(raw.json_items(), _parse_annotation) for pair in pairs])
+    test_pairs = test.rows
+    result: dict[Split, Samples] = {"test": _finish(raw, test)}
+    if job.wants("train"):
+        raw = job.input("train")
+        train = SplitRows(raw.parse(raw.json_items("data"), _parse_converted))
+        train.keep(
+            "passages of the test",
+            "the passage is also a test passage (letter case, blanks and punctuation ignored)",
+            not_in_test(train.rows, test_pairs, lambda pair: fingerprint(pair.passage)),
+            unit="pairs",
+        )
+        result["train"] = _finish(raw, train)
+    return result
 
 
-def _flat(pairs: Iterable[list[_Pair]]) -> list[_Pair]:
-    return [pair for group in pairs for pair in group]
-
-
-def _finish(raw: RawInput, result: SplitRows, pairs: list[_Pair]) -> None:
-    log = result.filters
-    full = log.record(
+def _finish(raw: RawInput, pairs: SplitRows[_Pair]) -> Samples:
+    pairs.keep(
         "no blank side",
         "samples with a blank answer are excluded (PIPER), and no question can be made of a blank span",
-        pairs,
-        [pair for pair in pairs if pair.cause and pair.effect],
+        [pair for pair in pairs.rows if pair.cause and pair.effect],
         unit="pairs",
     )
-    proper = log.record(
+    pairs.keep(
         "two different sides",
         "a span that is its own cause would be asked for in its own words",
-        full,
-        [pair for pair in full if pair.cause != pair.effect],
+        [pair for pair in pairs.rows if pair.cause != pair.effect],
         unit="pairs",
     )
-    questions = [_Question(pair, asked) for pair in proper for asked in WORDINGS]
+    questions = pairs.become([_Question(pair, asked) for pair in pairs.rows for asked in WORDINGS])
     answers: dict[tuple[str, str], list[str]] = {}
-    for question in questions:
+    for question in questions.rows:
         answers.setdefault(question.key, []).append(question.answer)
-    asked_once = log.record(
+    questions.keep(
         "one sample for each question",
         "pairs of one passage that share a side give the same question; the other sides are its accepted answers",
-        questions,
-        first_of_each(questions, lambda question: question.key),
+        first_of_each(questions.rows, lambda question: question.key),
         unit="questions",
     )
-    result.samples = raw.samples(
-        asked_once,
+    samples = raw.samples(
+        questions.rows,
         lambda question: _sample(raw, question, answers[question.key]),
         lambda question: question.pair.number,
     )
+    return questions.become(samples)
 
 
-def _parse_annotation(number: int, row: dict[str, Any]) -> list[_Pair]:
+def _parse_annotation(row: Row) -> list[_Pair]:
     """The pairs of a passage of the event files, which mark spans by their positions."""
-    text_field(row, "info")
-    passage: str = row["info"]  # as it is: the positions count its blanks
-    labels = row.get("labelData", MISSING)
-    if not isinstance(labels, list) or not all(isinstance(label, dict) for label in labels):
-        raise BadRowError.at("labelData", labels, "a list of objects with type, reason and result")
+    row.text("info")
+    passage: str = row.fields["info"]  # as it is: the positions count its blanks
     return [
         _Pair(
-            number,
-            f"{number}.{position}",
+            row.number,
+            f"{row.number}.{position}",
             clean(passage),
-            choice_field(f"labelData.{position}.type", label.get("type", MISSING), _TYPES),
-            _spans(f"labelData.{position}.reason", label.get("reason", MISSING), passage),
-            _spans(f"labelData.{position}.result", label.get("result", MISSING), passage),
+            label.choice("type", _TYPES),
+            _spans(label, "reason", passage),
+            _spans(label, "result", passage),
         )
-        for position, label in enumerate(labels)
+        for position, label in enumerate(row.objects("labelData", "a list of objects with type, reason and result"))
     ]
 
 
-def _spans(name: str, value: Any, passage: str) -> tuple[str, ...]:
+def _spans(label: Row, name: str, passage: str) -> tuple[str, ...]:
+    value = label.get(name)
     if not isinstance(value, list):
-        raise BadRowError.at(name, value, "a list of [start, end]")
+        raise label.error(name, "a list of [start, end]")
     spans = []
     for pair in value:
         if not isinstance(pair, list) or len(pair) != 2 or not all(type(at) is int for at in pair):
-            raise BadRowError.at(name, pair, "[start, end]")
+            raise BadRowError.at(f"{label.path}{name}", pair, "[start, end]")
         # One published span ends a character after its passage.
         if not 0 <= pair[0] <= pair[1] <= len(passage) + 1:
-            raise BadRowError.at(name, pair, f"positions in the passage of {len(passage)} characters")
+            raise label.error(name, f"positions in the passage of {len(passage)} characters", pair)
         spans.append(clean(passage[pair[0] : pair[1]]))
     return tuple(filter(None, spans))
 
 
-def _parse_converted(number: int, row: dict[str, Any]) -> _Pair:
+def _parse_converted(row: Row) -> _Pair:
     """A pair of the mirror's converted files, which write it as one text."""
-    text = text_field(row, "context")
+    text = row.text("context")
     found = _CONVERTED.fullmatch(text)
     if not found:
-        raise BadRowError.at("context", text, "'[Cause] … [Relation] … [Effect] …'")
+        raise row.error("context", "'[Cause] … [Relation] … [Effect] …'", text)
     cause, effect = (tuple(filter(None, map(clean, found[side].split(" | ")))) for side in (1, 3))
-    type_ = choice_field("context", found[2], _TYPES)
-    return _Pair(number, str(number), text_field(row, "original"), type_, cause, effect)
+    type_ = one_of("context", found[2], _TYPES)
+    return _Pair(row.number, str(row.number), row.text("original"), type_, cause, effect)
 
 
 def _sample(raw: RawInput, first: _Question, answers: list[str]) -> EventSample:
-    return EventSample(
-        id=f"cqa-{raw.split}-{first.pair.place}-{first.asked}",
-        dataset="cqa",
-        split=raw.split,
+    return raw.sample(
+        first.pair.number,
+        id=f"{first.pair.place}-{first.asked}",
         relation="causal" if first.asked == "cause" else "counterfactual",
-        format="qa",
         context=first.pair.passage,
         question=first.text,
-        answers=list(dict.fromkeys(answers)),
-        meta={"source": raw.name, "item": first.pair.number, "type": first.pair.type, "licence": _LICENCE},
+        answers=dict.fromkeys(answers),
+        meta={"type": first.pair.type},
     )
 
 
 CQA = Source(
     name="cqa",
     format="qa",
-    licence=f"{_LICENCE} (as the mirror attributes it; the authors' repository states none)",
+    licence="CC-BY-NC-SA-4.0 (as the mirror attributes it; the authors' repository states none)",
     homepage="https://github.com/YangLinyi/Fine-grained-Causal-Reasoning",
     inputs=(Input("train", (TRAIN,), ("train",)), Input("test", (TEST,), ("train", "test"))),
     read=read,

@@ -7,18 +7,15 @@ event that a block does not name is equally likely after its step. Block 0 is th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.bad_rows import MISSING, BadRowError
-from data_builders.raw.fields import choice_field, text_field
 from data_builders.raw.reader import RawInput
-from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
+from data_builders.raw.row import BadRowError, Row
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
 from data_builders.text.texts import goal_and_steps
 
 _COMMIT = "90042cafd8d4d0da66be71762df64573d890fbd6"
 _URL = f"https://raw.githubusercontent.com/zharry29/causal_reasoning_of_entities_and_events/{_COMMIT}"
-_LICENCE = "MIT"
 
 DEV = RawFile(
     name="data_dev_v2.json",
@@ -42,7 +39,7 @@ _SPLITS: tuple[Split, ...] = ("dev", "test")
 
 @dataclass(frozen=True)
 class _Procedure:
-    line: int
+    number: int
     name: str
     goal: str
     steps: list[str]
@@ -55,52 +52,51 @@ class _Procedure:
 
 @dataclass(frozen=True)
 class _Pair:
-    line: int
+    number: int
     procedure: _Procedure
     event: int
     step: int  # counted from 1
 
 
-def read(job: Job) -> dict[Split, SplitRows]:
+def read(job: Job) -> dict[Split, Samples]:
     """Build dev (727 rows) and test (1,520 rows)."""
-    return {split: _read_split(job.input(split, split)) for split in _SPLITS if job.wants(split)}
+    return {split: _read_split(job.input(split)) for split in _SPLITS if job.wants(split)}
 
 
-def _read_split(raw: RawInput) -> SplitRows:
-    procedures = raw.parse(raw.json_members(), _parse)
-    pairs = [
-        _Pair(procedure.line, procedure, event, step)
-        for procedure in procedures
-        for step in range(1, len(procedure.steps) + 1)
-        for event in range(len(procedure.events))
-    ]
-    return SplitRows(raw.samples(pairs, lambda pair: _sample(raw, pair)), rows_read=len(pairs))
+def _read_split(raw: RawInput) -> Samples:
+    pairs = SplitRows(
+        [
+            _Pair(procedure.number, procedure, event, step)
+            for procedure in raw.parse(raw.json_members(), _parse)
+            for step in range(1, len(procedure.steps) + 1)
+            for event in range(len(procedure.events))
+        ]
+    )
+    return pairs.become(raw.samples(pairs.rows, lambda pair: _sample(raw, pair)))
 
 
-def _parse(line: int, member: tuple[str, dict[str, Any]]) -> _Procedure:
-    name, row = member
-    blocks = row.get("steps", MISSING)
+def _parse(row: Row) -> _Procedure:
+    blocks = row.get("steps")
     if not isinstance(blocks, list) or len(blocks) < 2:
-        raise BadRowError.at("steps", blocks, "the start and at least one step")
-    parsed = [_block(block, f"steps.{number}") for number, block in enumerate(blocks) if number > 0]
+        raise row.error("steps", "the start and at least one step")
+    parsed = [_block(block, f"steps.{place}", row.number) for place, block in enumerate(blocks) if place > 0]
     return _Procedure(
-        line, name, text_field(row, "goal"), [step for step, _ in parsed], [found for _, found in parsed]
+        row.number, row.key, row.text("goal"), [step for step, _ in parsed], [found for _, found in parsed]
     )
 
 
-def _block(block: object, place: str) -> tuple[str, dict[str, str]]:
+def _block(block: object, place: str, number: int) -> tuple[str, dict[str, str]]:
     if not isinstance(block, list) or not all(isinstance(item, dict) for item in block):
         raise BadRowError.at(place, block, "a list of objects")
-    rows: list[dict[str, Any]] = block
-    for row in rows:
-        choice_field(f"{place}.type", row.get("type", MISSING), _TYPES)
-    steps = [text_field(row, "step", f"{place}.") for row in rows if row["type"] == "step"]
+    rows = [Row(number, item, f"{place}.") for item in block]
+    types = [row.choice("type", _TYPES) for row in rows]
+    steps = [row.text("step") for row, type_ in zip(rows, types, strict=True) if type_ == "step"]
     if len(steps) != 1:
-        raise BadRowError.at(f"{place}.type", [row["type"] for row in rows], "exactly one step")
+        raise BadRowError.at(f"{place}.type", types, "exactly one step")
     changes = {
-        text_field(row, "event", f"{place}."): choice_field(f"{place}.change", row.get("change", MISSING), OPTIONS)
-        for row in rows
-        if row["type"] == "event"
+        row.text("event"): row.choice("change", OPTIONS)
+        for row, type_ in zip(rows, types, strict=True)
+        if type_ == "event"
     }
     return steps[0], changes
 
@@ -108,23 +104,19 @@ def _block(block: object, place: str) -> tuple[str, dict[str, str]]:
 def _sample(raw: RawInput, pair: _Pair) -> EventSample:
     procedure = pair.procedure
     event = procedure.events[pair.event]
-    return EventSample(
-        id=f"crepe-{raw.split}-{procedure.name}-{pair.step}-{pair.event}",
-        dataset="crepe",
-        split=raw.split,
+    return raw.sample(
+        None,
+        id=f"{procedure.name}-{pair.step}-{pair.event}",
         relation="causal",
-        format="scq",
         context=goal_and_steps(procedure.goal, procedure.steps[: pair.step]),
         question=f"Compared with the moment before the latest step, how likely is this event now? {event}",
-        options=list(OPTIONS),
+        options=OPTIONS,
         answers=[procedure.changes[pair.step - 1].get(event, "equally likely")],
         meta={
-            "source": raw.name,
             "procedure": procedure.name,
             "step": pair.step,
             "steps": len(procedure.steps),
             "event": pair.event,
-            "licence": _LICENCE,
         },
     )
 
@@ -132,7 +124,7 @@ def _sample(raw: RawInput, pair: _Pair) -> EventSample:
 CREPE = Source(
     name="crepe",
     format="scq",
-    licence=_LICENCE,
+    licence="MIT",
     homepage="https://github.com/zharry29/causal_reasoning_of_entities_and_events",
     inputs=(Input("dev", (DEV,), ("dev",)), Input("test", (TEST,), ("test",))),
     splits=_SPLITS,

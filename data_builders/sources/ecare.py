@@ -7,19 +7,14 @@ file, in part with the same correct statement; those training rows are left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.bad_rows import MISSING, BadRowError
-from data_builders.raw.fields import choice_field, text_field
 from data_builders.raw.reader import RawInput
-from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
+from data_builders.raw.row import Row
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
 from data_builders.sources.rows import first_of_each, not_in_test
 
 _COMMIT = "c3b52648adcc919303a297a377811e24d703e197"
 _URL = f"https://raw.githubusercontent.com/Waste-Wood/e-CARE/{_COMMIT}/dataset"
-_LICENCE = "MIT"
 
 # The folder of --raw is flat, the official repository is not.
 TRAIN = RawFile(
@@ -43,84 +38,54 @@ QUESTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class _Row:
-    line: int
-    index: str
-    premise: str
-    ask_for: str
-    hypotheses: tuple[str, str]
-    label: int
-
-    @property
-    def content(self) -> tuple[str, str, tuple[str, str], int]:
-        return self.premise, self.ask_for, self.hypotheses, self.label
-
-    @property
-    def premise_key(self) -> str:
-        return self.premise.casefold()
-
-
-def read(job: Job) -> dict[Split, SplitRows]:
+def read(job: Job) -> dict[Split, Samples]:
     """Build train (14,569 rows) and test (2,122 rows, PIPER table 7)."""
-    test_raw = job.input("test", "test")
-    test_rows = test_raw.parse(test_raw.json_lines(), _parse)
-    test = SplitRows([], rows_read=len(test_rows))
-    test.samples = test_raw.samples(test_rows, lambda row: _sample(test_raw, row))
+    test = _read_split(job.input("test"))
     if not job.wants("train"):
         return {"test": test}
-
-    train_raw = job.input("train", "train")
-    train_rows = train_raw.parse(train_raw.json_lines(), _parse)
-    train = SplitRows([], rows_read=len(train_rows))
-    distinct = train.filters.record(
+    train = _read_split(job.input("train"))
+    train.keep(
         "repeated rows",
         "the same premise, question, statements and label more than once would be trained on twice",
-        train_rows,
-        first_of_each(train_rows, lambda row: row.content),
+        first_of_each(train.rows, lambda row: (row.context, row.question, tuple(row.options), row.answers[0])),
     )
-    clean = train.filters.record(
+    train.keep(
         "premises of the test",
         "the premise is also a test premise (letter case ignored), so the answer may be the same too",
-        distinct,
-        not_in_test(distinct, test_rows, lambda row: row.premise_key),
+        not_in_test(train.rows, test.rows, lambda row: row.context.casefold()),
     )
-    train.samples = train_raw.samples(clean, lambda row: _sample(train_raw, row))
     return {"train": train, "test": test}
 
 
-def _parse(line: int, row: dict[str, Any]) -> _Row:
-    premise, index = text_field(row, "premise"), text_field(row, "index")
-    ask_for = choice_field("ask-for", row.get("ask-for", MISSING), QUESTIONS)
-    hypotheses = (text_field(row, "hypothesis1"), text_field(row, "hypothesis2"))
+def _read_split(raw: RawInput) -> Samples:
+    return SplitRows(raw.parse(raw.json_lines(), lambda row: _sample(raw, row)))
+
+
+def _sample(raw: RawInput, row: Row) -> EventSample:
+    premise, index = row.text("premise"), row.text("index")
+    ask_for = row.choice("ask-for", QUESTIONS)
+    hypotheses = [row.text("hypothesis1"), row.text("hypothesis2")]
     if hypotheses[0] == hypotheses[1]:
-        raise BadRowError.at("hypothesis2", hypotheses[1], "a statement that differs from hypothesis1")
-    label = row.get("label", MISSING)
-    # `True` is an int to Python, but no label.
-    if isinstance(label, bool) or not isinstance(label, int) or label not in (0, 1):
-        raise BadRowError.at("label", label, "0 (hypothesis1) or 1 (hypothesis2)")
-    return _Row(line, index, premise, ask_for, hypotheses, label)
-
-
-def _sample(raw: RawInput, row: _Row) -> EventSample:
-    return EventSample(
-        id=f"ecare-{raw.split}-{row.line}",
-        dataset="ecare",
-        split=raw.split,
+        raise row.error("hypothesis2", "a statement that differs from hypothesis1", hypotheses[1])
+    expected = "0 (hypothesis1) or 1 (hypothesis2)"
+    label = row.integer("label", expected)
+    if label not in (0, 1):
+        raise row.error("label", expected)
+    return raw.sample(
+        row.number,
         relation="causal",
-        format="scq",
-        context=row.premise,
-        question=QUESTIONS[row.ask_for],
-        options=list(row.hypotheses),
-        answers=[row.hypotheses[row.label]],
-        meta={"source": raw.name, "line": row.line, "index": row.index, "ask_for": row.ask_for, "licence": _LICENCE},
+        context=premise,
+        question=QUESTIONS[ask_for],
+        options=hypotheses,
+        answers=[hypotheses[label]],
+        meta={"index": index, "ask_for": ask_for},
     )
 
 
 ECARE = Source(
     name="ecare",
     format="scq",
-    licence=_LICENCE,
+    licence="MIT",
     homepage="https://github.com/Waste-Wood/e-CARE",
     inputs=(Input("train", (TRAIN,), ("train",)), Input("test", (TEST,), ("train", "test"))),
     read=read,

@@ -12,19 +12,16 @@ the spans stand in one answer, joined by "; " as in the publishers' own script, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from d2e_sft.data.sample import EventSample, Relation, Split
-from data_builders.raw.bad_rows import MISSING
-from data_builders.raw.fields import choice_field, text_field, text_list
 from data_builders.raw.reader import RawInput
-from data_builders.raw.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
+from data_builders.raw.row import Row
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions, SplitRows
 from data_builders.sources.rows import first_of_each, not_in_test
 from data_builders.text.texts import IfRule, fingerprint, has_if
 
 _COMMIT = "28204363c73e559e04f4a458f1461288349af692"
 _URL = f"https://raw.githubusercontent.com/PlusLabNLP/ESTER/{_COMMIT}/data"
-_LICENCE = "not stated by the publisher"
 
 # No checksum of the whole training file is known.
 TRAIN = RawFile(name="final_train_ans_gen.json", url=f"{_URL}/final_train_ans_gen.json", commit=_COMMIT)
@@ -66,10 +63,6 @@ class _Row:
     type: str
     relation: Relation | None
 
-    @property
-    def content(self) -> tuple[str, str]:
-        return self.context, self.question
-
 
 def relation_of(type_: str, conditional: bool) -> Relation | None:
     """PIPER's relation of a question of an annotated type; None leaves it out."""
@@ -82,90 +75,73 @@ def relation_of(type_: str, conditional: bool) -> Relation | None:
     return None
 
 
-def read(job: Job) -> dict[Split, SplitRows]:
+def read(job: Job) -> dict[Split, Samples]:
     """Build train and test (254 rows, PIPER table 7)."""
-    test_raw = job.input("test", "test")
-    test_rows = _rows(job, test_raw)
-    test = SplitRows([], rows_read=len(test_rows))
-    _finish(test_raw, test, test_rows)
-    if not job.wants("train"):
-        return {"test": test}
-
-    train_raw = job.input("train", "train")
-    train_rows = _rows(job, train_raw)
-    train = SplitRows([], rows_read=len(train_rows))
-    clean = train.filters.record(
-        "contexts of the test",
-        "the passage is also a test passage (letter case, blanks and punctuation ignored)",
-        train_rows,
-        not_in_test(train_rows, test_rows, lambda row: fingerprint(row.context)),
-    )
-    distinct = train.filters.record(
-        "repeated questions",
-        "the same passage and question more than once would be trained on twice; the first is kept",
-        clean,
-        first_of_each(clean, lambda row: row.content),
-    )
-    _finish(train_raw, train, distinct)
-    return {"train": train, "test": test}
+    raw = job.input("test")
+    test = _rows(job, raw)
+    test_rows = test.rows
+    result: dict[Split, Samples] = {"test": _finish(raw, test)}
+    if job.wants("train"):
+        raw = job.input("train")
+        train = _rows(job, raw)
+        train.keep(
+            "contexts of the test",
+            "the passage is also a test passage (letter case, blanks and punctuation ignored)",
+            not_in_test(train.rows, test_rows, lambda row: fingerprint(row.context)),
+        )
+        train.keep(
+            "repeated questions",
+            "the same passage and question more than once would be trained on twice; the first is kept",
+            first_of_each(train.rows, lambda row: (row.context, row.question)),
+        )
+        result["train"] = _finish(raw, train)
+    return result
 
 
-def _rows(job: Job, raw: RawInput) -> list[_Row]:
+def _rows(job: Job, raw: RawInput) -> SplitRows[_Row]:
     options = job.options
     assert isinstance(options, EsterOptions)
 
-    def parse(number: int, row: dict[str, Any]) -> _Row:
-        question = text_field(row, "question")
-        type_ = choice_field("type", row.get("type", MISSING), TYPES)
+    def parse(row: Row) -> _Row:
+        question, type_ = row.text("question"), row.choice("type", TYPES)
         # A span that is named twice is required once.
-        spans = tuple(dict.fromkeys(filter(None, text_list("answer_texts", row.get("answer_texts", MISSING)))))
+        spans = tuple(dict.fromkeys(filter(None, row.texts("answer_texts"))))
         relation = relation_of(type_, has_if(question, options.rule))
-        return _Row(number, text_field(row, "context"), question, spans, type_, relation)
+        return _Row(row.number, row.text("context"), question, spans, type_, relation)
 
-    return raw.parse(raw.json_items(), parse)
+    return SplitRows(raw.parse(raw.json_items(), parse))
 
 
-def _finish(raw: RawInput, result: SplitRows, rows: list[_Row]) -> None:
-    answered = result.filters.record(
+def _finish(raw: RawInput, rows: SplitRows[_Row]) -> Samples:
+    rows.keep(
         "no blank answer",
         "samples with a blank answer are excluded (PIPER)",
-        rows,
-        [row for row in rows if row.spans],
+        [row for row in rows.rows if row.spans],
     )
-    kept = result.filters.record(
+    rows.keep(
         "relation of PIPER",
         "coreference is no relation of PIPER's, and its counts leave out indicative conditionals that hold an 'if'",
-        answered,
-        [row for row in answered if row.relation is not None],
+        [row for row in rows.rows if row.relation is not None],
     )
-    result.samples = raw.samples(kept, lambda row: _sample(raw, row), lambda row: row.number)
+    return rows.become(raw.samples(rows.rows, lambda row: _sample(raw, row)))
 
 
 def _sample(raw: RawInput, row: _Row) -> EventSample:
     assert row.relation is not None
-    return EventSample(
-        id=f"ester-{raw.split}-{row.number}",
-        dataset="ester",
-        split=raw.split,
+    return raw.sample(
+        row.number,
         relation=row.relation,
-        format="qa",
         context=row.context,
         question=row.question,
         answers=["; ".join(row.spans)],
-        meta={
-            "source": raw.name,
-            "item": row.number,
-            "type": row.type,
-            "spans": list(row.spans),
-            "licence": _LICENCE,
-        },
+        meta={"type": row.type, "spans": list(row.spans)},
     )
 
 
 ESTER = Source(
     name="ester",
     format="qa",
-    licence=_LICENCE,
+    licence="not stated by the publisher",
     homepage="https://github.com/PlusLabNLP/ESTER",
     inputs=(Input("train", (TRAIN, TRAIN_500), ("train",)), Input("test", (TEST,), ("train", "test"))),
     read=read,

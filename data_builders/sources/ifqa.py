@@ -8,18 +8,15 @@ read.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.bad_rows import MISSING, BadRowError
-from data_builders.raw.fields import text_field, text_list
 from data_builders.raw.reader import RawInput
-from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
+from data_builders.raw.row import Row
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
 from data_builders.sources.rows import first_of_each
 
 _COMMIT = "9c9adf1caa824c3689a035fa8522a4db05db54e1"
 _URL = f"https://raw.githubusercontent.com/wyu97/IfQA/{_COMMIT}/dataset"
-_LICENCE = "not stated by the publisher"
 
 
 def _file(split: str, sha256: str, size: int) -> RawFile:
@@ -44,53 +41,48 @@ class _Row:
         return " ".join(self.question.lower().split())
 
 
-def read(job: Job) -> dict[Split, SplitRows]:
+def read(job: Job) -> dict[Split, Samples]:
     """Build train, dev and test (700 rows, PIPER table 7)."""
-    result: dict[Split, SplitRows] = {}
+    result: dict[Split, Samples] = {}
     met: set[str] = set()
     # The test first: what it holds is left out of the others, and what dev holds is left out of train.
     for split in ("test", "dev", "train"):
-        if split not in job.files:
-            continue
-        raw = job.input(split, split)
-        rows = raw.parse(raw.json_items(), _parse)
-        result[split] = SplitRows([], rows_read=len(rows))
-        _finish(raw, result[split], rows, met)
-        met |= {row.question_key for row in rows}
+        if split in job.files:
+            raw = job.input(split)
+            rows = SplitRows(raw.parse(raw.json_items(), _parse))
+            questions = {row.question_key for row in rows.rows}
+            result[raw.split] = _finish(raw, rows, met)
+            met |= questions
     return result
 
 
-def _finish(raw: RawInput, result: SplitRows, rows: list[_Row], met: set[str]) -> None:
-    log = result.filters
-    kept = log.record(
+def _finish(raw: RawInput, rows: SplitRows[_Row], met: set[str]) -> Samples:
+    rows.keep(
         "no blank answer",
         "samples with a blank answer are excluded (PIPER)",
-        rows,
-        [row for row in rows if row.answers],
+        [row for row in rows.rows if row.answers],
     )
     if raw.split != "test":
-        kept = log.record(
+        rows.keep(
             "questions of the test" if raw.split == "dev" else "questions of the test and development files",
             "the question stands there too (letter case ignored)",
-            kept,
-            [row for row in kept if row.question_key not in met],
+            [row for row in rows.rows if row.question_key not in met],
         )
     if raw.split == "train":
-        kept = log.record(
+        rows.keep(
             "repeated questions",
             "the same question more than once would be trained on twice; the first is kept",
-            kept,
-            first_of_each(kept, lambda row: row.question_key),
+            first_of_each(rows.rows, lambda row: row.question_key),
         )
-    result.samples = raw.samples(kept, lambda row: _sample(raw, row), lambda row: row.number)
+    return rows.become(raw.samples(rows.rows, lambda row: _sample(raw, row)))
 
 
-def _parse(number: int, row: dict[str, Any]) -> _Row:
-    passages = [once(passage) for passage in text_list("context", row.get("context", MISSING)) if passage]
+def _parse(row: Row) -> _Row:
+    passages = [once(passage) for passage in row.texts("context") if passage]
     if not passages:
-        raise BadRowError.at("context", row.get("context", MISSING), "at least one passage")
-    answers = dict.fromkeys(filter(None, text_list("answers", row.get("answers", MISSING))))
-    return _Row(number, text_field(row, "question"), tuple(answers), " ".join(dict.fromkeys(passages)))
+        raise row.error("context", "at least one passage")
+    answers = dict.fromkeys(filter(None, row.texts("answers")))
+    return _Row(row.number, row.text("question"), tuple(answers), " ".join(dict.fromkeys(passages)))
 
 
 def once(passage: str) -> str:
@@ -101,23 +93,15 @@ def once(passage: str) -> str:
 
 
 def _sample(raw: RawInput, row: _Row) -> EventSample:
-    return EventSample(
-        id=f"ifqa-{raw.split}-{row.number}",
-        dataset="ifqa",
-        split=raw.split,
-        relation="counterfactual",
-        format="qa",
-        context=row.context,
-        question=row.question,
-        answers=list(row.answers),
-        meta={"source": raw.name, "item": row.number, "licence": _LICENCE},
+    return raw.sample(
+        row.number, relation="counterfactual", context=row.context, question=row.question, answers=row.answers
     )
 
 
 IFQA = Source(
     name="ifqa",
     format="qa",
-    licence=_LICENCE,
+    licence="not stated by the publisher",
     homepage="https://github.com/wyu97/IfQA",
     inputs=(
         Input("train", (TRAIN,), ("train",)),

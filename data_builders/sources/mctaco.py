@@ -7,17 +7,16 @@ the publishers' development file serves as one, and shares no sentence with the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.bad_rows import BadRowError, shown
-from data_builders.raw.fields import choice_field, text_field
-from data_builders.raw.reader import RawInput
-from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
+from data_builders.raw.reader import Line, RawInput
+from data_builders.raw.row import BadRowError, Row, one_of, shown
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
 
 _COMMIT = "0ba9b790ad5a87ab3eef0f0cb7819408192f9729"
 _URL = f"https://raw.githubusercontent.com/CogComp/MCTACO/{_COMMIT}/dataset"
-_LICENCE = "not stated by the publisher"
 
 TRAIN = RawFile(
     name="dev_3783.tsv",
@@ -57,54 +56,50 @@ class _Question:
         return any(candidate.correct for candidate in self.candidates)
 
 
-def read(job: Job) -> dict[Split, SplitRows]:
+def read(job: Job) -> dict[Split, Samples]:
     """Build train (99 questions) and test (234 questions, PIPER table 7)."""
     splits: tuple[Split, ...] = ("train", "test")
-    return {split: _read_split(job.input(split, split)) for split in splits if job.wants(split)}
+    return {split: _read_split(job.input(split)) for split in splits if job.wants(split)}
 
 
-def _read_split(raw: RawInput) -> SplitRows:
-    rows = raw.parse(raw.lines(), _parse)
-    result = SplitRows([], rows_read=len(rows))
-    log = result.filters
-    ordering = log.record(
+def _read_split(raw: RawInput) -> Samples:
+    candidates = SplitRows(raw.parse(raw.lines(), _parse))
+    candidates.keep(
         "category Event Ordering",
         "the other categories ask for durations, frequencies and times, not for relations of events",
-        rows,
-        [row for row in rows if row.category == "Event Ordering"],
+        [row for row in candidates.rows if row.category == "Event Ordering"],
         unit="candidates",
     )
-    distinct = log.record(
+    candidates.keep(
         "repeated candidates",
         "a question offers each candidate once",
-        ordering,
-        _without_repeats(raw, ordering),
+        _without_repeats(raw, candidates.rows),
         unit="candidates",
     )
-    questions = _group(distinct)
-    kept = log.record(
+    questions = candidates.become(_group(candidates.rows))
+    questions.keep(
         "at least one correct candidate",
         "a question that no candidate answers has no answer to train on or to score",
-        questions,
-        [question for question in questions if question.answerable],
+        [question for question in questions.rows if question.answerable],
         unit="questions",
     )
-    result.samples = raw.samples(kept, lambda question: _sample(raw, question), lambda q: q.candidates[0].line)
-    return result
+    return questions.become(
+        raw.samples(questions.rows, lambda question: _sample(raw, question), lambda q: q.candidates[0].line)
+    )
 
 
-def _parse(line: int, text: str) -> _Candidate:
-    columns = text.split("\t")
+def _parse(line: Line) -> _Candidate:
+    columns = line.text.split("\t")
     if len(columns) != len(_COLUMNS):
         raise BadRowError(f"got {len(columns)} tab-separated columns; expected {len(_COLUMNS)}: {', '.join(_COLUMNS)}")
-    row = dict(zip(_COLUMNS, columns, strict=True))
-    sentence, question, answer, label, category = (text_field(row, name) for name in _COLUMNS)
-    choice_field("label", label, ("yes", "no"))
-    choice_field("category", category, CATEGORIES)
-    return _Candidate(line, sentence, question, answer, label == "yes", category)
+    row = Row(line.number, dict(zip(_COLUMNS, columns, strict=True)))
+    sentence, question, answer, label, category = (row.text(name) for name in _COLUMNS)
+    one_of("label", label, ("yes", "no"))
+    one_of("category", category, CATEGORIES)
+    return _Candidate(line.number, sentence, question, answer, label == "yes", category)
 
 
-def _without_repeats(raw: RawInput, rows: list[_Candidate]) -> list[_Candidate]:
+def _without_repeats(raw: RawInput, rows: Sequence[_Candidate]) -> list[_Candidate]:
     """The first of equal candidates of a question; those whose labels contradict each other are all bad rows."""
     groups: dict[tuple[str, str, str], list[_Candidate]] = {}
     for row in rows:
@@ -125,7 +120,7 @@ def _without_repeats(raw: RawInput, rows: list[_Candidate]) -> list[_Candidate]:
     return kept
 
 
-def _group(rows: list[_Candidate]) -> list[_Question]:
+def _group(rows: Sequence[_Candidate]) -> list[_Question]:
     groups: dict[tuple[str, str], list[_Candidate]] = {}
     for row in rows:
         groups.setdefault((row.sentence, row.question), []).append(row)
@@ -134,24 +129,21 @@ def _group(rows: list[_Candidate]) -> list[_Question]:
 
 def _sample(raw: RawInput, question: _Question) -> EventSample:
     first = question.candidates[0]
-    return EventSample(
-        id=f"mctaco-{raw.split}-{first.line}",
-        dataset="mctaco",
-        split=raw.split,
+    return raw.sample(
+        first.line,
         relation="temporal",
-        format="mcq",
         context=first.sentence,
         question=first.question,
         options=[candidate.answer for candidate in question.candidates],
         answers=[candidate.answer for candidate in question.candidates if candidate.correct],
-        meta={"source": raw.name, "line": first.line, "category": first.category, "licence": _LICENCE},
+        meta={"category": first.category},
     )
 
 
 MCTACO = Source(
     name="mctaco",
     format="mcq",
-    licence=_LICENCE,
+    licence="not stated by the publisher",
     homepage="https://github.com/CogComp/MCTACO",
     inputs=(Input("train", (TRAIN,), ("train",)), Input("test", (TEST,), ("test",))),
     read=read,

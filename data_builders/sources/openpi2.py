@@ -7,22 +7,19 @@ and the states that they gave are its answers. The benchmark's files (clusters, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.bad_rows import MISSING, BadRowError
-from data_builders.raw.fields import clean, object_field, text_field, text_list
 from data_builders.raw.reader import RawInput
-from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
+from data_builders.raw.row import Row, clean
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
 from data_builders.sources.rows import not_in_test
 from data_builders.text.texts import goal_and_steps
 
 _COMMIT = "90acda8957e232decad40c41d86af79800bdd68e"
 _URL = f"https://raw.githubusercontent.com/allenai/openpi-dataset/{_COMMIT}/v2.0"
-_LICENCE = "MIT"
 
 
 def _file(name: str, sha256: str = "", size: int = 0) -> RawFile:
@@ -85,7 +82,7 @@ _BETWEEN = " | "
 
 @dataclass(frozen=True)
 class _Procedure:
-    line: int
+    number: int
     name: str
     goal: str
     steps: list[str]
@@ -106,103 +103,87 @@ class _Change:
 
 @dataclass(frozen=True)
 class _Question:
-    line: int
+    number: int  # of the row that holds the procedure
     procedure: _Procedure
-    number: int
+    place: int  # among the procedure's questions
     change: _Change
 
 
-def read(job: Job) -> dict[Split, SplitRows]:
+def read(job: Job) -> dict[Split, Samples]:
     """Build train, dev (1,311 rows) and test (3,091)."""
     held_out: list[_Procedure] = []
-    found: dict[Split, SplitRows] = {}
+    found: dict[Split, Samples] = {}
     for split in ("test", "dev"):
-        raw = job.input(split, split)
-        procedures = raw.parse(raw.json_members(), _parse)
-        held_out += procedures
-        found[split] = _rows(raw, SplitRows([], rows_read=_count(procedures)), procedures)
+        raw = job.input(split)
+        procedures = _procedures(raw)
+        held_out += procedures.rows
+        found[raw.split] = _finish(raw, procedures)
     if job.wants("train"):
-        raw = job.input("train", "train")
-        procedures = raw.parse(raw.json_members(), _parse)
-        train = SplitRows([], rows_read=_count(procedures))
-        clean = train.filters.record(
+        raw = job.input("train")
+        train = _procedures(raw)
+        train.keep(
             "procedures of dev and test",
             "the procedure, by its goal and steps, is one of dev or test, too",
-            procedures,
-            not_in_test(procedures, held_out, lambda procedure: procedure.text),
+            not_in_test(train.rows, held_out, lambda procedure: procedure.text),
             unit="procedures",
         )
-        found["train"] = _rows(raw, train, clean)
+        found["train"] = _finish(raw, train)
     return found
 
 
-def _count(procedures: list[_Procedure]) -> int:
-    return sum(len(procedure.changes) for procedure in procedures)
+def _procedures(raw: RawInput) -> SplitRows[_Procedure]:
+    procedures = raw.parse(raw.json_members(), _parse)
+    return SplitRows(procedures, rows_read=sum(len(procedure.changes) for procedure in procedures))
 
 
-def _rows(raw: RawInput, rows: SplitRows, procedures: list[_Procedure]) -> SplitRows:
-    asked = [_Question(item.line, item, 0, change) for item in procedures for change in item.changes]
-    named = rows.filters.record(
+def _finish(raw: RawInput, procedures: SplitRows[_Procedure]) -> Samples:
+    questions = procedures.become(
+        [_Question(item.number, item, 0, change) for item in procedures.rows for change in item.changes]
+    )
+    questions.keep(
         "changes without a name or a state",
         "entity, attribute, state before or state after is empty",
-        asked,
-        [question for question in asked if _is_whole(question.change)],
+        [question for question in questions.rows if _is_whole(question.change)],
     )
-    questions = rows.filters.record(
+    questions.keep(
         "changes named twice",
         "the same attribute of the same entity at the same step; the states of both are answers of one row",
-        named,
-        _merged(named),
+        _merged(questions.rows),
     )
-    rows.samples = raw.samples(questions, lambda question: _sample(raw, question))
-    return rows
+    return questions.become(raw.samples(questions.rows, lambda question: _sample(raw, question)))
 
 
 def _is_whole(change: _Change) -> bool:
     return bool(change.entity and change.attribute and change.answers)
 
 
-def _parse(line: int, member: tuple[str, dict[str, Any]]) -> _Procedure:
-    name, row = member
-    steps = text_list("steps", row.get("steps", MISSING))
+def _parse(row: Row) -> _Procedure:
+    steps = row.texts("steps")
     if not steps or not all(steps):
-        raise BadRowError.at("steps", steps, "at least one step, none of them empty")
-    changes = [
-        change
-        for place, states in enumerate(_objects(row.get("states", MISSING), "states"))
-        for change in _changes(states, len(steps), f"states.{place}")
-    ]
+        raise row.error("steps", "at least one step, none of them empty", steps)
+    changes = [change for states in row.objects("states") for change in _changes(states, len(steps))]
     # By step, and within a step in the file's order, as they are asked about in the benchmark.
-    return _Procedure(line, name, text_field(row, "goal"), steps, sorted(changes, key=lambda change: change.step))
+    return _Procedure(row.number, row.key, row.text("goal"), steps, sorted(changes, key=lambda change: change.step))
 
 
-def _changes(states: dict[str, Any], steps: int, place: str) -> Iterator[_Change]:
-    entity = _mentions(states, "entity", place)
-    answers = object_field(states, "answers")
+def _changes(states: Row, steps: int) -> Iterator[_Change]:
+    entity = _mentions(states, "entity")
+    answers = states.object("answers")
     for step in range(1, steps + 1):
-        at = f"{place}.answers.step{step}"
-        for number, change in enumerate(_objects(answers.get(f"step{step}", MISSING), at)):
-            attribute, before, after = (
-                _mentions(change, key, f"{at}.{number}") for key in ("attribute", "before", "after")
-            )
+        for change in answers.objects(f"step{step}"):
+            attribute, before, after = (_mentions(change, key) for key in ("attribute", "before", "after"))
             texts = [f"{first} before and {second} after" for first, second in product(before, after)]
             yield _Change(step, entity[0] if entity else "", attribute[0] if attribute else "", texts)
 
 
-def _mentions(row: dict[str, Any], key: str, place: str) -> list[str]:
-    value = row.get(key, MISSING)
+def _mentions(row: Row, key: str) -> list[str]:
+    value = row.get(key)
     if not isinstance(value, str):
-        raise BadRowError.at(f"{place}.{key}", value, "text")
+        raise row.error(key, "text")
     return [text for text in map(clean, value.split(_BETWEEN)) if text]
 
 
-def _objects(value: object, place: str) -> list[dict[str, Any]]:
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise BadRowError.at(place, value, "a list of objects")
-    return value
-
-
-def _merged(questions: list[_Question]) -> list[_Question]:
+def _merged(questions: Sequence[_Question]) -> list[_Question]:
     alike: dict[tuple[str, int, str, str], list[_Question]] = {}
     for question in questions:
         change = question.change
@@ -212,31 +193,26 @@ def _merged(questions: list[_Question]) -> list[_Question]:
     for same in alike.values():
         name = same[0].procedure.name
         answers = list(dict.fromkeys(text for question in same for text in question.change.answers))
-        merged.append(replace(same[0], number=numbers[name], change=replace(same[0].change, answers=answers)))
+        merged.append(replace(same[0], place=numbers[name], change=replace(same[0].change, answers=answers)))
         numbers[name] += 1
     return merged
 
 
 def _sample(raw: RawInput, question: _Question) -> EventSample:
     procedure, change = question.procedure, question.change
-    return EventSample(
-        id=f"openpi2-{raw.split}-{procedure.name}-{question.number}",
-        dataset="openpi2",
-        split=raw.split,
+    return raw.sample(
+        None,
+        id=f"{procedure.name}-{question.place}",
         relation="temporal",
-        format="qa",
         context=goal_and_steps(procedure.goal, procedure.steps[: change.step]),
         question=f"What is the {change.attribute} of {change.entity} before and after the latest step?",
-        options=[],
         answers=change.answers,
         meta={
-            "source": raw.name,
             "procedure": procedure.name,
             "step": change.step,
             "steps": len(procedure.steps),
             "entity": change.entity,
             "attribute": change.attribute,
-            "licence": _LICENCE,
         },
     )
 
@@ -244,7 +220,7 @@ def _sample(raw: RawInput, question: _Question) -> EventSample:
 OPENPI2 = Source(
     name="openpi2",
     format="qa",
-    licence=_LICENCE,
+    licence="MIT",
     homepage="https://github.com/allenai/openpi-dataset/tree/main/v2.0",
     inputs=(
         Input("train", (TRAIN,), ("train",)),

@@ -1,22 +1,65 @@
-"""What several sources do with their rows: keep each once, and keep rows of the test out of the others."""
+"""What several sources do with their rows: join labels to them, keep each once, leave out those of the test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, TypeVar
 
-Row = TypeVar("Row")
+from d2e_sft.util.errors import UserError
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import BadRowError, Row, clean, one_of
+
+T = TypeVar("T")
+_LABEL = "label"
 
 
-def first_of_each(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> list[Row]:
+def first_of_each(rows: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
     """The first row of each key, in order."""
-    first: dict[Hashable, Row] = {}
+    first: dict[Hashable, T] = {}
     for row in rows:
         first.setdefault(key(row), row)
     return list(first.values())
 
 
-def not_in_test(rows: Iterable[Row], test: Iterable[Any], *keys: Callable[[Any], Hashable]) -> list[Row]:
+def not_in_test(rows: Iterable[T], test: Iterable[Any], *keys: Callable[[Any], Hashable]) -> list[T]:
     """The rows that share none of the keys with a test row; an empty key is shared with nothing."""
     taken = [{key(row) for row in test} - {""} for key in keys]
     return [row for row in rows if not any(key(row) in met for key, met in zip(keys, taken, strict=True))]
+
+
+def labelled(rows: RawInput, labels: RawInput, allowed: tuple[str, ...]) -> Iterator[Row]:
+    """Each row with its `label`, of two files that are joined by line, where both lines are good.
+
+    Raises:
+        UserError: a line has a row but no label, or a label but no row, so no label can be trusted.
+    """
+    found, label_of = list(rows.json_lines()), {line.number: line.text for line in labels.lines()}
+    _check_same_lines(rows, labels)
+    for row in found:
+        if row.number not in label_of:
+            continue  # that label's line was bad, and is recorded
+        try:
+            row.fields[_LABEL] = one_of(_LABEL, clean(label_of[row.number]), allowed)
+        except BadRowError as problem:
+            labels.reject(row.number, label_of[row.number], str(problem))
+        else:
+            yield row
+
+
+def _check_same_lines(rows: RawInput, labels: RawInput) -> None:
+    alone = set(rows.numbers) ^ set(labels.numbers)
+    if alone:
+        line = min(alone)
+        lacking, there = ((labels.path, "label"), (rows.path, "row"))
+        if line in labels.numbers:
+            lacking, there = there, lacking
+        raise UserError(
+            f"{lacking[0]}: has no {lacking[1]} on line {line:,}, where {there[0]} has a {there[1]} "
+            f"({len(labels.numbers):,} labels, {len(rows.numbers):,} rows); expected a label on the line of each row",
+            remedy="take both files from the same release",
+        )
+
+
+def chosen(row: Row, options: list[str]) -> str:
+    """The option that the label counts to, from 1."""
+    return options[int(row.fields[_LABEL]) - 1]

@@ -7,17 +7,12 @@ it belongs to: the right sentence tells what happens next, so it counts as tempo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.bad_rows import BadRowError
-from data_builders.raw.fields import choice_field, clean, text_field
 from data_builders.raw.reader import RawInput
-from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
+from data_builders.raw.row import Row, clean, one_of
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
 
 _FOLDER = "ood/storycloze"
-_LICENCE = "handed out by the authors on request"
 _BY_HAND = "request it with the form at https://www.cs.rochester.edu/nlp/rocstories/"
 _VALIDATION = "the validation file in place of the test file"
 
@@ -36,52 +31,32 @@ _COLUMNS = ("InputStoryid", *_STORY, *_ENDINGS, "AnswerRightEnding")
 QUESTION = "Which sentence is the right ending of the story?"
 
 
-@dataclass(frozen=True)
-class _Row:
-    line: int
-    story: str
-    context: str
-    endings: tuple[str, ...]
-    answer: str
-
-
-def read(job: Job) -> dict[Split, SplitRows]:
+def read(job: Job) -> dict[Split, Samples]:
     """Build test."""
-    raw = job.input("test", "test", folder=_FOLDER)
-    rows = raw.parse(raw.csv_rows(_COLUMNS), _parse)
-    result = SplitRows([], rows_read=len(rows))
-    result.samples = raw.samples(rows, lambda row: _sample(raw, row))
-    return {"test": result}
+    raw = job.input("test")
+    return {"test": SplitRows(raw.parse(raw.csv_rows(_COLUMNS), lambda row: _sample(raw, row)))}
 
 
-def _parse(line: int, row: dict[str, Any]) -> _Row:
-    endings = tuple(text_field(row, name) for name in _ENDINGS)
+def _sample(raw: RawInput, row: Row) -> EventSample:
+    endings = [row.text(name) for name in _ENDINGS]
     if endings[0] == endings[1]:
-        raise BadRowError.at(_ENDINGS[1], endings[1], f"an ending that differs from {_ENDINGS[0]}")
-    label = choice_field("AnswerRightEnding", clean(row["AnswerRightEnding"]), ("1", "2"))
-    story = " ".join(text_field(row, name) for name in _STORY)
-    return _Row(line, text_field(row, "InputStoryid"), story, endings, endings[int(label) - 1])
-
-
-def _sample(raw: RawInput, row: _Row) -> EventSample:
-    return EventSample(
-        id=f"storycloze-{raw.split}-{row.line}",
-        dataset="storycloze",
-        split=raw.split,
+        raise row.error(_ENDINGS[1], f"an ending that differs from {_ENDINGS[0]}", endings[1])
+    label = one_of("AnswerRightEnding", clean(row.fields["AnswerRightEnding"]), ("1", "2"))
+    return raw.sample(
+        row.number,
         relation="temporal",
-        format="scq",
-        context=row.context,
+        context=" ".join(row.text(name) for name in _STORY),
         question=QUESTION,
-        options=list(row.endings),
-        answers=[row.answer],
-        meta={"source": raw.name, "line": row.line, "story_id": row.story, "licence": _LICENCE},
+        options=endings,
+        answers=[endings[int(label) - 1]],
+        meta={"story_id": row.text("InputStoryid")},
     )
 
 
 STORYCLOZE = Source(
     name="storycloze",
     format="scq",
-    licence=_LICENCE,
+    licence="handed out by the authors on request",
     homepage="https://www.cs.rochester.edu/nlp/rocstories/",
     inputs=(Input("test", CANDIDATES, ("test",)),),
     read=read,

@@ -8,23 +8,20 @@ drop any; the page is therefore the default. Questions of level 2 are about the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.bad_rows import MISSING, BadRowError
-from data_builders.raw.fields import text_field, text_list
 from data_builders.raw.reader import RawInput
-from data_builders.raw.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
+from data_builders.raw.row import BadRowError, Row
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions, SplitRows
 from data_builders.sources.rows import not_in_test
 from data_builders.text.texts import fingerprint, plain_spaces, word_count
 
 _REVISION = "1646dea364ac667dd6098646da7d6638de00cc71"
 _URL = f"https://huggingface.co/datasets/tonytan48/TempReason/resolve/{_REVISION}"
-_LICENCE = "CC-BY-SA-3.0"
 
 # No checksum: the ones in circulation are second-hand, and a wrong one would refuse a good download.
 TRAIN = RawFile(name="train_l3.json", url=f"{_URL}/train_l3.json", commit=_REVISION)
@@ -54,7 +51,7 @@ class TempReasonOptions(SourceOptions):
 
 @dataclass(frozen=True)
 class _Row:
-    line: int
+    number: int
     question: str
     answers: tuple[str, ...]
     context: str
@@ -62,94 +59,74 @@ class _Row:
     page: str
 
 
-def read(job: Job) -> dict[Split, SplitRows]:
+def read(job: Job) -> dict[Split, Samples]:
     """Build train and test (published: 1,010 test questions of 4,426)."""
     options = job.options
     assert isinstance(options, TempReasonOptions)
-    test_raw = job.input("test", "test")
-    parser = _parse_timebench if job.file("test") is TIMEBENCH else _parse_official
-    test_rows = test_raw.parse(test_raw.json_lines(), _with_context(parser, options))
-    result: dict[Split, SplitRows] = {"test": SplitRows([], rows_read=len(test_rows))}
-    _finish(test_raw, result["test"], test_rows, options)
-    if not job.wants("train"):
-        return result
-
-    train_raw = job.input("train", "train")
-    train_rows = train_raw.parse(train_raw.json_lines(), _with_context(_parse_official, options))
-    train = result["train"] = SplitRows([], rows_read=len(train_rows))
-    clean = train.filters.record(
-        "pages of the test",
-        "the question is about an entity, or comes with a page, that the test file has too",
-        train_rows,
-        not_in_test(train_rows, test_rows, lambda row: row.entity, lambda row: row.page),
-    )
-    _finish(train_raw, train, clean, options)
+    test_raw, official = job.input("test"), job.file("test") is not TIMEBENCH
+    test = SplitRows(test_raw.parse(test_raw.json_lines(), lambda row: _parse(row, options, official=official)))
+    test_rows = test.rows
+    result: dict[Split, Samples] = {"test": _finish(test_raw, test, options)}
+    if job.wants("train"):
+        raw = job.input("train")
+        train = SplitRows(raw.parse(raw.json_lines(), lambda row: _parse(row, options)))
+        train.keep(
+            "pages of the test",
+            "the question is about an entity, or comes with a page, that the test file has too",
+            not_in_test(train.rows, test_rows, lambda row: row.entity, lambda row: row.page),
+        )
+        result["train"] = _finish(raw, train, options)
     return result
 
 
-def _finish(raw: RawInput, result: SplitRows, rows: list[_Row], options: TempReasonOptions) -> None:
+def _finish(raw: RawInput, rows: SplitRows[_Row], options: TempReasonOptions) -> Samples:
     limit = options.max_words
     if limit is not None:
-        rows = result.filters.record(
+        rows.keep(
             f"context of at most {limit} words",
             f"PIPER's limit on the length of the context, which is taken to be the {options.context}",
-            rows,
-            [row for row in rows if word_count(row.context) <= limit],
+            [row for row in rows.rows if word_count(row.context) <= limit],
         )
-    result.samples = raw.samples(rows, lambda row: _sample(raw, row, options))
+    return rows.become(raw.samples(rows.rows, lambda row: _sample(raw, row, options)))
 
 
-_Parser = Callable[[int, dict[str, Any], str], _Row]
-
-
-def _with_context(parse: _Parser, options: TempReasonOptions) -> Callable[[int, dict[str, Any]], _Row]:
-    field = "context" if options.context == "page" else "fact_context"
-    return lambda line, row: parse(line, row, field)
-
-
-def _parse_official(line: int, row: dict[str, Any], context: str) -> _Row:
-    answers = row.get("text_answers", MISSING)
-    if not isinstance(answers, dict):
-        raise BadRowError.at("text_answers", answers, "an object with a list 'text'")
-    parts = text_field(row, "id").split("_")
-    if len(parts) != 4 or parts[0] != "L3":
-        raise BadRowError.at("id", row["id"], "L3_<entity>_<property>_<number>")
-    return _row(line, row, context, text_list("text_answers.text", answers.get("text", MISSING)), parts[1])
-
-
-def _parse_timebench(line: int, row: dict[str, Any], context: str) -> _Row:
-    return _row(line, row, context, text_list("answer", row.get("answer", MISSING)), entity="")
-
-
-def _row(line: int, row: dict[str, Any], context: str, answers: list[str], entity: str) -> _Row:
+def _parse(row: Row, options: TempReasonOptions, *, official: bool = True) -> _Row:
+    answers, entity = _official_answers(row) if official else (row.texts("answer"), "")
     if not any(answers):
         raise BadRowError.at("answer", answers, "at least one text that is not empty")
     accepted = tuple(plain_spaces(answer) for answer in answers if answer)
+    context = plain_spaces(row.text("context" if options.context == "page" else "fact_context"))
     # The facts stand one on a line, with a blank before each line end.
-    shown = "\n".join(part.strip() for part in plain_spaces(text_field(row, context)).splitlines() if part.strip())
+    context = "\n".join(part.strip() for part in context.splitlines() if part.strip())
     # Its start tells a page from others; all of it would cost seconds, and miss a copy that was cut.
-    page = fingerprint(text_field(row, "context")[:1000])[:500]
-    return _Row(line, plain_spaces(text_field(row, "question")), accepted, shown, entity, page)
+    page = fingerprint(row.text("context")[:1000])[:500]
+    return _Row(row.number, plain_spaces(row.text("question")), accepted, context, entity, page)
+
+
+def _official_answers(row: Row) -> tuple[list[str], str]:
+    """The answers, and the entity that the question is about."""
+    answers = row.object("text_answers", "an object with a list 'text'")
+    parts = row.text("id").split("_")
+    if len(parts) != 4 or parts[0] != "L3":
+        raise row.error("id", "L3_<entity>_<property>_<number>")
+    return answers.texts("text"), parts[1]
 
 
 def _sample(raw: RawInput, row: _Row, options: TempReasonOptions) -> EventSample:
-    return EventSample(
-        id=f"tempreason-{raw.split}-{row.line}",
-        dataset="tempreason",
-        split=raw.split,
+    return raw.sample(
+        row.number,
         relation="temporal",
-        format="qa",
         context=row.context,
         question=row.question,
-        answers=list(row.answers),
-        meta={"source": raw.name, "line": row.line, "context": options.context, "licence": _LICENCE},
+        answers=row.answers,
+        meta={"context": options.context},
     )
 
 
 TEMPREASON = Source(
     name="tempreason",
     format="qa",
-    licence=f"{_LICENCE} (its card on the Hub)",
+    licence="CC-BY-SA-3.0 (its card on the Hub)",
     homepage="https://huggingface.co/datasets/tonytan48/TempReason",
     inputs=(Input("train", (TRAIN,), ("train",)), Input("test", (TEST, TIMEBENCH), ("train", "test"))),
     read=read,

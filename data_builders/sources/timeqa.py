@@ -12,22 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.bad_rows import MISSING, BadRowError, shown
-from data_builders.raw.fields import clean, text_field, text_list
 from data_builders.raw.reader import RawInput
-from data_builders.raw.source import Input, Job, RawFile, Source, SourceOptions, SplitRows
+from data_builders.raw.row import BadRowError, Row, clean, shown
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions, SplitRows
 from data_builders.sources.rows import not_in_test
 from data_builders.text.excerpts import chunk_spans, excerpt
 from data_builders.text.texts import contains_any, word_count
 
 _COMMIT = "38b05989070c1168b2bef3d5a2656afeeba763dc"
 _URL = f"https://raw.githubusercontent.com/wenhuchen/Time-Sensitive-QA/{_COMMIT}/dataset"
-_LICENCE = "BSD-3-Clause"
 
 # Files without a checksum: only second-hand ones are known, and a wrong one would refuse a good download.
 TRAIN = RawFile(name="train.hard.json.gzip", url=f"{_URL}/train.hard.json.gzip", commit=_COMMIT)
@@ -69,7 +67,7 @@ class TimeQAOptions(SourceOptions):
 class _Row:
     """One question; `context` is None where nothing short enough holds the answer."""
 
-    line: int
+    number: int
     index: str
     question: str
     answers: tuple[str, ...]
@@ -81,107 +79,98 @@ class _Row:
         return self.index.partition("#")[0]
 
 
-def read(job: Job) -> dict[Split, SplitRows]:
+def read(job: Job) -> dict[Split, Samples]:
     """Build train and test (published: 630 test questions)."""
     options = job.options
     assert isinstance(options, TimeQAOptions)
-    test_raw = job.input("test", "test")
+    raw = job.input("test")
     is_excerpt = job.file("test") is TIMEBENCH
     limit = None if is_excerpt else options.test_max_words
-    parser = _parse_timebench if is_excerpt else _parse_whole_page(limit)
-    test_rows = test_raw.parse(test_raw.json_lines(), parser)
-    result: dict[Split, SplitRows] = {"test": SplitRows([], rows_read=len(test_rows))}
-    _finish(test_raw, result["test"], test_rows, f"page of at most {limit} words" if limit else "")
+    test = SplitRows(raw.parse(raw.json_lines(), _parse_timebench if is_excerpt else _parse_whole_page(limit)))
+    test_rows = test.rows
+    result: dict[Split, Samples] = {"test": _finish(raw, test, f"page of at most {limit} words" if limit else "")}
     if not job.wants("train"):
         return result
 
-    train_raw = job.input("train", "train")
-    parser = _parse_whole_page(options.max_words) if options.context == "page" else _parse_excerpt(options.max_words)
-    train_rows = train_raw.parse(train_raw.json_lines(), parser)
-    train = result["train"] = SplitRows([], rows_read=len(train_rows))
-    clean = train.filters.record(
+    raw, limit, what = job.input("train"), options.max_words, options.context
+    train = SplitRows(raw.parse(raw.json_lines(), (_parse_whole_page if what == "page" else _parse_excerpt)(limit)))
+    train.keep(
         "pages of the test",
         "the question is about a page that the test file has too",
-        train_rows,
-        not_in_test(train_rows, test_rows, lambda row: row.page),
+        not_in_test(train.rows, test_rows, lambda row: row.page),
     )
-    what = "page" if options.context == "page" else "excerpt"
-    _finish(train_raw, train, clean, f"{what} of at most {options.max_words} words" if options.max_words else "")
+    result["train"] = _finish(raw, train, f"{what} of at most {limit} words" if limit else "")
     return result
 
 
-def _finish(raw: RawInput, result: SplitRows, rows: list[_Row], limit: str) -> None:
-    log = result.filters
-    answerable = log.record(
+def _finish(raw: RawInput, rows: SplitRows[_Row], limit: str) -> Samples:
+    rows.keep(
         "answerable",
         "the publishers give the empty text as the answer of questions that the page cannot answer",
-        rows,
-        [row for row in rows if row.answers],
+        [row for row in rows.rows if row.answers],
     )
-    kept = log.record(
+    rows.keep(
         "answer in the context",
         "PIPER leaves out samples whose ground truth is absent from the context; letter case is ignored",
-        answerable,
-        [row for row in answerable if row.answer_found],
+        [row for row in rows.rows if row.answer_found],
     )
     if limit:
-        kept = log.record(
+        rows.keep(
             limit,
             "PIPER leaves out excessively long contexts; its limit for TimeQA is not published",
-            kept,
-            [row for row in kept if row.context is not None],
+            [row for row in rows.rows if row.context is not None],
         )
-    result.samples = raw.samples(kept, lambda row: _sample(raw, row))
+    return rows.become(raw.samples(rows.rows, lambda row: _sample(raw, row)))
 
 
 # Texts that will be left out are dropped while reading: the pages of the training file fill hundreds of megabytes.
-_Parser = Callable[[int, dict[str, Any]], _Row]
+_Parser = Callable[[Row], _Row]
 
 
-def _parse_timebench(line: int, row: dict[str, Any]) -> _Row:
-    context = text_field(row, "context")
-    return _row(line, row, _answers(row, "answer"), context, context)
+def _parse_timebench(row: Row) -> _Row:
+    context = row.text("context")
+    return _row(row, _answers(row, "answer"), context, context)
 
 
 def _parse_whole_page(limit: int | None) -> _Parser:
-    def parse(line: int, row: dict[str, Any]) -> _Row:
-        page = text_field(row, "context")
+    def parse(row: Row) -> _Row:
+        page = row.text("context")
         fits = limit is None or word_count(page) <= limit
-        return _row(line, row, _answers(row, "targets"), page, page if fits else None)
+        return _row(row, _answers(row, "targets"), page, page if fits else None)
 
     return parse
 
 
 def _parse_excerpt(limit: int | None) -> _Parser:
-    def parse(line: int, row: dict[str, Any]) -> _Row:
-        text_field(row, "context")
-        page: str = row["context"]  # as it is: the offsets count its blanks
+    def parse(row: Row) -> _Row:
+        row.text("context")
+        page: str = row.fields["context"]  # as it is: the offsets count its blanks
         answers = _answers(row, "targets")
         chosen = None
         if answers:
             place, chunks = _place(row, page), chunk_spans(page, _chunks(row))
             chosen = clean(excerpt(page, chunks, place, limit) or "") or None
         shown = [answer for answer in answers if chosen is not None and contains_any(chosen, [answer])]
-        return _row(line, row, shown or answers, chosen or page, chosen)
+        return _row(row, shown or answers, chosen or page, chosen)
 
     return parse
 
 
-def _row(line: int, row: dict[str, Any], answers: list[str], searched: str, context: str | None) -> _Row:
-    index = text_field(row, "idx")
-    return _Row(line, index, text_field(row, "question"), tuple(answers), contains_any(searched, answers), context)
+def _row(row: Row, answers: list[str], searched: str, context: str | None) -> _Row:
+    index, found = row.text("idx"), contains_any(searched, answers)
+    return _Row(row.number, index, row.text("question"), tuple(answers), found, context)
 
 
-def _answers(row: dict[str, Any], name: str) -> list[str]:
-    answers = text_list(name, row.get(name, MISSING))
+def _answers(row: Row, name: str) -> list[str]:
+    answers = row.texts(name)
     if not answers:
-        raise BadRowError.at(name, answers, "at least one text ('' where the page has no answer)")
+        raise row.error(name, "at least one text ('' where the page has no answer)")
     return list(dict.fromkeys(filter(None, answers)))
 
 
-def _place(row: dict[str, Any], page: str) -> tuple[int, int]:
+def _place(row: Row, page: str) -> tuple[int, int]:
     """(start, end) in the page of the first target that is not empty; the places of all are checked."""
-    targets, starts, ends = (row.get(name, MISSING) for name in ("targets", "from", "end"))
+    targets, starts, ends = (row.get(name) for name in ("targets", "from", "end"))
     for name, value in (("from", starts), ("end", ends)):
         if not isinstance(value, list) or len(value) != len(targets):
             raise BadRowError.at(name, value, f"a list of as many positions as there are targets ({len(targets)})")
@@ -195,10 +184,10 @@ def _place(row: dict[str, Any], page: str) -> tuple[int, int]:
     return next((start, end) for target, start, end in zip(targets, starts, ends, strict=True) if clean(target))
 
 
-def _chunks(row: dict[str, Any]) -> list[str]:
-    chunks = row.get("paragraphs", MISSING)
+def _chunks(row: Row) -> list[str]:
+    chunks = row.get("paragraphs")
     if not isinstance(chunks, list) or not chunks:
-        raise BadRowError.at("paragraphs", chunks, "the page's paragraphs, a list of objects with a text")
+        raise row.error("paragraphs", "the page's paragraphs, a list of objects with a text")
     for number, chunk in enumerate(chunks):
         if not isinstance(chunk, dict) or not isinstance(chunk.get("text"), str):
             raise BadRowError.at(f"paragraphs.{number}", chunk, "an object with a text")
@@ -207,23 +196,20 @@ def _chunks(row: dict[str, Any]) -> list[str]:
 
 def _sample(raw: RawInput, row: _Row) -> EventSample:
     assert row.context is not None
-    return EventSample(
-        id=f"timeqa-{raw.split}-{row.line}",
-        dataset="timeqa",
-        split=raw.split,
+    return raw.sample(
+        row.number,
         relation="temporal",
-        format="qa",
         context=row.context,
         question=row.question,
-        answers=list(row.answers),
-        meta={"source": raw.name, "line": row.line, "idx": row.index, "licence": _LICENCE},
+        answers=row.answers,
+        meta={"idx": row.index},
     )
 
 
 TIMEQA = Source(
     name="timeqa",
     format="qa",
-    licence=_LICENCE,
+    licence="BSD-3-Clause",
     homepage="https://github.com/wenhuchen/Time-Sensitive-QA",
     inputs=(Input("train", (TRAIN, HUMAN_TRAIN), ("train",)), Input("test", (TEST, TIMEBENCH), ("train", "test"))),
     read=read,

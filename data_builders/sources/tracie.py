@@ -1,9 +1,9 @@
 """TRACIE (Zhou et al., NAACL 2021): does an implicit event start or end before or after another one?
 
-The raw rows come in before/after twins on one story, one positive and one negative, and often once more with
-starts/ends. PIPER excludes repeated contexts and reports 2,039 test samples. That count is met by keeping one
+The raw rows come in pairs on one story, "before" and "after", one positive and one negative, and often once more
+with starts/ends. PIPER excludes repeated contexts and reports 2,039 test samples. That count is met by keeping one
 row for each (event1, event2, story), with the two words of the relation ignored and blanks and full stops around
-the events stripped. The positive twin always comes first, so "keep the first" would leave positives only:
+the events stripped. The positive row of a pair always comes first, so "keep the first" would leave positives only:
 which row stays is a seeded draw that makes the labels even.
 """
 
@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from d2e_sft.data.sample import NLI_LABELS, EventSample, Split
-from data_builders.raw.bad_rows import BadRowError
-from data_builders.raw.fields import choice_field, clean
-from data_builders.raw.reader import RawInput
-from data_builders.raw.source import Input, Job, RawFile, Source, SplitRows
+from data_builders.raw.reader import Line, RawInput
+from data_builders.raw.row import BadRowError, clean, one_of
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
 
 _COMMIT = "3dcf3a4d3ef35f43679a054dcb7fa745e395619c"
 _URL = f"https://raw.githubusercontent.com/allenai/tracie/{_COMMIT}/data"
-_LICENCE = "Apache-2.0"
 
 TRAIN = RawFile(
     name="iid/tracie_train.txt",
@@ -44,7 +43,7 @@ _RELATION = re.compile(r" (starts|ends) (before|after) ")
 
 @dataclass(frozen=True)
 class _Row:
-    line: int
+    number: int
     hypothesis: str
     relation: str
     key: tuple[str, str, str]
@@ -52,33 +51,31 @@ class _Row:
     label: str
 
 
-def read(job: Job) -> dict[Split, SplitRows]:
+def read(job: Job) -> dict[Split, Samples]:
     """Build train (571 rows) and test (2,039 rows, PIPER table 7)."""
     splits: tuple[Split, ...] = ("train", "test")
-    return {split: _read_split(job, job.input(split, split)) for split in splits if job.wants(split)}
+    return {split: _read_split(job, job.input(split)) for split in splits if job.wants(split)}
 
 
-def _read_split(job: Job, raw: RawInput) -> SplitRows:
-    rows = raw.parse(raw.lines(), _parse)
-    result = SplitRows([], rows_read=len(rows))
-    kept = result.filters.record(
+def _read_split(job: Job, raw: RawInput) -> Samples:
+    rows = SplitRows(raw.parse(raw.lines(), _parse))
+    rows.keep(
         "one row for each pair of events of a story",
         "repeated contexts are excluded (PIPER); rows that differ only in starts/ends and before/after are one; "
         "which of them stays is drawn with the seed so that the labels are even",
-        rows,
-        balanced_draw(rows, job.random(raw.split)),
+        balanced_draw(rows.rows, job.random(raw.split)),
     )
-    result.samples = raw.samples(kept, lambda row: _sample(raw, row))
-    return result
+    return rows.become(raw.samples(rows.rows, lambda row: _sample(raw, row)))
 
 
-def _parse(line: int, text: str) -> _Row:
+def _parse(line: Line) -> _Row:
+    text = line.text
     body, _, answer = text.partition(_TAB)
     if text.count(_TAB) != 1:
         raise BadRowError.at("row", text, "'event: … story: …', one tab, 'answer: …'")
     if not answer.startswith("answer: "):
         raise BadRowError.at("answer", answer, f"'answer: ' and one of {list(NLI_LABELS)}")
-    label = choice_field("answer", clean(answer.removeprefix("answer: ")), NLI_LABELS)
+    label = one_of("answer", clean(answer.removeprefix("answer: ")), NLI_LABELS)
     event, mark, story = body.partition(" story: ")
     story = clean(story)
     if not event.startswith("event: ") or not mark or not story:
@@ -90,10 +87,10 @@ def _parse(line: int, text: str) -> _Row:
     if len(found) != 1:
         raise BadRowError.at("event", hypothesis, "'<event> starts|ends before|after <event>', once")
     first, second = hypothesis[: found[0].start()].strip(" ."), hypothesis[found[0].end() :].strip(" .")
-    return _Row(line, hypothesis, found[0].group().strip(), (first, second, story), story, label)
+    return _Row(line.number, hypothesis, found[0].group().strip(), (first, second, story), story, label)
 
 
-def balanced_draw(rows: list[_Row], rng: random.Random) -> list[_Row]:
+def balanced_draw(rows: Sequence[_Row], rng: random.Random) -> list[_Row]:
     """One row of each key, in file order of the keys, with as many positives as negatives where keys allow it.
 
     Keys that have one label only are counted first; the keys that have both are then dealt to the two labels
@@ -115,23 +112,20 @@ def balanced_draw(rows: list[_Row], rng: random.Random) -> list[_Row]:
 
 
 def _sample(raw: RawInput, row: _Row) -> EventSample:
-    return EventSample(
-        id=f"tracie-{raw.split}-{row.line}",
-        dataset="tracie",
-        split=raw.split,
+    return raw.sample(
+        row.number,
         relation="temporal",
-        format="nli",
         context=row.story,
         question=row.hypothesis,
         answers=[row.label],
-        meta={"source": raw.name, "line": row.line, "temporal_relation": row.relation, "licence": _LICENCE},
+        meta={"temporal_relation": row.relation},
     )
 
 
 TRACIE = Source(
     name="tracie",
     format="nli",
-    licence=_LICENCE,
+    licence="Apache-2.0",
     homepage="https://github.com/allenai/tracie",
     inputs=(Input("train", (TRAIN,), ("train",)), Input("test", (TEST,), ("test",))),
     read=read,

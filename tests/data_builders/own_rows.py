@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from d2e_sft.data.sample import EventSample, read_samples
-from data_builders.build.options import Options
+from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 
 QA = "train: mine.csv\nformat: qa\nrelation: causal\n"
@@ -35,5 +35,5 @@ def write(folder: Path, **files: str | Sequence[dict[str, object]]) -> Path:
 def rows_of(spec: Path, *, split: str = "train", skip_bad: bool = False) -> list[EventSample]:
     """The rows of one split of a build of nothing but the described data."""
     out = spec.parent / "out"
-    build(Options([str(spec)], out, skip_bad=skip_bad))
+    build(BuildOptions([str(spec)], out, skip_bad=skip_bad))
     return read_samples(out / f"{split}.parquet")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from d2e_sft.data.sample import Split
-from data_builders.build.settings import parse_settings
+from data_builders.build.options import parse_settings
 from data_builders.raw.files import find_files
 from data_builders.raw.reader import BadRows
-from data_builders.raw.source import Job, SplitRows
+from data_builders.raw.source import Job, Samples
 from data_builders.sources import SOURCES
 from tests.data_builders.raw_rows import SUBSTITUTES
 
@@ -21,19 +21,19 @@ def read(
     *settings: str,
     bad: BadRows | None = None,
     seed: int = 0,
-) -> dict[Split, SplitRows]:
+) -> dict[Split, Samples]:
     """The wanted splits of a source; `settings` are `KEY=VALUE` texts without the dataset's name."""
     source = SOURCES[name]
     wanted = [split for split in splits if split in source.splits]
     parsed = parse_settings([f"{name}.{text}" for text in settings], [source])
     found = find_files(source, wanted, raw, parsed.files.get(name))
-    job = Job(name, found, seed, parsed.sources[name], bad or BadRows(), frozenset(wanted))
+    job = Job(source, found, seed, parsed.sources[name], bad or BadRows(), frozenset(wanted))
     return {split: rows for split, rows in source.read(job).items() if split in wanted}
 
 
-def steps(rows: SplitRows) -> dict[str, tuple[int, int]]:
+def steps(rows: Samples) -> dict[str, tuple[int, int]]:
     """The filters of a split, by name: rows in, rows out."""
-    return {step.name: (step.rows_in, step.rows_out) for step in rows.filters.steps}
+    return {step.name: (step.rows_in, step.rows_out) for step in rows.filters}
 
 
 def use_substitute(raw: Path, official: str, substitute: str) -> None:

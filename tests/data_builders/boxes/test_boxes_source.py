@@ -12,11 +12,12 @@ import pytest
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from data_builders.boxes.objects import OBJECTS
-from data_builders.build.run import Options, build
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import build
 
 
 def _boxes(out: Path, *settings: str, seed: int = 0) -> dict[str, list[EventSample]]:
-    result = build(Options(["boxes"], out, seed=seed, settings=[f"boxes.{setting}" for setting in settings]))
+    result = build(BuildOptions(["boxes"], out, seed=seed, settings=[f"boxes.{setting}" for setting in settings]))
     return {path.stem: read_samples(path) for path in result.files if path.suffix == ".parquet"}
 
 

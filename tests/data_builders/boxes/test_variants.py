@@ -11,7 +11,8 @@ from d2e_sft.data.sample import EventSample, read_samples
 from data_builders.boxes.objects import OBJECTS, RARE_OBJECTS
 from data_builders.boxes.official import official_rows
 from data_builders.boxes.splits import VARIANTS, Variant
-from data_builders.build.run import Options, build
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import build
 
 Splits = dict[str, list[EventSample]]
 
@@ -22,7 +23,7 @@ def variants(tmp_path_factory: pytest.TempPathFactory) -> dict[Variant, Splits]:
     built = {}
     for variant in VARIANTS:
         settings = ["boxes.scenarios=20", f"boxes.variant={variant}"]
-        files = build(Options(["boxes"], tmp_path_factory.mktemp(variant), settings=settings)).files
+        files = build(BuildOptions(["boxes"], tmp_path_factory.mktemp(variant), settings=settings)).files
         built[variant] = {path.stem: read_samples(path) for path in files if path.suffix == ".parquet"}
     return built
 

@@ -12,7 +12,7 @@ from huggingface_hub import DatasetCard
 
 from d2e_sft.data.sample import read_samples
 from data_builders.build.card import render_card, write_card
-from data_builders.build.options import Options
+from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.build.suites import PIPER
 from data_builders.commands import data
@@ -20,7 +20,7 @@ from data_builders.dataset.manifest import read_manifest
 
 
 def _built(raw: Path, out: Path, *datasets: str, **options: Any) -> dict[str, Any]:
-    build(Options(datasets, out, raw, **options))
+    build(BuildOptions(datasets, out, raw, **options))
     manifest = read_manifest(out)
     write_card(manifest, out)
     return manifest

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from d2e_sft.cli import main
 from d2e_sft.data.sample import read_samples, write_samples
 from data_builders.build.card import render_card, write_card
-from data_builders.build.options import Options
+from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.commands import data
 from data_builders.dataset.manifest import read_manifest
@@ -31,7 +31,7 @@ def closed(raw: Path, tmp_path: Path) -> Path:
 
 
 def _build(raw: Path, out: Path, *datasets: str) -> Path:
-    build(Options(datasets, out, raw))
+    build(BuildOptions(datasets, out, raw))
     write_card(read_manifest(out), out)
     return out
 

@@ -10,7 +10,8 @@ import pytest
 
 from d2e_sft.data.sample import read_samples
 from d2e_sft.util.errors import UserError
-from data_builders.build.run import Options, build
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import build
 from data_builders.sources import SOURCES
 
 NAMES = ("tracie", "ecare", "mctaco", "cider")
@@ -25,7 +26,7 @@ def _manifest(out: Path) -> dict[str, object]:
 def test_the_same_inputs_and_seed_give_the_same_bytes(raw: Path, tmp_path: Path) -> None:
     settings = ["boxes.train_samples=20", "boxes.test_samples=5"]
     for name in ("one", "two"):
-        build(Options(["boxes", *NAMES], tmp_path / name, raw, settings=settings))
+        build(BuildOptions(["boxes", *NAMES], tmp_path / name, raw, settings=settings))
     written = sorted(path.name for path in (tmp_path / "one").iterdir())
     assert written == ["README.md", "manifest.json", "test.parquet", "train.parquet"]
     for name in written:
@@ -33,14 +34,14 @@ def test_the_same_inputs_and_seed_give_the_same_bytes(raw: Path, tmp_path: Path)
 
 
 def test_a_dataset_has_the_same_rows_whatever_else_is_built(raw: Path, tmp_path: Path) -> None:
-    build(Options(["cider", "tracie"], tmp_path / "both", raw))
-    build(Options(["tracie"], tmp_path / "alone", raw))
+    build(BuildOptions(["cider", "tracie"], tmp_path / "both", raw))
+    build(BuildOptions(["tracie"], tmp_path / "alone", raw))
     both = [s for s in read_samples(tmp_path / "both" / "test.parquet") if s.dataset == "tracie"]
     assert both == read_samples(tmp_path / "alone" / "test.parquet")
 
 
 def test_the_manifest_says_where_every_row_came_from(raw: Path, tmp_path: Path) -> None:
-    build(Options(NAMES, tmp_path / "out", raw, seed=5))
+    build(BuildOptions(NAMES, tmp_path / "out", raw, seed=5))
     text = (tmp_path / "out" / "manifest.json").read_text(encoding="utf-8")
     manifest = json.loads(text)
     assert manifest["seed"] == 5
@@ -63,7 +64,7 @@ def test_the_manifest_says_where_every_row_came_from(raw: Path, tmp_path: Path) 
 
 
 def test_an_own_raw_file_is_noted_and_warned_about(raw: Path, tmp_path: Path) -> None:
-    result = build(Options(["cider"], tmp_path / "out", raw))
+    result = build(BuildOptions(["cider"], tmp_path / "out", raw))
     assert len(result.warnings) == 1
     assert "cider/cider_main.json: differs from the published file" in result.warnings[0]
     assert '"checksum": "differs from the published file"' in (tmp_path / "out/manifest.json").read_text("utf-8")
@@ -71,9 +72,9 @@ def test_an_own_raw_file_is_noted_and_warned_about(raw: Path, tmp_path: Path) ->
 
 def test_a_split_without_rows_has_no_file_and_leftovers_go(raw: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    build(Options(["tracie"], out, raw))
+    build(BuildOptions(["tracie"], out, raw))
     (out / "own.txt").write_text("mine")
-    build(Options(["cider"], out, raw))
+    build(BuildOptions(["cider"], out, raw))
     assert sorted(path.name for path in out.iterdir()) == ["README.md", "manifest.json", "own.txt", "test.parquet"]
 
 
@@ -82,7 +83,7 @@ def test_bad_rows_are_put_aside_and_counted(raw: Path, tmp_path: Path) -> None:
     path.write_text(path.read_text("utf-8") + "no row at all\n", encoding="utf-8")
     with (raw / "ecare/train.jsonl").open("ab") as file:
         file.write(b'{"index": "\xff"}\n[1]\n')
-    result = build(Options(["tracie", "ecare"], tmp_path / "out", raw, skip_bad=True))
+    result = build(BuildOptions(["tracie", "ecare"], tmp_path / "out", raw, skip_bad=True))
     aside = [json.loads(line) for line in (tmp_path / "out/bad_rows.jsonl").read_text("utf-8").splitlines()]
     assert result.bad_rows == len(aside) == 3
     assert [(entry["file"], entry["line"]) for entry in aside] == [
@@ -99,14 +100,14 @@ def test_bad_rows_are_put_aside_and_counted(raw: Path, tmp_path: Path) -> None:
 def test_a_file_of_bad_rows_only_is_an_error(raw: Path, tmp_path: Path) -> None:
     (raw / "tracie/iid/tracie_test.txt").write_text("nothing\n")
     with pytest.raises(UserError, match=r"tracie, test: none of its rows is usable \(1 bad\)"):
-        build(Options(["tracie"], tmp_path / "out", raw, skip_bad=True))
+        build(BuildOptions(["tracie"], tmp_path / "out", raw, skip_bad=True))
     assert not (tmp_path / "out" / "test.parquet").exists()
 
 
 def test_a_missing_raw_file_names_path_and_address(raw: Path, tmp_path: Path) -> None:
     (raw / "mctaco/test_9442.tsv").unlink()
     with pytest.raises(UserError, match=r"raw/mctaco/test_9442\.tsv: no such file") as caught:
-        build(Options(["mctaco"], tmp_path / "out", raw))
+        build(BuildOptions(["mctaco"], tmp_path / "out", raw))
     assert "https://raw.githubusercontent.com/CogComp/MCTACO/" in str(caught.value)
     assert "drop --raw" in str(caught.value)
 
@@ -125,20 +126,20 @@ def test_no_data_is_an_error_even_when_bad_rows_are_skipped(
 ) -> None:
     (raw / file).write_bytes(content)
     with pytest.raises(UserError, match=message):
-        build(Options([Path(file).parent.name], tmp_path / "out", raw, skip_bad=True))
+        build(BuildOptions([Path(file).parent.name], tmp_path / "out", raw, skip_bad=True))
 
 
 def test_another_encoding_is_an_error_with_its_line(raw: Path, tmp_path: Path) -> None:
     path = raw / "mctaco/dev_3783.tsv"
     path.write_bytes(path.read_text("utf-8").replace("The mayor", "Le maître", 1).encode("latin-1"))
     with pytest.raises(UserError, match=r"dev_3783\.tsv, line 1: not UTF-8 text"):
-        build(Options(["mctaco"], tmp_path / "out", raw))
+        build(BuildOptions(["mctaco"], tmp_path / "out", raw))
 
 
 def test_an_output_that_is_a_file_is_an_error(raw: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     with pytest.raises(UserError, match=r"out is a file; expected a folder for the results"):
-        build(Options(["tracie"], tmp_path / "out", raw))
+        build(BuildOptions(["tracie"], tmp_path / "out", raw))
 
 
 @pytest.mark.parametrize(
@@ -156,12 +157,12 @@ def test_unknown_names_get_a_suggestion(
     raw: Path, tmp_path: Path, datasets: list[str], settings: list[str], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        build(Options(datasets, tmp_path / "out", raw, settings=settings))
+        build(BuildOptions(datasets, tmp_path / "out", raw, settings=settings))
 
 
 def test_the_refiner_can_be_set(raw: Path, tmp_path: Path) -> None:
-    build(Options(["tracie"], tmp_path / "out", raw, settings=["refine.max_share=1", "refine.threshold=0"]))
-    build(Options(["tracie"], tmp_path / "few", raw, settings=["refine.max_share=0.1"]))
+    build(BuildOptions(["tracie"], tmp_path / "out", raw, settings=["refine.max_share=1", "refine.threshold=0"]))
+    build(BuildOptions(["tracie"], tmp_path / "few", raw, settings=["refine.max_share=0.1"]))
 
     def words(name: str) -> int:
         return sum(len((s.refined_context or "").split()) for s in read_samples(tmp_path / name / "test.parquet"))
@@ -173,5 +174,5 @@ def test_the_refiner_can_be_set(raw: Path, tmp_path: Path) -> None:
 def test_files_that_no_build_wrote_are_not_overwritten(raw: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{}")
     with pytest.raises(UserError, match=f"holds {name}, which no build of this project wrote"):
-        build(Options(["mctaco"], tmp_path, raw))
+        build(BuildOptions(["mctaco"], tmp_path, raw))
     assert (tmp_path / name).read_text() == "{}"

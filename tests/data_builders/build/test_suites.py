@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from d2e_sft.cli import main
 from d2e_sft.data.sample import EventSample, read_samples
-from data_builders.build.options import Options
+from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.build.suites import PIPER, PIPER_10K, SUITES
 from data_builders.commands import data
@@ -166,7 +166,7 @@ def test_same_inputs_and_seed_give_the_same_bytes(raw: Path, tmp_path: Path, sui
 def test_another_seed_gives_other_rows(raw: Path, tmp_path: Path) -> None:
     drawn = {}
     for seed in (0, 1):
-        options = Options(
+        options = BuildOptions(
             PIPER_10K.datasets,
             tmp_path / str(seed),
             raw,

@@ -10,7 +10,7 @@ import pytest
 
 from d2e_sft.data.sample import read_samples
 from d2e_sft.util.errors import UserError
-from data_builders.build.options import Options
+from data_builders.build.options import BuildOptions
 from data_builders.build.run import IncompleteBuildError, build
 from tests.data_builders.own_rows import QA, QA_ROWS, rows_of, write
 
@@ -153,7 +153,7 @@ def test_rows_that_are_all_bad_are_an_error_although_bad_ones_are_skipped(tmp_pa
 def test_a_bad_split_costs_no_other_one_and_its_folder_stays_out_of_the_manifest(tmp_path: Path) -> None:
     spec = write(tmp_path, mine_yaml=QA + "test: t.csv\n", mine_csv=QA_ROWS, t_csv=QA_ROWS + ",Why?,so\n")
     with pytest.raises(IncompleteBuildError, match=r"t\.csv, line 4: context"):
-        build(Options([str(spec)], tmp_path / "out"))
+        build(BuildOptions([str(spec)], tmp_path / "out"))
     assert len(read_samples(tmp_path / "out/train.parquet")) == 2
     manifest = (tmp_path / "out/manifest.json").read_text("utf-8")
     assert "t.csv, line 4" in manifest
@@ -188,14 +188,14 @@ def test_ids_stand_in_every_row_or_in_none(tmp_path: Path, given: int) -> None:
 def test_two_descriptions_need_two_names_but_one_may_be_named_twice(tmp_path: Path) -> None:
     specs = [write(tmp_path / folder, mine_yaml=QA, mine_csv=QA_ROWS) for folder in ("a", "b")]
     with pytest.raises(UserError, match=r"b/mine\.yaml: its name is 'mine'"):
-        build(Options([str(spec) for spec in specs], tmp_path / "out"))
-    assert len(build(Options([str(specs[0])] * 2, tmp_path / "out")).splits) == 1
+        build(BuildOptions([str(spec) for spec in specs], tmp_path / "out"))
+    assert len(build(BuildOptions([str(specs[0])] * 2, tmp_path / "out")).splits) == 1
 
 
 @pytest.mark.parametrize("name", ["mine.csv", "mine.jsonl"])
 def test_rows_in_the_place_of_a_description_are_told_how_to_describe_them(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match="unknown dataset") as error:
-        build(Options([name], tmp_path / "out"))
+        build(BuildOptions([name], tmp_path / "out"))
     assert f"train: {name}" in str(error.value.remedy)
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from d2e_sft.data.sample import read_samples
-from data_builders.build.options import Options
+from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.commands import data
 from data_builders.dataset.manifest import read_manifest
@@ -155,7 +155,7 @@ def test_a_share_of_train_is_drawn_by_the_seed_and_shares_no_context(tmp_path: P
     spec = write(tmp_path, mine_yaml=QA + "dev: 0.1\ntest: 0.25\n", mine_csv=_stories(40, 2))
     drawn = []
     for seed in (0, 0, 1):
-        build(Options([str(spec)], tmp_path / "out", seed=seed))
+        build(BuildOptions([str(spec)], tmp_path / "out", seed=seed))
         rows = {split: read_samples(tmp_path / f"out/{split}.parquet") for split in ("train", "dev", "test")}
         assert {split: len(found) for split, found in rows.items()} == {"train": 52, "dev": 8, "test": 20}
         contexts = [{row.context for row in found} for found in rows.values()]
@@ -179,7 +179,7 @@ def test_own_data_goes_the_way_of_the_others(tmp_path: Path) -> None:
         mine_yaml=QA.replace("train: mine.csv", "name: kept\ntest: t.jsonl"),
         t_jsonl=json.dumps(leak),
     )
-    build(Options([str(other)], tmp_path / "benchmark"))
+    build(BuildOptions([str(other)], tmp_path / "benchmark"))
     result = CliRunner().invoke(
         data,
         ["build", "--datasets", f"{spec},boxes", "--out", str(tmp_path / "out"), "--min-context-words", "3",
@@ -204,7 +204,7 @@ def test_own_data_goes_the_way_of_the_others(tmp_path: Path) -> None:
 
 
 def test_without_a_licence_the_card_warns_of_publishing(tmp_path: Path) -> None:
-    build(Options([str(write(tmp_path, mine_yaml=QA, mine_csv=QA_ROWS))], tmp_path / "out"))
+    build(BuildOptions([str(write(tmp_path, mine_yaml=QA, mine_csv=QA_ROWS))], tmp_path / "out"))
     card = (tmp_path / "out/README.md").read_text("utf-8")
     assert "license: unknown" in card
     assert "mine.yaml states no licence" in card
@@ -214,6 +214,6 @@ def test_the_manifest_names_no_folder_of_an_absolute_path(tmp_path: Path) -> Non
     for name in ("a", "b"):
         write(tmp_path / name, mine_csv=QA_ROWS.replace("dam", f"dam {name}"))
     text = f"train: {tmp_path}/a/mine.csv\ntest: {tmp_path}/b/mine.csv\nformat: qa\nrelation: causal\n"
-    build(Options([str(write(tmp_path, mine_yaml=text))], tmp_path / "out"))
+    build(BuildOptions([str(write(tmp_path, mine_yaml=text))], tmp_path / "out"))
     assert str(tmp_path) not in (tmp_path / "out/manifest.json").read_text("utf-8")
     assert [row.meta["source"] for row in read_samples(tmp_path / "out/test.parquet")] == ["test/mine.csv"] * 2

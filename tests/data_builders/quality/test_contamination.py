@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from d2e_sft.cli import main
 from d2e_sft.data.sample import EventSample, write_samples
-from data_builders.build.options import Options
+from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.commands import data
 from data_builders.dataset.sample_sets import SampleSet
@@ -251,7 +251,7 @@ def test_check_passes_clean_sets_and_near_duplicates_unless_told(
 
 
 def test_check_of_a_build_compares_its_own_two_splits(raw: Path, tmp_path: Path) -> None:
-    build(Options(["mctaco", "tracie"], tmp_path / "out", raw))
+    build(BuildOptions(["mctaco", "tracie"], tmp_path / "out", raw))
     result = _run(tmp_path / "out")
     assert result.exit_code == 0, result.output
     assert " 0 overlap exactly" in result.output
@@ -280,7 +280,7 @@ def test_check_says_what_is_wrong_with_its_input(
 def test_what_the_published_files_share_is_found(published_raw: Path, tmp_path: Path) -> None:
     """IfQA's files ask about the same passages; e-CARE's offer three pairs of hypotheses in both."""
     names = ["ifqa", "tracie", "ecare", "mctaco"]
-    build(Options(names, tmp_path, published_raw))
+    build(BuildOptions(names, tmp_path, published_raw))
     cells = [line.split() for line in _run(tmp_path).output.splitlines() if line.startswith(tuple(names))]
     found = {(train, test, key): (exact, tested) for train, _, test, key, exact, tested, *_ in cells if exact != "0"}
     assert found == {("ifqa", "ifqa", "context"): ("65", "59"), ("ecare", "ecare", "question"): ("3", "3")}

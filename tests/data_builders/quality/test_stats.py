@@ -19,7 +19,7 @@ from d2e_sft.cli import main
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples, write_samples
 from d2e_sft.data.views import ViewEncoder
-from data_builders.build.options import Options
+from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.commands import data
 from data_builders.dataset.sample_sets import SampleSet, read_set
@@ -31,7 +31,7 @@ from tests.tiny import tiny_tokenizer
 
 @pytest.fixture
 def built(raw: Path, tmp_path: Path) -> Path:
-    build(Options(["tracie", "ecare", "ester"], tmp_path / "built", raw))
+    build(BuildOptions(["tracie", "ecare", "ester"], tmp_path / "built", raw))
     return tmp_path / "built"
 
 
@@ -233,7 +233,7 @@ def test_bad_input_is_one_message(
 
 def test_what_the_hypotheses_of_the_published_files_tell(published_raw: Path, tmp_path: Path) -> None:
     """CIDER's negatives cannot be told without the dialogue; TRACIE's hypotheses give some of its labels away."""
-    build(Options(["tracie", "cider"], tmp_path, published_raw))
+    build(BuildOptions(["tracie", "cider"], tmp_path, published_raw))
     samples = read_samples(tmp_path / "test.parquet")
     cider, tracie = (hypothesis_alone([s for s in samples if s.dataset == name]) for name in ("cider", "tracie"))
     assert cider.accuracy is not None

@@ -7,7 +7,7 @@ import gzip
 import io
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from d2e_sft.data.sample import write_bad_rows
 from d2e_sft.util.errors import UserError
 from data_builders.raw.reader import BadRows, RawInput
+from data_builders.raw.row import Row
 
 GOOD = '{"a": 1}\n'
 
@@ -86,6 +87,10 @@ def test_a_first_or_unfinished_last_line_tells_of_a_damaged_file(
     assert "--skip-bad" in str(error.remedy)
 
 
+def _rows(rows: Iterable[Row]) -> list[tuple[int, dict[str, object]]]:
+    return [(row.number, row.fields) for row in rows]
+
+
 def test_a_line_that_is_no_json_is_shown_with_one_number_of_a_line(tmp_path: Path) -> None:
     message = _error(_input(tmp_path, GOOD + '{"a" 1, "b": "' + "x" * 100 + '"}\n')).message
     assert message.endswith(
@@ -110,9 +115,9 @@ def test_a_line_that_is_no_json_is_shown_with_one_number_of_a_line(tmp_path: Pat
 )
 def test_a_bad_value_costs_its_row_in_lines_and_in_arrays(tmp_path: Path, line: str, problem: str) -> None:
     lines = _input(tmp_path, f"{GOOD}{line}\n{GOOD}", skip=True)
-    assert [number for number, _ in lines.json_lines()] == [1, 3]
+    assert [row.number for row in lines.json_lines()] == [1, 3]
     array = _input(tmp_path, f"[{GOOD},{line},{GOOD}]", skip=True)
-    assert [number for number, _ in array.json_items()] == [1, 3]
+    assert [row.number for row in array.json_items()] == [1, 3]
     for raw, unit in ((lines, "line"), (array, "item")):
         (entry,) = raw.bad.entries
         assert entry[unit] == 2
@@ -131,20 +136,20 @@ def test_what_stands_before_the_wanted_array_may_not_nest_too_deeply(tmp_path: P
 )
 def test_a_line_with_a_lost_line_end_or_a_nul_is_bad(tmp_path: Path, line: str, problem: str) -> None:
     raw = _input(tmp_path, f"one\r\n{line}\nthree", skip=True)
-    assert list(raw.lines()) == [(1, "one"), (3, "three")]
+    assert [(line.number, line.text) for line in raw.lines()] == [(1, "one"), (3, "three")]
     assert raw.bad.entries[0]["error"].startswith(problem)
 
 
 def test_byte_order_marks_at_the_start_of_lines_are_dropped(tmp_path: Path) -> None:
     mark = codecs.BOM_UTF8
     raw = _input(tmp_path, mark + mark + GOOD.encode() + mark + GOOD.encode())
-    assert [number for number, _ in raw.json_lines()] == [1, 2]
-    assert list(_input(tmp_path, mark + mark + b"[{}]").json_items()) == [(1, {})]
+    assert [row.number for row in raw.json_lines()] == [1, 2]
+    assert _rows(_input(tmp_path, mark + mark + b"[{}]").json_items()) == [(1, {})]
 
 
 def test_a_huge_csv_cell_costs_its_row_and_names_its_column(tmp_path: Path) -> None:
     raw = _input(tmp_path, f"id,text\n1,a\n2,{'x' * 140_000}\n3,c\n", skip=True)
-    assert [line for line, _ in raw.csv_rows(("id", "text"))] == [2, 4]
+    assert [row.number for row in raw.csv_rows(("id", "text"))] == [2, 4]
     assert raw.bad.entries[0]["error"] == "text: got 140,000 characters; expected at most 131,072 in a cell"
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from d2e_sft.util.errors import UserError
 from data_builders.raw.reader import BadRows, RawInput
+from data_builders.raw.row import Row
 
 COLUMNS = ("id", "text")
 
@@ -19,8 +21,12 @@ def _input(tmp_path: Path, content: str | bytes, *, skip: bool = False) -> RawIn
     return RawInput("any", "test", "rows", path, BadRows(skip=skip))
 
 
+def _rows(rows: Iterable[Row]) -> list[tuple[int, dict[str, object]]]:
+    return [(row.number, row.fields) for row in rows]
+
+
 def test_gzip_is_unpacked_whatever_the_name(tmp_path: Path) -> None:
-    assert list(_input(tmp_path, gzip.compress(b'{"a": 1}\n')).json_lines()) == [(1, {"a": 1})]
+    assert _rows(_input(tmp_path, gzip.compress(b'{"a": 1}\n')).json_lines()) == [(1, {"a": 1})]
 
 
 def test_gzip_that_ends_early_names_file_and_line(tmp_path: Path) -> None:
@@ -41,13 +47,13 @@ def test_a_packed_web_page_is_refused(tmp_path: Path) -> None:
 
 def test_items_of_an_array_are_counted(tmp_path: Path) -> None:
     raw = _input(tmp_path, '[{"a": 1}, 7,\n {"a": 2}]', skip=True)
-    assert list(raw.json_items()) == [(1, {"a": 1}), (3, {"a": 2})]
+    assert _rows(raw.json_items()) == [(1, {"a": 1}), (3, {"a": 2})]
     assert raw.bad.entries[0]["item"] == 2
 
 
 def test_an_array_is_found_under_its_key(tmp_path: Path) -> None:
     raw = _input(tmp_path, '{"version": "[1]", "data": [{"a": 1}], "after": 2}')
-    assert list(raw.json_items("data")) == [(1, {"a": 1})]
+    assert _rows(raw.json_items("data")) == [(1, {"a": 1})]
 
 
 @pytest.mark.parametrize(
@@ -74,14 +80,14 @@ def test_a_broken_array_names_file_and_line(tmp_path: Path, content: str | bytes
 
 def test_csv_rows_know_their_first_line(tmp_path: Path) -> None:
     text = '\ufeffid,other,text\r\n1,x,"two\nlines, ""quoted"""\r\n\r\n2,y,plain\r\n'
-    assert list(_input(tmp_path, text).csv_rows(COLUMNS)) == [
+    assert _rows(_input(tmp_path, text).csv_rows(COLUMNS)) == [
         (2, {"id": "1", "text": 'two\nlines, "quoted"'}),
         (5, {"id": "2", "text": "plain"}),
     ]
 
 
 def test_csv_keeps_unicode_line_separators_in_a_text(tmp_path: Path) -> None:
-    assert list(_input(tmp_path, "id,text\n1,a\u2028b\x0bc\n").csv_rows(COLUMNS)) == [
+    assert _rows(_input(tmp_path, "id,text\n1,a\u2028b\x0bc\n").csv_rows(COLUMNS)) == [
         (2, {"id": "1", "text": "a\u2028b\x0bc"})
     ]
 
@@ -116,10 +122,10 @@ def test_a_bad_csv_row_can_be_skipped(tmp_path: Path, row: str, message: str) ->
     with pytest.raises(UserError, match=message):
         list(_input(tmp_path, content).csv_rows(COLUMNS))
     raw = _input(tmp_path, content, skip=True)
-    assert [line for line, _ in raw.csv_rows(COLUMNS)] == [2, 4]
+    assert [row.number for row in raw.csv_rows(COLUMNS)] == [2, 4]
     assert raw.bad.entries[0]["line"] == 3
 
 
 def test_a_line_that_nests_too_deeply_can_be_skipped(tmp_path: Path) -> None:
     raw = _input(tmp_path, "[" * 100_000 + '\n{"a": 1}\n', skip=True)
-    assert list(raw.json_lines()) == [(2, {"a": 1})]
+    assert _rows(raw.json_lines()) == [(2, {"a": 1})]

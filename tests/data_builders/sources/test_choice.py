@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from data_builders.raw.bad_rows import BadRows
+from data_builders.raw.reader import BadRows
 from tests.data_builders.raw_rows import COSMOSQA_INSTRUCTIONS, SOCIALIQA
 from tests.data_builders.reading import read, replace, steps, use_substitute
 
@@ -16,24 +16,24 @@ INSTRUCTIONS = "cosmosqa/subtask024_cosmosqa_answer_generation.json"
 
 
 def test_cosmosqa_sorts_questions_by_the_letters_if(raw: Path) -> None:
-    relations = [sample.relation for sample in read(raw, "cosmosqa")["test"].samples]
+    relations = [sample.relation for sample in read(raw, "cosmosqa")["test"].rows]
     assert relations == ["causal", "causal", "counterfactual", "causal"]  # "different" is seen, a capital "If" is not
 
 
 def test_cosmosqa_can_look_for_the_word_if(raw: Path) -> None:
-    relations = [sample.relation for sample in read(raw, "cosmosqa", ("test",), "rule=word")["test"].samples]
+    relations = [sample.relation for sample in read(raw, "cosmosqa", ("test",), "rule=word")["test"].rows]
     assert relations == ["causal", "causal", "causal", "counterfactual"]
 
 
 def test_cosmosqa_keeps_repeated_questions_under_ids_of_their_own(raw: Path) -> None:
-    samples = read(raw, "cosmosqa")["test"].samples
+    samples = read(raw, "cosmosqa")["test"].rows
     assert [sample.id for sample in samples] == [f"cosmosqa-test-{line}" for line in (2, 4, 6, 7)]
     assert [sample.answers[0] for sample in samples[:2]] == ["He was late .", 'He said , " come " .']
 
 
 def test_cosmosqa_trains_on_new_stories_with_four_different_answers(raw: Path) -> None:
     train = read(raw, "cosmosqa")["train"]
-    assert [sample.question for sample in train.samples] == ["What if Max had stayed ?"]
+    assert [sample.question for sample in train.rows] == ["What if Max had stayed ?"]
     assert list(steps(train).values()) == [(4, 3), (3, 2), (2, 1)]
 
 
@@ -43,7 +43,7 @@ def test_cosmosqa_draws_wrong_answers_from_other_stories(raw: Path) -> None:
     for seed in range(5):
         train = read(raw, "cosmosqa", seed=seed)["train"]
         assert steps(train) == {"contexts of the test": (21, 20), "no blank answer": (20, 20)}
-        for sample in train.samples:
+        for sample in train.rows:
             number = int(sample.question.split()[-2])
             assert sample.answers == [f"It is {number} ."]
             others = {int(option.split()[-2]) // 2 for option in sample.options if option != sample.answers[0]}
@@ -54,7 +54,7 @@ def test_cosmosqa_draws_wrong_answers_from_other_stories(raw: Path) -> None:
 
 def test_cosmosqa_draw_depends_on_the_seed_only(raw: Path) -> None:
     use_substitute(raw, "cosmosqa/train.csv", INSTRUCTIONS)
-    drawn = [[s.options for s in read(raw, "cosmosqa", seed=seed)["train"].samples] for seed in (0, 0, 1)]
+    drawn = [[s.options for s in read(raw, "cosmosqa", seed=seed)["train"].rows] for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
@@ -97,7 +97,7 @@ def test_cosmosqa_names_what_is_wrong_in_the_rendering(raw: Path, old: str, new:
 
 
 def test_wiqa_makes_sentences_of_the_steps(raw: Path) -> None:
-    samples = read(raw, "wiqa")["test"].samples
+    samples = read(raw, "wiqa")["test"].rows
     assert {sample.context for sample in samples} == {"Clouds gather. It rains."}
     assert [sample.answers for sample in samples] == [["more"], ["no effect"]]
     assert samples[0].meta["question_type"] == "INPARA_EFFECT"
@@ -106,7 +106,7 @@ def test_wiqa_makes_sentences_of_the_steps(raw: Path) -> None:
 
 def test_wiqa_trains_on_no_paragraph_of_the_test(raw: Path) -> None:
     train = read(raw, "wiqa")["train"]
-    assert [sample.context for sample in train.samples] == ["Wind blows."]
+    assert [sample.context for sample in train.rows] == ["Wind blows."]
     assert steps(train) == {"paragraphs of the test": (3, 1)}
 
 
@@ -130,13 +130,13 @@ def test_wiqa_names_file_line_and_field_of_a_bad_row(raw: Path, old: str, new: s
 
 
 def test_socialiqa_offers_a_repeated_answer_once(raw: Path) -> None:
-    first, second = read(raw, "socialiqa")["test"].samples
+    first, second = read(raw, "socialiqa")["test"].rows
     assert (first.options, first.answers) == (["ice", "joy", "rain"], ["ice"])
     assert (second.options, second.answers) == (["glad", "sad"], ["glad"])
 
 
 def test_alphanli_shows_the_observations_in_the_context_only(raw: Path) -> None:
-    (sample,) = read(raw, "alphanli")["test"].samples
+    (sample,) = read(raw, "alphanli")["test"].rows
     assert sample.context == "First observation: Ann ran.\nSecond observation: Ann fell."
     assert "Ann" not in sample.question
     assert sample.answers == ["She slipped."]
@@ -181,7 +181,7 @@ def test_a_bad_row_costs_itself_only_and_is_recorded_once_in_its_folder(raw: Pat
     path = raw / "ood/socialiqa/dev.jsonl"
     path.write_bytes(bad + b"\n" + path.read_bytes().splitlines(keepends=True)[1])
     aside = BadRows(skip=True)
-    (sample,) = read(raw, "socialiqa", bad=aside)["test"].samples
+    (sample,) = read(raw, "socialiqa", bad=aside)["test"].rows
     assert sample.meta["line"] == 2
     (entry,) = aside.entries
     assert (entry["file"], entry["line"]) == ("ood/socialiqa/dev.jsonl", 1)
@@ -190,7 +190,7 @@ def test_a_bad_row_costs_itself_only_and_is_recorded_once_in_its_folder(raw: Pat
 def test_a_bad_label_costs_its_row_and_is_recorded_once(raw: Path) -> None:
     (raw / "ood/socialiqa/dev-labels.lst").write_bytes(b"\xe9\n3\n")
     aside = BadRows(skip=True)
-    assert len(read(raw, "socialiqa", bad=aside)["test"].samples) == 1
+    assert len(read(raw, "socialiqa", bad=aside)["test"].rows) == 1
     assert [entry["file"] for entry in aside.entries] == ["ood/socialiqa/dev-labels.lst"]
 
 
@@ -201,7 +201,7 @@ def test_alphanli_refuses_two_equal_hypotheses(raw: Path) -> None:
 
 
 def test_storycloze_reads_the_file_that_the_user_has(raw: Path) -> None:
-    (sample,) = read(raw, "storycloze")["test"].samples
+    (sample,) = read(raw, "storycloze")["test"].rows
     assert sample.context == "Ann ran. It was icy. She slipped, badly. She fell."
     assert (sample.options, sample.answers) == (["She flew.", "She cried."], ["She cried."])
 

@@ -45,14 +45,14 @@ def written(folder: Path, content: Any) -> Path:
 
 def test_each_event_is_asked_about_after_each_step(tmp_path: Path) -> None:
     rows = read(written(tmp_path, {"7": TEA}), "crepe", ("dev",))["dev"]
-    assert [(s.meta["step"], s.meta["event"], s.answers[0]) for s in rows.samples] == [
+    assert [(s.meta["step"], s.meta["event"], s.answers[0]) for s in rows.rows] == [
         (1, 0, "more likely"),
         (1, 1, "equally likely"),
         (2, 0, "less likely"),
         (2, 1, "more likely"),
     ]
     assert rows.rows_read == 4
-    first, last = rows.samples[0], rows.samples[-1]
+    first, last = rows.rows[0], rows.rows[-1]
     assert first.context == "Goal: Make tea Steps so far: 1. Boil the water."
     assert last.context == "Goal: Make tea Steps so far: 1. Boil the water. 2. Wait an hour."
     assert last.question.endswith("The tea is cold.")
@@ -78,7 +78,7 @@ def test_a_damaged_procedure_is_named(tmp_path: Path, change: dict[str, Any], me
 def test_a_damaged_procedure_can_be_skipped(tmp_path: Path) -> None:
     bad = BadRows(skip=True)
     rows = read(written(tmp_path, {"7": {"goal": "Rest"}, "8": TEA}), "crepe", ("dev",), bad=bad)["dev"]
-    assert {sample.meta["procedure"] for sample in rows.samples} == {"8"}
+    assert {sample.meta["procedure"] for sample in rows.rows} == {"8"}
     assert [entry["item"] for entry in bad.entries] == [1]
 
 
@@ -95,7 +95,7 @@ def test_no_suite_takes_it() -> None:
 
 def test_published_files_give_the_scored_pairs(published_raw: Path) -> None:
     found = read(published_raw, "crepe", ("dev", "test"))
-    counts = {split: Counter(sample.answers[0] for sample in rows.samples) for split, rows in found.items()}
+    counts = {split: Counter(sample.answers[0] for sample in rows.rows) for split, rows in found.items()}
     assert counts["dev"] == {"equally likely": 583, "more likely": 86, "less likely": 58}
     assert counts["test"] == {"equally likely": 1_176, "more likely": 230, "less likely": 114}
 

@@ -53,7 +53,7 @@ def written(folder: Path, **splits: Any) -> Path:
 
 def test_each_change_is_a_question_with_every_accepted_answer(tmp_path: Path) -> None:
     rows = read(written(tmp_path, dev={"4": TEA}), "openpi2", ("dev",))["dev"]
-    first, second, last = rows.samples
+    first, second, last = rows.rows
     assert first.context == "Goal: Brew Tea Steps so far: 1. Heat water in the kettle."
     assert first.question == "What is the temperature of water before and after the latest step?"
     # The second entry of the same attribute adds its states.
@@ -62,7 +62,7 @@ def test_each_change_is_a_question_with_every_accepted_answer(tmp_path: Path) ->
     assert last.context.endswith(" 2. Pour it over the leaves.")
     assert last.answers == ["kettle before and pot after"]
     assert (last.format, last.relation, last.refined_context) == ("qa", "temporal", None)
-    assert [sample.id for sample in rows.samples] == [f"openpi2-dev-4-{number}" for number in range(3)]
+    assert [sample.id for sample in rows.rows] == [f"openpi2-dev-4-{number}" for number in range(3)]
     assert rows.rows_read == 4
     assert steps(rows) == {"changes without a name or a state": (4, 4), "changes named twice": (4, 3)}
 
@@ -73,13 +73,13 @@ def test_a_change_without_a_name_or_a_state_is_left_out(tmp_path: Path) -> None:
     content["states"][0]["answers"]["step2"][0]["after"] = " "
     rows = read(written(tmp_path, test={"4": content}), "openpi2", ("test",))["test"]
     assert steps(rows)["changes without a name or a state"] == (4, 2)
-    assert len(rows.samples) == 1
+    assert len(rows.rows) == 1
 
 
 def test_procedures_of_dev_and_test_are_not_trained_on(tmp_path: Path) -> None:
     shouted = {**NAP, "goal": "NAP"}
     rows = read(written(tmp_path, train={"1": TEA, "2": shouted, "3": NAP}), "openpi2", ("train",))["train"]
-    assert {sample.meta["procedure"] for sample in rows.samples} == {"1"}
+    assert {sample.meta["procedure"] for sample in rows.rows} == {"1"}
     assert steps(rows)["procedures of dev and test"] == (3, 1)
 
 
@@ -98,7 +98,7 @@ def test_a_damaged_procedure_is_named_or_skipped(tmp_path: Path, damage: dict[st
     with pytest.raises(UserError, match=message):
         read(folder, "openpi2", ("dev",))
     bad = BadRows(skip=True)
-    assert len(read(folder, "openpi2", ("dev",), bad=bad)["dev"].samples) == 1
+    assert len(read(folder, "openpi2", ("dev",), bad=bad)["dev"].rows) == 1
     assert [entry["item"] for entry in bad.entries] == [1]
 
 
@@ -115,9 +115,9 @@ def test_no_suite_takes_it() -> None:
 
 def test_published_files_give_all_their_changes(published_raw: Path) -> None:
     found = read(published_raw, "openpi2", ("dev", "test"))
-    assert (found["dev"].rows_read, len(found["dev"].samples)) == (1_324, 1_311)
-    assert (found["test"].rows_read, len(found["test"].samples)) == (3_129, 3_091)
-    assert len({sample.id for sample in found["test"].samples}) == 3_091
+    assert (found["dev"].rows_read, len(found["dev"].rows)) == (1_324, 1_311)
+    assert (found["test"].rows_read, len(found["test"].rows)) == (3_129, 3_091)
+    assert len({sample.id for sample in found["test"].rows}) == 3_091
 
 
 def test_the_checksums_are_those_of_the_published_files(published_raw: Path) -> None:

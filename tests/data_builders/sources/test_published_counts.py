@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.data.sample import EventSample, read_samples
-from data_builders.build.run import Options, build
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import build
 from data_builders.text.sentences import split_sentences
 
 NAMES = ("tracie", "ecare", "mctaco", "cider")
@@ -29,7 +30,7 @@ TEST_COUNTS = {
 @pytest.fixture(scope="module")
 def out(published_raw: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published")
-    build(Options(NAMES, folder, published_raw))
+    build(BuildOptions(NAMES, folder, published_raw))
     return folder
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from d2e_sft.data.sample import Split
 from data_builders.dataset.manifest import CHECKSUM_DIFFERS, describe_file
-from data_builders.raw.content import open_bytes
+from data_builders.raw.decoding import open_bytes
 from data_builders.raw.files import find_files
 from data_builders.sources import SOURCES
 from tests.data_builders.reading import read, steps
@@ -40,7 +40,7 @@ TRAIN_COUNTS = {"timeqa": 979, "ester": 398, "cqa": 38_990, "cosmosqa": 5_719, "
 
 @pytest.mark.parametrize("name", TEST_COUNTS)
 def test_test_split_has_the_known_counts(published_raw: Path, name: str) -> None:
-    samples = read(published_raw, name, ("test",))["test"].samples
+    samples = read(published_raw, name, ("test",))["test"].rows
     assert Counter(sample.relation for sample in samples) == TEST_COUNTS[name]
     assert len({sample.id for sample in samples}) == len(samples)
     assert {(sample.dataset, sample.split) for sample in samples} == {(name, "test")}
@@ -49,12 +49,12 @@ def test_test_split_has_the_known_counts(published_raw: Path, name: str) -> None
 @pytest.mark.parametrize("name", TRAIN_COUNTS)
 def test_train_split_has_the_counts_of_its_filters_and_shares_no_context(published_raw: Path, name: str) -> None:
     rows = read(published_raw, name)
-    samples = rows["train"].samples
+    samples = rows["train"].rows
     assert len(samples) == len({sample.id for sample in samples}) == TRAIN_COUNTS[name]
     if name == "ifqa":  # passages recur with other questions
-        key = [{sample.question.casefold() for sample in rows[split].samples} for split in ("train", "test")]
+        key = [{sample.question.casefold() for sample in rows[split].rows} for split in ("train", "test")]
     else:
-        key = [{_letters(sample.context) for sample in rows[split].samples} for split in ("train", "test")]
+        key = [{_letters(sample.context) for sample in rows[split].rows} for split in ("train", "test")]
     assert not key[0] & key[1]
 
 
@@ -64,22 +64,22 @@ def _letters(text: str) -> str:
 
 @pytest.mark.parametrize(("name", "split"), [("timeqa", "train"), ("timeqa", "test"), ("cqa", "test")])
 def test_answers_stand_in_their_context(published_raw: Path, name: str, split: Split) -> None:
-    for sample in read(published_raw, name, ("train", "test"))[split].samples:
+    for sample in read(published_raw, name, ("train", "test"))[split].rows:
         context = sample.context.casefold()
         parts = sample.answers[0].split("; ") if name == "cqa" else sample.answers
         assert any(part.casefold() in context for part in parts), sample.id
 
 
 def test_the_word_rule_gives_other_counts(published_raw: Path) -> None:
-    cosmosqa = read(published_raw, "cosmosqa", ("test",), "rule=word")["test"].samples
+    cosmosqa = read(published_raw, "cosmosqa", ("test",), "rule=word")["test"].rows
     assert Counter(sample.relation for sample in cosmosqa) == {"causal": 2_743, "counterfactual": 242}
-    ester = read(published_raw, "ester", ("test",), "rule=word")["test"].samples
+    ester = read(published_raw, "ester", ("test",), "rule=word")["test"].rows
     assert Counter(s.relation for s in ester) == {"causal": 116, "counterfactual": 30, "subevent_conditional": 109}
 
 
 def test_timeqa_excerpts_are_pieces_of_their_pages(published_raw: Path) -> None:
-    excerpts = {s.id: s.context for s in read(published_raw, "timeqa")["train"].samples}
-    pages = {s.id: s.context for s in read(published_raw, "timeqa", ("train",), "context=page")["train"].samples}
+    excerpts = {s.id: s.context for s in read(published_raw, "timeqa")["train"].rows}
+    pages = {s.id: s.context for s in read(published_raw, "timeqa", ("train",), "context=page")["train"].rows}
     assert len(pages) == 66
     assert max(len(text.split()) for text in excerpts.values()) <= 600
     # A page that fits is shown whole.
@@ -93,12 +93,12 @@ def test_timeqa_excerpts_are_pieces_of_their_pages(published_raw: Path) -> None:
 
 
 def test_tempreason_facts_always_hold_the_answer(published_raw: Path) -> None:
-    samples = read(published_raw, "tempreason", ("test",), "context=facts")["test"].samples
+    samples = read(published_raw, "tempreason", ("test",), "context=facts")["test"].rows
     assert all(sample.answers[0].casefold() in sample.context.casefold() for sample in samples)
 
 
 def test_cosmosqa_draws_no_test_story_and_no_right_answer(published_raw: Path) -> None:
-    samples = read(published_raw, "cosmosqa")["train"].samples
+    samples = read(published_raw, "cosmosqa")["train"].rows
     path = published_raw / "cosmosqa" / "subtask024_cosmosqa_answer_generation.json"
     right: dict[str, set[str]] = {}
     for instance in json.loads(path.read_text(encoding="utf-8"))["Instances"]:
@@ -127,4 +127,4 @@ def test_known_checksums_are_those_of_the_files(published_raw: Path) -> None:
 
 
 def test_ifqa_has_a_development_split(published_raw: Path) -> None:
-    assert len(read(published_raw, "ifqa", ("dev",))["dev"].samples) == 700
+    assert len(read(published_raw, "ifqa", ("dev",))["dev"].rows) == 700

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from data_builders.raw.source import SplitRows
+from data_builders.raw.source import Samples
 from data_builders.text.excerpts import chunk_spans, excerpt
 from tests.data_builders.raw_rows import timeqa_row
 from tests.data_builders.reading import read, replace, steps, use_substitute
@@ -20,17 +20,17 @@ def test_tempreason_limits_the_words_of_the_page(raw: Path) -> None:
         "context of at most 600 words": (2, 2)
     }
     rows = read(raw, "tempreason", ("test",), "max_words=none")["test"]
-    assert (len(rows.samples), steps(rows)) == (2, {})
+    assert (len(rows.rows), steps(rows)) == (2, {})
 
 
 def test_tempreason_writes_ordinary_spaces(raw: Path) -> None:
-    (sample,) = read(raw, "tempreason", ("test",))["test"].samples
+    (sample,) = read(raw, "tempreason", ("test",))["test"].rows
     assert sample.question == "Who was mayor before Zoe Hall?"
     assert sample.answers == ["Ian Wood"]
 
 
 def test_tempreason_gives_one_line_to_a_fact(raw: Path) -> None:
-    sample = read(raw, "tempreason", ("test",), "context=facts")["test"].samples[0]
+    sample = read(raw, "tempreason", ("test",), "context=facts")["test"].rows[0]
     assert sample.context.split("\n") == [
         "Ian Wood was mayor from May, 1901 to May, 1903.",
         "Zoe Hall was mayor from May, 1903.",
@@ -39,14 +39,14 @@ def test_tempreason_gives_one_line_to_a_fact(raw: Path) -> None:
 
 def test_tempreason_trains_on_no_entity_and_no_page_of_the_test(raw: Path) -> None:
     train = read(raw, "tempreason")["train"]
-    assert [sample.answers for sample in train.samples] == [["Kit Lee"]]
+    assert [sample.answers for sample in train.rows] == [["Kit Lee"]]
     assert steps(train)["pages of the test"] == (3, 1)
 
 
 def test_tempreason_reads_timebench_in_place_of_the_test(raw: Path) -> None:
     use_substitute(raw, "tempreason/test_l3.json", "tempreason/event-event_839.jsonl")
     rows = read(raw, "tempreason")
-    assert [sample.answers for sample in rows["test"].samples] == [["Ian Wood"]]
+    assert [sample.answers for sample in rows["test"].rows] == [["Ian Wood"]]
     assert steps(rows["train"])["pages of the test"] == (3, 2)  # it has no entities, only pages
 
 
@@ -68,14 +68,14 @@ def test_tempreason_names_file_line_and_field_of_a_bad_row(raw: Path, old: str, 
 
 def test_timeqa_keeps_answerable_questions_on_short_pages(raw: Path) -> None:
     test = read(raw, "timeqa")["test"]
-    assert [sample.answers for sample in test.samples] == [["Hill FC"]]
+    assert [sample.answers for sample in test.rows] == [["Hill FC"]]
     assert list(steps(test).values()) == [(3, 2), (2, 2), (2, 1)]
-    assert len(read(raw, "timeqa", ("test",), "test_max_words=none")["test"].samples) == 2
+    assert len(read(raw, "timeqa", ("test",), "test_max_words=none")["test"].rows) == 2
 
 
 def test_timeqa_shows_the_paragraphs_around_the_answer(raw: Path) -> None:
     train = read(raw, "timeqa")["train"]
-    (sample,) = train.samples
+    (sample,) = train.rows
     assert sample.context == "before " * 200 + " He played for Moor FC in 1988 . " + ("after " * 200).strip()
     assert list(steps(train).values()) == [(4, 3), (3, 2), (2, 2), (2, 1)]
 
@@ -88,7 +88,7 @@ def _timeqa_page(*sentences: str, answer: str, chunk: int = 9) -> tuple[str, str
     return json.dumps(row) + "\n", row["context"]
 
 
-def _timeqa_train(raw: Path, content: str, *settings: str) -> SplitRows:
+def _timeqa_train(raw: Path, content: str, *settings: str) -> Samples:
     (raw / "timeqa/train.hard.json.gzip").write_text(content)
     return read(raw, "timeqa", ("train", "test"), *settings)["train"]
 
@@ -96,20 +96,20 @@ def _timeqa_train(raw: Path, content: str, *settings: str) -> SplitRows:
 def test_timeqa_excerpts_begin_and_end_with_sentences(raw: Path) -> None:
     sentences = [f"In 19{number} the old town of X chose Leader{number} ." for number in range(10, 90)]
     content, page = _timeqa_page(*sentences, answer="Leader50")
-    (sample,) = _timeqa_train(raw, content, "max_words=47").samples
+    (sample,) = _timeqa_train(raw, content, "max_words=47").rows
     assert sample.context == " ".join(sentences[39:43])  # four sentences of ten words, the next one first
     assert sample.context in page
 
 
 def test_timeqa_excerpts_hold_no_byte_order_mark(raw: Path) -> None:
     content, _ = _timeqa_page("X chose \ufeffLeader1 .", "He left .", answer="\ufeffLeader1")
-    (sample,) = _timeqa_train(raw, content).samples
+    (sample,) = _timeqa_train(raw, content).rows
     assert (sample.context, sample.answers) == ("Title X chose Leader1 . He left .", ["Leader1"])
 
 
 def test_timeqa_falls_back_on_chunks_where_a_list_holds_the_answer(raw: Path) -> None:
     content, _ = _timeqa_page(" ".join(f"- Leader{number}" for number in range(10, 90)), answer="Leader50")
-    (sample,) = _timeqa_train(raw, content, "max_words=20").samples
+    (sample,) = _timeqa_train(raw, content, "max_words=20").rows
     assert "Leader50" in sample.context
     assert len(sample.context.split()) == 18  # two chunks
 
@@ -133,7 +133,7 @@ def test_timeqa_refuses_offsets_that_miss_the_answer(raw: Path, old: str, new: s
 
 def test_timeqa_can_show_whole_pages(raw: Path) -> None:
     train = read(raw, "timeqa", ("train", "test"), "context=page", "max_words=2000")["train"]
-    assert [sample.context.count("far") for sample in train.samples] == [400, 0]
+    assert [sample.context.count("far") for sample in train.rows] == [400, 0]
 
 
 def test_timeqa_reads_timebench_as_it_is(raw: Path) -> None:
@@ -176,7 +176,7 @@ def test_an_excerpt_is_a_piece_of_the_page_with_its_headings() -> None:
 
 def test_ester_follows_the_types_and_the_letters_if(raw: Path) -> None:
     test = read(raw, "ester")["test"]
-    assert [sample.relation for sample in test.samples] == [
+    assert [sample.relation for sample in test.rows] == [
         "causal",
         "counterfactual",  # "terrific"
         "causal",  # a capital "If" is not seen
@@ -189,12 +189,12 @@ def test_ester_follows_the_types_and_the_letters_if(raw: Path) -> None:
 
 def test_ester_can_look_for_the_word_if(raw: Path) -> None:
     test = read(raw, "ester", ("test",), "rule=word")["test"]
-    relations = [sample.relation for sample in test.samples]
+    relations = [sample.relation for sample in test.rows]
     assert relations == ["causal", "causal", "counterfactual", "counterfactual", *["subevent_conditional"] * 2]
 
 
 def test_ester_requires_every_span_once(raw: Path) -> None:
-    sample = read(raw, "ester", ("test",))["test"].samples[0]
+    sample = read(raw, "ester", ("test",))["test"].rows[0]
     assert sample.answers == ["Trees fell; a roof flew off"]
     assert sample.meta["spans"] == ["Trees fell", "a roof flew off"]
     assert sample.meta["type"] == "Causal"
@@ -202,13 +202,13 @@ def test_ester_requires_every_span_once(raw: Path) -> None:
 
 def test_ester_trains_on_new_passages_and_answered_questions(raw: Path) -> None:
     train = read(raw, "ester")["train"]
-    assert [sample.answers for sample in train.samples] == [["a spark"]]
+    assert [sample.answers for sample in train.rows] == [["a spark"]]
     assert list(steps(train).values()) == [(4, 3), (3, 2), (2, 1), (1, 1)]
 
 
 def test_ester_reads_the_500_where_the_whole_file_is_missing(raw: Path) -> None:
     use_substitute(raw, "ester/final_train_ans_gen.json", "ester/final_train_ans_gen_500completed.json")
-    (sample,) = read(raw, "ester")["train"].samples
+    (sample,) = read(raw, "ester")["train"].rows
     assert sample.meta["source"] == "final_train_ans_gen_500completed.json"
 
 
@@ -227,21 +227,21 @@ def test_ester_names_file_item_and_field_of_a_bad_row(raw: Path, old: str, new: 
 
 
 def test_ifqa_joins_the_passages_and_keeps_every_answer_once(raw: Path) -> None:
-    sample = read(raw, "ifqa")["test"].samples[0]
+    sample = read(raw, "ifqa")["test"].rows[0]
     assert (sample.context, sample.answers) == ("First . Second .", ["Rome", "the Romans"])
 
 
 def test_ifqa_says_a_passage_once(raw: Path) -> None:
     passages = json.dumps(["Rome fell .  Rome fell .", "Second .", "Second ."])
     replace(raw / "ifqa/full_split/test.json", '["First .", "Second ."]', passages)
-    assert read(raw, "ifqa")["test"].samples[0].context == "Rome fell . Second ."
+    assert read(raw, "ifqa")["test"].rows[0].context == "Rome fell . Second ."
 
 
 def test_ifqa_asks_in_train_what_is_asked_nowhere_else(raw: Path) -> None:
     rows = read(raw, "ifqa", ("train", "dev", "test"))
-    assert [sample.question for sample in rows["train"].samples] == ["If C, who?", "If D, who?"]
-    assert [sample.question for sample in rows["dev"].samples] == ["If b, Who?"]
-    assert len(rows["test"].samples) == 3  # as published, repeats included
+    assert [sample.question for sample in rows["train"].rows] == ["If C, who?", "If D, who?"]
+    assert [sample.question for sample in rows["dev"].rows] == ["If b, Who?"]
+    assert len(rows["test"].rows) == 3  # as published, repeats included
     assert list(steps(rows["train"]).values()) == [(5, 5), (5, 3), (3, 2)]
 
 
@@ -261,7 +261,7 @@ def test_ifqa_names_file_item_and_field_of_a_bad_row(raw: Path, old: str, new: s
 
 def test_cqa_asks_for_each_side_of_a_pair_once(raw: Path) -> None:
     test = read(raw, "cqa")["test"]
-    assert [(sample.relation, sample.question, sample.answers) for sample in test.samples] == [
+    assert [(sample.relation, sample.question, sample.answers) for sample in test.rows] == [
         ("causal", "What causes sales fell?", ["Prices rose."]),
         ("counterfactual", "What will happen if Prices rose?", ["sales fell", "profit fell"]),
         ("causal", "What causes profit fell?", ["Prices rose."]),
@@ -273,7 +273,7 @@ def test_cqa_asks_for_each_side_of_a_pair_once(raw: Path) -> None:
 
 def test_cqa_reads_the_converted_training_file(raw: Path) -> None:
     train = read(raw, "cqa")["train"]
-    assert [(sample.question, sample.answers) for sample in train.samples] == [
+    assert [(sample.question, sample.answers) for sample in train.rows] == [
         ("What prevents Work?", ["A strike; began"]),
         ("What will be prevented if A strike and began?", ["Work"]),
     ]

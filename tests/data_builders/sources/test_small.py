@@ -9,13 +9,14 @@ import pytest
 
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
-from data_builders.build.run import Options, Result, build
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import Result, build
 from data_builders.sources.cider import one_line_a_turn
 
 
 def _build(raw: Path, name: str, *, seed: int = 0, skip_bad: bool = False) -> tuple[Result, list[EventSample]]:
     out = raw.parent / "out"
-    result = build(Options([name], out, raw, seed, skip_bad))
+    result = build(BuildOptions([name], out, raw, seed, skip_bad))
     return result, [sample for path in result.files if path.suffix == ".parquet" for sample in read_samples(path)]
 
 
@@ -82,7 +83,7 @@ def test_tracie_rows_that_ran_into_each_other_without_their_tab_are_bad(raw: Pat
 def test_ecare_drops_repeats_and_test_premises_from_train(raw: Path) -> None:
     result, samples = _build(raw, "ecare")
     assert [s.context for s in samples if s.split == "train"] == ["The road was wet."]
-    steps = result.splits["ecare", "train"].filters.steps
+    steps = result.splits["ecare", "train"].filters
     assert [(step.rows_in, step.rows_out) for step in steps] == [(3, 2), (2, 1)]
 
 

@@ -1,37 +1,36 @@
-"""What the checks of a raw row's fields accept, and what they say."""
+"""What the fields of a raw row may hold, and what is said where they hold something else."""
 
 from __future__ import annotations
 
 import pytest
 
-from data_builders.raw.bad_rows import MISSING, BadRowError, shown
-from data_builders.raw.fields import choice_field, clean, object_field, text_field, text_list
+from data_builders.raw.row import BadRowError, Row, clean, shown
 
 
 def test_a_byte_order_mark_inside_a_text_is_dropped() -> None:
     assert clean(" \ufeffAnn\ufeff ran. ") == "Ann ran."
-    assert text_list("a", ["\ufeffx", "\u200b"]) == ["x", ""]
+    assert Row(1, {"a": ["\ufeffx", "\u200b"]}).texts("a") == ["x", ""]
 
 
 @pytest.mark.parametrize("text", ["", " \u00a0", "\u200b", "\ufeff", "\u200b \u2060\u200d", "\x07"])
 def test_a_text_that_nobody_can_see_is_empty(text: str) -> None:
     with pytest.raises(BadRowError, match=r"a: got '.*'; expected text that is not empty"):
-        text_field({"a": text}, "a")
+        Row(1, {"a": text}).text("a")
 
 
 def test_zero_width_characters_between_others_stay() -> None:
-    assert text_field({"a": "\u0646\u200c\u0627"}, "a") == "\u0646\u200c\u0627"
+    assert Row(1, {"a": "\u0646\u200c\u0627"}).text("a") == "\u0646\u200c\u0627"
 
 
 def test_a_missing_field_is_called_missing() -> None:
     with pytest.raises(BadRowError, match=r"^a: missing; expected a list of texts$"):
-        text_list("a", {}.get("a", MISSING))
+        Row(1, {}).texts("a")
     with pytest.raises(BadRowError, match=r"^a: missing; expected one of \['x'\]$"):
-        choice_field("a", {}.get("a", MISSING), ["x"])
+        Row(1, {}).choice("a", ["x"])
     with pytest.raises(BadRowError, match=r"^a: missing; expected an object$"):
-        object_field({}, "a")
+        Row(1, {}).object("a")
     with pytest.raises(BadRowError, match=r"^question\.stem: missing; expected text \(the object has b\)$"):
-        text_field({"b": 1}, "stem", "question.")
+        Row(1, {"b": 1}, "question.").text("stem")
 
 
 def test_a_long_value_is_cut_and_counted() -> None:
@@ -42,5 +41,14 @@ def test_a_long_value_is_cut_and_counted() -> None:
 
 def test_many_keys_are_cut_too() -> None:
     with pytest.raises(BadRowError) as error:
-        text_field({f"key{number}": 1 for number in range(10_000)}, "a")
+        Row(1, {f"key{number}": 1 for number in range(10_000)}).text("a")
     assert len(str(error.value)) < 400
+
+
+def test_an_error_inside_an_object_names_the_path() -> None:
+    row = Row(7, {"states": [{"answers": {"step1": "x"}}], "label": True})
+    (state,) = row.objects("states")
+    with pytest.raises(BadRowError, match=r"^states\.0\.answers\.step1: got 'x'; expected a list of objects$"):
+        state.object("answers").objects("step1")
+    with pytest.raises(BadRowError, match=r"^label: got True; expected a whole number$"):
+        row.integer("label")
