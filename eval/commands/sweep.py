@@ -1,49 +1,51 @@
-"""`d2e sweep`: train and score a grid of recipes."""
+"""`d2e sweep`: train and score a grid of recipes, or the named runs of a plan."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from d2e_sft.config.lookup import require_recipe
 from d2e_sft.util.errors import UserError
 from eval.sweep.grid import describe_point, grid, parse_axes
-from eval.sweep.plan import Sweep, check_inputs, refuse_other_sweep
+from eval.sweep.plan import Plan, plan_points, read_plan
+from eval.sweep.record import Sweep, check_inputs, refuse_other_sweep
 
 
 @click.command()
-@click.argument("recipe")
-@click.argument("axes", nargs=-1, metavar="SECTION.KEY=VALUE,VALUE...")
+@click.argument("recipe", metavar="RECIPE|PLAN")
+@click.argument("words", nargs=-1, metavar="[SECTION.KEY=VALUE,VALUE | RUN]...")
 @click.option("--bench", metavar="PATH", help="What to score on, as for d2e eval.")
 @click.option("--suite", metavar="NAME", help="A suite to score on, as for d2e eval.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the sweep. [default: runs/sweep-RECIPE]")
 @click.option("--train-args", default="", metavar="TEXT", help='More for each d2e train, such as "--launch zero3".')
 @click.option("--eval-args", default="", metavar="TEXT", help='More for each d2e eval, such as "--setting few_shot".')
 @click.option("--dry-run", is_flag=True, help="List the points and what is left to do; train and write nothing.")
-def sweep(
-    *,
-    recipe: str,
-    axes: tuple[str, ...],
-    bench: str | None,
-    suite: str | None,
-    out: Path | None,
-    train_args: str,
-    eval_args: str,
-    dry_run: bool,
-) -> None:
-    """Train and score RECIPE with every combination of the given values.
+def sweep(*, recipe: str, dry_run: bool, **given: Any) -> None:
+    """Train and score RECIPE with every combination of the given values, or the named runs of a PLAN.
 
     Each point has a run folder in the sweep's folder, beside one table (results.md, results.json) and one plot
     (results.png, results.html); on PIPER also the paper's tables 5 and 6. The same call goes on where a sweep was
     killed (a training from its last checkpoint, which needs train.save_steps), and tries again what failed. Points
     that the method makes equal, such as any alpha without debiasing, are trained once.
 
-    Example: d2e sweep smollm2-135m-mini/full d2e.alpha=0.1,0.5,1.0 d2e.debias=true,false --bench data/mini
+    A PLAN is a YAML file: a recipe, `runs` with a name, overrides and evaluations each (plain, debiased, without the
+    contexts), and the tables to make of them. RUN does only those runs, SECTION.KEY=VALUE holds for all of them.
+
+    \b
+    Examples:
+      d2e sweep smollm2-135m-mini/full d2e.alpha=0.1,0.5,1.0 d2e.debias=true,false --bench data/mini
+      d2e sweep launch/evidence.yaml base sft d2e
     """
-    planned = _plan(recipe, axes, bench, suite, out, train_args, eval_args)
+    plan = read_plan(recipe)
+    planned = _grid_sweep(recipe, **given) if plan is None else _planned_sweep(recipe, plan, **given)
+    check_inputs(planned)
+    _check_passed_on(planned)
+    refuse_other_sweep(planned)
     click.echo(
         f"{len(planned.points)} points: {len(planned.to_train)} trainings and {len(planned.to_score)} evaluations "
         f"in {planned.out}"
@@ -77,32 +79,61 @@ def _run(planned: Sweep) -> None:
         )
 
 
-def _plan(
+def _grid_sweep(
     recipe: str,
-    axes: Sequence[str],
+    words: Sequence[str],
     bench: str | None,
     suite: str | None,
     out: Path | None,
     train_args: str,
     eval_args: str,
 ) -> Sweep:
+    place = _place(bench, suite)
+    axes = parse_axes(words)
+    # In full, so that an earlier path, a bundled recipe's name and its files are the same recipe to a later call.
+    name = require_recipe(recipe).name
+    folder = out or Path("runs") / f"sweep-{Path(recipe).stem if recipe.endswith('.yaml') else name.replace('/', '-')}"
+    points = grid(name, axes, folder)
+    return Sweep(
+        name, axes, points, folder, place, _words("--eval-args", eval_args), _words("--train-args", train_args)
+    )
+
+
+def _planned_sweep(
+    file: str,
+    plan: Plan,
+    words: Sequence[str],
+    bench: str | None,
+    suite: str | None,
+    out: Path | None,
+    train_args: str,
+    eval_args: str,
+) -> Sweep:
+    place = _place(plan.bench, plan.suite) if bench is None and suite is None else _place(bench, suite)
+    overrides = [word for word in words if "=" in word]
+    for axis in parse_axes(overrides) if overrides else []:
+        if len(axis.values) > 1:
+            raise UserError(
+                f"{axis.key}={','.join(axis.values)}: holds for all runs of a plan; expected one value",
+                remedy=f"name a run for each value in {file}",
+            )
+    chosen = plan.choose([word for word in words if "=" not in word])
+    name = require_recipe(plan.recipe).name
+    folder = out or Path(plan.out or f"runs/sweep-{Path(file).stem}")
+    runs, points = plan_points(plan, name, folder, overrides)
+    # What the call says stands last, and takes the place of what the file says.
+    for_eval = _words("eval_args", plan.eval_args) + _words("--eval-args", eval_args)
+    for_train = _words("train_args", plan.train_args) + _words("--train-args", train_args)
+    return Sweep(name, [runs], points, folder, place, for_eval, for_train, plan, chosen)
+
+
+def _place(bench: str | None, suite: str | None) -> tuple[str, str]:
     if (bench is None) == (suite is None):
         raise UserError(
             "a sweep is scored on one benchmark; expected either --bench or --suite",
             remedy="add --bench FOLDER or --suite piper",
         )
-    parsed = parse_axes(axes)
-    # In full, so that an earlier path, a bundled recipe's name and its files are the same recipe to a later call.
-    name = require_recipe(recipe).name
-    folder = out or Path("runs") / f"sweep-{Path(recipe).stem if recipe.endswith('.yaml') else name.replace('/', '-')}"
-    place = ("--bench", bench) if bench is not None else ("--suite", str(suite))
-    points = grid(name, parsed, folder)
-    more = [_words(option, text) for option, text in (("--eval-args", eval_args), ("--train-args", train_args))]
-    planned = Sweep(name, parsed, points, folder, place, *more)
-    check_inputs(planned)
-    _check_passed_on(planned)
-    refuse_other_sweep(planned)
-    return planned
+    return ("--bench", bench) if bench is not None else ("--suite", str(suite))
 
 
 def _words(option: str, text: str) -> list[str]:
@@ -133,19 +164,25 @@ def _equal_points(planned: Sweep) -> list[str]:
     for point in planned.points:
         if point.scored_in != point.name:
             lines.append(f"{point.name}: the same as {point.scored_in}, trained and scored once")
-        elif point.trained_in != point.name:
+        elif point.trained_in != point.name and planned.plan is None:
             lines.append(f"{point.name}: trains the same as {point.trained_in}, trained once")
     return lines
 
 
 def _list_points(planned: Sweep) -> None:
-    from eval.sweep.run import is_trained, point_scores, run_folder
+    from eval.sweep.run import commands, is_trained, point_scores, run_folder
 
+    to_score = {point.name for point in planned.to_score}
+    listed: list[list[str]] = []
     for point in planned.points:
         if point.scored_in != point.name:
             state = f"the same as {point.scored_in}"
+        elif point.name not in to_score:
+            continue
         elif point_scores(planned, point) is not None:
             state = "scored"
+        elif not point.train:
+            state = "to be scored as it is"
         elif is_trained(run_folder(planned, point)):
             state = "trained, to be scored"
         elif point.trained_in != point.name:
@@ -153,3 +190,7 @@ def _list_points(planned: Sweep) -> None:
         else:
             state = "to be trained and scored"
         click.echo(f"{describe_point(point, planned.axes)}: {state}")
+        if planned.plan is not None and point.name in to_score:
+            left = [command for command in commands(planned, point) if command not in listed]
+            listed += left
+            click.echo("".join(f"  d2e {shlex.join(command)}\n" for command in left), nl=False)

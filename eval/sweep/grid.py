@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.util.errors import UserError
 
+RUN = "run"  # the key of the axis that names the runs of a plan
 _CLOSING = {"[": "]", "{": "}"}
 _OUTPUT = "train.output_dir"
 _LONGEST_NAME = 120
@@ -29,28 +32,47 @@ class Axis:
     values: tuple[str, ...]
 
 
+class Evaluation(BaseModel):
+    """How a point's model is decoded, beyond what its recipe says.
+
+    Attributes:
+        alpha: None takes the recipe's.
+        without_context: ask without the contexts, too, and sort the wrong answers by rule, as `d2e errors` does.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    alpha: float | None = Field(default=None, ge=0)
+    plausibility: float = Field(default=0.0, ge=0, le=1)
+    without_context: bool = False
+
+
 @dataclass(frozen=True)
 class Point:
-    """One combination of values.
+    """One combination of values, or one scored run of a plan.
 
     Attributes:
         name: of its folder; depends on its values alone.
         values: axis key → value, as text.
-        recipe: with the values set and the sweep's folder for it as output.
+        overrides: as `d2e train` takes them, without the output folder.
+        recipe: with the overrides and the sweep's folder for it as output.
         trained_in: name of the first point that trains the same; its own where it is the first.
         scored_in: the same for what is decoded and scored.
+        train: false where the recipe's model is scored as it is.
     """
 
     name: str
     values: dict[str, str]
+    overrides: list[str]
     recipe: Recipe
+    evaluation: Evaluation
     trained_in: str
     scored_in: str
+    train: bool = True
 
     @property
-    def overrides(self) -> list[str]:
-        """As `d2e train` takes them, without the output folder."""
-        return [f"{key}={value}" for key, value in self.values.items()]
+    def alpha(self) -> float:
+        """The ratio that it is decoded with."""
+        return self.recipe.decoding.alpha if self.evaluation.alpha is None else self.evaluation.alpha
 
 
 def parse_axes(arguments: Sequence[str]) -> list[Axis]:
@@ -93,16 +115,36 @@ def grid(recipe: str, axes: Sequence[Axis], out: Path) -> list[Point]:
         for value in axis.values:
             load_recipe(recipe, [*first[:place], f"{axis.key}={value}", *first[place + 1 :], f"{_OUTPUT}={out}"])
     names = _names(axes)
-    points: list[Point] = []
-    trained: dict[str, str] = {}
-    scored: dict[str, str] = {}
+    points = []
     for name, values in zip(names, product(*(axis.values for axis in axes)), strict=True):
         chosen = {axis.key: value for axis, value in zip(axes, values, strict=True)}
         text = [f"{key}={value}" for key, value in chosen.items()]
-        loaded = load_recipe(recipe, [*text, f"{_OUTPUT}={json.dumps(str(out / name))}"])
-        training, scoring = training_identity(loaded), scoring_identity(loaded)
+        points.append((name, chosen, text, load_point(recipe, text, out / name), Evaluation(), True))
+    return make_points(points)
+
+
+def load_point(recipe: str, overrides: Sequence[str], folder: Path) -> Recipe:
+    """The recipe of a point whose run folder this is."""
+    return load_recipe(recipe, [*overrides, f"{_OUTPUT}={json.dumps(str(folder))}"])
+
+
+def make_points(
+    parts: Sequence[tuple[str, dict[str, str], list[str], Recipe, Evaluation, bool]],
+) -> list[Point]:
+    """Find out which points train or score the same.
+
+    Args:
+        parts: of each point its name, values, overrides, recipe, evaluation, and whether it is trained.
+    """
+    points: list[Point] = []
+    trained: dict[str, str] = {}
+    scored: dict[str, str] = {}
+    for name, values, overrides, recipe, evaluation, train in parts:
+        training = training_identity(recipe) if train else recipe.model.model_dump_json()
         home = trained.setdefault(training, name)
-        points.append(Point(name, chosen, loaded, home, scored.setdefault(training + scoring, name)))
+        scoring = training + scoring_identity(recipe, evaluation)
+        scored_in = scored.setdefault(scoring, name)
+        points.append(Point(name, values, overrides, recipe, evaluation, home, scored_in, train))
     return points
 
 
@@ -119,9 +161,10 @@ def training_identity(recipe: Recipe) -> str:
     return json.dumps(content, sort_keys=True)
 
 
-def scoring_identity(recipe: Recipe) -> str:
-    """What two runs of one model share that are decoded the same; α is that of training unless `eval.alpha` is set."""
-    return json.dumps(recipe.eval.model_dump() | {"alpha": recipe.decoding.alpha}, sort_keys=True)
+def scoring_identity(recipe: Recipe, evaluation: Evaluation) -> str:
+    """What two runs of one model share that are decoded the same; α is that of training unless it is set."""
+    alpha = recipe.decoding.alpha if evaluation.alpha is None else evaluation.alpha
+    return json.dumps(recipe.eval.model_dump() | evaluation.model_dump() | {"alpha": alpha}, sort_keys=True)
 
 
 def short_keys(axes: Sequence[Axis]) -> dict[str, str]:
@@ -131,7 +174,9 @@ def short_keys(axes: Sequence[Axis]) -> dict[str, str]:
 
 
 def describe_point(point: Point, axes: Sequence[Axis]) -> str:
-    """`alpha=0.5, debias=true`: the values that tell it from other points."""
+    """`alpha=0.5, debias=true`: the values that tell it from other points; of a plan's run its name."""
+    if RUN in point.values:
+        return point.name
     short = short_keys(axes)
     return ", ".join(f"{short[axis.key]}={point.values[axis.key]}" for axis in varying(axes))
 

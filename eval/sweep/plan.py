@@ -1,177 +1,169 @@
-"""What a sweep was begun with, kept in its folder: only the same sweep goes on there."""
+"""A sweep of named runs: a YAML file that says what each changes in a recipe and how its model is scored.
+
+    recipe: smollm2-135m-mini/full
+    suite: piper                                # or bench: PATH
+    evaluations:                                # of every run: what follows its name → how its model is decoded
+      "": {}
+      -plain: {alpha: 0}
+    runs:
+      d2e: {}
+      sft: {overrides: {d2e.debias: false, d2e.distill: false}}
+      base: {train: false}
+    comparisons:
+      main: [sft, d2e, d2e-plain]
+
+Each scored model is a point of the sweep, named by its run and evaluation: `d2e`, `d2e-plain`. Points that train the
+same share one training, as in a grid.
+"""
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from d2e_sft.config.recipe import flat
-from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import sha256_of, write_whole
-from eval.sweep.grid import Axis, Point
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-PLAN_FILE = "sweep.json"
-DONE_FILE = "scored.txt"  # in the folder of a scored point; holds the name of the benchmark's folder
-_LOCK_FILE = ".lock"
-# What changes neither a model nor its scores may differ when a sweep goes on.
-_FREE_TO_CHANGE = ("train.output_dir", "train.save_", "train.logging_steps", "train.report_to")
-_OF_SCORING = ("benchmark", "--eval-args", "recipe: eval.")
+from d2e_sft.data.sample import describe_validation_error
+from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.files import load_yaml
+from eval.compare.paper_tables import Layout
+from eval.sweep.grid import RUN, Axis, Evaluation, Point, load_point, make_points
+
+_NAME = re.compile(r"[\w][\w.+-]*")
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """A whole sweep.
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class NamedRun(_Part):
+    """One run: what it changes in the recipe, and how its model is scored besides the plan's `evaluations`.
 
     Attributes:
-        recipe: as `d2e train` takes it.
-        bench: `--bench …` or `--suite …`, as `d2e eval` takes it.
-        eval_arguments: further arguments of each `d2e eval`.
-        train_arguments: further arguments of each `d2e train`, such as a launcher; they may change.
+        train: false scores the recipe's model as it is.
+        evaluations: these are added to the plan's, and take the place of those with the same suffix.
+    """
+
+    train: bool = True
+    overrides: dict[str, Any] = Field(default_factory=dict)
+    evaluations: dict[str, Evaluation] = Field(default_factory=dict)
+
+
+class PaperTableOf(_Part):
+    """Points as rows of a paper table, in a layout of `d2e table`."""
+
+    layout: Layout
+    points: list[str] = Field(min_length=1)
+
+
+class ReportOf(_Part):
+    """Points on one HTML page, as `d2e report` makes it."""
+
+    points: list[str] = Field(min_length=1)
+    title: str | None = None
+    no_texts: bool = False
+
+
+class Plan(_Part):
+    """The file's content.
+
+    Attributes:
+        eval_args: more for each `d2e eval`; `train_args` the same for `d2e train`.
+        comparisons: file name → points, as `d2e compare` takes them: differences are to the first.
+        paper_tables: file name → table.
+        reports: file name → page.
     """
 
     recipe: str
-    axes: list[Axis]
-    points: list[Point]
-    out: Path
-    bench: tuple[str, str]
-    eval_arguments: list[str]
-    train_arguments: list[str]
+    suite: str | None = None
+    bench: str | None = None
+    out: str | None = None
+    train_args: str = ""
+    eval_args: str = ""
+    evaluations: dict[str, Evaluation] = Field(default_factory=lambda: {"": Evaluation()})
+    runs: dict[str, NamedRun] = Field(min_length=1)
+    comparisons: dict[str, list[str]] = Field(default_factory=dict)
+    paper_tables: dict[str, PaperTableOf] = Field(default_factory=dict)
+    reports: dict[str, ReportOf] = Field(default_factory=dict)
 
-    @property
-    def to_train(self) -> list[Point]:
-        """The points that train a model of their own."""
-        return [point for point in self.points if point.trained_in == point.name]
+    @model_validator(mode="after")
+    def _points_are_told_apart_and_known(self) -> Self:
+        if any("train.output_dir" in run.overrides for run in self.runs.values()):
+            raise ValueError("train.output_dir: a sweep gives every run a folder of its own; expected `out`")
+        names = [name for run in self.runs for name in self.points_of(run)]
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"the name {name!r}: expected letters, digits and the characters . _ + -")
+            if names.count(name) > 1:
+                raise ValueError(f"the name {name!r} is that of two points; expected names with other suffixes")
+        tables = {name: table.points for name, table in self.paper_tables.items()}
+        reports = {name: report.points for name, report in self.reports.items()}
+        for table, points in (self.comparisons | tables | reports).items():
+            for point in points:
+                if point not in names:
+                    raise ValueError(f"{table}: no point {point!r}.{did_you_mean(point, names)}")
+        return self
 
-    @property
-    def to_score(self) -> list[Point]:
-        """The points that are scored themselves."""
-        return [point for point in self.points if point.scored_in == point.name]
+    def points_of(self, run: str) -> dict[str, Evaluation]:
+        """The names of a run's points, and how each is decoded."""
+        return {run + suffix: how for suffix, how in {**self.evaluations, **self.runs[run].evaluations}.items()}
+
+    def choose(self, names: Collection[str]) -> frozenset[str]:
+        """The points of these runs, or points of these names; without names all.
+
+        Raises:
+            UserError: there is neither a run nor a point of that name.
+        """
+        known = {name: [name] for run in self.runs for name in self.points_of(run)}
+        known |= {run: list(self.points_of(run)) for run in self.runs}
+        for name in names:
+            if name not in known:
+                raise UserError(
+                    f"{name!r}: neither a run of the plan nor an override.{did_you_mean(name, list(known))}",
+                    remedy=f"expected section.key=value, or some of {', '.join(self.runs)}",
+                )
+        return frozenset(point for name in names or self.runs for point in known[name])
 
 
-def check_inputs(sweep: Sweep) -> None:
-    """Refuse before hours of training what would fail after them.
+def read_plan(path: str) -> Plan | None:
+    """The plan in a file; None where the file is none, such as a recipe or a name.
 
     Raises:
-        UserError: training data or the benchmark are not there.
+        UserError: it says what is run, but not in a way that can be understood.
     """
-    for point in sweep.to_train:
-        if not Path(point.recipe.data.train).is_file():
-            raise UserError(
-                f"data.train={point.recipe.data.train!r}: no such file", remedy="build it with d2e data build"
-            )
-    option, name = sweep.bench
-    if option == "--bench" and not Path(name).exists():
-        raise UserError(
-            f"--bench {name}: no such file or folder", remedy="give a folder written by `d2e data build`, or a file"
-        )
-    if option == "--suite":
-        given = dict(zip(sweep.eval_arguments, sweep.eval_arguments[1:], strict=False)).get("--data")
-        root = Path(given or "data")
-        if not (root / name).is_dir() and not (root / "manifest.json").is_file():
-            raise UserError(
-                f"--suite {name}: {root / name} does not exist",
-                remedy=f"d2e data build --suite {name} --out {root / name}",
-            )
-
-
-def refuse_other_sweep(sweep: Sweep) -> None:
-    """Compare with what the folder's sweep was begun with; a new or empty folder fits any.
-
-    How is scored, and on what, may change while nothing is scored: a mistake there must not cost the trained models.
-
-    Raises:
-        UserError: it was another sweep (with what changed), or the folder holds something else.
-    """
-    file = sweep.out / PLAN_FILE
+    file = Path(path)
     if not file.is_file():
-        if sweep.out.exists() and (not sweep.out.is_dir() or any(p.name != _LOCK_FILE for p in sweep.out.iterdir())):
-            raise UserError(f"{sweep.out}: is not empty and no sweep", remedy="choose another folder with --out")
-        return
+        return None
     try:
-        before: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        was, now = dict(_flat_plan(before)), dict(_flat_plan(_content(sweep)))
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise UserError(f"{file}: not readable ({error!r})", remedy="sweep into another folder with --out") from None
-    scored = any((sweep.out / name / DONE_FILE).is_file() for name in before["points"])
-    changed = [
-        f"{key}: {was.get(key, 'absent')!r} → {now.get(key, 'absent')!r}"
-        for key in sorted(was.keys() | now.keys())
-        if was.get(key) != now.get(key) and (scored or not key.startswith(_OF_SCORING))
-    ]
-    if changed:
-        shown = changed[:10] + ([f"… and {len(changed) - 10} more"] if len(changed) > 10 else [])
-        raise UserError(
-            "\n  ".join([f"{sweep.out}: was begun with another sweep", *shown]),
-            remedy="go on with the sweep it was begun with, or sweep into another folder with --out",
-        )
+        content = load_yaml(file.read_text(encoding="utf-8"), texts_only=True)
+    except (yaml.YAMLError, ValueError):
+        return None  # whoever reads it as a recipe says what is wrong
+    if not isinstance(content, dict) or "runs" not in content:
+        return None
+    try:
+        return Plan.model_validate(content)
+    except ValidationError as error:
+        raise UserError(f"{path}: not the plan of a sweep ({describe_validation_error(error)})") from None
 
 
-def save_plan(sweep: Sweep) -> None:
-    """Write `sweep.json` into the sweep's folder."""
-    sweep.out.mkdir(parents=True, exist_ok=True)
-    write_whole(sweep.out / PLAN_FILE, json.dumps(_content(sweep), indent=2, ensure_ascii=False) + "\n")
+def plan_points(plan: Plan, recipe: str, out: Path, common: Sequence[str] = ()) -> tuple[Axis, list[Point]]:
+    """The plan's points, and the axis that they stand on, which is their names.
 
-
-@contextmanager
-def locked(folder: Path) -> Iterator[int]:
-    """Hold the folder's lock; yields its descriptor, which child processes are to inherit.
-
-    The lock lives as long as any process that has it: where a sweep was killed and its training was not, the next
-    one is refused instead of training into the same folder.
+    Args:
+        common: overrides of every run; a run's own go before them.
 
     Raises:
-        UserError: another process has it.
+        UserError: the recipe does not load with a run's overrides.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"{folder}: another sweep, or a training that one left behind, is at work there",
-                remedy="wait until it has ended, or end it",
-            ) from None
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _content(sweep: Sweep) -> dict[str, Any]:
-    files = {point.recipe.data.train for point in sweep.points}
-    return {
-        "recipe": sweep.recipe,
-        "axes": [asdict(axis) for axis in sweep.axes],
-        "bench": list(sweep.bench),
-        "eval_arguments": sweep.eval_arguments,
-        "data": {file: sha256_of(Path(file)) for file in sorted(files)},
-        "points": {
-            point.name: {"same_training_as": point.trained_in, "recipe": point.recipe.model_dump()}
-            for point in sweep.points
-        },
-    }
-
-
-def _flat_plan(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    yield "benchmark", " ".join(content["bench"])
-    yield "--eval-args", " ".join(content["eval_arguments"])
-    for axis in content["axes"]:
-        yield axis["key"], ",".join(axis["values"])
-    keys = {axis["key"] for axis in content["axes"]}
-    for file, digest in content["data"].items():
-        yield f"SHA-256 of {file}", digest
-    for point in _first(content["points"]):
-        for key, value in flat(point["recipe"]):
-            if key not in keys and not key.startswith(_FREE_TO_CHANGE):
-                yield f"recipe: {key}", value
-
-
-def _first(points: dict[str, Any]) -> Sequence[Any]:
-    # The points differ in the axes alone, so the rest of one recipe stands for all.
-    return list(points.values())[:1]
+    points = []
+    for run, named in plan.runs.items():
+        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in named.overrides.items()}
+        overrides = [*common, *(f"{key}={value}" for key, value in texts.items())]
+        for name, evaluation in plan.points_of(run).items():
+            loaded = load_point(recipe, overrides, out / name)
+            points.append((name, {RUN: name}, overrides, loaded, evaluation, named.train))
+    return Axis(RUN, tuple(name for name, *_ in points)), make_points(points)

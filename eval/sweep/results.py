@@ -9,14 +9,17 @@ from typing import Any
 
 from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.tables import markdown_cell, markdown_table, percent
+from eval.compare.compare import compare_runs
 from eval.compare.paper_entries import entries, read_results
 from eval.compare.paper_render import ENDINGS, render
 from eval.compare.paper_tables import Layout, own_datasets, paper_table
-from eval.compare.tables import with_interval
+from eval.compare.runs import load_runs
+from eval.compare.tables import comparison_tables, with_interval
 from eval.score.scores import RunScores
 from eval.score.statistics import Interval
 from eval.sweep.grid import Axis, Point, short_keys, varying
-from eval.sweep.plan import Sweep
+from eval.sweep.plan import Plan
+from eval.sweep.record import Sweep
 from eval.sweep.run import Failure, bench_folder, point_scores, run_folder
 
 RESULTS = "results"
@@ -60,12 +63,16 @@ def collect(sweep: Sweep, failures: Sequence[Failure] = ()) -> list[PointResult]
 
 
 def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
-    """Write results.md and results.json, and the paper's tables 5 and 6 where benchmark and axes fit them."""
+    """Write results.md and results.json, and the tables of the plan.
+
+    Of a grid these are the paper's tables 5 and 6, where benchmark and axes fit them.
+    """
     out = sweep.out
     markdown, data = out / f"{RESULTS}.md", out / f"{RESULTS}.json"
     write_whole(markdown, results_table(sweep.axes, results) + "\n")
     write_json(data, [_json(result) for result in results])
-    return [markdown, data, *_paper_tables(sweep, results)]
+    tables = _paper_tables(sweep, results) if sweep.plan is None else _planned_tables(sweep, sweep.plan, results)
+    return [markdown, data, *tables]
 
 
 def results_table(axes: Sequence[Axis], results: Sequence[PointResult]) -> str:
@@ -139,3 +146,31 @@ def _paper_tables(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
             written.append(sweep.out / f"table-{layout}.{ending}")
             write_whole(written[-1], render(table, form))
     return written
+
+
+def _planned_tables(sweep: Sweep, plan: Plan, results: Sequence[PointResult]) -> list[Path]:
+    """The comparisons and paper tables of those of their points that are scored by now."""
+    written: list[Path] = []
+    for name, points in plan.comparisons.items():
+        runs, bench = scored_folders(sweep, results, points)
+        if len(runs) > 1 and runs[0] == sweep.out / points[0]:  # differences are to the first
+            comparison = compare_runs(load_runs(runs, bench))
+            written += [sweep.out / f"{name}.md", sweep.out / f"{name}.json"]
+            write_whole(written[-2], comparison_tables(comparison) + "\n")
+            write_json(written[-1], comparison.to_json())
+    for name, table in plan.paper_tables.items():
+        runs, bench = scored_folders(sweep, results, table.points)
+        if runs:
+            laid_out = paper_table(entries(read_results(runs, table.layout, bench), table.layout), table.layout)
+            for form, ending in ENDINGS.items():
+                written.append(sweep.out / f"{name}.{ending}")
+                write_whole(written[-1], render(laid_out, form))
+    return written
+
+
+def scored_folders(sweep: Sweep, results: Sequence[PointResult], names: Sequence[str]) -> tuple[list[Path], str]:
+    """The folders of those of the named points that are scored, and the name of their benchmark."""
+    scored = {result.point.name: result.point for result in results if result.scores is not None}
+    points = [scored[name] for name in names if name in scored]
+    folders = list(dict.fromkeys(sweep.out / point.scored_in for point in points))
+    return folders, bench_folder(sweep, points[0]) if points else ""

@@ -22,9 +22,9 @@ from d2e_sft.train.checkpoints import checkpoints_of
 from d2e_sft.util.files import write_whole
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 from eval.sweep.grid import Point, describe_point
-from eval.sweep.plan import DONE_FILE, Sweep, locked, refuse_other_sweep, save_plan
+from eval.sweep.record import DONE_FILE, Sweep, locked, refuse_other_sweep, save_record
 
-Step = Literal["train", "eval"]
+Step = Literal["train", "eval", "errors"]
 Say = Callable[[str], None]
 _LOGS = "logs"
 _TAIL = 12  # lines of a failed step's log that are shown
@@ -57,7 +57,7 @@ def run_sweep(sweep: Sweep, say: Say) -> list[Failure]:
     refuse_other_sweep(sweep)
     failures: list[Failure] = []
     with locked(sweep.out) as lock:
-        save_plan(sweep)
+        save_record(sweep)
         for number, point in enumerate(sweep.to_score, start=1):
             place = f"[{number}/{len(sweep.to_score)}] {describe_point(point, sweep.axes)}"
             if point_scores(sweep, point) is not None:
@@ -103,26 +103,47 @@ def _say_at(say: Say, place: str, text: str) -> None:
     say(f"{place}: {text}")
 
 
+def commands(sweep: Sweep, point: Point) -> list[list[str]]:
+    """What is left to do for a point, as arguments of `d2e`; none where it is scored."""
+    if point_scores(sweep, point) is not None:
+        return []
+    trainer = next(p for p in sweep.points if p.name == point.trained_in)
+    needs_training = point.train and not is_trained(run_folder(sweep, point))
+    left = [_train_arguments(sweep, trainer, _how_to_begin(sweep, trainer))] if needs_training else []
+    left.append(_eval_arguments(sweep, point))
+    if point.evaluation.without_context:
+        left += [[*left[-1], "--without-context"], _errors_arguments(sweep, point, _bench_name(sweep.bench))]
+    return left
+
+
 def _work_on(sweep: Sweep, point: Point, say: Say, lock: int) -> Failure | None:
     trainer = next(p for p in sweep.points if p.name == point.trained_in)
     run = run_folder(sweep, point)
-    if not is_trained(run):
+    if point.train and not is_trained(run):
         how = _how_to_begin(sweep, trainer)
         say(f"training in {run}" + {"--resume": " (continued)", "--overwrite": " (anew)"}.get(how, ""))
-        arguments = ["train", sweep.recipe, *trainer.overrides, f"train.output_dir={_quoted(run)}"]
-        failure = _step(sweep, trainer, "train", [*arguments, *([how] if how else []), *sweep.train_arguments], lock)
+        failure = _step(sweep, trainer, "train", _train_arguments(sweep, trainer, how), lock)
         if failure is not None:
             return failure
     target = sweep.out / point.scored_in
     before = _score_files(target)
-    say(f"scoring {run}")
-    failure = _step(sweep, point, "eval", _eval_arguments(sweep, point, run, target), lock)
-    if failure is None:
-        name = _written(before, _score_files(target), sweep.bench)
-        if name is None:
-            return Failure(point, "eval", 1, _log(sweep, point, "eval"))
-        write_whole(target / DONE_FILE, name + "\n")
-    return failure
+    say(f"scoring {_model(sweep, point)}")
+    arguments = _eval_arguments(sweep, point)
+    failure = _step(sweep, point, "eval", arguments, lock)
+    if failure is not None:
+        return failure
+    name = _written(before, _score_files(target), sweep.bench)
+    if name is None:
+        return Failure(point, "eval", 1, _log(sweep, point, "eval"))
+    if point.evaluation.without_context:
+        say("asking without the contexts")
+        failure = _step(sweep, point, "eval", [*arguments, "--without-context"], lock) or _step(
+            sweep, point, "errors", _errors_arguments(sweep, point, name), lock
+        )
+        if failure is not None:
+            return failure
+    write_whole(target / DONE_FILE, name + "\n")
+    return None
 
 
 def _how_to_begin(sweep: Sweep, point: Point) -> str:
@@ -135,14 +156,32 @@ def _how_to_begin(sweep: Sweep, point: Point) -> str:
     return "--overwrite" if gave_up or not resumable else "--resume"
 
 
-def _eval_arguments(sweep: Sweep, point: Point, run: Path, target: Path) -> list[str]:
-    arguments = ["eval", str(run), *sweep.bench, *sweep.eval_arguments]
-    if target != run:
-        arguments += ["--out", str(target)]
-    own = point.recipe.eval.alpha is not None or target != run  # else the run's recipe, which the evaluation reads
+def _train_arguments(sweep: Sweep, trainer: Point, how: str) -> list[str]:
+    folder = f"train.output_dir={_quoted(sweep.out / trainer.name)}"
+    return ["train", sweep.recipe, *trainer.overrides, folder, *([how] if how else []), *sweep.train_arguments]
+
+
+def _eval_arguments(sweep: Sweep, point: Point) -> list[str]:
+    model, target = _model(sweep, point), str(sweep.out / point.scored_in)
+    arguments = ["eval", model, *sweep.bench, *sweep.eval_arguments]
+    if target != model:
+        arguments += ["--out", target]
+    # Else the run's recipe says it, which the evaluation reads.
+    own = sweep.plan is not None or point.recipe.eval.alpha is not None or target != model
     if own and "--alpha" not in arguments:
-        arguments += ["--alpha", repr(point.recipe.decoding.alpha)]
+        arguments += ["--alpha", repr(point.alpha)]
+    if point.evaluation.plausibility > 0:
+        arguments += ["--plausibility", repr(point.evaluation.plausibility)]
     return arguments
+
+
+def _errors_arguments(sweep: Sweep, point: Point, bench: str) -> list[str]:
+    return ["errors", str(sweep.out / point.scored_in), "--bench", bench]
+
+
+def _model(sweep: Sweep, point: Point) -> str:
+    """What is scored: a run folder, or the recipe's model as it is."""
+    return str(run_folder(sweep, point)) if point.train else point.recipe.model.name
 
 
 def _step(sweep: Sweep, point: Point, step: Step, arguments: list[str], lock: int) -> Failure | None:
@@ -176,11 +215,15 @@ def _score_files(folder: Path) -> dict[str, int]:
 def _written(before: dict[str, int], after: dict[str, int], bench: tuple[str, str]) -> str | None:
     """The benchmark folder that an evaluation wrote, or found complete."""
     changed = [name for name, changed_at in after.items() if before.get(name) != changed_at]
-    option, given = bench
-    path = Path(given).resolve()
-    name = path.name if option == "--suite" or path.is_dir() else f"{path.parent.name}-{path.stem}"
+    name = _bench_name(bench)
     candidates = changed or list(after)
     return candidates[0] if len(candidates) == 1 else name if name in candidates else None
+
+
+def _bench_name(bench: tuple[str, str]) -> str:
+    option, given = bench
+    path = Path(given).resolve()
+    return path.name if option == "--suite" or path.is_dir() else f"{path.parent.name}-{path.stem}"
 
 
 def _log(sweep: Sweep, point: Point, step: Step) -> Path:

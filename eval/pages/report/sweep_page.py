@@ -12,12 +12,15 @@ from matplotlib.figure import Figure
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.figures import COLOURS, LINES, STYLE, WIDTH, inline_svg, legend_name
 from d2e_sft.util.html.pages import page_environment
+from eval.compare.runs import load_runs
 from eval.compare.tables import with_interval
+from eval.pages.report.page import ReportOptions, write_report
 from eval.pages.report.plots import error_lengths
+from eval.pages.report.samples import datasets_of
 from eval.score.statistics import Interval
-from eval.sweep.grid import Axis, Point, short_keys, varying
-from eval.sweep.plan import Sweep
-from eval.sweep.results import RESULTS, PointResult
+from eval.sweep.grid import RUN, Axis, Point, short_keys, varying
+from eval.sweep.record import Sweep
+from eval.sweep.results import RESULTS, PointResult, scored_folders
 
 _WIDE = 20  # values that span more than this factor are drawn on a logarithmic axis
 
@@ -32,7 +35,7 @@ class SweepLine:
 
 
 def write_sweep_page(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
-    """Write results.png and results.html; without a score there is no plot."""
+    """Write results.png, results.html and the reports of a plan; without a score there is no plot."""
     page, picture = sweep.out / f"{RESULTS}.html", sweep.out / f"{RESULTS}.png"
     chart = None
     with mpl.rc_context(STYLE):
@@ -55,7 +58,19 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]
             chart=chart,
         ),
     )
-    return [page, picture] if chart is not None else [page]
+    return [page, *([picture] if chart is not None else []), *_planned_reports(sweep, results)]
+
+
+def _planned_reports(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
+    written = []
+    for name, report in sweep.plan.reports.items() if sweep.plan is not None else ():
+        folders, bench = scored_folders(sweep, results, report.points)
+        if folders:
+            runs = load_runs(folders, bench)
+            written.append(sweep.out / f"{name}.html")
+            no_texts_of = datasets_of(runs[0]) if report.no_texts else ()
+            write_report(runs, written[-1], ReportOptions(no_texts_of=no_texts_of, title=report.title))
+    return written
 
 
 def sweep_chart(axes: Sequence[Axis], results: Sequence[PointResult]) -> Figure:
@@ -72,7 +87,7 @@ def sweep_chart(axes: Sequence[Axis], results: Sequence[PointResult]) -> Figure:
             yerr=error_lengths(line.scores),
             label=legend_name(line.label),
             color=COLOURS[index % len(COLOURS)],
-            linestyle=LINES[index % len(LINES)],
+            linestyle="none" if axis.key == RUN else LINES[index % len(LINES)],
             marker="o",
             markersize=4,
             linewidth=1.6,
@@ -81,8 +96,8 @@ def sweep_chart(axes: Sequence[Axis], results: Sequence[PointResult]) -> Figure:
         )
     numbers = _numbers(axis)
     if numbers is None:
-        panel.set_xticks(range(len(axis.values)), axis.values)
-        panel.margins(x=0.15)
+        panel.set_xticks(range(len(axis.values)), axis.values, rotation=90 if axis.key == RUN else 0)
+        panel.margins(x=0.02 if axis.key == RUN else 0.15)
     elif min(numbers) > 0 and max(numbers) / min(numbers) > _WIDE:
         panel.set_xscale("log")
         panel.set_xticks(numbers, axis.values)

@@ -221,3 +221,70 @@ def test_a_benchmark_that_is_not_there_is_said_before_training(
         assert d2e("sweep", world / "recipe.yaml", "d2e.alpha=1,2", "--out", "out", *place) == 1
         assert said in capsys.readouterr().err
     assert not Path("out").exists()
+
+
+PLAN = """
+recipe: {world}/recipe.yaml
+bench: {world}/bench
+eval_args: --max-new-tokens 4
+evaluations:
+  "": {{}}
+  -plain: {{alpha: 0}}
+runs:
+  base: {{train: false}}
+  d2e:
+    overrides: {{train.epochs: 1}}
+    evaluations:
+      "": {{without_context: true}}
+      -cut: {{plausibility: 0.2}}
+comparisons: {{main: [base-plain, d2e, d2e-plain]}}
+paper_tables: {{paper: {{layout: piper, points: [base, d2e]}}}}
+reports: {{page: {{points: [base, d2e], no_texts: true, title: Mine}}}}
+"""
+
+
+def test_a_plan_trains_and_scores_its_named_runs_and_makes_its_tables(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, out = tmp_path / "plan.yaml", tmp_path / "out"
+    plan.write_text(PLAN.format(world=world))
+    assert d2e("sweep", plan, "base", "--out", out) == 0
+    assert {row["name"]: row["status"] for row in results(out)} == {
+        "base": "scored", "base-plain": "scored",
+        "d2e": "not scored", "d2e-plain": "not scored", "d2e-cut": "not scored",
+    }  # fmt: skip
+    assert not (out / "main.md").exists(), "of the compared ones only the first is scored"
+    assert d2e("sweep", plan, "--out", out) == 0, "the rest"
+    assert "base: already scored" in capsys.readouterr().out
+    assert logs(out, "train") == {"d2e": 1}
+    assert logs(out, "eval") == {"base": 1, "base-plain": 1, "d2e": 2, "d2e-plain": 1, "d2e-cut": 1}
+    assert logs(out, "errors") == {"d2e": 1}
+    scores = {name: json.loads((out / name / "eval/bench/scores.json").read_text()) for name in logs(out, "eval")}
+    assert {name: (one["alpha"], one.get("plausibility", 0.0)) for name, one in scores.items()} == {
+        "base": (0.5, 0.0), "base-plain": (0.0, 0.0),
+        "d2e": (0.5, 0.0), "d2e-plain": (0.0, 0.0), "d2e-cut": (0.5, 0.2),
+    }  # fmt: skip
+    assert scores["base"]["model"] == str(world / "model")
+    assert scores["d2e-plain"]["model"] == str(out / "d2e")
+    assert (out / "d2e" / "eval" / "bench" / "error_patterns.json").is_file()
+    assert "Paired difference to base-plain" in (out / "main.md").read_text()
+    assert (out / "paper.tex").is_file()
+    page = (out / "page.html").read_text()
+    assert "<h1>Mine</h1>" in page
+    assert "Question" not in page
+    table = (out / "results.md").read_text().splitlines()
+    assert [line.split("|")[1].strip() for line in table] == ["run", "-" * 12, *scores]
+    assert d2e("sweep", plan, "--out", out, "--dry-run") == 0
+    assert capsys.readouterr().out.count(": scored") == 5
+
+
+def test_a_plan_may_grow_but_not_change(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan, out = tmp_path / "plan.yaml", tmp_path / "out"
+    plan.write_text(PLAN.format(world=world))
+    assert d2e("sweep", plan, "base", "--out", out) == 0
+    plan.write_text(plan.read_text().replace("runs:\n", "runs:\n  sft: {overrides: {d2e.debias: false}}\n"))
+    assert d2e("sweep", plan, "--out", out, "--dry-run") == 0
+    assert "sft: to be trained and scored" in capsys.readouterr().out
+    plan.write_text(plan.read_text().replace("train.epochs: 1", "train.epochs: 2"))
+    assert d2e("sweep", plan, "--out", out) == 1
+    assert "run d2e: train.epochs: 1.0 → 2.0" in capsys.readouterr().err

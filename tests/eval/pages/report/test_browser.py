@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.util.errors import UserError
 from eval.commands.report import report
 from eval.compare.runs import load_runs
 from eval.pages.report import browser
@@ -287,22 +286,3 @@ def test_the_browser_can_be_limited_or_left_out(runs: list[Path], tmp_path: Path
 
 def _report(runs: list[Path], *arguments: object) -> Result:
     return CliRunner().invoke(report, [*map(str, runs), *map(str, arguments)])
-
-
-def test_options_that_make_no_sense_are_refused(runs: list[Path], tmp_path: Path) -> None:
-    out = tmp_path / "p.html"
-    for arguments, message in (
-        (["--no-texts-of", "storys"], "--no-texts-of storys: no dataset of the benchmark.* Did you mean 'stories'"),
-        (["--no-texts", "--no-texts-of", "stories"], "expected it without --no-texts-of"),
-    ):
-        result = _report(runs, "--out", out, *arguments)
-        assert isinstance(result.exception, UserError)
-        assert re.search(message, str(result.exception))
-        assert not out.exists()
-
-
-def test_a_run_without_results_is_named(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    result = _report([tmp_path / "empty"], "--out", tmp_path / "p.html")
-    assert isinstance(result.exception, UserError)
-    assert f"{tmp_path / 'empty'}: the run has no scores" in str(result.exception)
