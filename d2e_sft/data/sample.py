@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import object_without_twins
+from d2e_sft.util.files import object_without_twins, replacing
 
 Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional"]
 Format = Literal["nli", "scq", "mcq", "qa"]
@@ -221,18 +221,16 @@ def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
     """
     path = Path(path)
     check_writable_ending(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
     rows = [sample.model_dump() for sample in samples]
-    if path.suffix == ".parquet":
-        for row in rows:
-            row["meta"] = json.dumps(row["meta"], ensure_ascii=False, sort_keys=True)
-        pq.write_table(pa.Table.from_pylist(rows, schema=_PARQUET_SCHEMA), partial, compression="zstd")
-    else:
-        with partial.open("w", encoding="utf-8") as out:
+    with replacing(path) as partial:
+        if path.suffix == ".parquet":
             for row in rows:
-                out.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
-    partial.replace(path)
+                row["meta"] = json.dumps(row["meta"], ensure_ascii=False, sort_keys=True)
+            pq.write_table(pa.Table.from_pylist(rows, schema=_PARQUET_SCHEMA), partial, compression="zstd")
+        else:
+            with partial.open("w", encoding="utf-8") as out:
+                for row in rows:
+                    out.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
 
 
 def _ending(path: Path) -> str:

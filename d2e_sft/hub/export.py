@@ -7,12 +7,7 @@ the base of an adapter that was trained on a local folder.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +22,7 @@ from d2e_sft.hub.card import CARD_NAME, CardOptions, model_card
 from d2e_sft.hub.results import SCORES_FILE
 from d2e_sft.hub.weights import is_adapter, write_weights
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_json
+from d2e_sft.util.files import replacing_folder, write_json
 
 EXPORT_FILE = "d2e_export.json"
 PROMPT_SET_FILE = "prompt_set.yaml"
@@ -70,7 +65,7 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[st
     recipe = _recipe(run)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: already exists; expected a new folder", "choose another one, or remove it")
-    with _written_aside(out) as aside:
+    with replacing_folder(out) as aside:
         prompt_set = load_prompt_set(recipe.data.prompt_set)
         write_weights(run, recipe, aside, merge=options.merge, dtype=options.dtype, link=options.link)
         adapter = is_adapter(aside)
@@ -113,19 +108,6 @@ def _recipe(run: Path) -> Recipe:
             remedy="name the run folder, or one of its checkpoint-N folders",
         )
     return recipe
-
-
-@contextmanager
-def _written_aside(out: Path) -> Iterator[Path]:
-    out = out.absolute()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.partial-", dir=out.parent))
-    try:
-        yield aside
-        aside.chmod(0o755)
-        os.replace(aside, out)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _write_generate(out: Path, alpha: float) -> None:

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ from typing import Any
 import torch
 
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.files import replacing_folder
 from d2e_sft.util.paths import cache_dir
 
 BUILTIN = "builtin:smollm2-135m-instruct"
@@ -155,19 +153,12 @@ def _builtin_folder() -> Path | None:
     spec = importlib.util.find_spec(_GGUF_PACKAGE)
     if spec is None or spec.origin is None:
         return None
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # Written aside and renamed: several processes may convert at once, and one may be killed half-way.
-    aside = Path(tempfile.mkdtemp(prefix=".converting-", dir=target.parent))
     try:
-        _convert_gguf(Path(spec.origin).parent, aside)
-        aside.chmod(0o755)
-        try:
-            os.replace(aside, target)
-        except OSError:
-            if not (target / "config.json").is_file():
-                raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        with replacing_folder(target) as aside:
+            _convert_gguf(Path(spec.origin).parent, aside)
+    except OSError:
+        if not (target / "config.json").is_file():  # else another process has converted it meanwhile
+            raise
     return target
 
 

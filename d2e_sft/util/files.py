@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -47,6 +49,26 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """A folder beside `path` to write to; it becomes `path` at the end, and is removed on an error.
+
+    Several processes may do so at once: each writes to a folder of its own.
+
+    Raises:
+        OSError: there is something at `path` by then; an empty folder is replaced.
+    """
+    path = path.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+    try:
+        yield partial
+        partial.chmod(0o755)  # made readable for its owner alone
+        os.replace(partial, path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
-import tempfile
 from collections.abc import Collection
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import replacing_folder
 from d2e_sft.util.paths import cache_dir
 from d2e_sft.vllm.pairing import PairedRow
 
@@ -58,16 +57,13 @@ def model_folder(name: str) -> str:
         dtype = _stored_dtype(resolve_name(base))
         loaded = load_model(name, dtype=dtype)
         tokenizer, _ = load_tokenizer(name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=".merging-", dir=target.parent))
         try:
-            loaded.model.save_pretrained(aside)
-            tokenizer.save_pretrained(aside)
-            aside.chmod(0o755)
-            if not target.exists():
-                aside.replace(target)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            with replacing_folder(target) as aside:
+                loaded.model.save_pretrained(aside)
+                tokenizer.save_pretrained(aside)
+        except OSError:
+            if not (target / "config.json").is_file():  # else another process has merged it meanwhile
+                raise
     return str(target)
 
 

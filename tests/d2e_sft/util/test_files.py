@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.util.files import replacing, write_json, write_whole
+from d2e_sft.util.files import replacing, replacing_folder, write_json, write_whole
 
 
 def test_a_file_is_replaced_in_one_piece(tmp_path: Path) -> None:
@@ -31,3 +31,32 @@ def test_an_error_leaves_the_old_content_and_nothing_else(tmp_path: Path) -> Non
 def test_json_keeps_letters_as_they_are(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"name": "D²E"})
     assert (tmp_path / "a.json").read_text(encoding="utf-8") == '{\n  "name": "D²E"\n}\n'
+
+
+def test_a_folder_takes_its_place_when_it_is_whole(tmp_path: Path) -> None:
+    target = tmp_path / "runs" / "model"
+    with pytest.raises(FileNotFoundError), replacing_folder(target) as partial:
+        (partial / "half").write_text("half") and (tmp_path / "missing").read_text(encoding="utf-8")
+    assert list(target.parent.iterdir()) == []
+    with replacing_folder(target) as partial:
+        (partial / "weights").write_text("whole")
+        assert not target.exists()
+    assert [path.name for path in target.parent.iterdir()] == ["model"]
+    assert (target / "weights").read_text() == "whole"
+    assert target.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_folder_that_is_there_by_then_stays(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    with pytest.raises(OSError, match="not empty"), replacing_folder(target):
+        write_whole(target / "other", "another process was quicker")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_several_threads_may_write_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "reply"
+    with replacing(path, shared=True) as first, replacing(path, shared=True) as second:
+        first.write_text("first")
+        second.write_text("second")
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
