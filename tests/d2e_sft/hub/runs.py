@@ -10,11 +10,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+from click.testing import CliRunner, Result
 from peft import LoraConfig, get_peft_model
 
+from d2e_sft.cli import d2e, main
 from d2e_sft.config.recipe import DataSection, Recipe, load_recipe
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import write_samples
+from d2e_sft.hub.card import CardOptions, model_card
 from d2e_sft.util.files import sha256_of
 from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer
 
@@ -128,3 +133,42 @@ def run_elsewhere(program: str, place: Path, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def invoke(*arguments: object) -> Result:
+    """A `d2e` command's result."""
+    return CliRunner().invoke(d2e, [str(argument) for argument in arguments])
+
+
+def message_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What a command that fails tells its user."""
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    assert stopped.value.code == 1
+    message = capsys.readouterr().err
+    assert "Traceback" not in message
+    assert "remedy:" in message
+    return message
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder, by its path in it."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def card_of(run: Path, *, adapter: bool = False, licence: str | None = None) -> str:
+    """A run's model card."""
+    recipe = load_recipe(run / "recipe.yaml")
+    return model_card(run, recipe, load_prompt_set("default"), CardOptions(adapter=adapter, licence=licence))
+
+
+def section_of(card: str, title: str) -> str:
+    """The text below a heading of a card."""
+    match = re.search(rf"^## {title}\n\n(.*?)(?=^## |\Z)", card, re.DOTALL | re.MULTILINE)
+    assert match is not None, title
+    return match[1]
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The cells of a Markdown table."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]

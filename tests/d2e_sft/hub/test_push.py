@@ -1,0 +1,131 @@
+"""`d2e push` against a stand-in of the Hub."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from d2e_sft.hub.export import export
+from tests.d2e_sft.hub.runs import content_of, invoke, make_run, message_of
+from tests.hub_server import TOKEN, HubServer
+
+NAME = "team/tiny"
+
+
+def test_the_hub_gets_the_export_in_one_commit(hub: HubServer, run: Path, tmp_path: Path) -> None:
+    before = sorted(run.parent.iterdir())
+    result = invoke("push", run, NAME, "--private")
+    assert result.exit_code == 0, result.output
+    assert f"{hub.url}/{NAME} (private)" in result.output
+    export(run, tmp_path / "out")
+    expected = content_of(tmp_path / "out")
+    expected["README.md"] = expected["README.md"].replace(b"OWNER/NAME", NAME.encode())
+    assert hub.files == {NAME: expected}
+    assert hub.private == {NAME: True}
+    assert hub.messages == ["d2e-sft: tiny"]
+    assert hub.tokens == {f"Bearer {TOKEN}"}
+    assert sorted(run.parent.iterdir()) == before, "the folder in between is gone"
+
+
+def test_a_push_that_broke_off_goes_on_and_sends_what_is_missing(
+    hub: HubServer, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tensors = load_file(run / "model.safetensors")
+    save_file({name: t for i, (name, t) in enumerate(tensors.items()) if i % 2}, run / "model-2.safetensors")
+    hub.refuse["/api/models/team/tiny/commit"] = 500
+    assert "answered 500" in (message := message_of(capsys, "push", run, NAME))
+    assert "the same command goes on" in message
+    assert not hub.files, "nothing of a push that broke off is to be seen"
+    assert len(hub.asked("PUT", "/store")) == 2
+    hub.refuse.clear()
+    assert invoke("push", run, NAME).exit_code == 0
+    assert len(hub.asked("PUT", "/store")) == 2, "what had arrived was sent again"
+    assert "model.safetensors" in hub.files[NAME]
+    assert invoke("push", run, NAME).exit_code == 0
+    assert len(hub.messages) == 1, "nothing has changed, so there is no other commit"
+
+
+def test_a_name_alone_is_of_the_tokens_account(hub: HubServer, run: Path) -> None:
+    assert invoke("push", run, "tiny").exit_code == 0
+    assert hub.private == {"tester/tiny": False}
+    assert b'NAME = "tester/tiny"' in hub.files["tester/tiny"]["README.md"]
+
+
+def test_an_upload_that_is_refused_shows_nothing(
+    hub: HubServer, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.refuse["/store"] = 403
+    assert "answered 403: the token may not write there" in message_of(capsys, "push", run, NAME)
+    assert not hub.files
+
+
+def test_an_export_is_pushed_as_it_is_and_nothing_else_of_its_folder(
+    hub: HubServer, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    export(run, out)
+    (out / "README.md").write_text("by hand: OWNER/NAME")
+    (out / "secret.txt").write_text("mine")
+    assert invoke("push", out, NAME).exit_code == 0
+    assert hub.files[NAME]["README.md"] == b"by hand: team/tiny"
+    assert "secret.txt" not in hub.files[NAME]
+    assert "is an export already" in message_of(capsys, "push", out, NAME, "--merge")
+    (out / "model.safetensors").unlink()
+    assert "model.safetensors: no such file, but d2e_export.json lists it" in message_of(capsys, "push", out, NAME)
+
+
+def test_what_an_earlier_push_left_gives_way_and_other_files_stay(hub: HubServer, run: Path) -> None:
+    hub.private[NAME] = False
+    old = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"old", "eval/old/scores.json": b"{}"}
+    hub.files[NAME] = {**old, "picture.png": b"mine"}
+    assert invoke("push", run, NAME).exit_code == 0
+    assert "picture.png" in hub.files[NAME]
+    assert not old.keys() & hub.files[NAME].keys()
+
+
+def test_a_revision_is_a_branch_of_its_own(hub: HubServer, run: Path, tmp_path: Path) -> None:
+    assert invoke("push", run, NAME, "--revision", "bold").exit_code == 0
+    assert invoke("push", run, NAME, "--revision", "bold").exit_code == 0
+    assert NAME not in hub.files
+    assert "model.safetensors" in hub.files[f"{NAME}@bold"]
+    assert invoke("pull", NAME, tmp_path / "pulled", "--revision", "bold").exit_code == 0
+    assert (tmp_path / "pulled" / "model.safetensors").is_file()
+
+
+def test_a_dry_run_lists_files_and_sizes_and_needs_no_hub(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("d2e_sft.hub.client.get_token", lambda: None)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    result = invoke("push", run, NAME, "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert f"{(run / 'model.safetensors').stat().st_size:,}  model.safetensors" in result.output
+    assert "12 files" in result.output
+    assert "nothing was sent" in result.output
+
+
+def test_an_adapter_whose_base_only_this_machine_has_is_not_pushed(
+    hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path, lora=True)
+    message = message_of(capsys, "push", run, NAME)
+    assert f"its adapter belongs to '{tmp_path}/base', which others cannot load from the Hub" in message
+    assert "--merge" in message
+    assert not hub.asked("POST", "/api/repos")
+    assert invoke("push", run, NAME, "--merge").exit_code == 0
+    assert "adapter_config.json" not in hub.files[NAME]
+
+
+def test_a_missing_token_is_one_message_before_any_work(
+    hub: HubServer, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("d2e_sft.hub.client.get_token", lambda: None)
+    monkeypatch.setattr("d2e_sft.hub.push.export", lambda *_: pytest.fail("exported for nothing"))
+    assert "no token for the Hub" in message_of(capsys, "push", run, NAME)
+    assert not hub.requests
+
+
+def test_the_scores_travel_without_paths_of_this_machine(hub: HubServer, run: Path) -> None:
+    assert invoke("push", run, NAME).exit_code == 0
+    assert json.loads(hub.files[NAME]["eval/mini/scores.json"])["model"] == "runs/tiny"

@@ -1,0 +1,73 @@
+"""The weights of an export: as they were trained, merged, or in another dtype, and where answers end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, GenerationConfig
+
+from d2e_sft.cli import d2e
+from d2e_sft.hub.export import ExportOptions, export
+from d2e_sft.model.loading import load_model
+from tests.d2e_sft.hub.runs import make_run, message_of
+from tests.tiny import tiny_model
+
+
+def test_the_generation_config_stops_where_answers_ended_in_training(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    GenerationConfig(eos_token_id=9, temperature=0.3, do_sample=True).save_pretrained(run)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "use_cache": False}))
+    export(run, tmp_path / "out", ExportOptions(link=True))
+    written = GenerationConfig.from_pretrained(tmp_path / "out")
+    assert (written.eos_token_id, written.pad_token_id, written.temperature) == ([1, 9], 0, 0.3)
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["use_cache"] is True
+    assert json.loads((run / "config.json").read_text())["use_cache"] is False, "the run stays as it is"
+    assert GenerationConfig.from_pretrained(run).eos_token_id == 9
+
+
+def test_a_merged_adapter_is_the_base_with_its_products_added(tmp_path: Path) -> None:
+    run = make_run(tmp_path, lora=True)
+    export(run, tmp_path / "out", ExportOptions(merge=True))
+    merged = load_file(tmp_path / "out" / "model.safetensors")
+    adapter = load_file(run / "adapter_model.safetensors")
+    scale = json.loads((run / "adapter_config.json").read_text())["lora_alpha"] / 2
+    name = "model.layers.0.self_attn.q_proj"
+    a, b = (adapter[f"base_model.model.{name}.lora_{part}.weight"] for part in "AB")
+    base = tiny_model(seed=1).state_dict()[f"{name}.weight"]
+    torch.testing.assert_close(merged[f"{name}.weight"], base + scale * b @ a)
+    assert not (tmp_path / "out" / "adapter_config.json").exists()
+
+
+def test_an_adapter_stays_one_unless_it_is_merged(tmp_path: Path) -> None:
+    run = make_run(tmp_path, lora=True)
+    result = CliRunner().invoke(d2e, ["export", str(run), str(tmp_path / "out")])
+    assert "has no name on the Hub; for use elsewhere, add --merge" in result.stderr
+    assert "Its base model has no name on the Hub" in (tmp_path / "out" / "README.md").read_text()
+    for name in ("adapter_model.safetensors", "adapter_config.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (run / name).read_bytes()
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+    assert (tmp_path / "out" / "generation_config.json").is_file()
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_the_dtype_of_the_weights_can_be_chosen(tmp_path: Path, lora: bool) -> None:
+    run = make_run(tmp_path, lora=lora)
+    result = CliRunner().invoke(d2e, ["export", str(run), str(tmp_path / "out"), "--merge", "--dtype", "bfloat16"])
+    assert result.exit_code == 0, result.output
+    assert {tensor.dtype for tensor in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.bfloat16}
+    assert (tmp_path / "out" / "model.safetensors").stat().st_mode & 0o044, "others may read it"
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert model.dtype == torch.bfloat16
+    expected = load_model(str(run)).model.model.embed_tokens.weight.bfloat16()
+    assert torch.equal(model.model.embed_tokens.weight, expected)
+
+
+def test_an_adapter_on_its_own_keeps_its_dtype(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path, lora=True)
+    assert "--dtype float16" in message_of(capsys, "export", run, tmp_path / "out", "--dtype", "float16")
