@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import object_without_twins, replacing
+from d2e_sft.util.files import object_with_unique_keys, replacing
 
 Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional"]
 Format = Literal["nli", "scq", "mcq", "qa"]
@@ -271,7 +271,7 @@ def _iter_jsonl(path: Path) -> Iterator[tuple[int, Any, str | None]]:
             if not raw.strip():
                 continue
             try:
-                row = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=object_without_twins)
+                row = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=object_with_unique_keys)
             except (ValueError, RecursionError) as error:
                 yield line, raw.decode("utf-8", errors="replace"), f"not a JSON object in UTF-8 ({error})"
                 continue

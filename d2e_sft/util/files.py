@@ -82,8 +82,8 @@ def write_json(path: Path, content: Any) -> None:
     write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-class _WithoutTwins(yaml.constructor.BaseConstructor):
-    """To which a key given twice is an error: PyYAML would silently keep the last."""
+class _UniqueKeyConstructor(yaml.constructor.BaseConstructor):
+    """A key given twice is an error, where PyYAML would silently keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -93,11 +93,11 @@ class _WithoutTwins(yaml.constructor.BaseConstructor):
         return super().construct_mapping(node, deep=deep)
 
 
-class _StrictLoader(_WithoutTwins, yaml.SafeLoader):
-    """YAML's safe loader, without twins."""
+class _StrictLoader(_UniqueKeyConstructor, yaml.SafeLoader):
+    """YAML's safe loader, with every key given once."""
 
 
-class _TextLoader(_WithoutTwins, yaml.BaseLoader):
+class _TextLoader(_UniqueKeyConstructor, yaml.BaseLoader):
     """The same, but every scalar is text: `yes` is not true, `01` is not 1, and nothing at all is ""."""
 
 
@@ -110,7 +110,7 @@ def load_yaml(text: str, *, texts_only: bool = False) -> Any:
     return yaml.load(text, Loader=_TextLoader if texts_only else _StrictLoader)
 
 
-def object_without_twins(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def object_with_unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """For json's `object_pairs_hook`: the object, or ValueError where a key is given twice."""
     result = dict(pairs)
     if len(result) != len(pairs):

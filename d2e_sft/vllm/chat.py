@@ -1,4 +1,4 @@
-"""The front of `d2e serve`: a chat request that carries its context apart from the question.
+"""The chat route of `d2e serve`: a request that carries its context apart from the question.
 
 `POST /v1/chat/completions` takes more fields than OpenAI's. `context` is put before the last user message, as the
 prompt set's context line of `format`, and so makes the original prompt; the messages as they came make the imagined
@@ -43,8 +43,8 @@ class DebiasedChatRequest(ChatCompletionRequest):
     format: Format | None = None
 
 
-def add_front(app: FastAPI, *, prompt_set: PromptSet, format: Format, alpha: float) -> None:
-    """Put the front before vLLM's own route of the same path.
+def add_chat_route(app: FastAPI, *, prompt_set: PromptSet, format: Format, alpha: float) -> None:
+    """Put the route before vLLM's own route of the same path.
 
     Args:
         app: vLLM's app, whose engine client is a `PairingEngine`.

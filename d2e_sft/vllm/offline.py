@@ -285,13 +285,13 @@ class PairBatch:
     def _submit(self, waiting: deque[int]) -> None:
         """Fill the engine's rows, parted pairs first: a pair of which one row had to queue would part at once."""
         unfinished = (progress for progress in self.progress.values() if not progress.complete)
-        lonely = any(progress.fruitless >= _ALONE_AFTER for progress in unfinished)
+        exclusive = any(progress.fruitless >= _ALONE_AFTER for progress in unfinished)
         while len(self.inside) + 2 <= self.room or not self.inside:
-            if lonely and self.inside:
+            if exclusive and self.inside:
                 return
             if self.parted:
                 self._submit_pair(self.parted.popleft())
-            elif waiting and not lonely:
+            elif waiting and not exclusive:
                 index = waiting.popleft()
                 if index in self.requests:
                     self._submit_pair(index)

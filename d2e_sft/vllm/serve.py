@@ -143,12 +143,12 @@ async def _run(arguments: Namespace, options: ServeOptions) -> None:
 
 
 async def build_app(engine: Any, arguments: Namespace, options: ServeOptions) -> Any:
-    """vLLM's app around an engine, with pairs, the front and the limits."""
+    """vLLM's app around an engine, with pairs, the chat route and the limits."""
     from vllm.entrypoints.launchers.api_server.app_state import init_app_state
     from vllm.entrypoints.launchers.app import build_app as build_vllm_app
     from vllm.entrypoints.serve.middleware.authenticate import AuthenticationMiddleware
 
-    from d2e_sft.vllm.chat import add_front
+    from d2e_sft.vllm.chat import add_chat_route
     from d2e_sft.vllm.online import PairingEngine
 
     client = PairingEngine(engine)
@@ -156,7 +156,7 @@ async def build_app(engine: Any, arguments: Namespace, options: ServeOptions) ->
     tasks = await engine.get_supported_tasks()
     app = build_vllm_app(arguments, tasks, engine.model_config)
     await init_app_state(client, app.state, arguments, tasks)
-    add_front(app, prompt_set=load_prompt_set(options.prompt_set), format=options.format, alpha=options.alpha)
+    add_chat_route(app, prompt_set=load_prompt_set(options.prompt_set), format=options.format, alpha=options.alpha)
     # vLLM's app has built its middleware, so ours go around it. The outermost sees a request first: who may not ask
     # does not get a body read.
     around: Any = RetryAfter(BodyLimit(app.middleware_stack or app.build_middleware_stack(), options.max_body_bytes))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import object_without_twins
+from d2e_sft.util.files import object_with_unique_keys
 from data_builders.raw.row import shortened
 
 DAMAGED = "the file is damaged: fetch it again, or drop --raw and let the builder download it"
@@ -130,7 +130,7 @@ def decode(text: str, at: int) -> tuple[Any, int, str]:
 
     def as_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         try:
-            return object_without_twins(pairs)
+            return object_with_unique_keys(pairs)
         except ValueError as error:
             problems.append(str(error))
             return dict(pairs)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import object_without_twins
+from d2e_sft.util.files import object_with_unique_keys
 
 _DAMAGED = "the file is damaged or another one: download it again, or write it anew"
 _SHOWN = 120
@@ -99,7 +99,7 @@ def _text(path: Path) -> str:
 
 def _decoded(text: str, place: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=object_without_twins)
+        return json.loads(text, object_pairs_hook=object_with_unique_keys)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}: {error.msg}; the text begins with {text[:60]!r}"
         raise UserError(f"{place}: not JSON ({where})", remedy=_DAMAGED) from None
