@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import re
 
+import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from d2e_sft.util.html.figures import inline_svg, legend_name
+from d2e_sft.util.html.figures import STYLE, inline_svg, legend_name
 
 
-def _figure() -> Figure:
-    figure = Figure(figsize=(2, 2))
-    axes = figure.subplots()
-    axes.plot([0, 1], [0, 1], marker="o", label=legend_name("_private"))
-    axes.legend()
-    return figure
+def _markup(description: str) -> str:
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(2, 2))
+        axes = figure.subplots()
+        axes.plot([0, 1], [0, 1], marker="o", label=legend_name("_private"))
+        axes.legend()
+        return inline_svg(figure, description)
 
 
 def test_a_figure_is_an_svg_element_that_says_what_it_shows() -> None:
-    markup = inline_svg(_figure(), 'scores of "a" & b')
+    markup = _markup('scores of "a" & b')
     assert markup.startswith('<svg role="img" aria-label="scores of &#34;a&#34; &amp; b" viewBox="')
     assert markup.rstrip().endswith("</svg>")
     assert "<metadata>" not in markup
@@ -26,6 +28,6 @@ def test_a_figure_is_an_svg_element_that_says_what_it_shows() -> None:
 
 
 def test_two_figures_on_one_page_share_no_ids() -> None:
-    first, second = (set(re.findall(r' id="([^"]+)"', inline_svg(_figure(), name))) for name in ("one", "two"))
+    first, second = (set(re.findall(r' id="([^"]+)"', _markup(name))) for name in ("one", "two"))
     assert first
     assert not first & second
