@@ -1,0 +1,23 @@
+"""A sweep of which all but the first point is scored, made up from a few predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from eval.sweep.grid import grid, parse_axes
+from eval.sweep.record import DONE_FILE, Sweep
+from eval.sweep.results import PointResult, collect
+from tests.eval.fake_runs import choice, make_run, prediction
+
+
+def make_sweep(folder: Path) -> tuple[Sweep, list[PointResult]]:
+    """α 0.1 and 1.0, with debiasing and without, where both are alike."""
+    recipe, out = folder / "recipe.yaml", folder / "out"
+    recipe.write_text("model: {name: tiny}\ndata: {train: train.jsonl}\ntrain: {output_dir: unused}\n")
+    axes = parse_axes(["d2e.debias=true,false", "d2e.alpha=0.1,1.0"])
+    sweep = Sweep(str(recipe), axes, grid(str(recipe), axes, out), out, ("--bench", "mini"), [], [])
+    for number, point in enumerate(sweep.to_score[1:]):
+        rows = [prediction(1, True), prediction(2, number == 0), choice(3, True, relation="causal")]
+        make_run(out / point.name, rows)
+        (out / point.name / DONE_FILE).write_text("mini\n")
+    return sweep, collect(sweep)
