@@ -69,31 +69,6 @@ def test_answer_tokens_are_the_same_in_all_views_and_end_the_turn(encoder: ViewE
         assert tokenizer.decode(prompt).count("<|system|>") == 1
 
 
-def test_bos_is_not_doubled_when_the_template_writes_it(prompts: PromptSet) -> None:
-    tokenizer = tiny_tokenizer()
-    tokenizer.add_special_tokens({"bos_token": "<|bos|>"})
-    tokenizer.chat_template = "{{ bos_token }}" + tokenizer.chat_template
-    encoded = ViewEncoder(tokenizer, prompts, VIEWS).encode(make_sample())
-    for prompt in encoded.prompts.values():
-        assert prompt.count(tokenizer.bos_token_id) == 1
-
-
-def test_a_template_without_a_system_role_gets_one_user_message(prompts: PromptSet) -> None:
-    tokenizer = tiny_tokenizer()
-    refusal = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
-    tokenizer.chat_template = refusal + tokenizer.chat_template
-    text = tokenizer.decode(ViewEncoder(tokenizer, prompts, VIEWS).prompt_ids(make_sample(), "original"))
-    assert "<|system|>" not in text
-    assert text.startswith("<|user|>You judge how events relate.")
-
-
-def test_a_tokenizer_without_a_chat_template_is_refused(prompts: PromptSet) -> None:
-    tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = None
-    with pytest.raises(UserError, match="has no chat template"):
-        ViewEncoder(tokenizer, prompts, VIEWS)
-
-
 def test_overlong_samples_are_an_error_with_a_count(encoder: ViewEncoder) -> None:
     samples = [*make_samples(3), make_sample(4, context="word " * 400)]
     longest = encoder.encode(samples[3]).longest

@@ -84,21 +84,6 @@ def test_an_encoder_decoder_model_reads_the_views_in_its_encoder(config: D2ESect
         assert (gradient - theirs[name]).norm() <= 1e-10 * theirs[name].norm() + 1e-12, name
 
 
-def test_a_model_whose_layers_see_more_than_the_mask_is_found_out_by_measuring() -> None:
-    model = tiny_model("llama")
-    plain = model.model.forward
-
-    def smeared(*args: Any, **inputs: Any) -> Any:
-        output = plain(*args, **inputs)
-        output.last_hidden_state = output.last_hidden_state.cumsum(dim=1)  # as a recurrent layer would
-        return output
-
-    model.model.forward = smeared
-    layout = choose_layout(model, D2ESection())
-    assert layout.packing == "batched"
-    assert "hidden states of packed sequences differ" in layout.describe()
-
-
 def test_a_head_with_a_step_of_its_own_is_taken_through_the_models_logits() -> None:
     model = tiny_model("llama", seed=3)
     plain = model.forward
@@ -145,20 +130,6 @@ def test_gradient_checkpointing_changes_nothing(view_gradients: Any) -> None:
     assert results[0][0] == results[1][0]
     for name, gradient in results[0][1].items():
         torch.testing.assert_close(results[1][1][name], gradient, rtol=1e-6, atol=1e-7, msg=name)
-
-
-def test_choosing_a_layout_draws_no_random_numbers() -> None:
-    # A resumed run chooses again: its random numbers must go on where they were.
-    model = tiny_model("llama")
-    state = torch.get_rng_state()
-    choose_layout(model, D2ESection())
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_an_attention_without_a_packed_form_is_named() -> None:
-    layout = choose_layout(tiny_model("llama"), D2ESection(), "auto", "flash_attention_2")
-    assert layout.packing == "batched"
-    assert "'flash_attention_2' takes no packed rows" in layout.describe()
 
 
 def _mild(kind: str) -> Any:
@@ -221,15 +192,6 @@ def test_large_logits_in_float16_leave_the_loss_and_its_gradients_finite() -> No
     assert exact > 100
     assert mixed == pytest.approx(exact, rel=2e-2)
     assert gradient.isfinite().all()
-
-
-def test_a_window_that_a_layer_keeps_to_itself_is_found_out() -> None:
-    # Some architectures put the window into the mask and do not hand it on; packed rows bring masks of their own.
-    model = tiny_model("llama")
-    model.config.sliding_window = 40
-    layout = choose_layout(model, D2ESection())
-    assert layout.packing == "batched"
-    assert "does not hand its sliding window on" in layout.describe()
 
 
 def test_generation_after_the_objective_is_attached_sees_the_models_own_arguments() -> None:

@@ -1,0 +1,51 @@
+"""Chat templates: tokens are not doubled, and templates without a system role, or none at all, are dealt with."""
+
+from __future__ import annotations
+
+import pytest
+
+from d2e_sft.config.recipe import View
+from d2e_sft.data.chat_template import merged_stop_ids
+from d2e_sft.data.prompts import PromptSet, load_prompt_set
+from d2e_sft.data.views import ViewEncoder
+from d2e_sft.util.errors import UserError
+from tests.tiny import make_sample, tiny_tokenizer
+
+VIEWS: tuple[View, ...] = ("original", "imagined", "refined")
+
+
+@pytest.fixture(scope="module")
+def prompts() -> PromptSet:
+    return load_prompt_set("default")
+
+
+def test_bos_is_not_doubled_when_the_template_writes_it(prompts: PromptSet) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"bos_token": "<|bos|>"})
+    tokenizer.chat_template = "{{ bos_token }}" + tokenizer.chat_template
+    encoded = ViewEncoder(tokenizer, prompts, VIEWS).encode(make_sample())
+    for prompt in encoded.prompts.values():
+        assert prompt.count(tokenizer.bos_token_id) == 1
+
+
+def test_a_template_without_a_system_role_gets_one_user_message(prompts: PromptSet) -> None:
+    tokenizer = tiny_tokenizer()
+    refusal = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    tokenizer.chat_template = refusal + tokenizer.chat_template
+    text = tokenizer.decode(ViewEncoder(tokenizer, prompts, VIEWS).prompt_ids(make_sample(), "original"))
+    assert "<|system|>" not in text
+    assert text.startswith("<|user|>You judge how events relate.")
+
+
+def test_a_tokenizer_without_a_chat_template_is_refused(prompts: PromptSet) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = None
+    with pytest.raises(UserError, match="has no chat template"):
+        ViewEncoder(tokenizer, prompts, VIEWS)
+
+
+@pytest.mark.parametrize(("configured", "merged"), [(None, [7]), (7, [7]), ([2, 7], [2, 7]), ([9, 2], [2, 7, 9])])
+def test_every_token_that_may_end_an_answer_is_named_once(
+    configured: int | list[int] | None, merged: list[int]
+) -> None:
+    assert merged_stop_ids(configured, 7) == merged

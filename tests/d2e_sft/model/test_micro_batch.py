@@ -1,0 +1,33 @@
+"""One micro-batch: what goes into the model, and the gradients that it leaves."""
+
+from __future__ import annotations
+
+import torch
+
+from d2e_sft.config.recipe import D2ESection
+from d2e_sft.model.collation import BatchedCollator
+from d2e_sft.model.micro_batch import forward_backward, inputs_on, model_inputs
+from d2e_sft.objective.attach import attach_objective
+from tests.naive import encoded_rows, gradients_of, naive_sums
+from tests.tiny import tiny_model
+
+CPU = torch.device("cpu")
+
+
+def test_targets_take_the_place_of_labels() -> None:
+    rows = encoded_rows(D2ESection(), 2)
+    inputs = model_inputs(BatchedCollator(D2ESection().views, 0)(rows))
+    assert "labels" not in inputs
+    assert "view_tokens" not in inputs
+    assert inputs["targets"].tolist() == [token for row in rows for token in row["answer"]]
+
+
+def test_gradients_are_those_of_the_mean_over_answer_tokens() -> None:
+    d2e, rows = D2ESection(), encoded_rows(D2ESection(), 2)
+    model, reference = tiny_model(seed=3), tiny_model(seed=3)
+    (naive_sums(reference, rows, d2e)[0] / sum(len(row["answer"]) for row in rows)).backward()
+    attach_objective(model, d2e)
+    forward_backward(model, inputs_on(CPU, BatchedCollator(d2e.views, 0)(rows)), "float32", CPU)
+    theirs = gradients_of(reference)
+    for name, gradient in gradients_of(model).items():
+        assert (gradient - theirs[name]).norm() <= 1e-5 * theirs[name].norm() + 1e-9, name

@@ -1,0 +1,53 @@
+"""What a run starts from: its files, precision, micro-batches and steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accelerate import PartialState
+
+from d2e_sft.config.recipe import Recipe
+from d2e_sft.data.sample import write_samples
+from d2e_sft.train.prepare import check_recipe, prepare, resolve_precision
+from d2e_sft.util.errors import UserError
+from tests.tiny import make_samples, save_tiny_model
+
+
+def recipe(folder: Path, **train: Any) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "model": {"name": str(folder / "model")},
+            "data": {"train": str(folder / "train.jsonl"), "max_length": 1000},
+            "train": {"output_dir": str(folder / "run"), "batch_size": 8, "micro_batch_size": 2, **train},
+        }
+    )
+
+
+def test_a_prepared_run_has_its_tokens_and_its_steps(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path / "model")
+    write_samples(make_samples(10), tmp_path / "train.jsonl")
+    asked = recipe(tmp_path, epochs=3)
+    assert check_recipe(asked, processes=2) == 2
+    assert asked.train.precision != "auto"
+    prepared = prepare(asked, PartialState(cpu=True), processes=2)
+    assert len(prepared.training.dataset) == 10
+    assert set(prepared.training.dataset.column_names) == {"original", "imagined", "refined", "answer"}
+    steps = prepared.steps
+    assert (steps.accumulation, steps.micro_batches, steps.per_epoch, steps.total) == (2, 3, 2, 6)
+
+
+def test_what_needs_no_model_is_refused_before_one_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="train.jsonl: no such file"):
+        check_recipe(recipe(tmp_path), processes=1)
+    write_samples(make_samples(2), tmp_path / "train.jsonl")
+    with pytest.raises(UserError, match="cannot be cut into micro-batches of train.micro_batch_size=2 on 3 processes"):
+        check_recipe(recipe(tmp_path), processes=3)
+
+
+def test_float16_weights_are_refused(tmp_path: Path) -> None:
+    asked = recipe(tmp_path)
+    asked.model.dtype = "float16"
+    with pytest.raises(UserError, match="gradients of float16 weights underflow"):
+        resolve_precision(asked)

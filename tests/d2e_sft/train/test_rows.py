@@ -1,0 +1,43 @@
+"""Which rows of a file are trained on, and what becomes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.config.recipe import Recipe
+from d2e_sft.data.sample import write_samples
+from d2e_sft.model.loading import load_model
+from d2e_sft.train.rows import announce_rows, choose_samples, read_rows
+from d2e_sft.util.errors import UserError
+from tests.tiny import make_sample, save_tiny_model
+
+
+def test_datasets_are_chosen_from_in_equal_numbers_in_file_order() -> None:
+    samples = [make_sample(n, dataset="large" if n < 8 else "small") for n in range(10)]
+    chosen = choose_samples(samples, 4, seed=0)
+    assert [sample.dataset for sample in chosen] == ["large", "large", "small", "small"]
+    assert [sample.id for sample in chosen] == sorted(sample.id for sample in chosen)
+    assert chosen == choose_samples(samples, 4, seed=0)
+    assert sum(sample.dataset == "small" for sample in choose_samples(samples, 8, seed=0)) == 2
+    assert choose_samples(samples, None, seed=0) == samples
+
+
+def test_rows_are_counted_as_they_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_tiny_model(tmp_path / "model")
+    samples = [make_sample(n, context="long " * 100 if n == 2 else "") for n in range(4)]
+    write_samples(samples, tmp_path / "train.jsonl")
+    content = {"train": str(tmp_path / "train.jsonl"), "max_length": 400, "max_samples": 3, "overlong": "drop"}
+    recipe = Recipe.model_validate({"data": content, "train": {"output_dir": str(tmp_path / "run")}})
+    loaded = load_model(str(tmp_path / "model"))
+    rows = read_rows(recipe, "training", loaded, progress=False)
+    assert (rows.in_file, len(rows.encoded.whole), len(rows.samples), len(rows.dataset)) == (4, 3, 2, 2)
+    announce_rows(recipe, "training", rows)
+    printed = capsys.readouterr().out
+    assert "training samples: 2 of 4 in" in printed
+    assert "1 longer than 400 tokens and dropped" in printed
+    recipe.data.overlong = "error"
+    with pytest.raises(UserError, match=r"train.jsonl: 1 of 3 samples exceed data.max_length=400"):
+        read_rows(recipe, "training", loaded, progress=False)
+    assert len(read_rows(recipe, "training", loaded, progress=False, refuse=False).samples) == 2
