@@ -39,10 +39,12 @@ def test_a_prepared_run_has_its_tokens_and_its_steps(tmp_path: Path) -> None:
 
 
 def test_what_needs_no_model_is_refused_before_one_is_loaded(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="train.jsonl: no such file"):
+    with pytest.raises(UserError, match=r"train.jsonl: no such file"):
         check_recipe(recipe(tmp_path), processes=1)
     write_samples(make_samples(2), tmp_path / "train.jsonl")
-    with pytest.raises(UserError, match="cannot be cut into micro-batches of train.micro_batch_size=2 on 3 processes"):
+    with pytest.raises(
+        UserError, match=r"cannot be cut into micro-batches of train.micro_batch_size=2 on 3 processes"
+    ):
         check_recipe(recipe(tmp_path), processes=3)
 
 
