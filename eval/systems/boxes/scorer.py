@@ -9,7 +9,7 @@ import io
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import matplotlib as mpl
@@ -17,22 +17,11 @@ from matplotlib.figure import Figure
 
 from d2e_sft.util.html.figures import COLOURS, LINES, STYLE
 from d2e_sft.util.tables import percent, percent_interval
-from eval.score.statistics import Interval, bootstrap_mean
+from eval.score.statistics import bootstrap_mean
 from eval.systems.boxes.gold import Question, clauses, mentions, right, states
 from eval.systems.system import ScoreTable
 
 _MOST = 3
-
-
-@dataclass(frozen=True)
-class Row:
-    """Accuracy over the questions with so many operations."""
-
-    numops: int
-    changed: bool
-    n: int
-    accuracy: Interval
-    baseline: Interval
 
 
 def score(
@@ -62,7 +51,7 @@ def score(
         "questions": len(questions),
         "questions_changed": sum(changed),
         "states": len(whole),
-        "by_numops": [asdict(row) for row in _by_numops(questions, hits, chance, seed)],
+        "by_numops": _by_numops(questions, hits, chance, seed),
     }
 
 
@@ -108,16 +97,18 @@ def tables(scores: dict[str, Any]) -> list[ScoreTable]:
     ]
 
 
-def _by_numops(questions: Sequence[Question], hits: Sequence[bool], chance: Sequence[bool], seed: int) -> list[Row]:
+def _by_numops(
+    questions: Sequence[Question], hits: Sequence[bool], chance: Sequence[bool], seed: int
+) -> list[dict[str, Any]]:
+    """Accuracy over the questions with as many operations, of changed boxes and then of the others."""
     rows = []
     for changed in (True, False):
         places = [i for i, question in enumerate(questions) if question.changed == changed]
         for numops in sorted({questions[i].numops for i in places}):
             here = [i for i in places if questions[i].numops == numops]
-            own, random = [hits[i] for i in here], [chance[i] for i in here]
-            rows.append(
-                Row(numops, changed, len(here), bootstrap_mean(own, seed=seed), bootstrap_mean(random, seed=seed))
-            )
+            own, random = _mean([hits[i] for i in here], seed), _mean([chance[i] for i in here], seed)
+            row = {"numops": numops, "changed": changed, "n": len(here), "accuracy": own, "baseline": random}
+            rows.append(row)
     return rows
 
 

@@ -80,19 +80,9 @@ def flatten(gold: Sequence[Procedure], predicted: Mapping[str, Predicted]) -> Pa
             for number, event in enumerate(procedure.events):
                 labels = (found.official[step][number], block.corrected(event), found.corrected[step][number])
                 rows.append((block.official(event), *labels, place, len(procedure.blocks), len(block.step.split())))
-    gold_labels, *others = np.array(rows, dtype=np.int64).reshape(-1, 7).T
-    predicted_labels, corrected_gold, corrected_predicted, places, steps, words = others
     lengths = [len(step.split()) for procedure in kept for step in procedure.steps]
-    return Pairs(
-        gold=gold_labels,
-        predicted=predicted_labels,
-        corrected_gold=corrected_gold,
-        corrected_predicted=corrected_predicted,
-        procedure=places,
-        steps=steps,
-        words=words,
-        mean_words=float(np.mean(lengths)) if lengths else 0.0,
-    )
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T  # in the order of the attributes
+    return Pairs(*columns, mean_words=float(np.mean(lengths)) if lengths else 0.0)
 
 
 def macro_f1(gold: Sequence[int] | NDArray[np.int64], predicted: Sequence[int] | NDArray[np.int64]) -> float | None:

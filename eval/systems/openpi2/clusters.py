@@ -30,8 +30,9 @@ ENTITY_INPUT, ENTITY_GOLD = "dev_data_mini_entity.json", "dev_data_mini_annotate
 ATTRIBUTE_INPUT, ATTRIBUTE_GOLD = "dev_data_mini_attr.json", "dev_data_mini_annotated_attr.json"
 TEMPERATURE = 0.7  # the paper's
 _TOKENS = 256
-Groups = tuple[tuple[str, ...], ...]
 Clustering = list[list[str]]
+# What is scored: gold clusters, or predicted ones.
+Groups = Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def read_entities_to_cluster(path: Path) -> dict[str, ToCluster]:
         UserError: the file is missing or damaged; so do the other readers.
     """
     return {
-        key: _to_cluster(key, node, {"": _once(node["entities_flattened"].texts())})
+        key: _to_cluster(key, node, {"": tuple(dict.fromkeys(node["entities_flattened"].texts()))})
         for key, node in read_official(path).members()
     }
 
@@ -124,7 +125,9 @@ def read_predicted_attribute_groups(
         for entity, groups in node.members():
             if entity not in gold[key]:
                 raise groups.wrong(f"an entity of the gold file, which has none of {entity!r}")
-            found[key][entity] = tuple(_once(_stripped((name, *rest.texts()))) for name, rest in groups.members())
+            found[key][entity] = tuple(
+                tuple(dict.fromkeys(_stripped((name, *rest.texts())))) for name, rest in groups.members()
+            )
     return found
 
 
@@ -139,10 +142,6 @@ def _known(key: str, gold: Mapping[str, object], path: Path) -> None:
 
 def _stripped(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(text.strip() for text in texts)
-
-
-def _once(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
 
 
 def ask_entity_clusters(
@@ -352,14 +351,9 @@ def _score_pairs(pairs: Iterable[tuple[Groups, Groups]]) -> ClusterScores:
     return ClusterScores(official, corrected)
 
 
-def _found(group: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> bool:
+def _found(group: Sequence[str], others: Iterable[Sequence[str]]) -> bool:
     # As officially: as many names, each of them in the other.
     return any(len(group) == len(other) and all(name in other for name in group) for other in others)
-
-
-def as_groups(clusters: Clustering) -> Groups:
-    """A clustering as the scorer takes it."""
-    return tuple(map(tuple, clusters))
 
 
 def entity_file(predictions: Mapping[str, Clustering]) -> str:
@@ -413,16 +407,13 @@ def _run(call: SystemCall, asker: Asker) -> SystemResult:
     files, entity_scores = {}, []
     for repeat in range(own.repeats):
         found = ask_entity_clusters(asker, entities, runs=own.entity_runs, repeat=repeat, seed=call.seed)
-        groups = {key: as_groups(item) for key, item in found.items()}
-        entity_scores.append(score_entity_clusters(gold_entities, groups))
+        entity_scores.append(score_entity_clusters(gold_entities, found))
         files[f"entity_clusters_{repeat + 1}.json"] = entity_file(found)
     of_attributes = ask_attribute_clusters(asker, attributes, runs=own.attribute_runs, seed=call.seed)
-    grouped = {
-        key: {entity: as_groups(item) for entity, item in by_entity.items()}
-        for key, by_entity in of_attributes.items()
-    }
     files["attribute_clusters.json"] = attribute_file(of_attributes)
-    return replace(clusters_result(entity_scores, [score_attribute_clusters(gold_attributes, grouped)]), files=files)
+    return replace(
+        clusters_result(entity_scores, [score_attribute_clusters(gold_attributes, of_attributes)]), files=files
+    )
 
 
 def _score_entities(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:

@@ -9,28 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from eval.systems.asker import Asker
-from eval.systems.openpi2.gold import (
-    Change,
-    EntityStates,
-    Procedure,
-    clustered_file,
-    count_steps,
-    has_expansion,
-    names_of,
-    official_text,
-    read_by_step,
-    read_clustered,
-    sentence,
-)
+from eval.systems.openpi2.gold import Change, EntityStates, Procedure, has_expansion, names_of, read_by_step, sentence
 from eval.systems.openpi2.metrics import PrecisionRecall, Scorer, bertscore_table, best_scores, cell, mean, scored
-from eval.systems.openpi2.task import OpenPIOptions, ScorerOptions, Task, drawn, sampling, scorer_of
-from eval.systems.openpi2.tracking import ask_listing
-from eval.systems.system import ScoreTable, SystemCall, SystemResult
+from eval.systems.openpi2.tracking import listing_task
+from eval.systems.system import ScoreTable, SystemResult
 
 
 def parse_sentences(reply: str) -> list[str]:
@@ -151,18 +136,4 @@ def _bertscore(
     return mean(best_scores(scorer, candidates))
 
 
-def _run(call: SystemCall, asker: Asker) -> SystemResult:
-    own: OpenPIOptions = call.options
-    gold, scorer = read_clustered(clustered_file(call.data, "task=complete")), scorer_of(own)
-    replies = ask_listing(asker, "complete", own.prompt, drawn(call, gold), **sampling(call))
-    predictions = {key: list(map(parse_sentences, said)) for key, said in replies.items()}
-    return replace(complete_result(gold, predictions, scorer), files={"complete.json": official_text(predictions)})
-
-
-def _score(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
-    procedures = read_clustered(gold)
-    found = read_sentences(predictions, count_steps(procedures))
-    return complete_result(procedures, found, scorer_of(options))
-
-
-TASK = Task(_run, {"complete": _score})
+TASK = listing_task("complete", parse_sentences, read_sentences, complete_result)

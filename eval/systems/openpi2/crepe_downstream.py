@@ -1,7 +1,4 @@
-"""CREPE with no, all and salient entity states, zero-shot (paper section 4.3.1, table 9).
-
-Of CREPE's data file (Zhang et al., 2023) it needs the steps and the events' labels alone.
-"""
+"""CREPE (Zhang et al., 2023) with no, all and salient entity states, zero-shot (paper section 4.3.1, table 9)."""
 
 from __future__ import annotations
 
@@ -16,7 +13,8 @@ from d2e_sft.util.errors import UserError
 from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
-from eval.systems.json_file import Node
+from eval.systems.crepe import gold as crepe
+from eval.systems.crepe.gold import LABELS
 from eval.systems.openpi2.entity_states import (
     StateChange,
     StateChanges,
@@ -26,12 +24,11 @@ from eval.systems.openpi2.entity_states import (
     salient,
     with_other_lines,
 )
-from eval.systems.openpi2.gold import Procedure, read_official
+from eval.systems.openpi2.gold import Procedure
 from eval.systems.openpi2.metrics import cell
 from eval.systems.openpi2.task import OpenPIOptions, Task, conversation, drawn, sampling
 from eval.systems.system import ScoreTable, SystemCall, SystemResult
 
-LABELS = ("equally likely", "less likely", "more likely")
 _TOKENS = 16
 _LABEL = re.compile(r"(equally|less|more) likely", re.IGNORECASE)
 
@@ -60,36 +57,17 @@ class Setting:
 
 
 def read_crepe(path: Path) -> dict[str, CrepeProcedure]:
-    """CREPE's procedures by id; the first block, the start, is not scored and left out.
+    """CREPE's procedures by id, with the labels as the official scorer reads them.
 
     Raises:
         UserError: the file is missing or damaged.
     """
     found = {}
-    for key, node in read_official(path).members():
-        blocks = [[item for item in block.items() if "type" in item] for block in node["steps"].items()[1:]]
-        steps = tuple(_step(block, node) for block in blocks)
-        changes = [_changes(block) for block in blocks]
-        names = dict.fromkeys(event for change in changes for event in change)
-        events = {event: tuple(change.get(event, 0) for change in changes) for event in names}
-        found[key] = CrepeProcedure(Procedure(key, node["goal"].text(), steps, ()), events)
+    for item in crepe.read_procedures(path):
+        procedure = Procedure(item.id, item.goal, tuple(block.step for block in item.blocks), ())
+        events = {event: tuple(block.official(event) for block in item.blocks) for event in item.events}
+        found[item.id] = CrepeProcedure(procedure, events)
     return found
-
-
-def _step(block: list[Node], procedure: Node) -> str:
-    steps = [item["step"].text() for item in block if item["type"].text() == "step"]
-    if len(steps) != 1:
-        raise procedure["steps"].wrong("after the first block exactly one item of type step in each")
-    return steps[0]
-
-
-def _changes(block: list[Node]) -> dict[str, int]:
-    # Officially whatever is not "less likely" is more likely, and of two entries for an event the last counts.
-    return {
-        item["event"].text(): 1 if item["change"].text() == LABELS[1] else 2
-        for item in block
-        if item["type"].text() == "event"
-    }
 
 
 def likelihood_prompt(

@@ -6,12 +6,12 @@ The model writes complete sentences for each step; the salience of their entitie
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from eval.systems.asker import Asker
+from eval.systems.crepe.gold import LABELS, LESS, MORE, EntityChange, write_states
 from eval.systems.openpi2.complete import parse_change, parse_sentences
 from eval.systems.openpi2.gold import Procedure, sentence
 from eval.systems.openpi2.metrics import mean
@@ -96,23 +96,17 @@ def entities_a_step(changes: StateChanges) -> float:
 
 def crepe_entities_file(changes: StateChanges) -> str:
     """The changes as the CREPE benchmark reads them (`entities_file=`): what holds after a step, and what no more."""
-    content = {
-        key: {str(number): _crepe_rows(step) for number, step in enumerate(steps, start=1) if step}
-        for key, steps in changes.items()
-    }
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return write_states({key: [_crepe_changes(step) for step in steps] for key, steps in changes.items()})
 
 
-def _crepe_rows(step: Sequence[StateChange]) -> list[dict[str, str]]:
+def _crepe_changes(step: Sequence[StateChange]) -> list[EntityChange]:
     rows = [
-        (change.entity, state, verdict)
+        EntityChange(change.entity, state, LABELS[label])
         for change in step
-        for state, verdict in ((change.after, "more likely"), (change.before, "less likely"))
-        if verdict == "more likely" or state != change.after
+        for state, label in ((change.after, MORE), (change.before, LESS))
+        if label == MORE or state != change.after
     ]
-    return [
-        {"entity": entity, "attribute": state, "change": verdict} for entity, state, verdict in dict.fromkeys(rows)
-    ]
+    return list(dict.fromkeys(rows))
 
 
 def with_other_lines(result: SystemResult, count: int) -> SystemResult:

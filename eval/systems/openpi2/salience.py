@@ -246,19 +246,16 @@ def salience_result(human: Saliences, second: Saliences | None, predictions: Sal
             for level in ("global", "local")
             for kind in ("official", "corrected")
         }
-        rows.append((f"{name} ({scored(len(judge), len(human))})", *(cell(item.mean) for item in found.values())))
+        means = ("-" if item.mean is None else cell(item.mean) for item in found.values())
+        rows.append((f"{name} ({scored(len(judge), len(human))})", *means))
         detail[name.replace(" ", "_")] = {
             key: {"mean": item.mean, "by_procedure": item.by_procedure} for key, item in found.items()
         }
         if name == "predictions":
             headline = {f"salience_{level}": found[f"{level}_official"].mean for level in ("global", "local")}
     columns = ("with the first annotator", "global", "global, corrected", "local", "local, corrected")
-    table = ScoreTable("Salience, mean Pearson's r of procedures (- is undefined)", columns, _dashed(rows))
+    table = ScoreTable("Salience, mean Pearson's r of procedures (- is undefined)", columns, rows)
     return SystemResult({**headline, "salience": detail}, [table])
-
-
-def _dashed(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    return [[value if value != cell(None) else "-" for value in row] for row in rows]
 
 
 def _run(call: SystemCall, asker: Asker) -> SystemResult:

@@ -10,28 +10,15 @@ gold item and each distinct prediction once, all of them normalised.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
-from eval.systems.asker import Asker
-from eval.systems.openpi2.gold import (
-    Cluster,
-    Procedure,
-    clustered_file,
-    count_steps,
-    has_expansion,
-    names_of,
-    normalise,
-    official_text,
-    read_by_step,
-    read_clustered,
-)
+from eval.systems.openpi2.gold import Cluster, Procedure, has_expansion, names_of, normalise, read_by_step
 from eval.systems.openpi2.metrics import PrecisionRecall, Scorer, bertscore_table, best_scores, cell, mean, scored
-from eval.systems.openpi2.task import OpenPIOptions, ScorerOptions, Task, drawn, sampling, scorer_of
-from eval.systems.openpi2.tracking import ask_listing
-from eval.systems.system import ScoreTable, SystemCall, SystemResult
+from eval.systems.openpi2.tracking import listing_task
+from eval.systems.system import ScoreTable, SystemResult
 
 Item = TypeVar("Item")
 # Of one step: entity → its attributes.
@@ -324,18 +311,4 @@ def _bertscores(
     return {"global": mean(best_scores(scorer, whole)), "local": mean(best_scores(scorer, by_step))}
 
 
-def _run(call: SystemCall, asker: Asker) -> SystemResult:
-    own: OpenPIOptions = call.options
-    gold, scorer = read_clustered(clustered_file(call.data, "task=schemata")), scorer_of(own)
-    replies = ask_listing(asker, "schemata", own.prompt, drawn(call, gold), **sampling(call))
-    predictions = {key: list(map(parse_schema, said)) for key, said in replies.items()}
-    return replace(schemata_result(gold, predictions, scorer), files={"schemata.json": official_text(predictions)})
-
-
-def _score(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
-    procedures = read_clustered(gold)
-    found = read_schemata(predictions, count_steps(procedures))
-    return schemata_result(procedures, found, scorer_of(options))
-
-
-TASK = Task(_run, {"schemata": _score})
+TASK = listing_task("schemata", parse_schema, read_schemata, schemata_result)

@@ -113,11 +113,7 @@ def _state(node: Node) -> StatePair:
     return StatePair(*fields)
 
 
-def check_aligned(
-    predictions: Predictions,
-    gold: GoldStates,
-    path: Path,
-) -> None:
+def check_aligned(predictions: Predictions, gold: GoldStates, path: Path) -> None:
     """Refuse predictions that do not have one item for each gold change.
 
     Raises:
@@ -199,12 +195,7 @@ def _pairs(predictions: Predictions, gold: GoldStates) -> list[tuple[StatePair, 
     ]
 
 
-def exact_matches(
-    predictions: Predictions,
-    gold: GoldStates,
-    *,
-    any_alternative: bool,
-) -> list[bool]:
+def exact_matches(predictions: Predictions, gold: GoldStates, *, any_alternative: bool) -> list[bool]:
     """Whether both states of each change are exactly a gold one, letter by letter.
 
     Args:
@@ -217,11 +208,7 @@ def exact_matches(
     ]
 
 
-def states_bertscore(
-    predictions: Predictions,
-    gold: GoldStates,
-    scorer: Scorer,
-) -> float:
+def states_bertscore(predictions: Predictions, gold: GoldStates, scorer: Scorer) -> float:
     """Mean F1 of all states before and after, each against the first accepted one."""
     pairs = _pairs(predictions, gold)
     candidates = [text for predicted, _ in pairs for text in (predicted.before, predicted.after)]
@@ -230,12 +217,7 @@ def states_bertscore(
     return mean(scores)
 
 
-def states_result(
-    gold: GoldStates,
-    predictions: Predictions,
-    scorer: Scorer | None,
-    seed: int = 0,
-) -> SystemResult:
+def states_result(gold: GoldStates, predictions: Predictions, scorer: Scorer | None, seed: int = 0) -> SystemResult:
     """Accuracy with its interval, officially and with any accepted state, and BERTScore."""
     official = exact_matches(predictions, gold, any_alternative=False)
     corrected = exact_matches(predictions, gold, any_alternative=True)

@@ -6,14 +6,34 @@ be read, which is goal and steps of the procedure, and with them the answers to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 from d2e_sft.data.chat_template import Messages
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
-from eval.systems.openpi2.gold import GoldState, Procedure, count_steps, sentence
-from eval.systems.openpi2.task import Form, conversation
+from eval.systems.openpi2.gold import (
+    GoldState,
+    Procedure,
+    clustered_file,
+    count_steps,
+    official_text,
+    read_clustered,
+    sentence,
+)
+from eval.systems.openpi2.task import (
+    Form,
+    OpenPIOptions,
+    ScorerOptions,
+    Task,
+    conversation,
+    drawn,
+    sampling,
+    scorer_of,
+)
+from eval.systems.system import SystemCall, SystemResult
 
 Listing = Literal["schemata", "complete"]
 _LISTING_TOKENS = 200  # as the official scripts ask for
@@ -43,6 +63,34 @@ def ask_listing(
         max_new_tokens=_LISTING_TOKENS,
         **sampling,
     )
+
+
+def listing_task(
+    name: Listing,
+    parse: Callable[[str], Any],
+    read: Callable[[Path, Mapping[str, int]], Any],
+    score: Callable[..., SystemResult],
+) -> Task:
+    """The task of listing something at each step.
+
+    Args:
+        parse: what a reply lists.
+        read: a file of predictions; see `read_by_step`.
+        score: gold procedures, predictions and the scorer of BERTScore in, scores and tables out.
+    """
+
+    def run(call: SystemCall, asker: Asker) -> SystemResult:
+        own: OpenPIOptions = call.options
+        gold, scorer = read_clustered(clustered_file(call.data, f"task={name}")), scorer_of(own)
+        replies = ask_listing(asker, name, own.prompt, drawn(call, gold), **sampling(call))
+        predictions = {key: list(map(parse, said)) for key, said in replies.items()}
+        return replace(score(gold, predictions, scorer), files={f"{name}.json": official_text(predictions)})
+
+    def score_file(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
+        procedures = read_clustered(gold)
+        return score(procedures, read(predictions, count_steps(procedures)), scorer_of(options))
+
+    return Task(run, {name: score_file})
 
 
 def cut_answer(output: str, form: Form, task: str) -> str:

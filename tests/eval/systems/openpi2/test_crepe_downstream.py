@@ -72,7 +72,7 @@ def test_crepe_needs_its_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs CREPE's data file"):
         run(tmp_path, lambda *_: "", "task=crepe")
     broken = save(tmp_path / "broken.json", {"7": {"goal": "x", "steps": [[], [{"type": "event"}]]}})
-    with pytest.raises(UserError, match=r"broken.json, 7.steps: .*exactly one item of type step"):
+    with pytest.raises(UserError, match=r"broken.json, procedure '7', block 1: .*step; expected exactly one"):
         run(tmp_path, lambda *_: "", "task=crepe", f"crepe_file={broken}")
 
 
