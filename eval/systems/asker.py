@@ -19,6 +19,7 @@ from eval.run.journal import CompletedPass, run_pass
 from eval.run.journal_files import Fingerprint, PassFiles
 from eval.run.options import EvalConfig
 from eval.run.processes import Processes
+from eval.systems.json_file import json_lines
 
 
 @dataclass
@@ -85,7 +86,7 @@ class Asker:
                 {"dataset": dataset, "id": id_, "output": output}
                 for (dataset, id_), output in zip(keys, completed.outputs, strict=True)
             )
-            write_whole(files.predictions, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+            write_whole(files.predictions, json_lines(rows))
             return completed
 
         completed = run_pass(

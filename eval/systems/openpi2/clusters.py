@@ -21,7 +21,7 @@ from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
 from eval.systems.json_file import Node
-from eval.systems.openpi2.gold import alternatives, find_official, official_text, read_official
+from eval.systems.openpi2.gold import alternatives, find_official, normalise, official_text, read_official
 from eval.systems.openpi2.metrics import PrecisionRecall, cell, mean
 from eval.systems.openpi2.task import OpenPIOptions, ScorerOptions, Task, conversation, drawn
 from eval.systems.system import ScoreTable, SystemCall, SystemResult
@@ -290,7 +290,7 @@ def merge_alike(names: Sequence[str]) -> dict[str, list[str]]:
     first: dict[str, str] = {}
     merged: dict[str, list[str]] = {}
     for name in names:
-        kept = first.setdefault(_singular(_bare(name)), name)
+        kept = first.setdefault(_singular(normalise(name.strip())), name)
         merged.setdefault(kept, []).append(name)
     return merged
 
@@ -298,14 +298,6 @@ def merge_alike(names: Sequence[str]) -> dict[str, list[str]]:
 def spread(clusters: Clustering, merged: dict[str, list[str]]) -> Clustering:
     """The clustering of all names from that of the first of each."""
     return [[name for first in cluster for name in merged[first]] for cluster in clusters]
-
-
-def _bare(name: str) -> str:
-    name = name.strip().lower()
-    for article in ("the ", "a ", "an "):
-        if name.startswith(article):
-            return name.removeprefix(article)
-    return name
 
 
 def _singular(name: str) -> str:
@@ -336,18 +328,16 @@ def _score_pairs(pairs: Iterable[tuple[Groups, Groups]]) -> ClusterScores:
     for gold, raw in pairs:
         known = {name for group in gold for name in group}
         predicted = [tuple(name for name in group if name in known) for group in raw]
-        wanted, given = [set(group) for group in gold], [set(group) for group in predicted]
         # What is officially "precision" has gold clusters above and predicted ones below.
         official.predicted += len(predicted)
         official.predicted_right += sum(_found(group, predicted) for group in gold)
         official.gold += len(gold)
         official.gold_found += sum(_found(group, gold) for group in predicted)
-        distinct = {frozenset(group) for group in given if group}
-        right = len(distinct & {frozenset(group) for group in wanted})
+        wanted, distinct = set(map(frozenset, gold)), set(map(frozenset, filter(None, predicted)))
         corrected.predicted += len(distinct)
-        corrected.predicted_right += right
-        corrected.gold += len({frozenset(group) for group in wanted})
-        corrected.gold_found += right
+        corrected.predicted_right += len(distinct & wanted)
+        corrected.gold += len(wanted)
+        corrected.gold_found += len(distinct & wanted)
     return ClusterScores(official, corrected)
 
 
