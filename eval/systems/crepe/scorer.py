@@ -82,7 +82,7 @@ def flatten(gold: Sequence[Procedure], predicted: Mapping[str, Predicted]) -> Pa
                 rows.append((block.official(event), *labels, place, len(procedure.blocks), len(block.step.split())))
     lengths = [len(step.split()) for procedure in kept for step in procedure.steps]
     columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T  # in the order of the attributes
-    return Pairs(*columns, mean_words=float(np.mean(lengths)) if lengths else 0.0)
+    return Pairs(*columns, float(np.mean(lengths)) if lengths else 0.0)
 
 
 def macro_f1(gold: Sequence[int] | NDArray[np.int64], predicted: Sequence[int] | NDArray[np.int64]) -> float | None:

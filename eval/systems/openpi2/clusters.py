@@ -107,7 +107,7 @@ def read_predicted_entity_groups(path: Path, gold: Mapping[str, Groups]) -> dict
     Raises:
         UserError: the file is missing or damaged, or names a procedure that is not in the gold file.
     """
-    found = {}
+    found: dict[str, Groups] = {}
     for key, node in read_official(path).members():
         _known(key, gold, path)
         found[key] = tuple(_stripped(names.texts()) for _, names in node.members())
