@@ -81,8 +81,13 @@ def flatten(gold: Sequence[Procedure], predicted: Mapping[str, Predicted]) -> Pa
                 labels = (found.official[step][number], block.corrected(event), found.corrected[step][number])
                 rows.append((block.official(event), *labels, place, len(procedure.blocks), len(block.step.split())))
     lengths = [len(step.split()) for procedure in kept for step in procedure.steps]
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T  # in the order of the attributes
-    return Pairs(*columns, float(np.mean(lengths)) if lengths else 0.0)
+    mean_words = float(np.mean(lengths)) if lengths else 0.0
+    official, predicted_labels, corrected_gold, corrected, places, steps, words = (
+        np.array(rows, dtype=np.int64).reshape(-1, 7).T
+    )
+    return Pairs(
+        official, predicted_labels, corrected_gold, corrected, places, steps, words, mean_words
+    )  # in the order of the attributes
 
 
 def macro_f1(gold: Sequence[int] | NDArray[np.int64], predicted: Sequence[int] | NDArray[np.int64]) -> float | None:
