@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 from d2e_sft.data.sample import Split
 from data_builders.boxes.objects import OBJECTS
-from data_builders.boxes.scenarios import Drawn, draw_scenarios, scenario_random, whole_scenarios
-from data_builders.boxes.splits import Variant
+from data_builders.boxes.scenarios import Drawn, Variant, draw_scenarios, scenario_random, whole_scenarios
 from data_builders.boxes.wording import say_contents
 from data_builders.boxes.world import World
 

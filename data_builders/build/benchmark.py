@@ -20,8 +20,8 @@ class Benchmark:
 
     Attributes:
         sets: name of a suite or file → its test samples.
-        unread: dataset → why its test could not be read, so that nothing was kept apart from it.
-        bad_rows: dataset → test rows that were put aside, so that nothing was kept apart from them.
+        unread: dataset → why its test could not be read, so that no training row was compared with it.
+        bad_rows: dataset → test rows that were put aside, so that no training row was compared with them.
         changed: raw files that are not the published ones.
     """
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
+from d2e_sft.util.encrypted_zip import PASSWORD, write_encrypted
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.locked_zip import PASSWORD, write_locked
 from data_builders.boxes.official import RowFormat, official_rows
-from data_builders.boxes.splits import VARIANTS, Variant
+from data_builders.boxes.scenarios import VARIANTS, Variant
 
 
 @click.command()
@@ -49,7 +49,7 @@ def boxes(
         for name, rows in lines.items():
             write_whole(out / name, "".join(f"{row}\n" for row in rows))
     else:
-        write_locked(out, lines, password)
+        write_encrypted(out, lines, password)
     counts = Counter({name: len(rows) for name, rows in lines.items()})
     for name in lines:
         click.echo(f"{name}: {len(found[name]):,} scenarios, {counts[name]:,} questions")

@@ -21,8 +21,7 @@ from pydantic import Field, model_validator
 
 from d2e_sft.data.sample import EventSample, Split
 from data_builders.boxes.objects import OBJECTS
-from data_builders.boxes.scenarios import Drawn, Need, draw_scenarios, needs, scenario_random, whole_scenarios
-from data_builders.boxes.splits import Variant
+from data_builders.boxes.scenarios import Drawn, Need, Variant, draw_scenarios, needs, scenario_random, whole_scenarios
 from data_builders.boxes.wording import refined_context, say_contents
 from data_builders.boxes.world import Scenario, World
 from data_builders.raw.source import Job, Samples, Source, SourceOptions, SplitRows
@@ -44,7 +43,7 @@ class BoxesOptions(SourceOptions):
         changed_share: share of the drawn questions whose box was changed at least once; None draws uniformly
             over numbers of operations and boxes, which leaves many boxes untouched.
         scenarios: ask everything about so many scenarios instead of drawing questions.
-        variant: which published way of parting training from evaluation; see `data_builders.boxes.splits`.
+        variant: which published way of parting training from evaluation; see `data_builders.boxes.scenarios`.
         seed: overrides the build's seed.
     """
 

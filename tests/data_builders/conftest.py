@@ -9,8 +9,9 @@ import pytest
 
 from tests.data_builders.raw_rows import FILES, SUBSTITUTES
 from tests.hub_server import hub
+from tests.judge_server import judge, judge_environment, server
 
-__all__ = ["hub"]
+__all__ = ["hub", "judge", "judge_environment", "server"]
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
+from d2e_sft.util.encrypted_zip import PASSWORD, member_names, read_encrypted
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.locked_zip import PASSWORD, member_names, read_locked
 from eval.systems.json_file import json_lines, read_json_lines, shown
 
 _MASK = "<extra_id_0>"
@@ -152,7 +152,7 @@ def _read(path: Path, split: str, password: str) -> tuple[str, str]:
             raise UserError(f"{path}: not UTF-8 ({error})", "expected a JSONL file, or a .zip archive") from None
     names = [PurePosixPath(name) for name in member_names(path)]
     member = _only(path, split, [name for name in names if f"/{split}" in f"/{name}" and name.suffix == ".jsonl"])
-    return f"{path}: {member}", read_locked(path, str(member), password)
+    return f"{path}: {member}", read_encrypted(path, str(member), password)
 
 
 def _only(where: Path, split: str, found: Sequence[P]) -> P:

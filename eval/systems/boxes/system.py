@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
-from d2e_sft.util.locked_zip import PASSWORD
+from d2e_sft.util.encrypted_zip import PASSWORD
 from eval.score.extract import extract_answer
 from eval.systems.asker import Asker
 from eval.systems.boxes.gold import (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from d2e_sft.util.encrypted_zip import write_encrypted
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.locked_zip import write_locked
 from data_builders.boxes.official import official_rows
 from eval.systems.boxes.gold import (
     contents_of,
@@ -49,12 +49,12 @@ def test_generated_files_are_read_in_every_wording(tmp_path: Path, variant: str,
 
 def test_a_split_is_found_in_folders_and_archives(tmp_path: Path) -> None:
     save(tmp_path / "plain" / "test-subsample.jsonl", ROWS)
-    write_locked(tmp_path / "a.zip", {"x/test.jsonl": [json.dumps(row) for row in ROWS], "x/train.jsonl": ["{}"]})
+    write_encrypted(tmp_path / "a.zip", {"x/test.jsonl": [json.dumps(row) for row in ROWS], "x/train.jsonl": ["{}"]})
     for path in (tmp_path / "plain", tmp_path / "a.zip"):
         assert len(read_questions(path, split="test")) == 6
     with pytest.raises(UserError, match="name begins with 'dev'; found none"):
         read_questions(tmp_path / "a.zip", split="dev")
-    write_locked(tmp_path / "b.zip", {"x/test.jsonl": [], "y/test.jsonl": []})
+    write_encrypted(tmp_path / "b.zip", {"x/test.jsonl": [], "y/test.jsonl": []})
     with pytest.raises(UserError, match=r"found several: x/test\.jsonl, y/test\.jsonl"):
         read_questions(tmp_path / "b.zip", split="test")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from d2e_sft.util.encrypted_zip import PASSWORD, member_names, read_encrypted, write_encrypted
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.locked_zip import PASSWORD, member_names, read_locked, write_locked
 
 # `zip -P iamnotaLM` of a file "old/test.jsonl" that holds the line `{"row": 1}`: the older ZipCrypto.
 ZIP_CRYPTO = base64.b64decode(
@@ -21,12 +21,12 @@ ZIP_CRYPTO = base64.b64decode(
 
 def test_what_is_written_is_read_with_the_password_alone(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "boxes.zip"
-    write_locked(path, {"train.jsonl": ["one", "zwei ü"], "test.jsonl": ["three"]})
+    write_encrypted(path, {"train.jsonl": ["one", "zwei ü"], "test.jsonl": ["three"]})
     assert member_names(path) == ["train.jsonl", "test.jsonl"]
-    assert read_locked(path, "train.jsonl") == "one\nzwei ü\n"
+    assert read_encrypted(path, "train.jsonl") == "one\nzwei ü\n"
     assert b"zwei" not in path.read_bytes()
     with pytest.raises(UserError, match=r"train\.jsonl cannot be read"):
-        read_locked(path, "train.jsonl", password="guess")
+        read_encrypted(path, "train.jsonl", password="guess")
     with zipfile.ZipFile(path) as archive, pytest.raises((RuntimeError, NotImplementedError)):
         archive.read("train.jsonl")
 
@@ -34,7 +34,7 @@ def test_what_is_written_is_read_with_the_password_alone(tmp_path: Path) -> None
 def test_archives_of_the_older_encryption_are_read(tmp_path: Path) -> None:
     path = tmp_path / "old.zip"
     path.write_bytes(ZIP_CRYPTO)
-    assert read_locked(path, "old/test.jsonl", PASSWORD) == '{"row": 1}\n'
+    assert read_encrypted(path, "old/test.jsonl", PASSWORD) == '{"row": 1}\n'
 
 
 def test_what_is_no_archive_or_lacks_the_member_is_said(tmp_path: Path) -> None:
@@ -42,6 +42,6 @@ def test_what_is_no_archive_or_lacks_the_member_is_said(tmp_path: Path) -> None:
     path.write_text("<html>")
     with pytest.raises(UserError, match="not a zip archive"):
         member_names(path)
-    write_locked(tmp_path / "good.zip", {"a.jsonl": []})
+    write_encrypted(tmp_path / "good.zip", {"a.jsonl": []})
     with pytest.raises(UserError, match=r"b\.jsonl cannot be read"):
-        read_locked(tmp_path / "good.zip", "b.jsonl")
+        read_encrypted(tmp_path / "good.zip", "b.jsonl")

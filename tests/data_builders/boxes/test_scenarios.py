@@ -10,7 +10,7 @@ import pytest
 from d2e_sft.data.sample import EventSample, read_samples
 from data_builders.boxes.objects import OBJECTS, RARE_OBJECTS
 from data_builders.boxes.official import official_rows
-from data_builders.boxes.splits import VARIANTS, Variant
+from data_builders.boxes.scenarios import VARIANTS, Variant
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 
@@ -150,10 +150,10 @@ def test_the_command_writes_an_archive_unless_told_otherwise(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from d2e_sft.cli import run
-    from d2e_sft.util.locked_zip import member_names, read_locked
+    from d2e_sft.util.encrypted_zip import member_names, read_encrypted
 
     run(["data", "boxes", str(tmp_path / "b.zip"), "--scenarios", "20"])
     assert "train.jsonl: 9 scenarios, 819 questions" in capsys.readouterr().out
     assert member_names(tmp_path / "b.zip") == ["train.jsonl", "dev.jsonl", "test.jsonl"]
     run(["data", "boxes", str(tmp_path / "b"), "--scenarios", "20", "--plain"])
-    assert (tmp_path / "b" / "dev.jsonl").read_text() == read_locked(tmp_path / "b.zip", "dev.jsonl")
+    assert (tmp_path / "b" / "dev.jsonl").read_text() == read_encrypted(tmp_path / "b.zip", "dev.jsonl")

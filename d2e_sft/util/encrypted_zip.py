@@ -12,20 +12,22 @@ from pathlib import Path
 from types import ModuleType
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import replacing
 
-PASSWORD = "iamnotaLM"  # that of the published archive
+PASSWORD = "iamnotaLM"  # of the published archive of Boxes
 
 
-def write_locked(path: Path, members: Mapping[str, Iterable[str]], password: str = PASSWORD) -> None:
+def write_encrypted(path: Path, members: Mapping[str, Iterable[str]], password: str = PASSWORD) -> None:
     """Write lines of text as members of an archive under AES-256; it appears when it is complete.
 
     Args:
         members: the lines of each, by name.
     """
     zipper = _pyzipper(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with zipper.AESZipFile(partial, "w", compression=zipper.ZIP_DEFLATED, encryption=zipper.WZ_AES) as archive:
+    with (
+        replacing(path) as partial,
+        zipper.AESZipFile(partial, "w", compression=zipper.ZIP_DEFLATED, encryption=zipper.WZ_AES) as archive,
+    ):
         archive.setpassword(password.encode())
         for name, lines in members.items():
             with archive.open(name, "w", force_zip64=True) as member:
@@ -33,7 +35,6 @@ def write_locked(path: Path, members: Mapping[str, Iterable[str]], password: str
                 text.writelines(f"{line}\n" for line in lines)
                 text.flush()
                 text.detach()
-    partial.replace(path)
 
 
 def member_names(path: Path) -> list[str]:
@@ -50,7 +51,7 @@ def member_names(path: Path) -> list[str]:
         raise UserError(f"{path}: not a zip archive ({error})") from None
 
 
-def read_locked(path: Path, member: str, password: str = PASSWORD) -> str:
+def read_encrypted(path: Path, member: str, password: str = PASSWORD) -> str:
     """The text of a member, whichever of the two ways of encryption it has.
 
     Raises:
