@@ -1,12 +1,13 @@
-"""Run one source on a raw folder, without the refiner and without files."""
+"""Run one source on a raw folder: alone, without the refiner and without files, or as a build."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from d2e_sft.data.sample import Split
-from data_builders.build.options import parse_settings
+from d2e_sft.data.sample import EventSample, Split, read_samples
+from data_builders.build.options import BuildOptions, parse_settings
+from data_builders.build.run import Result, build
 from data_builders.raw.files import find_files
 from data_builders.raw.reader import BadRows
 from data_builders.raw.source import Job, Samples
@@ -29,6 +30,13 @@ def read(
     found = find_files(source, wanted, raw, parsed.files.get(name))
     job = Job(source, found, seed, parsed.sources[name], bad or BadRows(), frozenset(wanted))
     return {split: rows for split, rows in source.read(job).items() if split in wanted}
+
+
+def build_datasets(raw: Path, name: str, *, seed: int = 0, skip_bad: bool = False) -> tuple[Result, list[EventSample]]:
+    """A build of one dataset into a folder beside the raw one, and its rows."""
+    out = raw.parent / "out"
+    result = build(BuildOptions([name], out, raw, seed, skip_bad))
+    return result, [sample for path in result.files if path.suffix == ".parquet" for sample in read_samples(path)]
 
 
 def steps(rows: Samples) -> dict[str, tuple[int, int]]:
