@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -12,15 +11,8 @@ from d2e_sft.data.sample import read_samples
 from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from data_builders.sources import SOURCES
 
 NAMES = ("tracie", "ecare", "mctaco", "cider")
-
-
-def _manifest(out: Path) -> dict[str, object]:
-    content = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
-    assert isinstance(content, dict)
-    return content
 
 
 def test_the_same_inputs_and_seed_give_the_same_bytes(raw: Path, tmp_path: Path) -> None:
@@ -38,36 +30,6 @@ def test_a_dataset_has_the_same_rows_whatever_else_is_built(raw: Path, tmp_path:
     build(BuildOptions(["tracie"], tmp_path / "alone", raw))
     both = [s for s in read_samples(tmp_path / "both" / "test.parquet") if s.dataset == "tracie"]
     assert both == read_samples(tmp_path / "alone" / "test.parquet")
-
-
-def test_the_manifest_says_where_every_row_came_from(raw: Path, tmp_path: Path) -> None:
-    build(BuildOptions(NAMES, tmp_path / "out", raw, seed=5))
-    text = (tmp_path / "out" / "manifest.json").read_text(encoding="utf-8")
-    manifest = json.loads(text)
-    assert manifest["seed"] == 5
-    assert str(tmp_path) not in text
-    for name, entry in manifest["datasets"].items():
-        assert entry["licence"] == SOURCES[name].licence
-        for file in entry["files"]:
-            content = (raw / name / file["name"]).read_bytes()
-            assert (file["bytes"], file["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
-            assert file["commit"] in file["url"]
-        for split in entry["splits"].values():
-            for step in split["filters"]:
-                assert step["reason"]
-                assert step["rows_out"] <= step["rows_in"]
-            assert (
-                split["rows_written"] == split["filters"][-1]["rows_out"] if split["filters"] else split["rows_read"]
-            )
-    for name, output in manifest["outputs"].items():
-        assert output["sha256"] == hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest()
-
-
-def test_an_own_raw_file_is_noted_and_warned_about(raw: Path, tmp_path: Path) -> None:
-    result = build(BuildOptions(["cider"], tmp_path / "out", raw))
-    assert len(result.warnings) == 1
-    assert "cider/cider_main.json: differs from the published file" in result.warnings[0]
-    assert '"checksum": "differs from the published file"' in (tmp_path / "out/manifest.json").read_text("utf-8")
 
 
 def test_a_split_without_rows_has_no_file_and_leftovers_go(raw: Path, tmp_path: Path) -> None:
@@ -140,34 +102,6 @@ def test_an_output_that_is_a_file_is_an_error(raw: Path, tmp_path: Path) -> None
     (tmp_path / "out").write_text("a file")
     with pytest.raises(UserError, match=r"out is a file; expected a folder for the results"):
         build(BuildOptions(["tracie"], tmp_path / "out", raw))
-
-
-@pytest.mark.parametrize(
-    ("datasets", "settings", "message"),
-    [
-        (["tracy"], [], "unknown dataset 'tracy'.* Did you mean 'tracie'?"),
-        ([], [], "no dataset named"),
-        (["boxes"], ["boxes.operation=2"], r"unknown option 'boxes\.operation'.* Did you mean 'boxes\.operations'\?"),
-        (["tracie"], ["boxes.boxes=2"], "is for dataset 'boxes', which is not built"),
-        (["boxes"], ["boxes.boxes"], r"got option 'boxes\.boxes'; expected KEY=VALUE"),
-        (["boxes"], ["refine.threshold=2"], "option of refine: threshold: got '2'"),
-    ],
-)
-def test_unknown_names_get_a_suggestion(
-    raw: Path, tmp_path: Path, datasets: list[str], settings: list[str], message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        build(BuildOptions(datasets, tmp_path / "out", raw, settings=settings))
-
-
-def test_the_refiner_can_be_set(raw: Path, tmp_path: Path) -> None:
-    build(BuildOptions(["tracie"], tmp_path / "out", raw, settings=["refine.max_share=1", "refine.threshold=0"]))
-    build(BuildOptions(["tracie"], tmp_path / "few", raw, settings=["refine.max_share=0.1"]))
-
-    def words(name: str) -> int:
-        return sum(len((s.refined_context or "").split()) for s in read_samples(tmp_path / name / "test.parquet"))
-
-    assert words("few") < words("out")
 
 
 @pytest.mark.parametrize("name", ["README.md", "train.parquet", "manifest.json"])

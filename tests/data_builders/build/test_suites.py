@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from d2e_sft.cli import main
-from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.data.sample import read_samples
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.build.suites import PIPER, PIPER_10K, SUITES
@@ -63,48 +62,6 @@ def test_piper_writes_test_rows_alone_and_merges_ester_and_cqa_into_cster(raw: P
     assert {sample.relation for sample in samples if sample.dataset == "ester"} == {"subevent_conditional"}
     assert not any(sample.dataset == "cqa" for sample in samples)
     assert all(sample.refined_context is None for sample in samples)
-
-
-def test_piper_compares_with_the_published_counts_and_says_why_they_differ(raw: Path, tmp_path: Path) -> None:
-    result = _run("--suite", "piper", "--raw", raw, "--out", tmp_path / "out", "cosmosqa.rule=word")
-    lines = {tuple(line.split()[:3]): line for line in result.output.splitlines()}
-    assert lines["temporal", "tracie", "nli"].split()[3:5] == ["2,039", "10"]
-    assert "iid/tracie_test.txt differs from the published file" in lines["temporal", "tracie", "nli"]
-    assert "option cosmosqa.rule=word (default substring)" in lines["causal", "cosmosqa", "scq"]
-    assert "the paper's appendix A says 1,921" in lines["counterfactual", "cster", "qa"]
-    rows = _manifest(tmp_path / "out")["published_counts"]
-    assert isinstance(rows, list)
-    assert [row["published"] for row in rows] == [row.count for row in PIPER.published]
-
-
-def test_a_substitute_is_named_as_the_reason(raw: Path, raw_with_substitutes: Path, tmp_path: Path) -> None:
-    result = _run("--suite", "piper", "--raw", raw_with_substitutes, "--out", tmp_path / "out")
-    assert "test_l3.json is not here; event-event_839.jsonl is read: " in result.output
-    files = _manifest(tmp_path / "out")["datasets"]["tempreason"]["files"]  # type: ignore[index]
-    assert [file["name"] for file in files] == ["event-event_839.jsonl"]
-
-
-def test_a_damaged_file_costs_its_own_dataset_only(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (raw / "wiqa/test.jsonl").write_text("<!DOCTYPE html><html>Not found</html>")
-    message = _error(capsys, "--suite", "piper", "--raw", raw, "--out", tmp_path / "out")
-    assert "wiqa/test.jsonl: holds a web page (HTML), not data" in message
-    assert "the result is incomplete: it lacks wiqa" in message
-    samples = read_samples(tmp_path / "out" / "test.parquet")
-    assert {"tracie", "cosmosqa", "ifqa"} <= {sample.dataset for sample in samples}
-    failures = _manifest(tmp_path / "out")["failures"]
-    assert list(failures) == ["wiqa"]
-    assert failures["wiqa"].startswith("wiqa/test.jsonl: holds a web page (HTML), not data")
-
-
-def test_the_same_holds_for_datasets_named_one_by_one(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (raw / "ifqa/full_split/test.json").write_text('[{"idx": 0, "question": "If')
-    message = _error(capsys, "--datasets", "ifqa,ecare", "--raw", raw, "--out", tmp_path / "out")
-    assert "ifqa/full_split/test.json" in message
-    assert {sample.dataset for sample in read_samples(tmp_path / "out" / "test.parquet")} == {"ecare"}
 
 
 def test_story_cloze_may_be_missing_from_the_out_of_distribution_suite(raw: Path, tmp_path: Path) -> None:
@@ -180,15 +137,6 @@ def test_another_seed_gives_other_rows(raw: Path, tmp_path: Path) -> None:
     assert drawn[0] != drawn[1]
 
 
-def test_context_bounds_leave_out_and_count(raw: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert _run("--datasets", "ecare", "--raw", raw, "--out", out, "--min-context-words", 4).exit_code == 0
-    samples: list[EventSample] = read_samples(out / "train.parquet")
-    assert all(len(sample.context.split()) >= 4 for sample in samples)
-    filters = _manifest(out)["datasets"]["ecare"]["splits"]["train"]["filters"]  # type: ignore[index]
-    assert filters[-1]["name"] == "context of 4 to any number of words"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -222,30 +170,6 @@ def test_help_names_every_suite() -> None:
     assert all(suite.name in output for suite in SUITES.values())
 
 
-def test_a_missing_file_costs_its_own_split_only(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (raw / "wiqa/train.jsonl").unlink()
-    (raw / "ecare/train.jsonl").write_text("")
-    out = tmp_path / "out"
-    message = _error(capsys, "--datasets", "wiqa,ecare,tracie", "--raw", raw, "--out", out)
-    assert "wiqa/train.jsonl: no such file" in message
-    assert "ecare/train.jsonl: the file is empty" in message
-    assert "it lacks ecare train, wiqa train" in message
-    assert {sample.dataset for sample in read_samples(out / "test.parquet")} == {"wiqa", "ecare", "tracie"}
-    assert {sample.dataset for sample in read_samples(out / "train.parquet")} == {"tracie"}
-    assert set(_manifest(out)["failures"]) == {"ecare train", "wiqa train"}  # type: ignore[call-overload]
-
-
-def test_bad_rows_of_a_file_that_two_splits_need_are_counted_once(raw: Path, tmp_path: Path) -> None:
-    with (raw / "ecare/dev_full.jsonl").open("a") as file:
-        file.write("{}\n")
-    (raw / "ecare/train.jsonl").unlink()
-    out = tmp_path / "out"
-    _run("--datasets", "ecare,tracie", "--skip-bad", "--raw", raw, "--out", out)
-    assert len((out / "bad_rows.jsonl").read_text().splitlines()) == 1
-
-
 def test_a_damaged_benchmark_is_no_benchmark(raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A test row that cannot be read cannot be kept out of the training set."""
     path = raw / "ood/socialiqa/dev.jsonl"
@@ -258,43 +182,3 @@ def test_a_damaged_benchmark_is_no_benchmark(raw: Path, tmp_path: Path, capsys: 
     assert result.exit_code == 0, result.output
     assert "socialiqa: 1 bad test rows were put aside, so nothing was kept apart from them" in result.stderr
     assert _manifest(tmp_path / "out")["benchmark"]["bad_rows"] == {"socialiqa": 1}  # type: ignore[index]
-
-
-def test_every_filter_begins_where_the_one_before_ended(raw: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    _run("--suite", "piper-10k", "--allow-shortfall", "--size", 8, "--raw", raw, "--out", out)
-    for dataset in _manifest(out)["datasets"].values():  # type: ignore[attr-defined]
-        split = dataset["splits"]["train"]
-        steps = [step for step in split["filters"] if step["unit"] == "rows"]
-        for earlier, later in pairwise(steps):
-            assert later["rows_in"] == earlier["rows_out"], (earlier, later)
-        assert steps[-1]["rows_out"] == split["rows_written"]
-
-
-@pytest.mark.parametrize("kind", ["file", "in a file", "read-only"])
-def test_a_target_that_cannot_be_written_is_refused_before_any_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    (tmp_path / "file").write_text("")
-    out = {"file": tmp_path / "file", "in a file": tmp_path / "file" / "out", "read-only": tmp_path}[kind]
-    if kind == "read-only":  # the tests may run as a user whom no permission stops
-        monkeypatch.setattr("data_builders.build.writing._writable", lambda _: False)
-    message = _error(capsys, "--datasets", "no-such-dataset", "--out", out)
-    assert "is a file; expected a folder" in message or "cannot be written; expected a folder" in message
-    assert "--out" in message
-
-
-def test_a_build_that_fails_while_writing_leaves_the_earlier_one_as_it_was(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    assert _run("--datasets", "tracie", "--raw", raw, "--out", out).exit_code == 0
-    before = _tree(out)
-
-    def disk_full(*_: object) -> None:
-        raise OSError(28, "No space left on device", "manifest.json")
-
-    monkeypatch.setattr("data_builders.build.writing.manifest.write_manifest", disk_full)
-    message = _error(capsys, "--datasets", "tracie", "--raw", raw, "--out", out, "--seed", "5")
-    assert "manifest.json: cannot be written (No space left on device)" in message
-    assert _tree(out) == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -10,29 +9,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from d2e_sft.cli import main
-from d2e_sft.data.sample import EventSample, read_samples, write_samples
+from d2e_sft.data.sample import read_samples
 from data_builders.commands import data
-
-GOOD = EventSample(
-    id="1",
-    dataset="own",
-    split="train",
-    relation="causal",
-    format="nli",
-    context="It rained.",
-    question="It was wet.",
-    answers=["positive"],
-    meta={"note": "é"},
-)
 
 
 def _run(*arguments: str) -> Result:
     return CliRunner().invoke(data, list(arguments))
-
-
-def _rows(path: Path, *changes: dict[str, object]) -> Path:
-    path.write_text("".join(json.dumps(GOOD.model_dump() | change) + "\n" for change in changes), encoding="utf-8")
-    return path
 
 
 def _error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -81,53 +63,3 @@ def test_help_ends_with_the_options_and_shows_an_example(arguments: list[str]) -
     result = _run(*arguments, "--help")
     assert result.exit_code == 0
     assert re.search(r"Examples?:\s+d2e data", result.output)
-
-
-def test_convert_goes_to_parquet_and_back_without_loss(tmp_path: Path) -> None:
-    source = _rows(tmp_path / "a.jsonl", {}, {"id": "2", "answers": ["negative"]})
-    assert _run("convert", str(source), str(tmp_path / "b.parquet")).exit_code == 0
-    result = _run("convert", str(tmp_path / "b.parquet"), str(tmp_path / "c.jsonl"))
-    assert "c.jsonl: 2 rows" in result.output
-    assert read_samples(tmp_path / "c.jsonl") == read_samples(source)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"answers": [""]}, "answers.0: got ''; expected text that is not empty"),
-        ({"answers": []}, "answers: got []"),
-        ({"answers": ["maybe"]}, "answers: ['maybe'] for an nli sample; expected one of ['positive', 'negative']"),
-    ],
-)
-def test_convert_names_line_field_and_value_of_a_bad_row(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object], message: str
-) -> None:
-    source = _rows(tmp_path / "a.jsonl", {}, change)
-    printed = _error(capsys, "convert", str(source), str(tmp_path / "b.parquet"))
-    assert f"a.jsonl, line 2: {message}" in printed
-    assert not (tmp_path / "b.parquet").exists()
-
-
-def test_convert_puts_bad_rows_aside_and_counts_them(tmp_path: Path) -> None:
-    source = _rows(tmp_path / "a.jsonl", {}, {"answers": ["maybe"]}, {"split": "exam"})
-    result = _run("convert", str(source), str(tmp_path / "b.parquet"), "--skip-bad")
-    assert "b.parquet: 1 rows" in result.output
-    assert "2 bad rows put aside" in result.output
-    aside = [json.loads(line) for line in (tmp_path / "b.parquet.bad.jsonl").read_text("utf-8").splitlines()]
-    assert [entry["line"] for entry in aside] == [2, 3]
-    assert _run("convert", str(_rows(source, {})), str(tmp_path / "b.parquet"), "--skip-bad").exit_code == 0
-    assert not (tmp_path / "b.parquet.bad.jsonl").exists()
-
-
-def test_convert_refuses_a_truncated_parquet_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "a.parquet"
-    write_samples([GOOD], path)
-    path.write_bytes(path.read_bytes()[:-30])
-    printed = _error(capsys, "convert", str(path), str(tmp_path / "b.jsonl"))
-    assert "a.parquet: not a readable Parquet file" in printed
-    assert "truncated" in printed
-
-
-def test_convert_refuses_an_unknown_ending_before_it_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed = _error(capsys, "convert", str(tmp_path / "missing.jsonl"), str(tmp_path / "b.csv"))
-    assert "b.csv: cannot write .csv; expected .parquet or .jsonl" in printed

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,14 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from d2e_sft.cli import main
-from d2e_sft.data.sample import EventSample, write_samples
+from d2e_sft.data.sample import EventSample
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.commands import data
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.contamination import Overlap, exclude_overlap, find_overlap
-from data_builders.quality.near_duplicates import near_pairs
 
 PASSAGE = "The river rose in spring, so the farmers moved their sheep to the upper fields before the bridge closed."
 
@@ -140,41 +136,6 @@ def test_cells_count_the_rows_of_both_sides() -> None:
     assert (cell.key, cell.exact, cell.test_rows, cell.near) == ("context", 3, 2, 0)
 
 
-def _naive(left: Sequence[tuple[str, ...]], right: Sequence[tuple[str, ...]], threshold: float) -> dict[Any, float]:
-    """All pairs, by the definition: 3-grams where both texts are short (the longer one as far as it could reach)."""
-    found = {}
-    for i, one in enumerate(left):
-        for j, other in enumerate(right):
-            grams = []
-            if len(one) >= 40 and len(other) >= 40:
-                grams.append(5)
-            if max(len(one), len(other)) < 40 / threshold:
-                grams.append(3)
-            for n in grams:
-                a = {" ".join(one[k : k + n]) for k in range(len(one) - n + 1)}
-                b = {" ".join(other[k : k + n]) for k in range(len(other) - n + 1)}
-                if a and b and (similarity := len(a & b) / len(a | b)) >= threshold:
-                    found[i, j] = max(similarity, found.get((i, j), 0))
-    return found
-
-
-@pytest.mark.parametrize("threshold", [0.5, 0.8, 1.0])
-def test_near_pairs_are_those_of_a_comparison_of_all_with_all(threshold: float) -> None:
-    random_ = random.Random(3)
-    words = [f"w{n}" for n in range(60)]
-    left = [tuple(random_.choices(words, k=random_.randint(1, 90))) for _ in range(120)]
-    right = []
-    for text in left:
-        changed = list(text)
-        for _ in range(random_.randint(0, 1 + len(text) // 15)):
-            changed[random_.randrange(len(changed))] = random_.choice(words)
-        right.append(tuple(changed[random_.randint(0, 2) :]))
-    expected = _naive(left, right, threshold)
-    assert len(expected) > 5
-    found = {(pair.left, pair.right): pair.similarity for pair in near_pairs(left, right, threshold)}
-    assert found == pytest.approx(expected)
-
-
 def test_a_near_duplicate_is_reported_and_an_exact_one_is_not_a_near_one_too() -> None:
     longer = PASSAGE + " Nobody was hurt."
     train = [_sample("train", 1, context=longer), _sample("train", 2, context=PASSAGE)]
@@ -210,71 +171,6 @@ def test_exclude_overlap_drops_near_duplicates_where_a_threshold_is_given() -> N
 
 def _run(*arguments: object) -> Result:
     return CliRunner().invoke(data, ["check", *map(str, arguments)])
-
-
-def _file(path: Path, *samples: EventSample) -> Path:
-    write_samples(samples, path)
-    return path
-
-
-def _error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    with pytest.raises(SystemExit) as stopped:
-        main(["data", "check", *map(str, arguments)])
-    assert stopped.value.code == 1
-    return capsys.readouterr().err
-
-
-def test_check_names_the_pairs_and_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train = _file(tmp_path / "train.jsonl", _sample("train", 1), _sample("train", 2, context=PASSAGE))
-    test = _file(tmp_path / "bench.parquet", _sample("test", context=PASSAGE))
-    message = _error(capsys, train, "--against", test, "--json", tmp_path / "out" / "overlap.json")
-    assert "1 of 2 training rows overlap with the benchmark; expected none" in message
-    assert "context: own-train-2 = own-test-1: The river rose in spring" in message
-    assert "remedy: build the training set again with --against" in message
-    written = json.loads((tmp_path / "out" / "overlap.json").read_text("utf-8"))
-    assert written["overlapping_rows"] == 1
-    assert [(pair["train_id"], pair["test_id"]) for pair in written["exact"]] == [("own-train-2", "own-test-1")]
-    assert written["cells"][0]["test_set"] == "bench"
-
-
-def test_check_passes_clean_sets_and_near_duplicates_unless_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train = _file(tmp_path / "train.jsonl", _sample("train", context=PASSAGE + " Nobody was hurt."))
-    test = _file(tmp_path / "bench.jsonl", _sample("test", context=PASSAGE))
-    result = _run(train, "--against", test)
-    assert result.exit_code == 0, result.output
-    assert "1 training rows: 0 overlap exactly, 1 have a near-duplicate" in result.output
-    assert "context 0.85: own-train-1 = own-test-1" in result.output
-    assert "1 of 1 training rows have a near-duplicate" in _error(capsys, train, "--against", test, "--fail-on-near")
-    assert _run(train, "--against", test, "--fail-on-near", "--threshold", "0.9").exit_code == 0
-
-
-def test_check_of_a_build_compares_its_own_two_splits(raw: Path, tmp_path: Path) -> None:
-    build(BuildOptions(["mctaco", "tracie"], tmp_path / "out", raw))
-    result = _run(tmp_path / "out")
-    assert result.exit_code == 0, result.output
-    assert " 0 overlap exactly" in result.output
-
-
-@pytest.mark.parametrize(
-    ("train", "against", "message"),
-    [
-        ("missing.jsonl", "good.jsonl", "missing.jsonl: no such file"),
-        ("good.jsonl", "empty", "empty: a folder without test.parquet"),
-        ("good.jsonl", "broken.parquet", "broken.parquet: not a readable Parquet file"),
-        ("empty.jsonl", "good.jsonl", "empty.jsonl: no usable row"),
-        ("good.jsonl", None, "good.jsonl: nothing to compare with"),
-    ],
-)
-def test_check_says_what_is_wrong_with_its_input(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], train: str, against: str | None, message: str
-) -> None:
-    _file(tmp_path / "good.jsonl", _sample("train"))
-    (tmp_path / "empty.jsonl").touch()
-    (tmp_path / "broken.parquet").write_text("no")
-    (tmp_path / "empty").mkdir()
-    assert message in _error(capsys, tmp_path / train, *(["--against", tmp_path / against] if against else []))
 
 
 def test_what_the_published_files_share_is_found(published_raw: Path, tmp_path: Path) -> None:

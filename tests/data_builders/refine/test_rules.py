@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from d2e_sft.data.sample import EventSample
 from data_builders.refine.rules import RefinerOptions, refine
 from data_builders.text.sentences import split_sentences
-from data_builders.text.stems import stem
 
 STORY = "Mia packed a bag. The train was late. She read a novel. A stranger sold her coffee. She arrived at noon."
+
+
 DEFAULT = RefinerOptions()
 
 
@@ -64,35 +63,6 @@ def test_random_contexts_give_a_subsequence_of_their_sentences() -> None:
         remaining = iter(sentences)
         assert kept
         assert all(sentence in remaining for sentence in kept)
-
-
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
-        ("Mr. Hall met Dr. Yu. They left.", ["Mr. Hall met Dr. Yu.", "They left."]),
-        ('"Stop!" he said. She ran.', ['"Stop!" he said.', "She ran."]),
-        ("He moved to the U.S. Congress met.", ["He moved to the U.S. Congress met."]),
-        ("It cost 3.50 euros. Cheap!", ["It cost 3.50 euros.", "Cheap!"]),
-        ("J. Doe and I. Then she.", ["J. Doe and I.", "Then she."]),
-        ("  No end", ["No end"]),
-        ("", []),
-    ],
-)
-def test_sentences_end_where_a_reader_would_end_them(text: str, sentences: list[str]) -> None:
-    assert split_sentences(text) == sentences
-
-
-@pytest.mark.parametrize(
-    "family",
-    [
-        ("stop", "stops", "stopped", "stopping"),
-        ("try", "tries", "tried"),
-        ("house", "houses"),
-        ("hope", "hoping", "hoped"),
-    ],
-)
-def test_forms_of_a_word_have_one_stem(family: tuple[str, ...]) -> None:
-    assert len({stem(word) for word in family}) == 1
 
 
 def _sample(**changes: object) -> EventSample:

@@ -11,7 +11,6 @@ import pytest
 
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
-from data_builders.boxes.objects import OBJECTS
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 
@@ -147,11 +146,6 @@ def test_the_seed_decides_everything(tmp_path: Path) -> None:
     assert _boxes(tmp_path / "own", "train_samples=20", "test_samples=5", "seed=1", seed=0) == other
 
 
-def test_a_world_too_small_for_the_samples_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"found no further initial state .*train \d+ of 2,000"):
-        _boxes(tmp_path, "boxes=1", "max_objects=1")
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -167,8 +161,3 @@ def test_a_world_too_small_for_the_samples_is_an_error(tmp_path: Path) -> None:
 def test_options_that_contradict_each_other_are_refused(tmp_path: Path, settings: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         _boxes(tmp_path, *settings)
-
-
-def test_there_are_100_different_objects_of_one_word() -> None:
-    assert len(set(OBJECTS)) == len(OBJECTS) == 100
-    assert all(re.fullmatch("[a-z]+", name) for name in OBJECTS)

@@ -9,7 +9,6 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from data_builders.raw.source import Samples
-from data_builders.text.excerpts import chunk_spans, excerpt
 from tests.data_builders.raw_rows import timeqa_row
 from tests.data_builders.reading import read, replace, steps, use_substitute
 
@@ -109,14 +108,3 @@ def test_timeqa_names_file_line_and_field_of_a_bad_row(raw: Path, old: str, new:
     replace(raw / "timeqa/test.hard.json", old, new)
     with pytest.raises(UserError, match=rf"test\.hard\.json, line 1: {message}"):
         read(raw, "timeqa", ("test",))
-
-
-def test_an_excerpt_is_a_piece_of_the_page_with_its_headings() -> None:
-    page = "Title  a b c . Youth . d e f . g h i ."
-    spans = chunk_spans(page, ["a b c .", "d e f .", "g h i ."])
-    assert [page[start:end].strip() for start, end in spans] == ["Title  a b c .", "Youth . d e f .", "g h i ."]
-    at = page.index("e f")
-    assert excerpt(page, spans, (at, at + 1), 5) is None
-    assert excerpt(page, spans, (at, at + 1), 6) == "Youth . d e f ."
-    assert excerpt(page, spans, (at, at + 1), 10) == "Youth . d e f . g h i ."
-    assert excerpt(page, spans, (at, at + 1), None) == page

@@ -1,0 +1,102 @@
+"""`d2e data check`: what it prints, and when it fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from d2e_sft.cli import main
+from d2e_sft.data.sample import EventSample, write_samples
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import build
+from data_builders.commands import data
+
+PASSAGE = "The river rose in spring, so the farmers moved their sheep to the upper fields before the bridge closed."
+
+
+def _sample(split: str, number: int = 1, **changes: Any) -> EventSample:
+    """A sample that shares nothing with one of the other split or another number."""
+    row = {
+        "id": f"own-{split}-{number}",
+        "dataset": "own",
+        "split": split,
+        "relation": "causal",
+        "format": "qa",
+        "context": f"In {split} story number {number} somebody built a wall of stone.",
+        "question": f"Why was wall number {number} of {split} built so quickly?",
+        "answers": ["to keep the wind out"],
+    }
+    return EventSample.model_validate(row | changes)
+
+
+def _run(*arguments: object) -> Result:
+    return CliRunner().invoke(data, ["check", *map(str, arguments)])
+
+
+def _file(path: Path, *samples: EventSample) -> Path:
+    write_samples(samples, path)
+    return path
+
+
+def _error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main(["data", "check", *map(str, arguments)])
+    assert stopped.value.code == 1
+    return capsys.readouterr().err
+
+
+def test_check_names_the_pairs_and_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = _file(tmp_path / "train.jsonl", _sample("train", 1), _sample("train", 2, context=PASSAGE))
+    test = _file(tmp_path / "bench.parquet", _sample("test", context=PASSAGE))
+    message = _error(capsys, train, "--against", test, "--json", tmp_path / "out" / "overlap.json")
+    assert "1 of 2 training rows overlap with the benchmark; expected none" in message
+    assert "context: own-train-2 = own-test-1: The river rose in spring" in message
+    assert "remedy: build the training set again with --against" in message
+    written = json.loads((tmp_path / "out" / "overlap.json").read_text("utf-8"))
+    assert written["overlapping_rows"] == 1
+    assert [(pair["train_id"], pair["test_id"]) for pair in written["exact"]] == [("own-train-2", "own-test-1")]
+    assert written["cells"][0]["test_set"] == "bench"
+
+
+def test_check_passes_clean_sets_and_near_duplicates_unless_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = _file(tmp_path / "train.jsonl", _sample("train", context=PASSAGE + " Nobody was hurt."))
+    test = _file(tmp_path / "bench.jsonl", _sample("test", context=PASSAGE))
+    result = _run(train, "--against", test)
+    assert result.exit_code == 0, result.output
+    assert "1 training rows: 0 overlap exactly, 1 have a near-duplicate" in result.output
+    assert "context 0.85: own-train-1 = own-test-1" in result.output
+    assert "1 of 1 training rows have a near-duplicate" in _error(capsys, train, "--against", test, "--fail-on-near")
+    assert _run(train, "--against", test, "--fail-on-near", "--threshold", "0.9").exit_code == 0
+
+
+def test_check_of_a_build_compares_its_own_two_splits(raw: Path, tmp_path: Path) -> None:
+    build(BuildOptions(["mctaco", "tracie"], tmp_path / "out", raw))
+    result = _run(tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert " 0 overlap exactly" in result.output
+
+
+@pytest.mark.parametrize(
+    ("train", "against", "message"),
+    [
+        ("missing.jsonl", "good.jsonl", "missing.jsonl: no such file"),
+        ("good.jsonl", "empty", "empty: a folder without test.parquet"),
+        ("good.jsonl", "broken.parquet", "broken.parquet: not a readable Parquet file"),
+        ("empty.jsonl", "good.jsonl", "empty.jsonl: no usable row"),
+        ("good.jsonl", None, "good.jsonl: nothing to compare with"),
+    ],
+)
+def test_check_says_what_is_wrong_with_its_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], train: str, against: str | None, message: str
+) -> None:
+    _file(tmp_path / "good.jsonl", _sample("train"))
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "broken.parquet").write_text("no")
+    (tmp_path / "empty").mkdir()
+    assert message in _error(capsys, tmp_path / train, *(["--against", tmp_path / against] if against else []))

@@ -1,0 +1,91 @@
+"""`d2e data stats`: what it prints and writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from d2e_sft.cli import main
+from d2e_sft.data.sample import EventSample, write_samples
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import build
+from data_builders.commands import data
+from data_builders.dataset.sample_sets import read_set
+from data_builders.quality.stats import Stats, compute_stats
+from data_builders.quality.stats_page import render_page
+
+
+@pytest.fixture
+def built(raw: Path, tmp_path: Path) -> Path:
+    build(BuildOptions(["tracie", "ecare", "ester"], tmp_path / "built", raw))
+    return tmp_path / "built"
+
+
+def _nli(number: int, context: str, hypothesis: str, label: str, **changes: Any) -> EventSample:
+    row = {
+        "id": str(number),
+        "dataset": "own",
+        "split": "test",
+        "relation": "causal",
+        "format": "nli",
+        "context": context,
+        "question": hypothesis,
+        "answers": [label],
+    }
+    return EventSample.model_validate(row | changes)
+
+
+def _words(path: Path) -> Stats:
+    return compute_stats([read_set(path)], tokenizer="words")
+
+
+def _run(*arguments: object) -> Result:
+    return CliRunner().invoke(data, ["stats", *map(str, arguments)])
+
+
+def test_the_command_prints_and_writes_the_same_numbers(built: Path, tmp_path: Path) -> None:
+    html, numbers = tmp_path / "a/stats.html", tmp_path / "b/stats.json"
+    result = _run(built, "--tokenizer", "words", "--html", html, "--json", numbers)
+    assert result.exit_code == 0, result.output
+    written = json.loads(numbers.read_text("utf-8"))
+    assert written == _words(built).to_json()
+    lines = [line.split() for line in result.output.splitlines()]
+    for group in written["groups"]:
+        for kind in group["counts"]:
+            assert [group["dataset"], group["split"], kind["relation"], kind["format"], str(kind["rows"])] in lines
+    assert html.read_text("utf-8") == render_page(_words(built))
+
+
+def _error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main(["data", "stats", *map(str, arguments)])
+    assert stopped.value.code == 1
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("missing.parquet", (), "missing.parquet: no such file"),
+        ("broken.parquet", (), "broken.parquet: not a readable Parquet file"),
+        ("empty.jsonl", (), "empty.jsonl: no usable row"),
+        ("folder", (), "folder: a folder without train.parquet or dev.parquet or test.parquet"),
+        ("good.jsonl", ("--tokenizer", "builtin:other"), "model 'builtin:other': no such builtin"),
+        ("good.jsonl", ("--tokenizer", "./nowhere"), "model './nowhere': no such folder"),
+        ("good.jsonl", ("--tokenizer", "nobody/nothing"), "model 'nobody/nothing': cannot be loaded"),
+        ("good.jsonl", ("--prompt-set", "other"), "prompt set 'other': not found"),
+    ],
+)
+def test_bad_input_is_one_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, options: Sequence[str], message: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "broken.parquet").write_text("no")
+    (tmp_path / "empty.jsonl").touch()
+    write_samples([_nli(1, "It rained.", "It was wet.", "positive")], tmp_path / "good.jsonl")
+    assert message in _error(capsys, tmp_path / name, *options)

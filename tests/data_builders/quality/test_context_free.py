@@ -1,0 +1,77 @@
+"""What can be told of an nli label from the hypothesis alone."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from d2e_sft.data.sample import EventSample
+from data_builders.quality.context_free import hypothesis_alone
+
+
+def _nli(number: int, context: str, hypothesis: str, label: str, **changes: Any) -> EventSample:
+    row = {
+        "id": str(number),
+        "dataset": "own",
+        "split": "test",
+        "relation": "causal",
+        "format": "nli",
+        "context": context,
+        "question": hypothesis,
+        "answers": [label],
+    }
+    return EventSample.model_validate(row | changes)
+
+
+def _hypotheses(tell: str, seed: int = 1) -> list[EventSample]:
+    """400 rows on 100 premises; `tell` says what gives the label away: the hypothesis, the premise or nothing."""
+    random_ = random.Random(seed)
+    rows = []
+    for number in range(400):
+        label = random_.choice(("positive", "negative"))
+        premise = number // 4
+        if tell == "premise":
+            label = ("positive", "negative")[premise % 2]
+        word = {"hypothesis": {"positive": "surely", "negative": "never"}[label], "premise": f"word{premise}"}
+        rows.append(_nli(number, f"Story {premise}.", f"She {word.get(tell, 'then')} came home {number}.", label))
+    return rows
+
+
+def test_a_give_away_word_is_found_and_chance_is_chance() -> None:
+    leaking, clean = hypothesis_alone(_hypotheses("hypothesis")), hypothesis_alone(_hypotheses("nothing"))
+    assert leaking.accuracy is not None
+    assert clean.accuracy is not None
+    assert clean.standard_error is not None
+    assert leaking.accuracy > 0.99
+    assert abs(clean.accuracy - 0.5) < 4 * clean.standard_error
+    assert clean.standard_error == pytest.approx((clean.accuracy * (1 - clean.accuracy) / 400) ** 0.5, abs=1e-4)
+
+
+def test_what_is_learnt_about_a_premise_does_not_count() -> None:
+    """Each premise has a word of its own that tells its label: it helps only where the premise was trained on."""
+    alone = hypothesis_alone(_hypotheses("premise"))
+    assert alone.contexts == 100
+    assert alone.accuracy is not None
+    assert alone.accuracy < 0.7
+
+
+def test_the_baseline_is_the_same_every_time_and_the_seed_matters() -> None:
+    rows = _hypotheses("nothing")
+    assert hypothesis_alone(rows) == hypothesis_alone(rows)
+    assert len({hypothesis_alone(rows, seed).accuracy for seed in range(4)}) > 1
+
+
+def test_too_few_rows_give_no_accuracy() -> None:
+    rows = _hypotheses("hypothesis")
+    few = hypothesis_alone(rows[:20])
+    assert (few.n, few.contexts, few.accuracy) == (20, 5, None)
+    one_label = hypothesis_alone([row for row in rows if row.answers == ["positive"]])
+    assert (one_label.majority_share, one_label.accuracy) == (1.0, None)
+
+
+def test_majority_share_is_of_the_more_frequent_label() -> None:
+    rows = _hypotheses("nothing")
+    positive = sum(row.answers == ["positive"] for row in rows)
+    assert hypothesis_alone(rows).majority_share == round(max(positive, 400 - positive) / 400, 4)
