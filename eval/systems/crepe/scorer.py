@@ -82,12 +82,9 @@ def flatten(gold: Sequence[Procedure], predicted: Mapping[str, Predicted]) -> Pa
                 rows.append((block.official(event), *labels, place, len(procedure.blocks), len(block.step.split())))
     lengths = [len(step.split()) for procedure in kept for step in procedure.steps]
     mean_words = float(np.mean(lengths)) if lengths else 0.0
-    official, predicted_labels, corrected_gold, corrected, places, steps, words = (
-        np.array(rows, dtype=np.int64).reshape(-1, 7).T
-    )
-    return Pairs(
-        official, predicted_labels, corrected_gold, corrected, places, steps, words, mean_words
-    )  # in the order of the attributes
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T
+    official, answered, corrected_gold, corrected, places, steps, words = columns
+    return Pairs(official, answered, corrected_gold, corrected, places, steps, words, mean_words)
 
 
 def macro_f1(gold: Sequence[int] | NDArray[np.int64], predicted: Sequence[int] | NDArray[np.int64]) -> float | None:
