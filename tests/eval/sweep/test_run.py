@@ -273,7 +273,8 @@ def test_a_plan_trains_and_scores_its_named_runs_and_makes_its_tables(
     assert "<h1>Mine</h1>" in page
     assert not any(sample.question in page for sample in _test_samples())
     table = (out / "results.md").read_text().splitlines()
-    assert [line.split("|")[1].strip() for line in table] == ["run", "-" * 12, *scores]
+    names = ["base", "base-plain", "d2e", "d2e-plain", "d2e-cut"]
+    assert [line.split("|")[1].strip() for line in table] == ["run", "-" * 12, *names]
     assert d2e("sweep", plan, "--out", out, "--dry-run") == 0
     assert capsys.readouterr().out.count(": scored") == 5
 
