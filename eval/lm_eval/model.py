@@ -109,17 +109,13 @@ class D2ELM(LM):
                 self._decode([requests[i] for i in members], members, answers, bar)
         return answers
 
-    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+    def loglikelihood(self, requests: list[Instance]) -> list[Any]:
         """Refused: PIPER's tasks generate."""
         raise NotImplementedError(
             "model 'd2e' generates answers; use --model hf for tasks that ask for log-likelihoods"
         )
 
-    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        """Refused: PIPER's tasks generate."""
-        raise NotImplementedError(
-            "model 'd2e' generates answers; use --model hf for tasks that ask for log-likelihoods"
-        )
+    loglikelihood_rolling = loglikelihood
 
     def _decode(self, requests: list[Instance], places: list[int], answers: list[str], bar: Any) -> None:
         options = dict(requests[0].args[1])

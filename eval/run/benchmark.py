@@ -24,9 +24,9 @@ class Benchmark:
     """A benchmark on disk.
 
     Attributes:
-        name: of the folder that takes the results.
-        file: its test rows.
-        suite: the suite that it is, where it was asked for as one.
+        name: the name of the folder that takes its results.
+        file: the file of its test rows.
+        suite: the name of the suite, where it was asked for as one.
         lacking: datasets of the suite that its build could not read.
     """
 
@@ -44,7 +44,7 @@ class BenchmarkRows:
         all: every good row, in file order.
         chosen: those that are decoded, in file order.
         bad: those that are skipped.
-        sha256: of the file.
+        sha256: the SHA-256 of the file.
     """
 
     all: list[EventSample]
@@ -136,7 +136,7 @@ def choose_per_group(samples: Sequence[EventSample], limit: int | None, seed: in
 
 
 def choose_samples(samples: Sequence[EventSample], names: Sequence[str], count: int, seed: int) -> list[EventSample]:
-    """The samples of these names, or so many drawn ones, in file order.
+    """The samples with the ids `names` in that order, or `count` of them drawn with a seed, in file order.
 
     Raises:
         UserError: no sample has a name.

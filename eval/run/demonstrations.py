@@ -34,9 +34,9 @@ class Demonstrations:
 
     Attributes:
         file: where they come from.
-        sha256: of that file.
-        groups: group → its rows in their order.
-        sources: group → how near the rows are: `same dataset`, `same relation` or `same format`.
+        sha256: the SHA-256 of that file.
+        groups: for each group the rows that it is shown, in order.
+        sources: for each group how near the rows are to it: `same dataset`, `same relation` or `same format`.
     """
 
     file: Path
@@ -45,7 +45,7 @@ class Demonstrations:
     sources: Mapping[Group, str]
 
     def of(self, sample: EventSample) -> Sequence[EventSample]:
-        """What is shown before a sample."""
+        """The solved samples that a sample's prompt shows before it."""
         return self.groups[sample.dataset, sample.relation, sample.format]
 
     def digest(self) -> str:

@@ -42,16 +42,11 @@ def fingerprint(
     rows: BenchmarkRows,
     prompts: PromptSet,
     demonstrations: Demonstrations | None,
-    *,
-    temperature: float | None = 0,
-    max_model_len: int | None = None,
 ) -> Fingerprint:
-    """All that a pass's outputs depend on, as flat JSON.
+    """All that the outputs of a pass over a benchmark depend on, as flat JSON.
 
     Args:
         identity: see `eval.run.model_identity`; of an endpoint its address and model.
-        temperature: of an endpoint; None is its own.
-        max_model_len: what was given in place of the model's own length, to which long contexts may be cut.
     """
     options, decoding, subset = config.options, config.decoding, None
     if len(rows.chosen) < len(rows.all):
@@ -68,8 +63,8 @@ def fingerprint(
         "bench": f"sha256 {rows.sha256}, {len(rows.all)} rows",
         "subset": subset,
         "dtype": options.dtype,
-        "temperature": temperature,
-        "cut_to": max_model_len if options.overlong == "truncate_context" else None,
+        "temperature": options.endpoint.temperature if config.engine == "openai" else 0,
+        "cut_to": options.vllm.get("max_model_len") if options.overlong == "truncate_context" else None,
     }
 
 

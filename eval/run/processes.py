@@ -36,7 +36,7 @@ class Processes:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of processes."""
         return 1 if self.state is None else int(self.state.num_processes)
 
     @property
@@ -53,7 +53,7 @@ class Processes:
         return decided_by_main(self.state, decide)
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until every process has come to this point."""
         if self.state is not None:
             self.state.wait_for_everyone()
 
@@ -87,16 +87,16 @@ def share(
     process: int,
     processes: int,
 ) -> list[int]:
-    """The places of the samples that a process decodes.
+    """The indices of the samples that a process decodes.
 
     Samples are put in the order in which one process would decode them, group by group and longest first, and cut into
     its batches; whole batches are then dealt out. So every process gets its part of long and of short ones, and a
     batch holds the same samples, and rounds in the same way, whatever the number of processes.
 
     Args:
-        lengths: of all samples.
-        done: places that need no decoding.
-        groups: of all samples; those of a group are decoded together, as their prompts begin alike.
+        lengths: of the prompts of all samples, in the unit in which work is to be shared evenly.
+        done: indices of samples that need no decoding.
+        groups: the group of each sample; those of a group are decoded together, as their prompts begin alike.
     """
     members: dict[Hashable, list[int]] = {}
     for i in sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True):

@@ -21,7 +21,7 @@ from eval.run.engines.choose import identity_of, make_engine
 from eval.run.engines.sample_task import SampleTask
 from eval.run.fingerprint import fingerprint, plausibility_of
 from eval.run.journal import CompletedPass, run_pass
-from eval.run.journal_files import WITH_CONTEXT, WITHOUT_CONTEXT, Fingerprint, PassFiles
+from eval.run.journal_files import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles
 from eval.run.options import EvalConfig, EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.processes import join_processes
 from eval.score.predictions import write_predictions
@@ -75,16 +75,18 @@ def evaluate_model(model: str, benchmark: str | Path | Benchmark, *, run: Path, 
             cannot go on, or results of another model or other options in the folder.
     """
     evaluation = _prepare(model, benchmark, run, options)
-    config = evaluation.config
+    config, rows = evaluation.config, evaluation.rows
     processes = join_processes(config.engine)
     if processes.is_main:
         _warn(evaluation)
     return run_pass(
         evaluation.task,
-        [(sample.dataset, sample.id) for sample in evaluation.rows.chosen],
+        [(sample.dataset, sample.id) for sample in rows.chosen],
         evaluation.files,
         processes,
-        fingerprint=lambda: _fingerprint(evaluation),
+        fingerprint=lambda: fingerprint(
+            identity_of(model, config), config, rows, evaluation.wording.prompt_set, evaluation.demonstrations
+        ),
         load_engine=lambda: make_engine(model, config, processes),
         write=lambda completed: _write(evaluation, completed),
         overwrite=options.overwrite,
@@ -105,19 +107,6 @@ def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: 
     name = benchmark.name if options.setting == "zero_shot" else f"{benchmark.name}-{options.setting}"
     files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
     return Evaluation(model, benchmark, name, rows, config, wording, shown, files)
-
-
-def _fingerprint(evaluation: Evaluation) -> Fingerprint:
-    config, options = evaluation.config, evaluation.config.options
-    return fingerprint(
-        identity_of(evaluation.model, config),
-        config,
-        evaluation.rows,
-        evaluation.wording.prompt_set,
-        evaluation.demonstrations,
-        temperature=options.endpoint.temperature if config.engine == "openai" else 0,
-        max_model_len=options.vllm.get("max_model_len"),
-    )
 
 
 def _warn(evaluation: Evaluation) -> None:

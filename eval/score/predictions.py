@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from d2e_sft.data.sample import Format, Relation, describe_validation_error
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import replacing
 from eval.score.extract import Mode
 
 SampleKey = tuple[str, str]  # dataset, id: an id is unique within its dataset only
@@ -66,13 +67,9 @@ class Prediction(BaseModel):
 
 def write_predictions(predictions: Iterable[Prediction], path: str | Path) -> None:
     """Write predictions as JSONL, one object a line; the file appears only when it is complete."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as out:
+    with replacing(Path(path)) as partial, partial.open("w", encoding="utf-8") as out:
         for prediction in predictions:
             out.write(prediction.model_dump_json() + "\n")
-    partial.replace(path)
 
 
 def read_predictions(path: str | Path) -> list[Prediction]:

@@ -32,7 +32,7 @@ class GroupScores(BaseModel):
 
     Attributes:
         n: the number of samples.
-        mean: of exact match and F1 of each sample, the number that the paper reports.
+        mean: the mean of exact match and F1 of each sample, the number that the paper reports.
         set_accuracy: mcq only.
         extraction: the shares of strict, of lenient and of no extraction.
         label_shares: nli only: how often each label was predicted; `other` is an output without a label.
@@ -84,9 +84,9 @@ class ScoredBenchmark(BaseModel):
     """Which benchmark was scored.
 
     Attributes:
-        name: of the folder of results.
-        sha256: of the file.
-        suite: the suite that it is, where it was asked for as one.
+        name: the name of the folder of results.
+        sha256: the SHA-256 of the file.
+        suite: the name of the suite, where it was asked for as one.
     """
 
     name: str
@@ -185,7 +185,7 @@ def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Sc
     """What predictions score, with 95 % bootstrap intervals.
 
     Args:
-        seed: of the bootstrap.
+        seed: the seed of the bootstrap.
 
     Raises:
         UserError: there is no prediction to score.

@@ -66,5 +66,4 @@ def score(doc: dict[str, Any], results: list[str]) -> dict[str, float]:
     """Exact match, token-level F1 and their mean of one output, as `d2e eval` scores it."""
     sample = EventSample.model_validate({name: doc[name] for name in _FIELDS if name in doc})
     prediction = score_output(sample, results[0], doc["marker"])
-    mean = (prediction.exact_match + prediction.f1) / 2
-    return {"exact_match": prediction.exact_match, "f1": prediction.f1, "em_f1_mean": mean}
+    return {"exact_match": prediction.exact_match, "f1": prediction.f1, "em_f1_mean": prediction.mean}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from d2e_sft.config.recipe import recipe_of
 from d2e_sft.data.chat_template import pad_id
@@ -50,7 +50,7 @@ class DemoModel:
     Attributes:
         name: as it was given.
         alpha: debias ratio: as asked for, else as the run was trained, else 0.5.
-        max_new_tokens: of an answer.
+        max_new_tokens: the longest answer.
     """
 
     name: str
@@ -60,22 +60,17 @@ class DemoModel:
     max_new_tokens: int
 
 
-def load_demo_model(
-    model: str, *, alpha: float | None, prompt_set: str | None, max_new_tokens: int | None, dtype: str | None
-) -> DemoModel:
-    """Load a model as `d2e eval` does; None is what its recipe says.
+def load_demo_model(model: str, options: EvalOptions) -> DemoModel:
+    """Load a model into this process, as `d2e eval` does.
 
     Raises:
-        UserError: no such model or prompt set, or α is no ratio.
+        UserError: no such model or prompt set, or α is out of its range.
     """
-    if alpha is None and recipe_of(model) is None:
-        alpha = _DEFAULT_ALPHA
-    asked = EvalOptions(
-        engine="transformers", alpha=alpha, prompt_set=prompt_set, max_new_tokens=max_new_tokens, dtype=dtype
-    )
-    config = resolve_options(model, asked)
+    if options.alpha is None and recipe_of(model) is None:
+        options = replace(options, alpha=_DEFAULT_ALPHA)
+    config = resolve_options(model, options)
     wording = load_prompt_set(config.prompt_set)
-    loaded = load_model(model, dtype=dtype or config.section.dtype, attention=config.section.attention)
+    loaded = load_model(model, dtype=options.dtype or config.section.dtype, attention=config.section.attention)
     # A tokenizer that cannot make prompts is found now, not at the first question.
     ViewEncoder(loaded.tokenizer, wording, (), encoder_decoder=loaded.model.config.is_encoder_decoder)
     loaded.model.to(usable_device()).eval()

@@ -16,6 +16,7 @@ from d2e_sft.util.errors import UserError
 from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
 from eval.pages.demo.question import CHOICE, Question, examples_for, labels_of, without_stale_answer
 from eval.pages.demo.summary import summarise
+from eval.run.options import EvalOptions
 
 INSTALL = "pip install 'd2e-sft[demo]'"
 _STEP, _UPPER, _MOST_TOKENS = 0.05, 1.5, 512
@@ -75,13 +76,13 @@ def serve_demo(model: str, options: DemoOptions, say: Callable[[str], object]) -
     """
     gr = import_gradio()  # before minutes of loading
     examples = examples_for(model, options.bench, options.samples, options.seed)
-    loaded = load_demo_model(
-        model,
+    asked = EvalOptions(
         alpha=options.alpha,
         prompt_set=options.prompt_set,
         max_new_tokens=options.max_new_tokens,
         dtype=options.dtype,
     )
+    loaded = load_demo_model(model, asked)
     page = build_page(loaded, examples)
     try:
         _, local, public = page.launch(

@@ -143,12 +143,6 @@ def test_the_command_runs_the_harness_with_this_model_and_these_tasks(
     assert "em_f1_mean" in printed
 
 
-def test_all_fifteen_rows_are_in_the_group() -> None:
-    manager = TaskManager(include_path=str(TASKS), include_defaults=False)
-    assert len([name for name in manager.all_subtasks if name.startswith("piper_")]) == 15
-    assert "piper" in manager.all_groups
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -159,8 +153,3 @@ def test_all_fifteen_rows_are_in_the_group() -> None:
 def test_wrong_model_arguments_are_named(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         D2ELM("builtin:smollm2-135m-instruct", **arguments)
-
-
-def test_a_folder_without_the_benchmark_is_named(model: D2ELM, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no test rows of tempreason"):
-        _evaluate(model, tmp_path, ["piper_temporal_tempreason"])

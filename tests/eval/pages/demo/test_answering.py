@@ -14,6 +14,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
 from eval.pages.demo.question import Question, as_question
+from eval.run.options import EvalOptions
 from tests.command import d2e
 from tests.eval.benches import bench_rows, save_bench
 from tests.tiny import make_sample, save_tiny_model
@@ -43,7 +44,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def load(world: Path, kind: str = "llama", alpha: float | None = ALPHA) -> DemoModel:
-    return load_demo_model(str(world / kind), alpha=alpha, prompt_set=None, max_new_tokens=TOKENS, dtype=None)
+    return load_demo_model(str(world / kind), EvalOptions(alpha=alpha, max_new_tokens=TOKENS))
 
 
 def outputs(world: Path, kind: str, folder: Path, *options: str) -> dict[str, str]:

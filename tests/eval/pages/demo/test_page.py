@@ -16,6 +16,7 @@ from d2e_sft.util.errors import UserError
 from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
 from eval.pages.demo.page import build_page, import_gradio, launch_options
 from eval.pages.demo.question import OWN_EXAMPLES, Question
+from eval.run.options import EvalOptions
 from tests.browser import Tab, browser_tab
 from tests.command import d2e
 from tests.tiny import save_tiny_model
@@ -26,7 +27,7 @@ TOKENS = 12
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> DemoModel:
     folder = save_tiny_model(tmp_path_factory.mktemp("world") / "tiny", seed=3)
-    return load_demo_model(str(folder), alpha=None, prompt_set=None, max_new_tokens=TOKENS, dtype=None)
+    return load_demo_model(str(folder), EvalOptions(max_new_tokens=TOKENS))
 
 
 @pytest.fixture(scope="module")
