@@ -26,7 +26,7 @@ def test_datasets_are_chosen_from_in_equal_numbers_in_file_order() -> None:
 
 def test_rows_are_counted_as_they_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_tiny_model(tmp_path / "model")
-    samples = [make_sample(n, context="long " * 100 if n == 2 else "") for n in range(4)]
+    samples = [make_sample(n, context="long " * 100 if n == 1 else "") for n in range(4)]
     write_samples(samples, tmp_path / "train.jsonl")
     content = {"train": str(tmp_path / "train.jsonl"), "max_length": 400, "max_samples": 3, "overlong": "drop"}
     recipe = Recipe.model_validate({"data": content, "train": {"output_dir": str(tmp_path / "run")}})
