@@ -93,12 +93,10 @@ def read(job: Job) -> dict[Split, Samples]:
         return result
     raw = job.input("train")
     if job.file("train") is INSTRUCTIONS:
-        result["train"] = _read_instructions(job, raw, test_rows)
-    else:
-        train = SplitRows(raw.parse(raw.csv_rows(_COLUMNS), _parse))
-        _leave_out_test(train, test_rows)
-        result["train"] = _finish(job, raw, train)
-    return result
+        return {"train": _read_instructions(job, raw, test_rows), **result}
+    train = SplitRows(raw.parse(raw.csv_rows(_COLUMNS), _parse))
+    _leave_out_test(train, test_rows)
+    return {"train": _finish(job, raw, train), **result}
 
 
 _Story = TypeVar("_Story", _Row, _Instance)

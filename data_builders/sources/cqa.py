@@ -106,7 +106,7 @@ def read(job: Job) -> dict[Split, Samples]:
             not_in_test(train.rows, test_pairs, lambda pair: fingerprint(pair.passage)),
             unit="pairs",
         )
-        result["train"] = _finish(raw, train)
+        result = {"train": _finish(raw, train), **result}
     return result
 
 

@@ -94,7 +94,7 @@ def read(job: Job) -> dict[Split, Samples]:
             "the same passage and question more than once would be trained on twice; the first is kept",
             first_of_each(train.rows, lambda row: (row.context, row.question)),
         )
-        result["train"] = _finish(raw, train)
+        result = {"train": _finish(raw, train), **result}
     return result
 
 
