@@ -10,29 +10,27 @@ from d2e_sft.doctor.finding import Finding
 from d2e_sft.doctor.versions import installed_version
 from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, FLEX
 
-_TOPIC = "attention"
-
 
 def check_attentions() -> Iterator[Finding]:
     """What training takes for packed rows, whether flex_attention can be had, and transformers' implementations."""
     flex = _flex()
     chosen = FLEX if torch.cuda.is_available() and flex.status == "ok" else BY_BRANCH
     yield Finding(
-        _TOPIC, "packed rows", "ok", f"{chosen} is chosen on this device; {', '.join(DENSE)} take them as a dense mask"
+        "packed rows", "ok", f"{chosen} is chosen on this device; {', '.join(DENSE)} take them as a dense mask"
     )
     yield flex
-    yield Finding(_TOPIC, "transformers", "ok", ", ".join(_transformers_offers()))
+    yield Finding("transformers", "ok", ", ".join(_transformers_offers()))
 
 
 def _flex() -> Finding:
     if not torch.cuda.is_available():
-        return Finding(_TOPIC, FLEX, "ok", f"not used: it needs CUDA; {BY_BRANCH} runs everywhere")
+        return Finding(FLEX, "ok", f"not used: it needs CUDA; {BY_BRANCH} runs everywhere")
     from d2e_sft.model.attention.flex import flex_agrees
 
     if flex_agrees(torch.device("cuda"), heads=4, key_heads=2, width=64):
-        return Finding(_TOPIC, FLEX, "ok", "compiles, and agrees with attention by segments, gradients too")
+        return Finding(FLEX, "ok", "compiles, and agrees with attention by segments, gradients too")
     return Finding(
-        _TOPIC, FLEX, "warn", f"does not compile or disagrees; {BY_BRANCH} is used", "install triton and a C compiler"
+        FLEX, "warn", f"does not compile or disagrees; {BY_BRANCH} is used", "install triton and a C compiler"
     )
 
 

@@ -16,9 +16,7 @@ import torch
 from d2e_sft.doctor.finding import Finding
 from d2e_sft.model.device import usable_device
 
-_TOPIC = "devices"
 _FAST = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
-_PRECISION = "precision"
 _SIDE = 256
 _REPEATS = 5
 # Of a product of two random matrices with unit variance, relative to its norm; half precision rounds each factor.
@@ -31,7 +29,7 @@ def check_devices() -> Iterator[Finding]:
         yield from (_cuda(index) for index in range(torch.cuda.device_count()))
     elif torch.accelerator.is_available():
         accelerator = torch.accelerator.current_accelerator()
-        yield Finding(_TOPIC, "accelerator", "ok", str(accelerator))
+        yield Finding("accelerator", "ok", str(accelerator))
     else:
         yield _no_accelerator()
     yield _cpu()
@@ -50,40 +48,37 @@ def _cuda(index: int) -> Finding:
     text = f"{properties.name}, {total / 2**30:.0f} GiB, compute capability {capability}"
     if free < total / 2:
         return Finding(
-            _TOPIC, f"cuda:{index}", "warn", f"{text}; only {free / 2**30:.1f} GiB free", "see who uses it: nvidia-smi"
+            f"cuda:{index}", "warn", f"{text}; only {free / 2**30:.1f} GiB free", "see who uses it: nvidia-smi"
         )
-    return Finding(_TOPIC, f"cuda:{index}", "ok", text)
+    return Finding(f"cuda:{index}", "ok", text)
 
 
 def _no_accelerator() -> Finding:
     if Path("/proc/driver/nvidia/version").exists():
         build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "a CPU build"
         return Finding(
-            _TOPIC,
             "accelerator",
             "warn",
             f"NVIDIA's driver is loaded, but torch {torch.__version__} ({build}) finds no device",
             "install the torch build for your driver (https://pytorch.org/get-started), and look at "
             f"CUDA_VISIBLE_DEVICES (now {os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')})",
         )
-    return Finding(
-        _TOPIC, "accelerator", "warn", "none", "small models train on the CPU; for others use a machine with a GPU"
-    )
+    return Finding("accelerator", "warn", "none", "small models train on the CPU; for others use a machine with a GPU")
 
 
 def _cpu() -> Finding:
     model, flags = _cpu_info()
     fast = [flag.upper() for flag in _FAST if flag in flags]
     has = ", ".join(fast) if fast else "no AVX2, AVX-512 or AMX found"
-    return Finding(_TOPIC, "cpu", "ok", f"{model}, {usable_cores()} of {os.cpu_count()} cores usable; {has}")
+    return Finding("cpu", "ok", f"{model}, {usable_cores()} of {os.cpu_count()} cores usable; {has}")
 
 
 def _threads() -> Finding:
     threads, cores = torch.get_num_threads(), usable_cores()
     text = f"torch computes with {threads}"
     if threads > cores:
-        return Finding(_TOPIC, "threads", "warn", f"{text}, on {cores} cores", f"export OMP_NUM_THREADS={cores}")
-    return Finding(_TOPIC, "threads", "ok", text)
+        return Finding("threads", "warn", f"{text}, on {cores} cores", f"export OMP_NUM_THREADS={cores}")
+    return Finding("threads", "ok", text)
 
 
 def _cpu_info() -> tuple[str, set[str]]:
@@ -121,24 +116,22 @@ def _half(
         error = _error(a @ b, expected)
         ratio = float32 / _seconds(a, b)
     except RuntimeError as failure:  # no kernel for it on this device
-        return Finding(_PRECISION, name, "warn", f"not on {device.type} ({str(failure).splitlines()[0]})", instead)
+        return Finding(name, "warn", f"not on {device.type} ({str(failure).splitlines()[0]})", instead)
     if error > _TOLERANCE[name]:
-        return Finding(_PRECISION, name, "warn", f"wrong by {error:.0e} on {device.type}", instead)
+        return Finding(name, "warn", f"wrong by {error:.0e} on {device.type}", instead)
     if name == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        return Finding(
-            _PRECISION, name, "warn", "emulated by this GPU, so training refuses it", "use float16 or float32"
-        )
+        return Finding(name, "warn", "emulated by this GPU, so training refuses it", "use float16 or float32")
     text = f"{device.type} multiplies in it"
     if device.type == "cpu":  # so small a product tells of a GPU's kernel launch, not of its speed
         text += f", {ratio:.1f} × as fast as in float32 ({_SIDE} × {_SIDE})"
     if name == "float16" and device.type != "cuda":
-        return Finding(_PRECISION, name, "ok", f"{text}; train.precision=float16 needs CUDA")
-    return Finding(_PRECISION, name, "ok", text)
+        return Finding(name, "ok", f"{text}; train.precision=float16 needs CUDA")
+    return Finding(name, "ok", text)
 
 
 def _tf32(left: torch.Tensor, right: torch.Tensor, expected: torch.Tensor, device: torch.device) -> Finding:
     if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] < 8:
-        return Finding(_PRECISION, "tf32", "ok", f"not on this device ({device.type}); nothing here needs it")
+        return Finding("tf32", "ok", f"not on this device ({device.type}); nothing here needs it")
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
@@ -146,7 +139,7 @@ def _tf32(left: torch.Tensor, right: torch.Tensor, expected: torch.Tensor, devic
     finally:
         torch.set_float32_matmul_precision(before)
     used = "rounds as TF32" if error > 1e-5 else "computes in full float32"
-    return Finding(_PRECISION, "tf32", "ok", f"float32 products {used} when asked to (relative error {error:.0e})")
+    return Finding("tf32", "ok", f"float32 products {used} when asked to (relative error {error:.0e})")
 
 
 def _error(product: torch.Tensor, expected: torch.Tensor) -> float:

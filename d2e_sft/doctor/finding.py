@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -13,18 +13,15 @@ class Finding:
     """One line.
 
     Attributes:
-        topic: the section of the report it belongs to.
         name: what was looked at.
         status: `ok`; `warn` where something is missing that some commands need; `fail` where d2e cannot work.
         value: what was found.
         remedy: what to do about it; empty where it is ok.
+        topic: the section of the report it belongs to; a check leaves that to `d2e_sft.doctor.run`.
     """
 
-    topic: str
     name: str
     status: Status
     value: str
     remedy: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+    topic: str = ""

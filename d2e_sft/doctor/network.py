@@ -12,7 +12,6 @@ import httpx
 
 from d2e_sft.doctor.finding import Finding
 
-_TOPIC = "network"
 _SECONDS = 2.0
 _ON = {"1", "true", "yes", "on"}
 
@@ -77,11 +76,11 @@ def ask(wanted: list[Service], seconds: float = _SECONDS) -> Iterator[Finding]:
     for service in wanted:
         answer = answers.get(service.name, f"no answer in {seconds:g} s")
         if service.offline:
-            yield Finding(_TOPIC, service.name, "ok", f"not asked: {service.offline}")
+            yield Finding(service.name, "ok", f"not asked: {service.offline}")
         elif answer:
-            yield Finding(_TOPIC, service.name, "warn", f"{service.url}: {answer}", service.remedy)
+            yield Finding(service.name, "warn", f"{service.url}: {answer}", service.remedy)
         else:
-            yield Finding(_TOPIC, service.name, "ok", f"{service.url} answers")
+            yield Finding(service.name, "ok", f"{service.url} answers")
 
 
 def _head(service: Service, answers: dict[str, str], seconds: float) -> None:

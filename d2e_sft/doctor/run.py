@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
 from typing import Any
 
 from d2e_sft.doctor.finding import Finding
@@ -26,18 +27,13 @@ def findings() -> Iterator[Finding]:
     """All findings, topic by topic, as they come."""
     for topic, (module, function) in _CHECKS.items():
         try:
-            check: Callable[[], Iterable[Finding]] = getattr(
-                importlib.import_module(f"d2e_sft.doctor.{module}"), function
-            )
-            yield from check()
+            check = getattr(importlib.import_module(f"d2e_sft.doctor.{module}"), function)
+            for finding in check():
+                yield replace(finding, topic=topic)
         except Exception as error:  # whatever a library that does not work raises
-            yield Finding(
-                topic,
-                "check",
-                "fail",
-                f"could not be made ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
-                "reinstall what it names: pip install --force-reinstall d2e-sft",
-            )
+            reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            remedy = "reinstall what it names: pip install --force-reinstall d2e-sft"
+            yield Finding("check", "fail", f"could not be made ({reason})", remedy, topic)
 
 
 def lines(found: Iterable[Finding]) -> Iterator[tuple[str, str]]:
@@ -64,4 +60,5 @@ def summary(found: Iterable[Finding]) -> str:
 
 def as_json(found: list[Finding]) -> dict[str, Any]:
     """For programs."""
-    return {"summary": dict(Counter(item.status for item in found)), "findings": [item.as_json() for item in found]}
+    listed = [{"topic": item.topic, **asdict(item)} for item in found]
+    return {"summary": dict(Counter(item.status for item in found)), "findings": listed}

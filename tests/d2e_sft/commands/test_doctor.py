@@ -16,7 +16,7 @@ from d2e_sft.doctor.finding import Finding
 def test_only_a_failure_changes_the_exit_status(
     status: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    finding = Finding("disks", "cache", status, "full", "make room" if code else "")  # type: ignore[arg-type]
+    finding = Finding("cache", status, "full", "make room" if code else "", "disks")  # type: ignore[arg-type]
     monkeypatch.setattr(run, "findings", lambda: iter([finding]))
     with pytest.raises(SystemExit) as stop:
         cli.main(["doctor"])
@@ -30,7 +30,7 @@ def test_only_a_failure_changes_the_exit_status(
 def test_json_is_printed_alone_or_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run, "findings", lambda: iter([Finding("a", "b", "warn", "c", "d")]))
+    monkeypatch.setattr(run, "findings", lambda: iter([Finding("b", "warn", "c", "d", "a")]))
     expected = {
         "summary": {"warn": 1},
         "findings": [{"topic": "a", "name": "b", "status": "warn", "value": "c", "remedy": "d"}],

@@ -23,7 +23,7 @@ def test_each_cuda_device_has_its_memory_and_capability(monkeypatch: pytest.Monk
     )
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (free[index], 80 * gibibyte))
     found = list(devices.check_devices())
-    assert named(found, "cuda:0") == Finding("devices", "cuda:0", "ok", "H100, 80 GiB, compute capability 9.0")
+    assert named(found, "cuda:0") == Finding("cuda:0", "ok", "H100, 80 GiB, compute capability 9.0")
     assert named(found, "cuda:1").status == "warn"
     assert "only 3.0 GiB free" in named(found, "cuda:1").value
 
