@@ -16,6 +16,7 @@ from d2e_sft.judge.options import BackendName, EndpointOptions, JudgeOptions
 from d2e_sft.util.errors import UserError
 
 _SERVERS_OWN = "default"
+_COUNT = click.IntRange(min=1)
 
 
 class Temperature(click.ParamType):
@@ -32,6 +33,10 @@ class Temperature(click.ParamType):
             self.fail(f"got {value!r}; expected a number, or {_SERVERS_OWN!r} for the server's own", param, ctx)
 
 
+def _option(name: str, **settings: Any) -> Callable[[Any], Any]:
+    return click.option(f"--{name}", show_default="default" in settings, **settings)
+
+
 def endpoint_flags(defaults: EndpointOptions, prefix: str = "") -> dict[str, Callable[[Any], Any]]:
     """By field of `EndpointOptions` its click option.
 
@@ -39,46 +44,23 @@ def endpoint_flags(defaults: EndpointOptions, prefix: str = "") -> dict[str, Cal
         defaults: what holds where an option is not given.
         prefix: of the options' names, for example `judge-`.
     """
-
-    def flag(name: str, **settings: Any) -> Callable[[Any], Any]:
-        return click.option(f"--{prefix}{name}", show_default="default" in settings, **settings)
-
+    url = "Endpoint; default: $OPENAI_BASE_URL, else OpenAI's own."
+    settings: dict[str, dict[str, Any]] = {
+        "key_env": {"metavar": "NAME", "help": "Environment variable that holds the endpoint's key."},
+        "timeout": {"type": click.FloatRange(min=0, min_open=True), "help": "Seconds to wait for a reply."},
+        "attempts": {"type": _COUNT, "help": "How often a throttled, failed or stalled request is sent at most."},
+        "concurrency": {"type": _COUNT, "help": "Requests under way at once."},
+        "temperature": {
+            "type": Temperature(),
+            "help": "0 is greedy; `default` for models that accept none but their own.",
+        },
+    }
     return {
-        "base_url": flag(
-            "url" if prefix else "base-url",
-            metavar="URL",
-            help="Endpoint; default: $OPENAI_BASE_URL, else OpenAI's own.",
-        ),
-        "key_env": flag(
-            "key-env",
-            metavar="NAME",
-            default=defaults.key_env,
-            help="Environment variable that holds the endpoint's key.",
-        ),
-        "timeout": flag(
-            "timeout",
-            type=click.FloatRange(min=0, min_open=True),
-            default=defaults.timeout,
-            help="Seconds to wait for a reply.",
-        ),
-        "attempts": flag(
-            "attempts",
-            type=click.IntRange(min=1),
-            default=defaults.attempts,
-            help="How often a throttled, failed or stalled request is sent at most.",
-        ),
-        "concurrency": flag(
-            "concurrency",
-            type=click.IntRange(min=1),
-            default=defaults.concurrency,
-            help="Requests under way at once.",
-        ),
-        "temperature": flag(
-            "temperature",
-            type=Temperature(),
-            default=defaults.temperature,
-            help="0 is greedy; `default` for models that accept none but their own.",
-        ),
+        "base_url": _option(prefix + ("url" if prefix else "base-url"), metavar="URL", help=url),
+        **{
+            field: _option(prefix + field.replace("_", "-"), default=getattr(defaults, field), **its)
+            for field, its in settings.items()
+        },
     }
 
 
@@ -98,58 +80,38 @@ class _Prices(click.ParamType):
 _DEFAULTS = JudgeOptions()
 _ASKED = ("openai", "local")
 _ENDPOINT = endpoint_flags(_DEFAULTS, "judge-")
-# field of JudgeOptions → (the back ends it is for, the option)
-_OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
-    "model": (
-        _ASKED,
-        click.option("--judge-model", metavar="NAME", help="The endpoint's model, or a Hub name or folder for local."),
+_ONLY_FOR: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("base_url", "key_env", "price", "timeout", "attempts", "temperature"), ("openai",)),
+    "dtype": ("local",),
+}
+# field of JudgeOptions → the option
+_OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "model": _option("judge-model", metavar="NAME", help="The endpoint's model, or a Hub name or folder for local."),
+    "base_url": _ENDPOINT["base_url"],
+    "key_env": _ENDPOINT["key_env"],
+    "concurrency": _option(
+        "judge-concurrency",
+        type=_COUNT,
+        default=_DEFAULTS.concurrency,
+        help="Requests under way at once; for local the prompts decoded together.",
     ),
-    "base_url": (("openai",), _ENDPOINT["base_url"]),
-    "key_env": (("openai",), _ENDPOINT["key_env"]),
-    "concurrency": (
-        _ASKED,
-        click.option(
-            "--judge-concurrency",
-            type=click.IntRange(min=1),
-            default=_DEFAULTS.concurrency,
-            show_default=True,
-            help="Requests under way at once; for local the prompts decoded together.",
-        ),
+    "price": _option("judge-price", type=_Prices(), help="USD per million prompt and reply tokens: 2.5,10."),
+    "timeout": _ENDPOINT["timeout"],
+    "attempts": _ENDPOINT["attempts"],
+    "max_tokens": _option(
+        "judge-max-tokens", type=_COUNT, default=_DEFAULTS.max_tokens, help="Longest reply, in tokens."
     ),
-    "price": (
-        ("openai",),
-        click.option("--judge-price", type=_Prices(), help="USD per million prompt and reply tokens: 2.5,10."),
+    "temperature": _ENDPOINT["temperature"],
+    "dtype": _option(
+        "judge-dtype",
+        type=click.Choice(get_args(JudgeOptions.model_fields["dtype"].annotation)),
+        default=_DEFAULTS.dtype,
+        help="Of a local model's weights.",
     ),
-    "timeout": (("openai",), _ENDPOINT["timeout"]),
-    "attempts": (("openai",), _ENDPOINT["attempts"]),
-    "max_tokens": (
-        _ASKED,
-        click.option(
-            "--judge-max-tokens",
-            type=click.IntRange(min=1),
-            default=_DEFAULTS.max_tokens,
-            show_default=True,
-            help="Longest reply, in tokens.",
-        ),
-    ),
-    "temperature": (("openai",), _ENDPOINT["temperature"]),
-    "dtype": (
-        ("local",),
-        click.option(
-            "--judge-dtype",
-            type=click.Choice(get_args(JudgeOptions.model_fields["dtype"].annotation)),
-            default=_DEFAULTS.dtype,
-            show_default=True,
-            help="Of a local model's weights.",
-        ),
-    ),
-    "cache": (
-        _ASKED,
-        click.option(
-            "--judge-cache",
-            type=click.Path(file_okay=False, path_type=Path),
-            help="Folder of the replies; default: judge in the cache folder.",
-        ),
+    "cache": _option(
+        "judge-cache",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Folder of the replies; default: judge in the cache folder.",
     ),
 }
 _FLAGS = {"base_url": "--judge-url"}
@@ -167,7 +129,7 @@ def judge_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, **values, judge=_collect(given, click.get_current_context()))
 
     decorated: Callable[..., Any] = with_judge
-    for _, option in reversed(_OPTIONS.values()):
+    for option in reversed(_OPTIONS.values()):
         decorated = option(decorated)
     backend = click.option(
         "--judge",
@@ -182,7 +144,8 @@ def judge_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _collect(values: dict[str, Any], context: click.Context) -> JudgeOptions:
     backend = values["backend"]
-    for name, (backends, _) in _OPTIONS.items():
+    for name in _OPTIONS:
+        backends = _ONLY_FOR.get(name, _ASKED)
         # An option that would be ignored is a mistake about what is going to happen.
         if backend not in backends and context.get_parameter_source(_parameter(name)) is ParameterSource.COMMANDLINE:
             raise UserError(

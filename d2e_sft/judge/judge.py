@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from tqdm import tqdm
@@ -145,50 +145,46 @@ class Judge:
         return f"{kept:,} of {len(replies):,} replies are kept in {folder}, and the next run goes on from there"
 
 
+@dataclass
 class _Keeper:
     """Takes replies from the back end's threads: to the disk, to the counts and to the progress bar."""
 
-    def __init__(
-        self,
-        cache: ReplyCache,
-        usage: Usage,
-        prices: Prices | None,
-        prompts: Sequence[Prompt],
-        replies: dict[Prompt, Reply | None],
-        asking: int,
-        bar: Any,
-        what: str,
-    ) -> None:
-        self._cache, self._usage, self._prices, self._bar = cache, usage, prices, bar
-        self._prompts, self._replies, self._asking = prompts, replies, asking
-        self._lock = threading.Lock()
-        self._what, self._done, self._step = what, 0, max(_LOG_EVERY, len(prompts) // 20)
+    cache: ReplyCache
+    usage: Usage
+    prices: Prices | None
+    prompts: Sequence[Prompt]
+    replies: dict[Prompt, Reply | None]
+    asking: int
+    bar: Any
+    what: str
+    done: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def received(self, index: int, reply: Reply | None) -> None:
-        prompt = self._prompts[index]
+        prompt = self.prompts[index]
         if reply is not None:
-            self._cache.put(prompt, self._asking, reply)
-        with self._lock:
+            self.cache.put(prompt, self.asking, reply)
+        with self.lock:
             if reply is not None:
-                self._usage.add(prompt, reply)
-                self._replies[prompt] = reply
+                self.usage.add(prompt, reply)
+                self.replies[prompt] = reply
             self._show()
-            self._bar.update()
+            self.bar.update()
             self._log()
 
     def retried(self) -> None:
-        with self._lock:
-            self._usage.retried += 1
+        with self.lock:
+            self.usage.retried += 1
             self._show()
-            self._bar.refresh()  # otherwise a throttled run looks like a dead one
+            self.bar.refresh()  # otherwise a throttled run looks like a dead one
 
     def _log(self) -> None:
         """Where there is no terminal there is no bar: a log gets a line now and then."""
-        self._done += 1
-        if self._bar.disable and self._done % self._step == 0:
-            spent = self._usage.spent(self._prices)
-            print(f"{self._what}: {self._done:,} of {len(self._prompts):,} replies, {spent}", file=sys.stderr)
+        self.done += 1
+        if self.bar.disable and self.done % max(_LOG_EVERY, len(self.prompts) // 20) == 0:
+            spent = self.usage.spent(self.prices)
+            print(f"{self.what}: {self.done:,} of {len(self.prompts):,} replies, {spent}", file=sys.stderr)
 
     def _show(self) -> None:
-        retried = f", {self._usage.retried:,} retried" if self._usage.retried else ""
-        self._bar.set_postfix_str(self._usage.spent(self._prices) + retried, refresh=False)
+        retried = f", {self.usage.retried:,} retried" if self.usage.retried else ""
+        self.bar.set_postfix_str(self.usage.spent(self.prices) + retried, refresh=False)

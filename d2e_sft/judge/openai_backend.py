@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from d2e_sft.judge.messages import Conversation, Listener, Prompt, Reply, guess_tokens
 from d2e_sft.judge.options import JUDGE, Caller, EndpointOptions, find_endpoint
-from d2e_sft.judge.retry import Backoff, Gate, StoppedError, asked_wait, is_transient
+from d2e_sft.judge.retry import Gate, StoppedError, asked_wait, backoff, is_transient
 from d2e_sft.util.errors import UserError
 
 # So many replies in a row that are none: this is no chat endpoint, and the rest need not be tried.
@@ -48,8 +48,8 @@ class OpenAIBackend:
         self._caller = caller
         self._endpoint = find_endpoint(options, caller)
         self._openai = _import_openai(caller)
-        self._backoff = Backoff(options.first_wait, options.longest_wait)
-        self._unusable = _Streak()
+        self._unusable = 0  # replies in a row that were none
+        self._lock = threading.Lock()
         self._limit = _LIMIT
 
     @property
@@ -68,7 +68,10 @@ class OpenAIBackend:
     def answer(self, prompts: Sequence[Conversation], listener: Listener) -> None:
         gate = Gate()
         pool = ThreadPoolExecutor(self._options.concurrency, thread_name_prefix="judge")
-        with self._client() as client:
+        endpoint, timeout = self._endpoint, self._options.timeout
+        with self._openai.OpenAI(
+            api_key=endpoint.key, base_url=endpoint.url, timeout=timeout, max_retries=0
+        ) as client:
             try:
                 requests = [
                     pool.submit(self._ask, client, index, prompt, listener, gate)
@@ -85,14 +88,6 @@ class OpenAIBackend:
                 gate.stop()
                 # Requests under way are waited for: they are paid, and their replies are kept.
                 pool.shutdown(wait=True, cancel_futures=True)
-
-    def _client(self) -> Any:
-        return self._openai.OpenAI(
-            api_key=self._endpoint.key,
-            base_url=self._endpoint.url,
-            timeout=self._options.timeout,
-            max_retries=0,
-        )
 
     def _ask(self, client: Any, index: int, prompt: Conversation, listener: Listener, gate: Gate) -> None:
         try:
@@ -122,7 +117,7 @@ class OpenAIBackend:
             if attempt == self._options.attempts:
                 break
             listener.retried()
-            pause = self._backoff.seconds(attempt)
+            pause = backoff(attempt, self._options.first_wait, self._options.longest_wait)
             if asked is not None:
                 self._obey(asked, gate)
         flags = self._caller
@@ -135,7 +130,10 @@ class OpenAIBackend:
     def _send(self, client: Any, prompt: Conversation) -> Reply | None:
         body = self._post(client, prompt)
         reply = read_completion(body)
-        if self._unusable.count(reply is None) >= _MOST_UNUSABLE:
+        with self._lock:
+            self._unusable = self._unusable + 1 if reply is None else 0
+            none_is_usable = self._unusable >= _MOST_UNUSABLE
+        if none_is_usable:
             raise UserError(
                 f"{self._named()}: {_MOST_UNUSABLE} answers in a row were no chat completion; "
                 f"the last: {self._shown(body)!r}",
@@ -181,19 +179,6 @@ class OpenAIBackend:
 
     def _shown(self, body: bytes) -> str:
         return self._endpoint.redact(server_message(body))[:_SHOWN]
-
-
-class _Streak:
-    """How often in a row something has been so; for several threads."""
-
-    def __init__(self) -> None:
-        self._length = 0
-        self._lock = threading.Lock()
-
-    def count(self, is_so: bool) -> int:
-        with self._lock:
-            self._length = self._length + 1 if is_so else 0
-            return self._length
 
 
 def _import_openai(caller: Caller) -> ModuleType:

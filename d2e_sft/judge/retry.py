@@ -6,7 +6,6 @@ import random
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
 # Request timeout, too early, too many requests; 409 is what some servers answer while a model is being loaded.
@@ -18,20 +17,13 @@ def is_transient(status: int) -> bool:
     return status in _TRANSIENT or status >= 500
 
 
-@dataclass(frozen=True)
-class Backoff:
-    """Waits that double: `first` seconds, then twice as long each time, up to `longest`."""
+def backoff(failures: int, first: float, longest: float) -> float:
+    """Seconds to wait after so many failures of one request: `first`, then twice as long each time, up to `longest`.
 
-    first: float
-    longest: float
-
-    def seconds(self, failures: int) -> float:
-        """The wait after so many failures of one request.
-
-        Each is shortened at random, by up to half: threads that failed together shall not come back together.
-        """
-        # The exponent is capped, as 2.0 ** 1024 overflows.
-        return min(self.first * 2.0 ** min(failures - 1, 60), self.longest) * random.uniform(0.5, 1)
+    Each is shortened at random, by up to half: threads that failed together shall not come back together.
+    """
+    # The exponent is capped, as 2.0 ** 1024 overflows.
+    return min(first * 2.0 ** min(failures - 1, 60), longest) * random.uniform(0.5, 1)
 
 
 def asked_wait(headers: Mapping[str, str]) -> float | None:
