@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from d2e_sft.util.files import write_json
-
-if TYPE_CHECKING:
-    from d2e_sft.config.recipe import Precision
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -36,25 +34,31 @@ class _Lengths(click.ParamType):
         return lengths
 
 
+def _model(help: str) -> Callable[[Any], Any]:
+    return click.option("--model", default="builtin:smollm2-135m-instruct", show_default=True, help=help)
+
+
+def _repeats(of_what: str) -> Callable[[Any], Any]:
+    help = f"Timed {of_what}."
+    return click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help=help)
+
+
+def _json(what: str) -> Callable[[Any], Any]:
+    file = click.Path(dir_okay=False, path_type=Path)
+    return click.option("--json", "json_file", type=file, help=f"Write the {what} here too.")
+
+
 @bench.command("train")
-@click.option("--model", default="builtin:smollm2-135m-instruct", show_default=True, help="As model.name of a recipe.")
+@_model("As model.name of a recipe.")
 @click.option("--contexts", type=_Lengths(), default="150,350,700", show_default=True, help="Tokens of the contexts.")
 @click.option("--samples", type=click.IntRange(1), default=8, show_default=True, help="A micro-batch that shares.")
 @click.option(
     "--unshared-samples", type=click.IntRange(1), default=2, show_default=True, help="A micro-batch that does not."
 )
-@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Timed steps of each engine.")
+@_repeats("steps of each engine")
 @click.option("--precision", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True)
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the rows here too.")
-def train(
-    model: str,
-    contexts: list[int],
-    samples: int,
-    unshared_samples: int,
-    repeats: int,
-    precision: Precision,
-    json_file: Path | None,
-) -> None:
+@_json("rows")
+def train(model: str, json_file: Path | None, **options: Any) -> None:
     """Compare a D²E training step with plain SFT, engine by engine.
 
     \b
@@ -74,38 +78,20 @@ def train(
     """
     from d2e_sft.bench.train import as_json, as_table, bench_training
 
-    measured = bench_training(
-        model,
-        contexts=contexts,
-        samples=samples,
-        unshared_samples=unshared_samples,
-        repeats=repeats,
-        precision=precision,
-        progress=lambda line: click.echo(line, err=True),
-    )
-    click.echo(as_table(measured))
-    _write(json_file, as_json(measured))
+    measured = bench_training(model, progress=lambda line: click.echo(line, err=True), **options)
+    _report(as_table(measured), as_json(measured), json_file)
 
 
 @bench.command("decode")
-@click.option("--model", default="builtin:smollm2-135m-instruct", show_default=True, help="As model.name of a recipe.")
+@_model("As model.name of a recipe.")
 @click.option("--prompts", type=_Lengths(), default="200,600", show_default=True, help="Tokens of a prompt.")
 @click.option("--batches", type=_Lengths(), default="1,8", show_default=True, help="Prompts decoded together.")
 @click.option("--new-tokens", type=_Lengths(), default="10,64", show_default=True, help="Tokens of an answer.")
-@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Timed runs of each engine.")
+@_repeats("runs of each engine")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32", show_default=True)
 @click.option("--compile", "compiled", is_flag=True, help="Compile the step of this engine; for GPUs.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the rows here too.")
-def decode(
-    model: str,
-    prompts: list[int],
-    batches: list[int],
-    new_tokens: list[int],
-    repeats: int,
-    dtype: str,
-    compiled: bool,
-    json_file: Path | None,
-) -> None:
+@_json("rows")
+def decode(model: str, json_file: Path | None, **options: Any) -> None:
     """Compare debiased with plain decoding and with transformers' guidance.
 
     \b
@@ -123,34 +109,26 @@ def decode(
 
     measured = bench_decoding(
         model,
-        prompts=prompts,
-        batches=batches,
-        new_tokens=new_tokens,
-        repeats=repeats,
-        dtype=dtype,
-        compiled=compiled,
         progress=lambda row: click.echo(
             f"prompt {row.prompt}, batch {row.batch}, {row.new_tokens} new: "
             f"{row.debiased_to_plain} × plain, {row.debiased_to_guidance} × guidance",
             err=True,
         ),
+        **options,
     )
-    click.echo(as_table(measured))
-    _write(json_file, as_json(measured))
+    _report(as_table(measured), as_json(measured), json_file)
 
 
 @bench.command("vllm")
-@click.option("--model", default="builtin:smollm2-135m-instruct", show_default=True, help="As for d2e serve.")
+@_model("As for d2e serve.")
 @click.option("--prompts", type=click.IntRange(1), default=200, show_default=True)
 @click.option("--shortest", type=click.IntRange(72), default=200, show_default=True, help="Tokens of a prompt.")
 @click.option("--longest", type=click.IntRange(72), default=600, show_default=True, help="Tokens of a prompt.")
 @click.option("--new-tokens", type=click.IntRange(1), default=32, show_default=True, help="Tokens of each answer.")
-@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Timed runs of each way.")
+@_repeats("runs of each way")
 @click.option("--dtype", default="auto", show_default=True, help="Of the weights; auto: as stored.")
 @click.option("--tensor-parallel-size", type=click.IntRange(1), default=1, show_default=True)
-@click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here too."
-)
+@_json("figures")
 def vllm(model: str, dtype: str, tensor_parallel_size: int, json_file: Path | None, **sizes: int) -> None:
     """Compare debiased with plain decoding inside vLLM, on one engine, prefix caching on.
 
@@ -175,11 +153,11 @@ def vllm(model: str, dtype: str, tensor_parallel_size: int, json_file: Path | No
         enable_prefix_caching=True,
     )
     measured = bench_vllm(llm, progress=lambda line: click.echo(line, err=True), **sizes)
-    click.echo(as_table(measured))
-    _write(json_file, as_json(measured))
+    _report(as_table(measured), as_json(measured), json_file)
 
 
-def _write(file: Path | None, content: dict[str, Any]) -> None:
+def _report(table: str, content: dict[str, Any], file: Path | None) -> None:
+    click.echo(table)
     if file is not None:
         write_json(file, content)
         click.echo(f"wrote {file}")

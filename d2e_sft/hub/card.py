@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
@@ -30,42 +29,35 @@ PAPER = "PIPER: Benchmarking and Prompting Event Reasoning Boundary of LLMs via 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 
 
-@dataclass(frozen=True)
-class CardOptions:
-    """What the run folder does not say.
+def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: bool, licence: str | None = None) -> str:
+    """The card's text, with `OWNER/NAME` where the repository's name belongs.
 
-    Attributes:
+    Args:
         adapter: the export is an adapter on its own.
         licence: the Hub's name of the weights' licence; None says that it is unknown, unless the base is known.
-    """
-
-    adapter: bool
-    licence: str | None = None
-
-
-def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, options: CardOptions) -> str:
-    """The card's text, with `OWNER/NAME` where the repository's name belongs.
 
     Raises:
         UserError: a file of scores is damaged.
     """
     results = benchmark_results(run)
     data = training_data(run, recipe)
-    usage = _usage(run, recipe, prompt_set, results, adapter=options.adapter)
+    tokenizer, encoder_decoder = load_tokenizer(str(run))
+    example = _example_format(prompt_set, results)
+    usage = Usage(prompt_set, example, recipe.decoding, adapter, encoder_decoder, style_of(tokenizer))
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
-        card_data=_card_data(run, recipe, options, results, data).to_yaml(),
+        card_data=_card_data(run, recipe, adapter, licence, results, data).to_yaml(),
         title=_title(run),
-        introduction=_introduction(recipe, options),
+        introduction=_introduction(recipe, adapter),
         method=_method(recipe),
-        facts=[(name, markdown_cell(value)) for name, value in _facts(recipe, options, prompt_set)],
-        adapter=options.adapter,
+        facts=[(name, markdown_cell(value)) for name, value in _facts(recipe, adapter, prompt_set)],
+        adapter=adapter,
         alpha=recipe.decoding.alpha,
         code=usage.code(),
         formats=_formats(prompt_set),
         results=results,
         data=_data_section(data),
-        limits=_limits(recipe, results, data, at_home=options.adapter and not portable_adapter(run)),
+        limits=_limits(recipe, results, data, at_home=adapter and not portable_adapter(run)),
         paper=PAPER,
     )
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
@@ -86,14 +78,19 @@ def portable_adapter(run: Path) -> bool:
 
 
 def _card_data(
-    run: Path, recipe: Recipe, options: CardOptions, results: Sequence[BenchmarkResult], data: TrainingData
+    run: Path,
+    recipe: Recipe,
+    adapter: bool,
+    licence: str | None,
+    results: Sequence[BenchmarkResult],
+    data: TrainingData,
 ) -> ModelCardData:
     base = hub_base(recipe)
     known = "apache-2.0" if recipe.model.name == BUILTIN else "unknown"
     card_data = ModelCardData(
-        license=options.licence or known,
+        license=licence or known,
         language="en" if data.datasets else None,
-        library_name="peft" if options.adapter else "transformers",
+        library_name="peft" if adapter else "transformers",
         pipeline_tag="text-generation",
         base_model=base,
         tags=["event-reasoning", "d2e-sft", "custom_generate"],
@@ -101,7 +98,7 @@ def _card_data(
         eval_results=eval_results(results) or None,
     )
     if base is not None:
-        card_data["base_model_relation"] = "adapter" if options.adapter else "finetune"
+        card_data["base_model_relation"] = "adapter" if adapter else "finetune"
     return card_data
 
 
@@ -110,10 +107,10 @@ def _title(run: Path) -> str:
     return f"{folder.parent.name}-{folder.name}" if folder.name.startswith("checkpoint-") else folder.name
 
 
-def _introduction(recipe: Recipe, options: CardOptions) -> str:
+def _introduction(recipe: Recipe, adapter: bool) -> str:
     base = hub_base(recipe)
     of = f"[{base}](https://huggingface.co/{base})" if base else f"`{Path(recipe.model.name).name}`"
-    kind = "An adapter (LoRA) for" if options.adapter else "A fine-tuned version of"
+    kind = "An adapter (LoRA) for" if adapter else "A fine-tuned version of"
     how = "D²E-SFT" if recipe.d2e.views != ("original",) else "plain supervised fine-tuning"
     return (
         f"{kind} {of}, trained for event reasoning (which event came first, caused, would have changed or is part of "
@@ -136,17 +133,14 @@ def _method(recipe: Recipe) -> str:
     return f"Each sample was seen {seen}, and its answer learnt from {learnt}{kept}. At inference {decoded}."
 
 
-def _facts(recipe: Recipe, options: CardOptions, prompt_set: PromptSet) -> list[tuple[str, str]]:
+def _facts(recipe: Recipe, adapter: bool, prompt_set: PromptSet) -> list[tuple[str, str]]:
     d2e, train, lora = recipe.d2e, recipe.train, recipe.model.lora
     tuned = "full weights" if lora is None else f"LoRA, r = {lora.r}, alpha = {lora.alpha}"
     if lora is not None and recipe.model.quantization:
         tuned += f", base in {recipe.model.quantization}"
-    if lora is not None and not options.adapter:
+    if lora is not None and not adapter:
         tuned += "; merged here"
-    divergence = {
-        "original_refined": "KL(original ‖ refined)",
-        "refined_original": "KL(refined ‖ original)",
-    }[d2e.kl_direction]
+    divergence = "KL({} ‖ {})".format(*d2e.kl_direction.split("_"))
     base = f"`{hub_base(recipe) or Path(recipe.model.name).name}`"
     if recipe.model.name == BUILTIN:
         base += f", as `{BUILTIN}`"
@@ -167,27 +161,12 @@ def _facts(recipe: Recipe, options: CardOptions, prompt_set: PromptSet) -> list[
     ]
 
 
-def _usage(
-    run: Path, recipe: Recipe, prompt_set: PromptSet, results: Sequence[BenchmarkResult], *, adapter: bool
-) -> Usage:
-    tokenizer, encoder_decoder = load_tokenizer(str(run))
-    return Usage(
-        prompt_set=prompt_set,
-        fmt=_example_format(prompt_set, results),
-        decoding=recipe.decoding,
-        adapter=adapter,
-        encoder_decoder=encoder_decoder,
-        style=style_of(tokenizer),
-    )
-
-
 def _example_format(prompt_set: PromptSet, results: Sequence[BenchmarkResult]) -> Format:
     """The format that most scored samples have: what the model is for."""
     counts: Counter[Format] = Counter()
-    for result in results:
-        for group in result.groups:
-            if group["format"] in prompt_set.zero_shot:
-                counts[group["format"]] += group["n"]
+    for group in (group for result in results for group in result.groups):
+        if group["format"] in prompt_set.zero_shot:
+            counts[group["format"]] += group["n"]
     if counts:
         return counts.most_common(1)[0][0]
     return "qa" if "qa" in prompt_set.zero_shot else next(iter(prompt_set.zero_shot))

@@ -18,7 +18,7 @@ from d2e_sft import __version__
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, recipe_of
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.hub import custom_generate
-from d2e_sft.hub.card import CARD_NAME, CardOptions, model_card
+from d2e_sft.hub.card import CARD_NAME, model_card
 from d2e_sft.hub.results import SCORES_FILE
 from d2e_sft.hub.weights import is_adapter, write_weights
 from d2e_sft.util.errors import UserError
@@ -69,12 +69,12 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[st
         prompt_set = load_prompt_set(recipe.data.prompt_set)
         write_weights(run, recipe, aside, merge=options.merge, dtype=options.dtype, link=options.link)
         adapter = is_adapter(aside)
-        card = CardOptions(adapter=adapter, licence=options.licence)
-        (aside / CARD_NAME).write_text(model_card(run, recipe, prompt_set, card), encoding="utf-8")
+        card = model_card(run, recipe, prompt_set, adapter=adapter, licence=options.licence)
+        (aside / CARD_NAME).write_text(card, encoding="utf-8")
         _write_generate(aside, recipe.decoding.alpha)
         _write_record(run, aside, recipe, prompt_set)
-        files = sorted(path.relative_to(aside).as_posix() for path in aside.rglob("*") if path.is_file())
-        files = sorted([*files, EXPORT_FILE])
+        written = [path.relative_to(aside).as_posix() for path in aside.rglob("*") if path.is_file()]
+        files = sorted([*written, EXPORT_FILE])
         about = {"project": "d2e-sft", "version": __version__, "adapter": adapter, "files": files}
         write_json(aside / EXPORT_FILE, about)
     return files

@@ -87,9 +87,8 @@ def _result(path: Path) -> BenchmarkResult:
             subset = scores.get("max_samples")
             facts = (_decoded(scores), *([f"a subset of {subset}"] if subset else []))
             return BenchmarkResult(name, facts, table, (), bool(subset))
-        return BenchmarkResult(
-            name, _facts(scores), _table(scores), tuple(scores["groups"]), bool(scores.get("subset"))
-        )
+        groups = tuple(scores["groups"])
+        return BenchmarkResult(name, _facts(scores), _table(scores), groups, bool(scores.get("subset")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: no scores of `d2e eval` ({type(error).__name__}: {error})", "score the run again, or remove it"
@@ -97,7 +96,7 @@ def _result(path: Path) -> BenchmarkResult:
 
 
 def _facts(scores: Mapping[str, Any]) -> tuple[str, ...]:
-    facts = [_SETTINGS.get(scores.get("setting", ""), "zero-shot"), f"prompt set {_name(scores['prompt_set'])}"]
+    facts = [_SETTINGS.get(scores.get("setting", ""), "zero-shot"), f"prompt set `{Path(scores['prompt_set']).name}`"]
     facts.append(_decoded(scores))
     if subset := scores.get("subset"):
         facts.append(
@@ -139,7 +138,3 @@ def _line(group: Mapping[str, Any], relation: str, dataset: str) -> list[str]:
 
 def _range(interval: Mapping[str, float]) -> str:
     return f"{percent(interval['low'])}, {percent(interval['high'])}"
-
-
-def _name(prompt_set: str) -> str:
-    return f"`{Path(prompt_set).name}`"

@@ -57,18 +57,16 @@ def load_llm(
     Raises:
         UserError: no such model, or options that cannot decode pairs.
     """
-    folder = model_folder(model)
-    given: dict[str, Any] = {"gpu_memory_utilization": gpu_memory_utilization}
-    given |= {"logits_processors": [*(options.pop("logits_processors", None) or []), *unregistered_plugin()] or None}
-    given = {name: value for name, value in given.items() if value is not None}
+    if plugins := [*(options.pop("logits_processors", None) or []), *unregistered_plugin()]:
+        options["logits_processors"] = plugins
+    if gpu_memory_utilization is not None:
+        options["gpu_memory_utilization"] = gpu_memory_utilization
+    options.setdefault("scheduling_policy", "priority")  # parted pairs first, while the cache holds their prompts
     llm = LLM(
-        model=folder,
+        model=model_folder(model),
         dtype=dtype,
         tensor_parallel_size=tensor_parallel_size,
         max_model_len=max_model_len,
-        # Resubmitted pairs go first, while the cache still holds their prompts.
-        scheduling_policy=options.pop("scheduling_policy", "priority"),
-        **given,
         **options,
     )
     check_engine(llm.llm_engine.vllm_config)
@@ -119,8 +117,10 @@ def generate_debiased(
         return []
     chosen = -1
     if paired:
-        check_engine(llm.llm_engine.vllm_config)
-        chosen = _sentinel(llm, stop_ids) if sentinel is None else sentinel
+        config = llm.llm_engine.vllm_config
+        check_engine(config)
+        vocab = config.model_config.get_vocab_size()
+        chosen = choose_sentinel(llm.get_tokenizer(), vocab, set(stop_ids)) if sentinel is None else sentinel
         _probe(llm, chosen)
     assert imagined is not None or not paired
     requests = {
@@ -205,11 +205,6 @@ def _check_lengths(llm: LLM, prompts: Sequence[Sequence[int]], new_tokens: int) 
             f"{max(over)} tokens, plus {new_tokens} new ones)",
             remedy="raise max_model_len where the model allows it, lower max_new_tokens, or shorten the contexts",
         )
-
-
-def _sentinel(llm: LLM, stop_ids: Sequence[int]) -> int:
-    vocab = llm.llm_engine.vllm_config.model_config.get_vocab_size()
-    return choose_sentinel(llm.get_tokenizer(), vocab, set(stop_ids))
 
 
 def _probe(llm: LLM, sentinel: int) -> None:
@@ -320,14 +315,10 @@ class PairBatch:
     def _add(self, index: int, view: Any, tokens: Sequence[int], parameters: Any) -> None:
         name = f"d2e-{uuid.uuid4().hex}"
         self.inside[name] = (index, view)
-        policy = self.llm.llm_engine.vllm_config.scheduler_config.policy
+        engine = self.llm.llm_engine
         again = index in self.progress and self.progress[index].submissions > 1
-        self.llm.llm_engine.add_request(
-            name,
-            tokens_input(list(tokens)),
-            parameters,
-            priority=-1 if again and policy == "priority" else 0,
-        )
+        first = again and engine.vllm_config.scheduler_config.policy == "priority"
+        engine.add_request(name, tokens_input(list(tokens)), parameters, priority=-1 if first else 0)
 
     def _finished(self, output: Any) -> None:
         known = self.inside.pop(output.request_id, None)

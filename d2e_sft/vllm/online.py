@@ -13,7 +13,6 @@ import math
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from vllm import SamplingParams
@@ -34,15 +33,6 @@ IMAGINED, ALPHA, PLAUSIBILITY = "d2e_imagined", "d2e_alpha", "d2e_plausibility"
 _FIRST_WAIT, _LONGEST_WAIT = 0.01, 1.0
 
 
-@dataclass
-class PairCounts:
-    """What the engine client has done since it started."""
-
-    pairs: int = 0
-    resubmissions: int = 0
-    aborted: int = 0
-
-
 class PairingEngine:
     """`AsyncLLM` that also takes pairs; every other attribute is the engine's own.
 
@@ -57,7 +47,6 @@ class PairingEngine:
     def __init__(self, engine: Any, *, sentinel: int | None = None) -> None:
         check_engine(engine.vllm_config)
         self.engine = engine
-        self.counts = PairCounts()
         config = engine.vllm_config
         self._ranks = itertools.cycle(range(config.parallel_config.data_parallel_size))
         self._many_ranks = config.parallel_config.data_parallel_size > 1
@@ -156,7 +145,6 @@ class PairingEngine:
         request_id: str,
         options: Mapping[str, Any],
     ) -> AsyncIterator[RequestOutput]:
-        self.counts.pairs += 1
         progress = request.progress()
         stream = PairStream(self.engine.get_tokenizer(), request_id, prompt, given)
         # Both rows of a pair live on one data-parallel rank, now and when they are submitted again.
@@ -164,25 +152,17 @@ class PairingEngine:
         place = dict(options) | {
             "data_parallel_rank": next(self._ranks) if rank is None and self._many_ranks else rank
         }
-        finished = False
-        try:
-            async with self._gate.rows(2):
-                while not progress.complete and not stream.stopped:
-                    await self._before_submission(progress)
-                    async with self._submitted(request, progress, request_id, place) as reports:
-                        async for view, output in reports:
-                            tokens, ended = output.outputs[0].token_ids, output.finished
-                            gained = progress.report(view, tokens, ended=ended)
-                            for delta in stream.take(gained, progress, output, view):
-                                yield delta
-                            if progress.outcome != "running" or stream.stopped:
-                                break
-            finished = True
-            for last in stream.finish(progress):
-                yield last
-        finally:
-            self.counts.resubmissions += max(0, progress.submissions - 1)
-            self.counts.aborted += not finished
+        async with self._gate.rows(2):
+            while not progress.complete and not stream.stopped:
+                await self._before_submission(progress)
+                async with self._submitted(request, progress, request_id, place) as reports:
+                    async for view, output in reports:
+                        gained = progress.report(view, output.outputs[0].token_ids, ended=output.finished)
+                        for delta in stream.take(gained, progress, output, view):
+                            yield delta
+                        if progress.outcome != "running" or stream.stopped:
+                            break
+        yield stream.last(progress)
 
     async def _before_submission(self, progress: PairProgress) -> None:
         if progress.fruitless >= MAX_FRUITLESS_SUBMISSIONS:

@@ -11,20 +11,17 @@ import ipaddress
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import Format
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import model_folder, require_vllm, unregistered_plugin
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _FULL = 503
 _RETRY_AFTER_SECONDS = b"1"
@@ -65,7 +62,9 @@ def serve(model: str, options: ServeOptions) -> None:
         UserError: vLLM or FastAPI is missing, no such model, or the engine cannot decode pairs.
     """
     require_vllm()
-    _require("fastapi", "uvicorn")
+    missing = [module for module in ("fastapi", "uvicorn") if find_spec(module) is None]
+    if missing:
+        raise UserError(f"d2e serve needs {' and '.join(missing)}", remedy="pip install 'd2e-sft[serve]'")
     load_prompt_set(options.prompt_set)  # a wrong name is told before the model is loaded
     if options.api_key is None and not is_local(options.host):
         print(f"d2e: warning: {options.host} is reachable by others and no --api-key is set", file=sys.stderr)
@@ -164,14 +163,6 @@ async def build_app(engine: Any, arguments: Namespace, options: ServeOptions) ->
     return app
 
 
-def _require(*modules: str) -> None:
-    import importlib.util
-
-    missing: Sequence[str] = [module for module in modules if importlib.util.find_spec(module) is None]
-    if missing:
-        raise UserError(f"d2e serve needs {' and '.join(missing)}", remedy="pip install 'd2e-sft[serve]'")
-
-
 class BodyLimit:
     """ASGI middleware that answers 413 to a larger body, whether its length was announced or it came in chunks.
 
@@ -180,7 +171,7 @@ class BodyLimit:
         max_bytes: the largest body.
     """
 
-    def __init__(self, app: App, max_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self.app = app
         self.max_bytes = max_bytes
 
@@ -220,9 +211,11 @@ class BodyLimit:
             "code": 413,
         }
         body = json.dumps({"error": error}).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        # The rest of the body is not read; the connection cannot be used for another request.
-        headers.append((b"connection", b"close"))
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),  # the rest of the body is not read, so it can serve no other request
+        ]
         await send({"type": "http.response.start", "status": 413, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
@@ -230,7 +223,7 @@ class BodyLimit:
 class RetryAfter:
     """ASGI middleware that adds `Retry-After` where vLLM turns a request away because its queue is full (503)."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

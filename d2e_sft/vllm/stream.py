@@ -46,38 +46,34 @@ class PairStream:
             prompt_token_ids=prompt["prompt_token_ids"],
             prompt_embeds=None,
         )
-        self._text = IncrementalDetokenizer.from_new_request(
-            tokenizer if parameters.detokenize else None,
-            asked,
-        )
+        self._text = IncrementalDetokenizer.from_new_request(tokenizer if parameters.detokenize else None, asked)
 
     def take(
         self, gained: Sequence[int], progress: PairProgress, output: RequestOutput, view: RowView
     ) -> Iterator[RequestOutput]:
-        """Outputs for tokens that the answer has gained; the last of all is left to `finish`."""
+        """Outputs for tokens that the answer has gained; that which ends the stream is `last`."""
         if view == "original" and self._cached is None:
             self._cached = output.num_cached_tokens
         for token in gained:
-            self._add([token], ended=False)
+            self._add(token, ended=False)
             if self.stopped:
                 return
         if gained and not progress.complete and self._kind != RequestOutputKind.FINAL_ONLY:
             yield self._output(None, None)
 
-    def finish(self, progress: PairProgress) -> Iterator[RequestOutput]:
+    def last(self, progress: PairProgress) -> RequestOutput:
         """The output that ends the stream, with the reason."""
         if self.stopped:
-            yield self._output("stop", self.stopped)
-            return
+            return self._output("stop", self.stopped)
         if progress.stopped_by is not None:
-            self._add([progress.stopped_by], ended=True)
+            self._add(progress.stopped_by, ended=True)
         stop = progress.outcome == "stop"
-        yield self._output("stop" if stop else "length", progress.stopped_by if stop else None)
+        return self._output("stop" if stop else "length", progress.stopped_by if stop else None)
 
-    def _add(self, tokens: list[int], *, ended: bool) -> None:
-        self._tokens += tokens
-        self._unsent += tokens
-        self.stopped = self._text.update(tokens, ended)
+    def _add(self, token: int, *, ended: bool) -> None:
+        self._tokens.append(token)
+        self._unsent.append(token)
+        self.stopped = self._text.update([token], ended)
 
     def _output(self, reason: str | None, stop: int | str | None) -> RequestOutput:
         delta = self._kind == RequestOutputKind.DELTA

@@ -19,7 +19,7 @@ from d2e_sft.cli import d2e, main
 from d2e_sft.config.recipe import DataSection, Recipe, load_recipe
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import write_samples
-from d2e_sft.hub.card import CardOptions, model_card
+from d2e_sft.hub.card import model_card
 from d2e_sft.util.files import sha256_of
 from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer
 
@@ -159,7 +159,7 @@ def content_of(folder: Path) -> dict[str, bytes]:
 def card_of(run: Path, *, adapter: bool = False, licence: str | None = None) -> str:
     """A run's model card."""
     recipe = load_recipe(run / "recipe.yaml")
-    return model_card(run, recipe, load_prompt_set("default"), CardOptions(adapter=adapter, licence=licence))
+    return model_card(run, recipe, load_prompt_set("default"), adapter=adapter, licence=licence)
 
 
 def section_of(card: str, title: str) -> str:
