@@ -1,16 +1,28 @@
 """For the tests that run vLLM itself: `make test-vllm`, in an environment of its own (see docs/serving.md).
 
-They are test_chat, test_offline, test_offline_tight_engine and test_processor; without vLLM they are skipped, and the
-others run. The engines are small enough for a laptop: SmolLM2-135M in float32 on the CPU build.
+They are test_chat, test_offline, test_offline_tight_engine, test_online, test_processor and test_stream; without vLLM
+they are skipped, and the others run. The engines are small enough for a laptop: SmolLM2-135M in float32 on the CPU
+build.
 """
 
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from openai import OpenAI
+
+from d2e_sft.model.loading import BUILTIN
+from tests.d2e_sft.vllm.served import KEY, LIMIT
 
 for name, value in {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -62,3 +74,42 @@ def llm(request: pytest.FixtureRequest) -> Iterator[Any]:
     yield engine
     del engine
     gc.collect()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """The address of a server with 8 rows and room for 12 requests."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = Path(tempfile.mkdtemp()) / "server.log"
+    command = [
+        sys.executable, "-m", "d2e_sft.cli", "serve", "--port", str(port), "--max-body-bytes", str(LIMIT), BUILTIN,
+        "--dtype", "float32", "--max-model-len", "1024", "--enforce-eager",
+        "--max-num-seqs", "8", "--max-num-queued-reqs", "12",
+    ]  # fmt: skip
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, "D2E_API_KEY": KEY})
+    try:
+        address = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + 400
+        while True:
+            assert process.poll() is None, log.read_text()[-3000:]
+            assert time.monotonic() < deadline, log.read_text()[-3000:]
+            try:
+                if httpx.get(f"{address}/health").status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(1)
+        yield address
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+@pytest.fixture(scope="session")
+def client(server: str) -> OpenAI:
+    return OpenAI(base_url=f"{server}/v1", api_key=KEY, max_retries=0, timeout=300)
