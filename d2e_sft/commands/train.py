@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -65,10 +66,7 @@ def train(
     overwrite: bool,
     dry_run: bool,
     launcher: str | None,
-    processes: int | None,
-    machines: int | None,
-    machine_rank: int | None,
-    main_address: str | None,
+    **place: Any,
 ) -> None:
     """Train a model from RECIPE, a YAML file or the name of a bundled recipe, or as --model and --method say.
 
@@ -85,10 +83,8 @@ def train(
 
     source, overrides = _source(recipe, overrides, model, method)
     loaded = load_recipe(source, overrides)  # checked before torch is imported: a typing error answers at once
-    _refuse_half_a_launch(
-        launcher, machines, {"--processes": processes, "--machines": machines},
-        {"--machine-rank": machine_rank, "--main-address": main_address},
-    )  # fmt: skip
+    _refuse_half_a_launch(launcher, place)
+    processes, machines = place["processes"], place["machines"]
     # Decided before any process meets another, so all of them find the folder as it was.
     resume = resume or (auto_resume and is_begun(loaded))
     if dry_run:
@@ -102,8 +98,8 @@ def train(
         from d2e_sft.train.launch import Machines, launch, launch_command
 
         flags = [flag for flag, given in (("--resume", resume), ("--overwrite", overwrite)) if given]
-        place = Machines(1 if machines is None else machines, machine_rank or 0, main_address)
-        command = launch_command(launcher, [*source.words, *overrides, *flags], processes=processes, machines=place)
+        meeting = Machines(1 if machines is None else machines, place["machine_rank"] or 0, place["main_address"])
+        command = launch_command(launcher, [*source.words, *overrides, *flags], processes=processes, machines=meeting)
         sys.exit(launch(command))
     from d2e_sft.train.run import train_recipe
 
@@ -132,18 +128,16 @@ def _source(
     return compose(model, method or DEFAULT_METHOD), words
 
 
-def _refuse_half_a_launch(
-    launcher: str | None, machines: int | None, counts: dict[str, int | None], place: dict[str, int | str | None]
-) -> None:
-    for option, value in {**counts, **place}.items():
-        if value is not None and launcher is None:
-            raise UserError(
-                f"{option} {value}: says how to launch, but not what", remedy="add --launch NAME, for example ddp"
-            )
-    for option, value in place.items():
-        if value is not None and machines is None:
+def _refuse_half_a_launch(launcher: str | None, place: dict[str, Any]) -> None:
+    for name in ("processes", "machines", "machine_rank", "main_address"):
+        if place[name] is None:
+            continue
+        option = f"--{name.replace('_', '-')} {place[name]}"
+        if launcher is None:
+            raise UserError(f"{option}: says how to launch, but not what", remedy="add --launch NAME, for example ddp")
+        if name != "processes" and place["machines"] is None:
             # Without it each machine would train by itself, all of them into the same folder.
             raise UserError(
-                f"{option} {value}: is for several machines, and --machines is not given",
+                f"{option}: is for several machines, and --machines is not given",
                 remedy="say how many machines there are: --machines N",
             )

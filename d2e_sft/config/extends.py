@@ -34,13 +34,20 @@ class RecipeContent:
     origins: dict[Keys, Path]
 
 
-def read_recipe(source: RecipeSource) -> RecipeContent:
+def read_recipe(source: RecipeSource, above: tuple[Path, ...] = ()) -> RecipeContent:
     """Read a recipe's files, each after those that it extends, and lay them over one another.
+
+    Args:
+        above: the files that extend this one, for an error where they form a ring.
 
     Raises:
         UserError: a file is not YAML or holds no sections, a base does not exist, or files extend each other.
     """
-    return _read(source, ())
+    merged = _layered(_read_file(file, above) for file in source.files)
+    if source.method is None:
+        return merged
+    run = source.output_dir or f"{merged.sections['train']['output_dir']}/{source.method}"
+    return RecipeContent(deep_merge(merged.sections, {"train": {"output_dir": run}}), merged.origins)
 
 
 def deep_merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -52,15 +59,6 @@ def deep_merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _read(source: RecipeSource, above: tuple[Path, ...]) -> RecipeContent:
-    """As `read_recipe`; `above` are the files that extend this one, for an error where they form a ring."""
-    merged = _layered(_read_file(file, above) for file in source.files)
-    if source.method is None:
-        return merged
-    run = source.output_dir or f"{merged.sections['train']['output_dir']}/{source.method}"
-    return RecipeContent(deep_merge(merged.sections, {"train": {"output_dir": run}}), merged.origins)
-
-
 def _read_file(path: Path, above: tuple[Path, ...]) -> RecipeContent:
     here = path.resolve()
     if here in above:
@@ -70,7 +68,7 @@ def _read_file(path: Path, above: tuple[Path, ...]) -> RecipeContent:
             remedy="remove one of these `extends`",
         )
     own = _sections(path)
-    bases = [_read(_find_base(path, name), (*above, here)) for name in _bases(path, own.pop(EXTENDS, None))]
+    bases = [read_recipe(_find_base(path, name), (*above, here)) for name in _bases(path, own.pop(EXTENDS, None))]
     # A section whose keys are all commented out is null in YAML: it says nothing, and takes nothing of a base away.
     own = {section: {} if value is None else value for section, value in own.items()}
     return _layered([*bases, RecipeContent(own, dict.fromkeys(_leaves(own), path))])

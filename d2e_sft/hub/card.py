@@ -56,7 +56,7 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
         code=usage.code(),
         formats=_formats(prompt_set),
         results=results,
-        data=_data_section(data),
+        data=data.text,
         limits=_limits(recipe, results, data, at_home=adapter and not portable_adapter(run)),
         paper=PAPER,
     )
@@ -89,7 +89,7 @@ def _card_data(
     known = "apache-2.0" if recipe.model.name == BUILTIN else "unknown"
     card_data = ModelCardData(
         license=licence or known,
-        language="en" if data.datasets else None,
+        language="en" if data.described else None,
         library_name="peft" if adapter else "transformers",
         pipeline_tag="text-generation",
         base_model=base,
@@ -180,28 +180,6 @@ def _formats(prompt_set: PromptSet) -> str:
     return markdown_table(("format", "context line", "prompt"), rows, left=("format", "context line", "prompt"))
 
 
-def _data_section(data: TrainingData) -> str:
-    count = "" if data.samples is None else f"{data.samples:,} samples"
-    if count and data.rows is not None and data.rows != data.samples:
-        count += f" of {data.rows:,} rows"
-    begin = f"{count or 'Samples'} of `{data.file}`."
-    if not data.datasets:
-        return f"{begin} Licences: unknown ({data.unknown})."
-    rows = [
-        (
-            f"[{d.name}]({d.homepage})" if d.homepage else d.name,
-            ", ".join(d.relations),
-            f"{d.rows:,}",
-            markdown_cell(d.licence),
-            markdown_cell(d.redistribution),
-        )
-        for d in data.datasets
-    ]
-    columns = ("dataset", "relations", "rows", "licence", "publishing its rows again")
-    table = markdown_table(columns, rows, left=[name for name in columns if name != "rows"])
-    return f"{begin} The file's sources, with the licences of their raw data:\n\n{table}"
-
-
 def _limits(recipe: Recipe, results: Sequence[BenchmarkResult], data: TrainingData, *, at_home: bool) -> list[str]:
     limits = ["Trained and scored on the data named here; other domains, languages and wordings are untested."]
     if at_home:
@@ -210,7 +188,7 @@ def _limits(recipe: Recipe, results: Sequence[BenchmarkResult], data: TrainingDa
         limits.append("Nothing is known about its quality: it has not been scored.")
     elif partial := [result.name for result in results if result.partial]:
         limits.append(f"Scored on a subset of {', '.join(partial)}: see the width of the intervals.")
-    if not data.datasets:
+    if not data.described:
         limits.append("The licences of its training data are unknown.")
     if recipe.decoding.alpha > 0:
         limits += [

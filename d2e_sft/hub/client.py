@@ -123,7 +123,8 @@ def commit(
         operations: list[CommitOperationAdd | CommitOperationDelete] = [
             CommitOperationAdd(path, content) for path, content in files.items()
         ]
-        operations += [CommitOperationDelete(path) for path in _stale(there, files, replaced)]
+        stale = [path for path in there if path not in files and any(fnmatch(path, pattern) for pattern in replaced)]
+        operations += [CommitOperationDelete(path) for path in stale]
         api.create_commit(repo, operations, repo_type=repo_type, revision=revision, commit_message=message)
     return str(url), is_private
 
@@ -192,10 +193,6 @@ def _described(error: BaseException, name: str, endpoint: str, again: str, *, re
     return UserError(
         f"{name}: the Hub at {endpoint} cannot be reached ({error})", f"check the network and HF_ENDPOINT; {again}"
     )
-
-
-def _stale(there: Sequence[str], files: Collection[str], patterns: Sequence[str]) -> list[str]:
-    return [path for path in there if path not in files and any(fnmatch(path, pattern) for pattern in patterns)]
 
 
 def _other_files(folder: Path, files: Collection[str]) -> set[Path]:

@@ -14,26 +14,12 @@ from typing import Any
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.train.data_record import DATA_FILE
 from d2e_sft.util.files import sha256_of
+from d2e_sft.util.tables import markdown_cell, markdown_table
 
 MANIFEST_NAME = "manifest.json"
 
 
-@dataclass(frozen=True)
-class TrainingDataset:
-    """One source of the training rows.
-
-    Attributes:
-        rows: in the training split that the manifest describes.
-        licence: of the raw data.
-        redistribution: whether its rows may be published again.
-    """
-
-    name: str
-    rows: int
-    relations: tuple[str, ...]
-    licence: str
-    redistribution: str
-    homepage: str
+_COLUMNS = ("dataset", "relations", "rows", "licence", "publishing its rows again")
 
 
 @dataclass(frozen=True)
@@ -41,18 +27,12 @@ class TrainingData:
     """The rows that a run was trained on.
 
     Attributes:
-        file: its name, with the folder it lay in.
-        samples: that batches were drawn from; None where the run does not say.
-        rows: of the whole file; None where nobody says.
-        datasets: empty where no manifest describes the file.
-        unknown: why nothing is known about the licences; empty where something is.
+        text: Markdown, with a table of the datasets where a manifest describes the file.
+        described: whether one does, so that the licences are known.
     """
 
-    file: str
-    samples: int | None
-    rows: int | None
-    datasets: tuple[TrainingDataset, ...]
-    unknown: str
+    text: str
+    described: bool
 
 
 def training_data(run: Path, recipe: Recipe) -> TrainingData:
@@ -62,37 +42,41 @@ def training_data(run: Path, recipe: Recipe) -> TrainingData:
     record = _json(holder / DATA_FILE) or {}
     source = record.get("source", {})
     sha256 = source.get("train_sha256") or (sha256_of(train) if train.is_file() else None)
-    datasets, unknown = _described(train, sha256)
-    return TrainingData(
-        file="/".join(train.parts[-2:]),
-        samples=record.get("samples"),
-        rows=source.get("rows"),
-        datasets=datasets,
-        unknown=unknown,
-    )
+    samples, rows = record.get("samples"), source.get("rows")
+    count = "Samples" if samples is None else f"{samples:,} samples"
+    if samples is not None and rows not in (None, samples):
+        count += f" of {rows:,} rows"
+    begin = f"{count} of `{'/'.join(train.parts[-2:])}`."
+    datasets, unknown = _datasets(train, sha256)
+    if unknown:
+        return TrainingData(f"{begin} Licences: unknown ({unknown}).", described=False)
+    table = markdown_table(_COLUMNS, datasets, left=[name for name in _COLUMNS if name != "rows"])
+    text = f"{begin} The file's sources, with the licences of their raw data:\n\n{table}"
+    return TrainingData(text, described=True)
 
 
-def _described(train: Path, sha256: str | None) -> tuple[tuple[TrainingDataset, ...], str]:
+def _datasets(train: Path, sha256: str | None) -> tuple[list[list[str]], str]:
+    """The cells of each dataset that the manifest names, or why there are none."""
     manifest = _json(train.parent / MANIFEST_NAME)
     if manifest is None:
-        return (), "no manifest lay beside the file"
+        return [], "no manifest lay beside the file"
     if sha256 is None or manifest.get("outputs", {}).get(train.name, {}).get("sha256") != sha256:
-        return (), "the manifest beside the file describes other rows"
+        return [], "the manifest beside the file describes other rows"
     split = train.stem
     entries = manifest.get("datasets", {}).items()
-    found = tuple(_dataset(name, entry, split) for name, entry in entries if _rows(entry, split))
+    found = [_cells(name, entry, split) for name, entry in entries if _rows(entry, split)]
     return found, "" if found else "the manifest beside the file lists no rows of it"
 
 
-def _dataset(name: str, entry: dict[str, Any], split: str) -> TrainingDataset:
-    return TrainingDataset(
-        name=name,
-        rows=_rows(entry, split),
-        relations=tuple(entry["splits"][split].get("rows_by_relation", {})),
-        licence=entry.get("licence") or "unknown",
-        redistribution=entry.get("redistribution") or "unknown",
-        homepage=entry.get("homepage") or "",
-    )
+def _cells(name: str, entry: dict[str, Any], split: str) -> list[str]:
+    homepage = entry.get("homepage")
+    return [
+        f"[{name}]({homepage})" if homepage else name,
+        ", ".join(entry["splits"][split].get("rows_by_relation", {})),
+        f"{_rows(entry, split):,}",
+        markdown_cell(entry.get("licence") or "unknown"),
+        markdown_cell(entry.get("redistribution") or "unknown"),
+    ]
 
 
 def _rows(entry: dict[str, Any], split: str) -> int:

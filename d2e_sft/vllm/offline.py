@@ -230,12 +230,8 @@ class PairBatch:
     Prompts are submitted while there is room; a pair whose rows parted is submitted again.
 
     Attributes:
-        originals: token ids of every prompt.
-        requests: the pairs among them, by index; the others are plain requests.
+        requests: the pairs among the prompts, by index; the others are plain requests.
         decoding: the answers' length is read; of a pair its own request says how.
-        stops: tokens that end an answer.
-        on_finished: called with index and new tokens of each answer.
-        on_resubmission: called with a pair's index each time that it is submitted again.
     """
 
     llm: LLM

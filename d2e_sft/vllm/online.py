@@ -181,7 +181,8 @@ class PairingEngine:
         rows = request.submission(progress, stream=True)
         again = progress.submissions > 0
         progress.submit()
-        urgent = {"priority": options.get("priority", 0) - 1} if again and self._by_priority else {}
+        by_priority = self.engine.vllm_config.scheduler_config.policy == "priority"
+        urgent = {"priority": options.get("priority", 0) - 1} if again and by_priority else {}
         collectors: list[tuple[RowView, Any]] = []
         reports: asyncio.Queue[tuple[RowView, RequestOutput | BaseException]] = asyncio.Queue()
         pumps: list[asyncio.Task[None]] = []
@@ -199,10 +200,6 @@ class PairingEngine:
                 # One that has ended is unknown to the engine, which then does nothing.
                 await asyncio.shield(self.engine.abort(collector.request_id, internal=True))
                 collector.close()
-
-    @property
-    def _by_priority(self) -> bool:
-        return bool(self.engine.vllm_config.scheduler_config.policy == "priority")
 
     async def _add(
         self, name: str, prompt: Any, parameters: SamplingParams, options: Mapping[str, Any], *, patient: bool
