@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +40,11 @@ def assistant(text: str) -> dict[str, str]:
 def turns(*texts: str) -> Messages:
     """Messages of user and assistant in turn."""
     return [(assistant if place % 2 else user)(text) for place, text in enumerate(texts)]
+
+
+def exchanges(pairs: Iterable[tuple[str, str]]) -> Messages:
+    """Messages of questions, each with its answer."""
+    return turns(*chain.from_iterable(pairs))
 
 
 def ask_by_turns(

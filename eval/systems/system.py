@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -99,7 +99,8 @@ class SystemCall:
         return [units[place] for place in sorted(places)]
 
 
-class System(Protocol):
+@dataclass(frozen=True)
+class System:
     """One related system.
 
     Attributes:
@@ -109,6 +110,10 @@ class System(Protocol):
         obtain: the command that gets them.
         options: class of its options.
         score_options: class of the scorer's options.
+        run: asks a model all questions and scores its answers; a `UserError` where the official files are missing or
+            damaged, or the model cannot be asked.
+        score: scores a file of predictions in the official format against a gold file, with options; a `UserError`
+            that names file and place where one is missing or damaged, or the two do not fit.
     """
 
     name: str
@@ -117,20 +122,8 @@ class System(Protocol):
     obtain: str
     options: type[SystemOptions]
     score_options: type[SystemOptions]
-
-    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
-        """Ask a model all questions and score its answers.
-
-        Raises:
-            UserError: the official files are missing or damaged, or the model cannot be asked.
-        """
-
-    def score(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
-        """Score a file of predictions in the official format.
-
-        Raises:
-            UserError: a file is missing or damaged, or predictions and gold do not fit; file and place are named.
-        """
+    run: Callable[[SystemCall, Asker], SystemResult]
+    score: Callable[[Path, Path, Any], SystemResult]
 
 
 def parse_options(options: type[SystemOptions], given: Sequence[str], system: str) -> SystemOptions:

@@ -40,13 +40,9 @@ def score(
     whole = [all(by_line[question.line] for question in state) for state in states(questions) if len(state) == boxes]
     changed = [question.changed for question in questions]
     return {
-        "accuracy": _mean(hits, seed),
-        "accuracy_changed": _mean(_where(hits, changed, True), seed),
-        "accuracy_unchanged": _mean(_where(hits, changed, False), seed),
+        **_accuracies("accuracy", hits, changed, seed),
         "state_accuracy": _mean(whole, seed),
-        "baseline_accuracy": _mean(chance, seed),
-        "baseline_accuracy_changed": _mean(_where(chance, changed, True), seed),
-        "baseline_accuracy_unchanged": _mean(_where(chance, changed, False), seed),
+        **_accuracies("baseline_accuracy", chance, changed, seed),
         "unparsed": sum(text is None for text in predictions) / len(predictions),
         "questions": len(questions),
         "questions_changed": sum(changed),
@@ -57,31 +53,20 @@ def score(
 
 def tables(scores: dict[str, Any]) -> list[ScoreTable]:
     """The scores in percent with 95 % intervals."""
-    main = [
-        ("all questions", scores["questions"], "accuracy", "baseline_accuracy"),
-        ("changed boxes", scores["questions_changed"], "accuracy_changed", "baseline_accuracy_changed"),
-        (
-            "unchanged boxes",
-            scores["questions"] - scores["questions_changed"],
-            "accuracy_unchanged",
-            "baseline_accuracy_unchanged",
-        ),
-        ("whole states", scores["states"], "state_accuracy", None),
-    ]
+    questions, changed = scores["questions"], scores["questions_changed"]
     rows = [
-        (name, f"{n:,}", _percent(scores[own]), "" if chance is None else _percent(scores[chance]))
-        for name, n, own, chance in main
-    ]
-    detail = [
-        (
-            str(row["numops"]),
-            "yes" if row["changed"] else "no",
-            f"{row['n']:,}",
-            _percent(row["accuracy"]),
-            _percent(row["baseline"]),
+        (name, f"{n:,}", _percent(scores[f"accuracy{kind}"]), _percent(scores[f"baseline_accuracy{kind}"]))
+        for name, n, kind in (
+            ("all questions", questions, ""),
+            ("changed boxes", changed, "_changed"),
+            ("unchanged boxes", questions - changed, "_unchanged"),
         )
-        for row in scores["by_numops"]
     ]
+    rows.append(("whole states", f"{scores['states']:,}", _percent(scores["state_accuracy"]), ""))
+    detail = []
+    for row in scores["by_numops"]:
+        accuracies = _percent(row["accuracy"]), _percent(row["baseline"])
+        detail.append((str(row["numops"]), "yes" if row["changed"] else "no", f"{row['n']:,}", *accuracies))
     return [
         ScoreTable(
             f"Boxes: percent with 95 % bootstrap intervals; unparsed {percent(scores['unparsed'])} %",
@@ -107,13 +92,15 @@ def _by_numops(
         for numops in sorted({questions[i].numops for i in places}):
             here = [i for i in places if questions[i].numops == numops]
             own, random = _mean([hits[i] for i in here], seed), _mean([chance[i] for i in here], seed)
-            row = {"numops": numops, "changed": changed, "n": len(here), "accuracy": own, "baseline": random}
-            rows.append(row)
+            rows.append({"numops": numops, "changed": changed, "n": len(here), "accuracy": own, "baseline": random})
     return rows
 
 
-def _where(values: Sequence[bool], changed: Sequence[bool], wanted: bool) -> list[bool]:
-    return [value for value, own in zip(values, changed, strict=True) if own == wanted]
+def _accuracies(name: str, hits: Sequence[bool], changed: Sequence[bool], seed: int) -> dict[str, Any]:
+    scores = {name: _mean(hits, seed)}
+    for kind, wanted in (("changed", True), ("unchanged", False)):
+        scores[f"{name}_{kind}"] = _mean([hit for hit, own in zip(hits, changed, strict=True) if own == wanted], seed)
+    return scores
 
 
 def _mean(values: Sequence[bool], seed: int) -> dict[str, float] | None:

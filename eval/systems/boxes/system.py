@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from eval.systems.boxes.gold import (
 )
 from eval.systems.boxes.prompts import Demonstrations, Prompt, all_boxes, as_trained, one_box
 from eval.systems.boxes.scorer import plot, random_answers, score, tables
-from eval.systems.system import SystemCall, SystemOptions, SystemResult
+from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 
 _MAX_NEW_TOKENS: dict[Prompt, int] = {"all_boxes": 150, "one_box": 40, "trained": 40}
 
@@ -48,29 +47,19 @@ class BoxesOptions(SystemOptions):
     password: str = Field(PASSWORD, exclude=True, description="of an archive")
 
 
-@dataclass(frozen=True)
-class Boxes:
-    """See `eval.systems.system.System`; `max_samples` counts states, each with a question for every box."""
+def _run(call: SystemCall, asker: Asker) -> SystemResult:
+    """Ask about every box of every state, which are what `max_samples` counts, and score what is said."""
+    options: BoxesOptions = call.options
+    everything = states(read_questions(call.data, split=options.split, password=options.password))
+    chosen = [question for state in call.drawn(everything) for question in state]
+    return _result(chosen, _ask(chosen, options, asker), boxes=max(map(len, everything)), seed=call.seed)
 
-    name: str = "boxes"
-    title: str = "Boxes (Kim & Schuster, ACL 2023)"
-    files: str = "test.jsonl, or a zip archive of d2e data boxes or of the authors"
-    obtain: str = "d2e data boxes data/raw/boxes/base.zip"
-    options: type[SystemOptions] = BoxesOptions
-    score_options: type[SystemOptions] = BoxesScoreOptions
 
-    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
-        """Ask about every box of every state, and score what is said."""
-        options: BoxesOptions = call.options
-        everything = states(read_questions(call.data, split=options.split, password=options.password))
-        chosen = [question for state in call.drawn(everything) for question in state]
-        return _result(chosen, _ask(chosen, options, asker), boxes=max(map(len, everything)), seed=call.seed)
-
-    def score(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
-        """Score a file of predictions; those of some questions score these alone."""
-        questions = read_questions(gold, split=options.split, password=options.password)
-        chosen, texts = read_predictions(predictions, questions)
-        return _result(chosen, texts, boxes=max(map(len, states(questions))), seed=options.seed)
+def _score(predictions: Path, gold: Path, options: Any) -> SystemResult:
+    """Score a file of predictions; those of some questions score these alone."""
+    questions = read_questions(gold, split=options.split, password=options.password)
+    chosen, texts = read_predictions(predictions, questions)
+    return _result(chosen, texts, boxes=max(map(len, states(questions))), seed=options.seed)
 
 
 def _ask(questions: Sequence[Question], options: BoxesOptions, asker: Asker) -> list[str | None]:
@@ -100,4 +89,13 @@ def _result(
     return SystemResult(scores, tables(scores), files)
 
 
-BOXES = Boxes()
+BOXES = System(
+    name="boxes",
+    title="Boxes (Kim & Schuster, ACL 2023)",
+    files="test.jsonl, or a zip archive of d2e data boxes or of the authors",
+    obtain="d2e data boxes data/raw/boxes/base.zip",
+    options=BoxesOptions,
+    score_options=BoxesScoreOptions,
+    run=_run,
+    score=_score,
+)

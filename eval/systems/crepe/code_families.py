@@ -24,11 +24,11 @@ from typing import Any
 from d2e_sft.data.chat_template import Messages
 from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
-from eval.systems.conversations import assistant, system, user, wording
+from eval.systems.conversations import exchanges, system, user, wording
 from eval.systems.crepe.demonstrations import Demonstration
-from eval.systems.crepe.family import Answer, Dialogue, Entities, Request, hold, hold_by_event
+from eval.systems.crepe.family import Dialogue, Entities, Request, hold, hold_by_event
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, EntityChange, Procedure
-from eval.systems.crepe.parse import Parse, read_code, read_option
+from eval.systems.crepe.parse import Answer, Parse, read_code, read_option
 
 # As the official code: procedures of many steps and events take long functions.
 _TOKENS = 2_000
@@ -92,11 +92,10 @@ def ask_code(request: Request, asker: Asker) -> dict[str, Answer]:
             Conversation(request.dataset, name, [*opening, user(code)], [*opening, user(hidden)], group=group)
         )
     outputs = asker.ask("answers", conversations, max_new_tokens=_TOKENS)
-    answers = {}
-    for procedure, output in zip(request.procedures, outputs, strict=True):
-        found = read_code(output, len(procedure.steps), len(procedure.events), request.parse)
-        answers[procedure.id] = Answer(found.labels, found.entities)
-    return answers
+    return {
+        procedure.id: read_code(output, len(procedure.steps), len(procedure.events), request.parse)
+        for procedure, output in zip(request.procedures, outputs, strict=True)
+    }
 
 
 def _instruction(request: Request) -> str:
@@ -169,11 +168,10 @@ def object_line(entity: str) -> str:
 
 
 def _demonstrated(demonstrations: Sequence[Demonstration], style: CodeStyle) -> Messages:
-    messages: Messages = []
-    for shown in demonstrations:
-        asked = header(style, shown.goal, shown.steps, [event.event for event in shown.events])
-        messages += [user(asked), assistant(solution(shown, style))]
-    return messages
+    return exchanges(
+        (header(style, shown.goal, shown.steps, [event.event for event in shown.events]), solution(shown, style))
+        for shown in demonstrations
+    )
 
 
 def solution(shown: Demonstration, style: CodeStyle) -> str:
@@ -187,7 +185,7 @@ def solution(shown: Demonstration, style: CodeStyle) -> str:
     for step, text in enumerate(shown.steps, start=1):
         lines.append(step_header(style, text))
         if style.entities == "hard":
-            lines += [attribute_line(c.entity, c.attribute, c.change) for c in shown.entity_changes(step)]
+            lines += [attribute_line(c.entity, c.attribute, c.change) for c in shown.entity_changes[step - 1]]
         for number, event in enumerate(shown.events):
             if style.entities == "soft":
                 label = LABELS[event.state_label(step)]
@@ -205,14 +203,15 @@ def _ask_step_by_step(request: Request, asker: Asker) -> dict[str, Answer]:
         hidden = _turns(procedure.goal, _hidden_steps(procedure), procedure.events, nothing)
         dialogues.append(Dialogue(procedure.id, opening, list(zip(told, hidden, strict=True))))
     replies = hold(request, asker, dialogues, max_new_tokens=_TURN_TOKENS)
-    answers = {}
-    for procedure, said in zip(request.procedures, replies, strict=True):
-        count = len(procedure.events)
-        labels = [
-            _labels(reply, step, count, request.parse) for reply, step in zip(said, procedure.steps, strict=True)
-        ]
-        answers[procedure.id] = Answer(labels)
-    return answers
+    return {
+        procedure.id: Answer(
+            [
+                _labels(reply, step, len(procedure.events), request.parse)
+                for reply, step in zip(said, procedure.steps, strict=True)
+            ]
+        )
+        for procedure, said in zip(request.procedures, replies, strict=True)
+    }
 
 
 def _labels(reply: str, step: str, events: int, parse: Parse) -> list[int | None]:
@@ -233,14 +232,13 @@ def _turns(goal: str, steps: Sequence[str], events: Sequence[str], states: _Stat
 
 
 def _demonstrated_turns(demonstrations: Sequence[Demonstration]) -> Messages:
-    messages: Messages = []
+    pairs = []
     for shown in demonstrations:
-        events = [event.event for event in shown.events]
-        states = [shown.entity_changes(step) for step in range(1, len(shown.steps) + 1)]
-        for step, turn in enumerate(_turns(shown.goal, shown.steps, events, states), start=1):
+        turns = _turns(shown.goal, shown.steps, [event.event for event in shown.events], shown.entity_changes)
+        for step, turn in enumerate(turns, start=1):
             lines = [event_line(_GIVEN, n, event.label(step), event.event) for n, event in enumerate(shown.events)]
-            messages += [user(turn), assistant("\n".join(lines))]
-    return messages
+            pairs.append((turn, "\n".join(lines)))
+    return exchanges(pairs)
 
 
 def ask_flat(request: Request, asker: Asker) -> dict[str, Answer]:
@@ -271,9 +269,8 @@ def _quoted(text: str) -> str:
 
 
 def _demonstrated_flat(request: Request) -> Messages:
-    messages: Messages = []
-    for shown in request.demonstrations:
-        event = shown.events[0]
-        for step, turn in enumerate(_flat_turns(shown.goal, shown.steps, event.event), start=1):
-            messages += [user(turn), assistant(f"Options[{_OPTIONS.index(event.label(step))}]")]
-    return messages
+    return exchanges(
+        (turn, f"Options[{_OPTIONS.index(shown.events[0].label(step))}]")
+        for shown in request.demonstrations
+        for step, turn in enumerate(_flat_turns(shown.goal, shown.steps, shown.events[0].event), start=1)
+    )

@@ -43,11 +43,6 @@ class DemonstrationEvent(BaseModel):
         """What step `step`, counted from 1, does to the entity's state."""
         return _change(self.holds[step - 1], self.holds[step])
 
-    def entity_change(self, step: int) -> EntityChange | None:
-        """The same in the form of the gold file; None where the state stays."""
-        label = self.state_label(step)
-        return None if label == EQUALLY else EntityChange(self.entity, self.attribute, LABELS[label])
-
 
 class Demonstration(BaseModel):
     """A procedure with its events."""
@@ -65,9 +60,17 @@ class Demonstration(BaseModel):
                 raise ValueError(f"{event.event}: {len(event.holds)} states; expected {len(self.steps) + 1}")
         return self
 
-    def entity_changes(self, step: int) -> list[EntityChange]:
-        """What step `step`, counted from 1, changes."""
-        return [change for event in self.events if (change := event.entity_change(step)) is not None]
+    @property
+    def entity_changes(self) -> list[list[EntityChange]]:
+        """What each step changes, in the form of the gold file."""
+        return [
+            [
+                EntityChange(event.entity, event.attribute, LABELS[label])
+                for event in self.events
+                if (label := event.state_label(step)) != EQUALLY
+            ]
+            for step in range(1, len(self.steps) + 1)
+        ]
 
 
 def _change(before: bool, after: bool) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from d2e_sft.data.chat_template import Messages
@@ -11,8 +11,8 @@ from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, assistant, user
 from eval.systems.crepe.demonstrations import Demonstration, load_demonstrations
-from eval.systems.crepe.gold import EntityChange, Procedure, States
-from eval.systems.crepe.parse import Parse
+from eval.systems.crepe.gold import Procedure, States
+from eval.systems.crepe.parse import Answer, Parse
 
 Entities = Literal["none", "soft", "hard", "gold", "predicted"]
 MOST_SHOTS = len(load_demonstrations())
@@ -36,24 +36,6 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a model said about one procedure.
-
-    Attributes:
-        labels: [step][event]; None where no label could be read.
-        entities: [step], the entity changes that the model wrote itself.
-    """
-
-    labels: list[list[int | None]]
-    entities: list[list[EntityChange]] = field(default_factory=list)
-
-    @classmethod
-    def of_events(cls, labels: Sequence[Sequence[int | None]]) -> Answer:
-        """From the labels of each event, [event][step]."""
-        return cls([list(row) for row in zip(*labels, strict=True)])
-
-
-@dataclass(frozen=True)
 class Family:
     """How some procedures are asked about.
 
@@ -66,6 +48,11 @@ class Family:
     ask: Callable[[Request, Asker], dict[str, Answer]]
     entities: tuple[Entities, ...] = ("none",)
     shots: int = MOST_SHOTS
+
+
+def answer_of_events(labels: Iterable[Sequence[int | None]]) -> Answer:
+    """The answer from the labels of each event, [event][step]."""
+    return Answer([list(row) for row in zip(*labels, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -128,6 +115,6 @@ def hold_by_event(
     ]
     replies = iter(hold(request, asker, dialogues, max_new_tokens=max_new_tokens))
     return {
-        procedure.id: Answer.of_events([read(next(replies)) for _ in procedure.events])
+        procedure.id: answer_of_events(read(next(replies)) for _ in procedure.events)
         for procedure in request.procedures
     }

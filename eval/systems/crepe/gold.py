@@ -61,14 +61,6 @@ class Block:
     events: tuple[tuple[str, str], ...] = ()
     predicted_events: tuple[tuple[str, str], ...] = ()
 
-    def official(self, event: str) -> int:
-        """The event's gold label as the official scorer reads it; of several dictionaries the last counts."""
-        return label_in(self.events, event, official=True)
-
-    def corrected(self, event: str) -> int:
-        """The event's gold label by the meaning of its change."""
-        return label_in(self.events, event, official=False)
-
 
 @dataclass(frozen=True)
 class Procedure:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, EntityChange
@@ -74,11 +74,16 @@ def read_option(reply: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class CodeReply:
-    """What the code of a reply says, [step][event] and [step]."""
+class Answer:
+    """What a model said about one procedure.
+
+    Attributes:
+        labels: [step][event]; None where no label could be read.
+        entities: [step], the entity changes that the model wrote itself.
+    """
 
     labels: list[list[int | None]]
-    entities: list[list[EntityChange]]
+    entities: list[list[EntityChange]] = field(default_factory=list)
 
 
 _OFFICIAL_EVENT = re.compile(r'(?:self\.)?event(\d)\d*\.change = "((?:equally|less|more) likely)"')
@@ -91,7 +96,7 @@ _HEADER = re.compile(r"\s*(class\s|def __init__|def \w+\(event0)")
 _FENCE = re.compile(r"```[a-zA-Z]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
-def read_code(reply: str, steps: int, events: int, parse: Parse) -> CodeReply:
+def read_code(reply: str, steps: int, events: int, parse: Parse) -> Answer:
     """Read step functions.
 
     The official reading ends at the first blank line. Each `def` begins the next step, by its position and not its
@@ -103,7 +108,7 @@ def read_code(reply: str, steps: int, events: int, parse: Parse) -> CodeReply:
     A code fence around the code is passed over, and so is a repetition of the class down to its constructor.
     """
     pattern = _OFFICIAL_EVENT if parse == "official" else _LENIENT_EVENT
-    result = CodeReply([[None] * events for _ in range(steps)], [[] for _ in range(steps)])
+    result = Answer([[None] * events for _ in range(steps)], [[] for _ in range(steps)])
     step, first = 0, True
     for line in map(str.strip, _bare(reply).split("\n")):
         if not line and parse == "official":
@@ -115,7 +120,7 @@ def read_code(reply: str, steps: int, events: int, parse: Parse) -> CodeReply:
     return result
 
 
-def _read_line(line: str, step: int, result: CodeReply, pattern: re.Pattern[str], parse: Parse) -> None:
+def _read_line(line: str, step: int, result: Answer, pattern: re.Pattern[str], parse: Parse) -> None:
     event, entity = pattern.match(line), _ENTITY.match(line)
     if event and int(event[1]) < len(result.labels[step]):
         label, number = LABELS.index(event[2].lower()), int(event[1])

@@ -69,10 +69,11 @@ def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missin
     _refuse_misfits(path, found, gold, missing)
     kept = [procedure for procedure in gold if procedure.id in found]
     marked = any(_is_marked(procedure) for procedure in found.values())
-    same = not marked and all(_same_events(found[procedure.id], procedure) for procedure in kept)
-    chosen: Literal["predicted", "event"] = "predicted" if marked else "event"
-    if read != "auto":
-        chosen = read
+    same = not marked and all(
+        [block.events for block in found[procedure.id].blocks] == [block.events for block in procedure.blocks]
+        for procedure in kept
+    )
+    chosen: Literal["predicted", "event"] = read if read != "auto" else "predicted" if marked else "event"
     strangers = sum(
         event not in procedure.events
         for procedure in kept
@@ -86,10 +87,6 @@ def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missin
 def _is_marked(procedure: Procedure) -> bool:
     own = all(procedure.raw.get(key) == value for key, value in _MARK.items())
     return own or any(block.predicted_events for block in procedure.blocks)
-
-
-def _same_events(found: Procedure, gold: Procedure) -> bool:
-    return [block.events for block in found.blocks] == [block.events for block in gold.blocks]
 
 
 def _labels(found: Procedure, gold: Procedure, read: Literal["predicted", "event"]) -> Predicted:
@@ -140,9 +137,9 @@ def write_predictions(
     for procedure in procedures:
         raw: dict[str, Any] = copy.deepcopy(dict(procedure.raw))
         for number, changes in enumerate(labels[procedure.id]):
-            block = _without_predictions(raw["steps"][number + 1])
+            block = [row for row in raw["steps"][number + 1] if not row["type"].startswith("predicted_")]
             written = entities.get(procedure.id)
-            block += [_entity_row(change) for change in (written[number] if written else ())]
+            block += [{"type": "predicted_entity", **vars(change)} for change in (written[number] if written else ())]
             block += [
                 {"type": "predicted_event", "event": event, "change": LABELS[label]}
                 for event, label in zip(procedure.events, changes, strict=True)
@@ -151,16 +148,3 @@ def write_predictions(
             raw["steps"][number + 1] = block
         content[procedure.id] = raw | _MARK
     return json.dumps(content, indent=4, ensure_ascii=False) + "\n"
-
-
-def _without_predictions(block: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in block if not row["type"].startswith("predicted_")]
-
-
-def _entity_row(change: EntityChange) -> dict[str, str]:
-    return {
-        "type": "predicted_entity",
-        "entity": change.entity,
-        "attribute": change.attribute,
-        "change": change.change,
-    }

@@ -19,7 +19,7 @@ from sklearn.metrics import confusion_matrix, f1_score
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.tables import percent
 from eval.score.statistics import LEVEL, RESAMPLES
-from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, Procedure
+from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, Procedure, label_in
 from eval.systems.crepe.predictions import Predicted
 from eval.systems.system import ScoreTable
 
@@ -34,22 +34,22 @@ class Pairs:
     """The labels of all (event, step) pairs of some procedures, step by step.
 
     Attributes:
+        mean_words: of the steps, each counted once.
         gold, predicted: as the official scorer reads them, (n,).
         corrected_gold, corrected_predicted: by their meaning, (n,).
         procedure: place of each pair's procedure, (n,).
         steps: number of steps of each pair's procedure, (n,).
         words: number of words of each pair's step, (n,).
-        mean_words: of the steps, each counted once.
     """
 
+    mean_words: float
     gold: NDArray[np.int64]
-    predicted: NDArray[np.int64]
     corrected_gold: NDArray[np.int64]
+    predicted: NDArray[np.int64]
     corrected_predicted: NDArray[np.int64]
     procedure: NDArray[np.int64]
     steps: NDArray[np.int64]
     words: NDArray[np.int64]
-    mean_words: float
 
 
 def score(
@@ -78,29 +78,31 @@ def flatten(gold: Sequence[Procedure], predicted: Mapping[str, Predicted]) -> Pa
         found = predicted[procedure.id]
         for step, block in enumerate(procedure.blocks):
             for number, event in enumerate(procedure.events):
-                labels = (found.official[step][number], block.corrected(event), found.corrected[step][number])
-                rows.append((block.official(event), *labels, place, len(procedure.blocks), len(block.step.split())))
+                gold_labels = (label_in(block.events, event, official=reading) for reading in (True, False))
+                labels = (*gold_labels, found.official[step][number], found.corrected[step][number])
+                rows.append((*labels, place, len(procedure.blocks), len(block.step.split())))
     lengths = [len(step.split()) for procedure in kept for step in procedure.steps]
     mean_words = float(np.mean(lengths)) if lengths else 0.0
     columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T
-    official, answered, corrected_gold, corrected, places, steps, words = columns
-    return Pairs(official, answered, corrected_gold, corrected, places, steps, words, mean_words)
+    return Pairs(mean_words, *columns)
 
 
-def macro_f1(gold: Sequence[int] | NDArray[np.int64], predicted: Sequence[int] | NDArray[np.int64]) -> float | None:
-    """The official macro-F1: over the labels that occur on either side; None where there is no pair."""
-    return float(f1_score(gold, predicted, average="macro")) if len(gold) else None
+def macro_f1(
+    gold: Sequence[int] | NDArray[Any], predicted: Sequence[int] | NDArray[Any], labels: Sequence[int] | None = None
+) -> float | None:
+    """Macro-F1 over some labels, officially over those that occur on either side; None where there is no pair."""
+    return float(f1_score(gold, predicted, labels=labels, average="macro", zero_division=0)) if len(gold) else None
 
 
 def score_pairs(pairs: Pairs, seed: int) -> dict[str, Any]:
     """All scores of some pairs; `seed` is of the interval."""
-    low, high = _interval(pairs, seed)
+    f1 = f1_score(pairs.gold, pairs.predicted, labels=_CLASSES, average=None, zero_division=0)
     return {
         "macro_f1": macro_f1(pairs.gold, pairs.predicted),
-        "macro_f1_interval": [low, high],
+        "macro_f1_interval": _interval(pairs, seed),
         "accuracy": _share(pairs.gold == pairs.predicted),
-        "f1": _by_class(pairs.gold, pairs.predicted),
-        "corrected": {"macro_f1": _three_classes(pairs.corrected_gold, pairs.corrected_predicted)},
+        "f1": dict(zip(LABELS, map(float, f1), strict=True)),
+        "corrected": {"macro_f1": macro_f1(pairs.corrected_gold, pairs.corrected_predicted, _CLASSES)},
         # The sub-tasks of section 6: whether the likelihood changes at all, and which way.
         "did_it_change": {
             "macro_f1": macro_f1(pairs.gold != EQUALLY, pairs.predicted != EQUALLY),
@@ -118,17 +120,6 @@ def score_pairs(pairs: Pairs, seed: int) -> dict[str, Any]:
     }
 
 
-def _three_classes(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> float | None:
-    if not len(gold):
-        return None
-    return float(f1_score(gold, predicted, labels=_CLASSES, average="macro", zero_division=0))
-
-
-def _by_class(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> dict[str, float]:
-    values = f1_score(gold, predicted, labels=_CLASSES, average=None, zero_division=0)
-    return dict(zip(LABELS, map(float, values), strict=True))
-
-
 def _which_way(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> dict[str, Any]:
     """More or less likely, among the pairs that change in gold and in the predictions.
 
@@ -136,11 +127,7 @@ def _which_way(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> dict[st
     """
     changed = gold != EQUALLY
     both = changed & (predicted != EQUALLY)
-    everywhere = (
-        float(f1_score(gold[changed], predicted[changed], labels=[LESS, MORE], average="macro", zero_division=0))
-        if changed.any()
-        else None
-    )
+    everywhere = macro_f1(gold[changed], predicted[changed], [LESS, MORE])
     return {
         "macro_f1": macro_f1(gold[both], predicted[both]),
         "pairs": int(both.sum()),
@@ -193,17 +180,16 @@ def macro_f1_of(confusions: NDArray[np.int64]) -> NDArray[np.float64]:
     return means
 
 
-def _interval(pairs: Pairs, seed: int) -> tuple[float | None, float | None]:
+def _interval(pairs: Pairs, seed: int) -> list[float | None]:
     """Percentile bootstrap of the macro-F1; procedures are drawn, since the pairs of one depend on each other."""
     if not len(pairs.gold):
-        return None, None
+        return [None, None]
     count = int(pairs.procedure.max()) + 1
     confusions = np.zeros((count, 9), dtype=np.int64)  # of each procedure
     np.add.at(confusions, (pairs.procedure, pairs.gold * 3 + pairs.predicted), 1)
     drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)  # (R, P)
     values = macro_f1_of((drawn @ confusions).reshape(-1, 3, 3))
-    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
+    return list(map(float, np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])))
 
 
 def baselines(gold: NDArray[np.int64], *, seeds: int, seed: int) -> dict[str, Any]:
@@ -241,31 +227,21 @@ def _main(scores: dict[str, Any], title: str, notes: list[str]) -> ScoreTable:
     low, high = scores["macro_f1_interval"]
     way, baselines = scores["which_way"], scores["baselines"]
     interval = "" if low is None else f"{percent(low)}–{percent(high)}"
-    chance = baselines["chance"]
-    rows = [
-        ["macro-F1", percent(scores["macro_f1"]), interval],
-        ["macro-F1, corrected", percent(scores["corrected"]["macro_f1"]), "changes by meaning, three classes"],
-        ["accuracy", percent(scores["accuracy"]), ""],
-        [
-            "did it change: macro-F1",
-            percent(scores["did_it_change"]["macro_f1"]),
-            f"{scores['counts']['pairs']} pairs",
-        ],
-        ["which way: macro-F1", percent(way["macro_f1"]), f"{way['pairs']} pairs, changed in gold and prediction"],
-        [
-            "which way, all changed",
-            percent(way["all_changed"]["macro_f1"]),
-            f"{way['all_changed']['pairs']} pairs, changed in gold",
-        ],
-        [
-            "chance: macro-F1",
-            percent(chance["macro_f1"]),
-            f"mean of {chance['draws']} draws, deviation {percent(chance['deviation'])}",
-        ],
-        ["majority: macro-F1", percent(baselines["majority"]["macro_f1"]), ""],
+    chance, every = baselines["chance"], way["all_changed"]
+    drawn = f"mean of {chance['draws']} draws, deviation {percent(chance['deviation'])}"
+    figures = [
+        ("macro-F1", scores["macro_f1"], interval),
+        ("macro-F1, corrected", scores["corrected"]["macro_f1"], "changes by meaning, three classes"),
+        ("accuracy", scores["accuracy"], ""),
+        ("did it change: macro-F1", scores["did_it_change"]["macro_f1"], f"{scores['counts']['pairs']} pairs"),
+        ("which way: macro-F1", way["macro_f1"], f"{way['pairs']} pairs, changed in gold and prediction"),
+        ("which way, all changed", every["macro_f1"], f"{every['pairs']} pairs, changed in gold"),
+        ("chance: macro-F1", chance["macro_f1"], drawn),
+        ("majority: macro-F1", baselines["majority"]["macro_f1"], ""),
     ]
     if "unparsed" in scores:
-        rows.append(["unparsed", percent(scores["unparsed"]["share"]), f"{scores['unparsed']['pairs']} pairs"])
+        figures.append(("unparsed", scores["unparsed"]["share"], f"{scores['unparsed']['pairs']} pairs"))
+    rows = [[name, percent(share), remark] for name, share, remark in figures]
     rows += [["note", "", note] for note in notes]
     return ScoreTable(title, ["score", "%", "remarks"], rows, left=["score", "remarks"])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -13,7 +12,7 @@ from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
 from eval.systems.crepe.code_families import ask_code, ask_flat
 from eval.systems.crepe.demonstrations import load_demonstrations
-from eval.systems.crepe.family import MOST_SHOTS, Answer, Entities, Family, Request
+from eval.systems.crepe.family import MOST_SHOTS, Entities, Family, Request
 from eval.systems.crepe.gold import (
     EQUALLY,
     Procedure,
@@ -23,7 +22,7 @@ from eval.systems.crepe.gold import (
     read_procedures,
     read_states,
 )
-from eval.systems.crepe.parse import Parse
+from eval.systems.crepe.parse import Answer, Parse
 from eval.systems.crepe.predictions import (
     Missing,
     Predicted,
@@ -34,7 +33,7 @@ from eval.systems.crepe.predictions import (
 )
 from eval.systems.crepe.scorer import score, tables
 from eval.systems.crepe.text_families import ask_chat, ask_texts
-from eval.systems.system import SystemCall, SystemOptions, SystemResult
+from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 
 PREDICTIONS_FILE = "crepe_predictions.json"
 _FILES = {"dev": "data_dev_v2.json", "test": "data_test_v2.json"}
@@ -109,54 +108,44 @@ class CrepeScoreOptions(SystemOptions):
     seed: int = Field(0, ge=0, description="of the chance baseline and the bootstrap")
 
 
-@dataclass(frozen=True)
-class Crepe:
-    """See `eval.systems.system.System`; `--max-samples` counts procedures."""
+def _run(call: SystemCall, asker: Asker) -> SystemResult:
+    """Ask about all (event, step) pairs of a split and score the answers; `max_samples` counts procedures."""
+    options: CrepeOptions = call.options
+    everything = read_procedures(_gold_file(call.data, options.split))
+    procedures = call.drawn(everything)
+    request = Request(
+        dataset=f"crepe-{options.split}",
+        procedures=procedures,
+        prompt=options.prompt,
+        entities=options.entities,
+        demonstrations=load_demonstrations()[: options.shown],
+        states=_states(options, everything, procedures, call.seed),
+        parse=options.parse,
+    )
+    answers = FAMILIES[options.prompt].ask(request, asker)
+    labels = {name: _settled(answer) for name, answer in answers.items()}
+    predicted = {name: Predicted(rows, rows) for name, rows in labels.items()}
+    scores = score(procedures, predicted, draws=options.chance_draws, seed=call.seed)
+    scores["unparsed"] = _unparsed(answers)
+    title = f"CREPE {options.split}, prompt={options.prompt}, entities={options.entities}"
+    written = write_predictions(procedures, labels, {name: answer.entities for name, answer in answers.items()})
+    return SystemResult(scores, tables(scores, title, []), {PREDICTIONS_FILE: written})
 
-    name: str = "crepe"
-    title: str = "CREPE (Zhang et al., Findings of EACL 2023)"
-    files: str = f"{' and '.join(_FILES.values())} of github.com/zharry29/causal_reasoning_of_entities_and_events"
-    obtain: str = "d2e data download crepe"
-    options: type[SystemOptions] = CrepeOptions
-    score_options: type[SystemOptions] = CrepeScoreOptions
 
-    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
-        """Ask about all (event, step) pairs of a split and score the answers."""
-        options: CrepeOptions = call.options
-        everything = read_procedures(_gold_file(call.data, options.split))
-        procedures = call.drawn(everything)
-        request = Request(
-            dataset=f"crepe-{options.split}",
-            procedures=procedures,
-            prompt=options.prompt,
-            entities=options.entities,
-            demonstrations=load_demonstrations()[: options.shown],
-            states=_states(options, everything, procedures, call.seed),
-            parse=options.parse,
-        )
-        answers = FAMILIES[options.prompt].ask(request, asker)
-        labels = {name: _settled(answer) for name, answer in answers.items()}
-        predicted = {name: Predicted(rows, rows) for name, rows in labels.items()}
-        scores = score(procedures, predicted, draws=options.chance_draws, seed=call.seed)
-        scores["unparsed"] = _unparsed(answers)
-        title = f"CREPE {options.split}, prompt={options.prompt}, entities={options.entities}"
-        written = write_predictions(procedures, labels, {name: answer.entities for name, answer in answers.items()})
-        return SystemResult(scores, tables(scores, title, []), {PREDICTIONS_FILE: written})
-
-    def score(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
-        """Score an official output file, or one in the gold file's shape."""
-        procedures = read_procedures(gold)
-        found = read_predictions(predictions, procedures, options.read, options.missing)
-        scores = score(procedures, found.procedures, draws=options.chance_draws, seed=options.seed)
-        scores |= {
-            "read": found.read,
-            "strangers": found.strangers,
-            "missing": len(procedures) - len(found.procedures),
-        }
-        notes = _notes(options.read, found)
-        if scores["missing"]:
-            notes.append(f"{scores['missing']} of {len(procedures)} procedures have no predictions and are left out")
-        return SystemResult(scores, tables(scores, f"CREPE, {predictions.name}", notes))
+def _score(predictions: Path, gold: Path, options: Any) -> SystemResult:
+    """Score an official output file, or one in the gold file's shape."""
+    procedures = read_procedures(gold)
+    found = read_predictions(predictions, procedures, options.read, options.missing)
+    scores = score(procedures, found.procedures, draws=options.chance_draws, seed=options.seed)
+    scores |= {
+        "read": found.read,
+        "strangers": found.strangers,
+        "missing": len(procedures) - len(found.procedures),
+    }
+    notes = _notes(options.read, found)
+    if scores["missing"]:
+        notes.append(f"{scores['missing']} of {len(procedures)} procedures have no predictions and are left out")
+    return SystemResult(scores, tables(scores, f"CREPE, {predictions.name}", notes))
 
 
 def _notes(read: ReadAs, found: PredictionFile) -> list[str]:
@@ -205,4 +194,13 @@ def _unparsed(answers: Mapping[str, Answer]) -> dict[str, Any]:
     return {"share": missing / len(labels) if labels else 0.0, "pairs": missing}
 
 
-CREPE = Crepe()
+CREPE = System(
+    name="crepe",
+    title="CREPE (Zhang et al., Findings of EACL 2023)",
+    files=f"{' and '.join(_FILES.values())} of github.com/zharry29/causal_reasoning_of_entities_and_events",
+    obtain="d2e data download crepe",
+    options=CrepeOptions,
+    score_options=CrepeScoreOptions,
+    run=_run,
+    score=_score,
+)

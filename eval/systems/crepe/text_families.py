@@ -13,11 +13,11 @@ from typing import Any
 from d2e_sft.data.chat_template import Messages
 from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
-from eval.systems.conversations import assistant, system, user, wording
-from eval.systems.crepe.demonstrations import DemonstrationEvent
-from eval.systems.crepe.family import Answer, Request, hold_by_event
+from eval.systems.conversations import exchanges, system, user, wording
+from eval.systems.crepe.demonstrations import Demonstration, DemonstrationEvent
+from eval.systems.crepe.family import Request, answer_of_events, hold_by_event
 from eval.systems.crepe.gold import LABELS, MORE, EntityChange, Procedure
-from eval.systems.crepe.parse import changes_of, read_change, read_level, read_yes_or_no
+from eval.systems.crepe.parse import Answer, changes_of, read_change, read_level, read_yes_or_no
 
 _TOKENS = {"text": 12, "cot": 160, "self_ask": 200}
 _CHAT_TOKENS = 12
@@ -97,21 +97,19 @@ def _answer(request: Request, procedure: Procedure, said: dict[str, str]) -> Ans
             if request.prompt == "cot"
             else changes_of([read_level(reply) for reply in replies])
         )
-    return Answer.of_events(columns)
+    return answer_of_events(columns)
 
 
 def _demonstrated(request: Request) -> Messages:
     """Each demonstration's first event after each step, as turns."""
-    messages: Messages = []
+    pairs = []
     for shown in request.demonstrations:
         event = shown.events[0]
-        changes = None
-        if request.entities == "gold":
-            changes = [shown.entity_changes(step) for step in range(1, len(shown.steps) + 1)]
+        changes = shown.entity_changes if request.entities == "gold" else None
         for step in range(_first_step(request), len(shown.steps) + 1):
             question = _question(request, shown.goal, _so_far(shown.steps, step, changes), event.event)
-            messages += [user(question), assistant(_SOLVED[request.prompt](event, step))]
-    return messages
+            pairs.append((question, _SOLVED[request.prompt](event, step)))
+    return exchanges(pairs)
 
 
 def _level(event: DemonstrationEvent, step: int) -> str:
@@ -155,24 +153,20 @@ def ask_chat(request: Request, asker: Asker) -> dict[str, Answer]:
         asker,
         opening,
         _chat_turns,
-        lambda replies: changes_of([read_yes_or_no(reply) for reply in replies]),
+        lambda replies: changes_of(list(map(read_yes_or_no, replies))),
         max_new_tokens=_CHAT_TOKENS,
     )
 
 
-def _chat_turns(procedure: Procedure, event: str) -> list[tuple[str, str]]:
+def _chat_turns(procedure: Procedure | Demonstration, event: str) -> list[tuple[str, str]]:
     texts = _wording()["chat"]
     start = texts["start"].format(goal=procedure.goal, event=event)
     return [(start, start), *((texts["turn"].format(step=step), texts["hidden_turn"]) for step in procedure.steps)]
 
 
 def _demonstrated_chats(request: Request) -> Messages:
-    messages: Messages = []
-    texts = _wording()["chat"]
-    for shown in request.demonstrations:
-        event = shown.events[0]
-        said = [texts["start"].format(goal=shown.goal, event=event.event)]
-        said += [texts["turn"].format(step=step) for step in shown.steps]
-        for step, question in enumerate(said):
-            messages += [user(question), assistant("Yes." if event.is_likely(step) else "No.")]
-    return messages
+    return exchanges(
+        (question, _yes_or_no(shown.events[0].is_likely(step)))
+        for shown in request.demonstrations
+        for step, (question, _) in enumerate(_chat_turns(shown, shown.events[0].event))
+    )

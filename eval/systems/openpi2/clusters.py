@@ -14,13 +14,14 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
-from eval.systems.json_file import Node
 from eval.systems.openpi2.gold import alternatives, find_official, normalise, official_text, read_official
 from eval.systems.openpi2.metrics import PrecisionRecall, cell, mean
 from eval.systems.openpi2.task import OpenPIOptions, ScorerOptions, Task, conversation, drawn
@@ -30,9 +31,10 @@ ENTITY_INPUT, ENTITY_GOLD = "dev_data_mini_entity.json", "dev_data_mini_annotate
 ATTRIBUTE_INPUT, ATTRIBUTE_GOLD = "dev_data_mini_attr.json", "dev_data_mini_annotated_attr.json"
 TEMPERATURE = 0.7  # the paper's
 _TOKENS = 256
+Kind = Literal["entities", "attributes"]
 Clustering = list[list[str]]
-# What is scored: gold clusters, or predicted ones.
-Groups = Sequence[Sequence[str]]
+# By procedure and entity the clusters of its attributes; those of the entities themselves are under the empty name.
+Groups = Mapping[str, Mapping[str, Sequence[Sequence[str]]]]
 
 
 @dataclass(frozen=True)
@@ -52,92 +54,65 @@ class ToCluster:
 
 @dataclass
 class ClusterScores:
-    """Official and corrected figures.
-
-    Attributes:
-        official: its `precision` is officially called so, likewise its `recall`.
-    """
+    """Figures by their usual names; what `official` has as its `precision` is officially called so, too."""
 
     official: PrecisionRecall
     corrected: PrecisionRecall
 
 
-def read_entities_to_cluster(path: Path) -> dict[str, ToCluster]:
-    """Entity mentions of each procedure, each once.
+def read_to_cluster(path: Path, kind: Kind) -> dict[str, ToCluster]:
+    """Each procedure's entity mentions, each once, or the attribute mentions of its entities.
 
     Raises:
         UserError: the file is missing or damaged; so do the other readers.
     """
-    return {
-        key: _to_cluster(key, node, {"": tuple(dict.fromkeys(node["entities_flattened"].texts()))})
-        for key, node in read_official(path).members()
-    }
-
-
-def read_attributes_to_cluster(path: Path) -> dict[str, ToCluster]:
-    """Attribute mentions of each entity of each procedure."""
-    return {
-        key: _to_cluster(key, node, {entity: groups.texts() for entity, groups in node["entity_attr_dict"].members()})
-        for key, node in read_official(path).members()
-    }
-
-
-def read_entity_groups(path: Path) -> dict[str, Groups]:
-    """Gold clusters of each procedure's entities."""
-    return {
-        key: tuple(_stripped(group.texts()) for group in node["entities"].items())
-        for key, node in read_official(path).members()
-    }
-
-
-def read_attribute_groups(path: Path) -> dict[str, dict[str, Groups]]:
-    """Gold clusters of the attributes of each procedure's entities."""
-    return {
-        key: {
-            entity: tuple(_stripped(alternatives(text)) for text in groups.texts())
-            for entity, groups in node["entity_attr_dict"].members()
-        }
-        for key, node in read_official(path).members()
-    }
-
-
-def read_predicted_entity_groups(path: Path, gold: Mapping[str, Groups]) -> dict[str, Groups]:
-    """Predicted clusters, in the official form {procedure: {first name: [names]}}.
-
-    Raises:
-        UserError: the file is missing or damaged, or names a procedure that is not in the gold file.
-    """
-    found: dict[str, Groups] = {}
+    found = {}
     for key, node in read_official(path).members():
-        _known(key, gold, path)
-        found[key] = tuple(_stripped(names.texts()) for _, names in node.members())
+        if kind == "entities":
+            names = {"": tuple(dict.fromkeys(node["entities_flattened"].texts()))}
+        else:
+            names = {entity: groups.texts() for entity, groups in node["entity_attr_dict"].members()}
+        found[key] = ToCluster(key, node["goal"].text(), node["steps"].texts(), names)
     return found
 
 
-def read_predicted_attribute_groups(
-    path: Path, gold: Mapping[str, Mapping[str, Groups]]
-) -> dict[str, dict[str, Groups]]:
-    """Predicted clusters, in the official form {procedure: {entity: {name: [further names]}}}; errors as above."""
-    found: dict[str, dict[str, Groups]] = {}
+def read_gold_groups(path: Path, kind: Kind) -> Groups:
+    """Gold clusters."""
+    found: dict[str, dict[str, list[tuple[str, ...]]]] = {}
     for key, node in read_official(path).members():
-        _known(key, gold, path)
+        if kind == "entities":
+            found[key] = {"": [_stripped(group.texts()) for group in node["entities"].items()]}
+        else:
+            found[key] = {
+                entity: [_stripped(alternatives(text)) for text in groups.texts()]
+                for entity, groups in node["entity_attr_dict"].members()
+            }
+    return found
+
+
+def read_predicted_groups(path: Path, gold: Groups, kind: Kind) -> Groups:
+    """Predicted clusters, in the official form.
+
+    Of entities it is {procedure: {first name: [names]}}, of attributes {procedure: {entity: {name: [further names]}}}.
+
+    Raises:
+        UserError: as above, or the file names a procedure or an entity that is not in the gold file.
+    """
+    found: dict[str, dict[str, list[tuple[str, ...]]]] = {}
+    for key, node in read_official(path).members():
+        if key not in gold:
+            raise UserError(f"{path}, {key}: no such procedure in the gold file; expected some of {', '.join(gold)}")
+        if kind == "entities":
+            found[key] = {"": [_stripped(names.texts()) for _, names in node.members()]}
+            continue
         found[key] = {}
         for entity, groups in node.members():
             if entity not in gold[key]:
                 raise groups.wrong(f"an entity of the gold file, which has none of {entity!r}")
-            found[key][entity] = tuple(
+            found[key][entity] = [
                 tuple(dict.fromkeys(_stripped((name, *rest.texts())))) for name, rest in groups.members()
-            )
+            ]
     return found
-
-
-def _to_cluster(key: str, node: Node, names: Mapping[str, tuple[str, ...]]) -> ToCluster:
-    return ToCluster(key, node["goal"].text(), node["steps"].texts(), names)
-
-
-def _known(key: str, gold: Mapping[str, object], path: Path) -> None:
-    if key not in gold:
-        raise UserError(f"{path}, {key}: no such procedure in the gold file; expected some of {', '.join(gold)}")
 
 
 def _stripped(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -146,7 +121,7 @@ def _stripped(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 def ask_entity_clusters(
     asker: Asker, procedures: Mapping[str, ToCluster], *, runs: int, repeat: int, seed: int
-) -> dict[str, Clustering]:
+) -> dict[str, dict[str, Clustering]]:
     """One clustering of each procedure's entities from several answers; names that are alike are merged before.
 
     Args:
@@ -156,7 +131,7 @@ def ask_entity_clusters(
     asked = {key: (procedure, "", list(merged[key])) for key, procedure in procedures.items() if len(merged[key]) > 1}
     answers = _ask_runs(asker, f"entity-clusters-{repeat + 1}", asked, runs, seed + repeat * runs)
     return {
-        key: spread(aggregate(list(merged[key]), answers.get(key, ()), leftovers="together"), merged[key])
+        key: {"": spread(aggregate(list(merged[key]), answers.get(key, ()), leftovers="together"), merged[key])}
         for key in procedures
     }
 
@@ -209,12 +184,9 @@ def cluster_prompt(procedure: ToCluster, entity: str, names: Sequence[str], *, h
     texts: list[str] = []
     for example in told["attribute_examples" if entity else "entity_examples"]:
         shown = [name for group in example["groups"] for name in sorted(group)]
-        texts += [
-            context(example["goal"], example["steps"]),
-            told["accept"],
-            _request(shown, example.get("entity", "")),
-        ]
-        texts.append(told["groups"].format(lines="\n".join(f"- {group}" for group in example["groups"])))
+        texts += [context(example["goal"], example["steps"]), told["accept"]]
+        texts += [_request(shown, example.get("entity", ""))]
+        texts += [told["groups"].format(lines="\n".join(f"- {group}" for group in example["groups"]))]
     own = told["hidden_context"] if hidden else context(procedure.goal, procedure.steps)
     return turns(*texts, own, told["accept"], _request(names, entity))
 
@@ -306,38 +278,21 @@ def _singular(name: str) -> str:
     return name[:-3] + "y" if name.endswith("ies") else name.removesuffix("s")
 
 
-def score_entity_clusters(gold: Mapping[str, Groups], predictions: Mapping[str, Groups]) -> ClusterScores:
-    """Clusters of entities, of all procedures together."""
-    return _score_pairs((gold[key], groups) for key, groups in predictions.items())
-
-
-def score_attribute_clusters(
-    gold: Mapping[str, Mapping[str, Groups]], predictions: Mapping[str, Mapping[str, Groups]]
-) -> ClusterScores:
-    """Clusters of attributes; entities with one gold cluster are skipped."""
-    return _score_pairs(
-        (gold[key][entity], groups)
-        for key, entities in predictions.items()
-        for entity, groups in entities.items()
-        if len(gold[key][entity]) > 1
-    )
-
-
-def _score_pairs(pairs: Iterable[tuple[Groups, Groups]]) -> ClusterScores:
+def score_clusters(gold: Groups, predictions: Groups) -> ClusterScores:
+    """Clusters of all procedures together; entities whose attributes have one gold cluster are skipped."""
     official, corrected = PrecisionRecall(), PrecisionRecall()
-    for gold, raw in pairs:
-        known = {name for group in gold for name in group}
-        predicted = [tuple(name for name in group if name in known) for group in raw]
+    for key, entity in ((key, entity) for key, entities in predictions.items() for entity in entities):
+        wanted = gold[key][entity]
+        if entity and len(wanted) <= 1:
+            continue
+        known = {name for group in wanted for name in group}
+        predicted = [tuple(name for name in group if name in known) for group in predictions[key][entity]]
         # What is officially "precision" has gold clusters above and predicted ones below.
         official.predicted += len(predicted)
-        official.predicted_right += sum(_found(group, predicted) for group in gold)
-        official.gold += len(gold)
-        official.gold_found += sum(_found(group, gold) for group in predicted)
-        wanted, distinct = set(map(frozenset, gold)), set(map(frozenset, filter(None, predicted)))
-        corrected.predicted += len(distinct)
-        corrected.predicted_right += len(distinct & wanted)
-        corrected.gold += len(wanted)
-        corrected.gold_found += len(distinct & wanted)
+        official.predicted_right += sum(_found(group, predicted) for group in wanted)
+        official.gold += len(wanted)
+        official.gold_found += sum(_found(group, wanted) for group in predicted)
+        corrected.count(set(map(frozenset, filter(None, predicted))), set(map(frozenset, wanted)))
     return ClusterScores(official, corrected)
 
 
@@ -346,35 +301,27 @@ def _found(group: Sequence[str], others: Iterable[Sequence[str]]) -> bool:
     return any(len(group) == len(other) and all(name in other for name in group) for other in others)
 
 
-def entity_file(predictions: Mapping[str, Clustering]) -> str:
-    """Entity clusters in the official form."""
-    return official_text({key: {cluster[0]: cluster for cluster in clusters} for key, clusters in predictions.items()})
-
-
-def attribute_file(predictions: Mapping[str, Mapping[str, Clustering]]) -> str:
-    """Attribute clusters in the official form: the first name, and the others, or itself where it is alone."""
+def clusters_file(predictions: Mapping[str, Mapping[str, Clustering]], kind: Kind) -> str:
+    """The official form; of a cluster of attributes it has the first name, and the others, or itself where alone."""
+    if kind == "entities":
+        return official_text({key: {group[0]: group for group in found[""]} for key, found in predictions.items()})
     return official_text(
         {
-            key: {
-                entity: {cluster[0]: cluster[1:] or cluster for cluster in clusters}
-                for entity, clusters in entities.items()
-            }
+            key: {entity: {group[0]: group[1:] or group for group in groups} for entity, groups in entities.items()}
             for key, entities in predictions.items()
         }
     )
 
 
-def clusters_result(entities: Sequence[ClusterScores], attributes: Sequence[ClusterScores]) -> SystemResult:
+def clusters_result(scores: Mapping[Kind, Sequence[ClusterScores]]) -> SystemResult:
     """Scores and table; of several clusterings the mean of each figure."""
     rows, detail, headline = [], {}, {}
-    for what, found in (("entities", entities), ("attributes", attributes)):
-        if not found:
-            continue
+    for what, found in scores.items():
         kinds = {"official": [item.official for item in found], "corrected": [item.corrected for item in found]}
         detail[what] = {name: [figures.as_json() for figures in items] for name, items in kinds.items()}
         for name, items in kinds.items():
-            precision, recall, f1 = (_mean(items, figure) for figure in ("precision", "recall", "f1"))
-            rows.append((f"{what}, {name}", cell(precision), cell(recall), cell(f1), str(len(items))))
+            figures = (_mean(items, figure) for figure in ("precision", "recall", "f1"))
+            rows.append((f"{what}, {name}", *map(cell, figures), str(len(items))))
         headline[f"{what}_cluster_f1"] = _mean(kinds["official"], "f1")
     title = "Clusters, exact match (officially precision and recall have their names swapped)"
     table = ScoreTable(title, ("of", "precision", "recall", "F1", "mean of"), rows)
@@ -391,31 +338,26 @@ def _run(call: SystemCall, asker: Asker) -> SystemResult:
         find_official(call.data, name, needed_by="task=clusters")
         for name in (ENTITY_INPUT, ENTITY_GOLD, ATTRIBUTE_INPUT, ATTRIBUTE_GOLD)
     )
-    gold_entities, gold_attributes = read_entity_groups(entity_gold), read_attribute_groups(attribute_gold)
-    entities = drawn(call, read_entities_to_cluster(entity_input))
-    attributes = drawn(call, read_attributes_to_cluster(attribute_input))
+    gold_entities = read_gold_groups(entity_gold, "entities")
+    gold_attributes = read_gold_groups(attribute_gold, "attributes")
+    entities = drawn(call, read_to_cluster(entity_input, "entities"))
+    attributes = drawn(call, read_to_cluster(attribute_input, "attributes"))
     files, entity_scores = {}, []
     for repeat in range(own.repeats):
         found = ask_entity_clusters(asker, entities, runs=own.entity_runs, repeat=repeat, seed=call.seed)
-        entity_scores.append(score_entity_clusters(gold_entities, found))
-        files[f"entity_clusters_{repeat + 1}.json"] = entity_file(found)
-    of_attributes = ask_attribute_clusters(asker, attributes, runs=own.attribute_runs, seed=call.seed)
-    files["attribute_clusters.json"] = attribute_file(of_attributes)
-    return replace(
-        clusters_result(entity_scores, [score_attribute_clusters(gold_attributes, of_attributes)]), files=files
-    )
+        entity_scores.append(score_clusters(gold_entities, found))
+        files[f"entity_clusters_{repeat + 1}.json"] = clusters_file(found, "entities")
+    found = ask_attribute_clusters(asker, attributes, runs=own.attribute_runs, seed=call.seed)
+    files["attribute_clusters.json"] = clusters_file(found, "attributes")
+    result = clusters_result({"entities": entity_scores, "attributes": [score_clusters(gold_attributes, found)]})
+    return replace(result, files=files)
 
 
-def _score_entities(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
-    labelled = read_entity_groups(gold)
-    found = read_predicted_entity_groups(predictions, labelled)
-    return clusters_result([score_entity_clusters(labelled, found)], [])
+def _score(kind: Kind, predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
+    labelled = read_gold_groups(gold, kind)
+    return clusters_result({kind: [score_clusters(labelled, read_predicted_groups(predictions, labelled, kind))]})
 
 
-def _score_attributes(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
-    labelled = read_attribute_groups(gold)
-    found = read_predicted_attribute_groups(predictions, labelled)
-    return clusters_result([], [score_attribute_clusters(labelled, found)])
-
-
-TASK = Task(_run, {"entity_clusters": _score_entities, "attribute_clusters": _score_attributes})
+TASK = Task(
+    _run, {"entity_clusters": partial(_score, "entities"), "attribute_clusters": partial(_score, "attributes")}
+)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 
-from eval.systems.openpi2.gold import Change, EntityStates, Procedure, has_expansion, names_of, read_by_step, sentence
+from eval.systems.openpi2.gold import Change, EntityStates, Procedure, has_expansion, names_of, sentence
 from eval.systems.openpi2.metrics import PrecisionRecall, Scorer, bertscore_table, best_scores, cell, mean, scored
 from eval.systems.openpi2.tracking import listing_task
 from eval.systems.system import ScoreTable, SystemResult
@@ -27,11 +26,6 @@ def parse_change(text: str) -> tuple[str, str, str, str] | None:
     """Entity, attribute, before and after of a sentence "ATTRIBUTE of ENTITY was BEFORE before and AFTER after"."""
     match = re.fullmatch(r"(.+?) of (.+?) (?:was|were) (.+?) before and (.+?) after(?:wards)?\.?", text.strip())
     return None if match is None else (match[2], match[1], match[3], match[4])
-
-
-def read_sentences(path: Path, steps: Mapping[str, int]) -> dict[str, list[list[str]]]:
-    """Predicted sentences by step of each procedure; arguments and errors as of `read_by_step`."""
-    return read_by_step(path, steps, lambda node: list(node.texts()))
 
 
 def gold_sentences(procedure: Procedure, *, expanded: bool, any_state: bool = False) -> list[list[list[str]]]:
@@ -136,4 +130,4 @@ def _bertscore(
     return mean(best_scores(scorer, candidates))
 
 
-TASK = listing_task("complete", parse_sentences, read_sentences, complete_result)
+TASK = listing_task("complete", parse_sentences, lambda node: list(node.texts()), complete_result)

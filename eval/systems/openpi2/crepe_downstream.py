@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.chat_template import ChatEncoder, Messages
@@ -15,6 +14,7 @@ from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
 from eval.systems.crepe import gold as crepe
 from eval.systems.crepe.gold import LABELS
+from eval.systems.crepe.scorer import macro_f1
 from eval.systems.openpi2.entity_states import (
     StateChange,
     StateChanges,
@@ -34,14 +34,6 @@ _LABEL = re.compile(r"(equally|less|more) likely", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class CrepeProcedure:
-    """A procedure and, for each event that some step changes, the label after each step (places in `LABELS`)."""
-
-    procedure: Procedure
-    events: dict[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True)
 class Setting:
     """One row of the table.
 
@@ -56,22 +48,8 @@ class Setting:
     prompt_length: int
 
 
-def read_crepe(path: Path) -> dict[str, CrepeProcedure]:
-    """CREPE's procedures by id, with the labels as the official scorer reads them.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
-    found = {}
-    for item in crepe.read_procedures(path):
-        procedure = Procedure(item.id, item.goal, tuple(block.step for block in item.blocks), ())
-        events = {event: tuple(block.official(event) for block in item.blocks) for event in item.events}
-        found[item.id] = CrepeProcedure(procedure, events)
-    return found
-
-
 def likelihood_prompt(
-    procedure: CrepeProcedure,
+    procedure: crepe.Procedure,
     event: str,
     replies: Sequence[str],
     states: Sequence[Sequence[StateChange]] | None,
@@ -89,9 +67,9 @@ def likelihood_prompt(
     if hidden:
         start, asked = told["hidden_start"].format(event=event), [f"{told['hidden_step']}\n{told['question']}"]
     else:
-        start = told["start"].format(goal=procedure.procedure.goal.lower(), event=event)
-        steps = procedure.procedure.steps[: len(replies) + 1]
-        asked = [_turn(step, states[place] if states else ()) for place, step in enumerate(steps)]
+        start = told["start"].format(goal=procedure.goal.lower(), event=event)
+        blocks = procedure.blocks[: len(replies) + 1]
+        asked = [_turn(block.step, states[place] if states else ()) for place, block in enumerate(blocks)]
     said = () if hidden else replies
     texts = [text for pair in zip(asked, said, strict=False) for text in pair]
     return [system(told["system"]), *turns(start, told["accept"], *texts, asked[-1])]
@@ -106,7 +84,7 @@ def _turn(step: str, changes: Sequence[StateChange]) -> str:
 def ask_setting(
     asker: Asker,
     name: str,
-    procedures: Mapping[str, CrepeProcedure],
+    procedures: Mapping[str, crepe.Procedure],
     states: StateChanges | None,
     length: Callable[[Messages], int],
     **sampling: Any,
@@ -121,7 +99,7 @@ def ask_setting(
         lengths.append(length(chat.messages))
         return chat
 
-    counts = {(key, event): len(item.procedure.steps) for key, item in procedures.items() for event in item.events}
+    counts = {(key, event): len(item.blocks) for key, item in procedures.items() for event in item.events}
     pass_name = f"crepe-{name}-step{{}}"
     replies = ask_by_turns(asker, pass_name, counts, next_step, max_new_tokens=_TOKENS, **sampling)
     return Setting(name, states, replies, sum(lengths))
@@ -145,7 +123,7 @@ def parse_label(reply: str) -> int | None:
 
 
 def downstream_result(
-    procedures: Mapping[str, CrepeProcedure], settings: Sequence[Setting], unit: str
+    procedures: Mapping[str, crepe.Procedure], settings: Sequence[Setting], unit: str
 ) -> SystemResult:
     """Macro-F1 of each setting, and how much shorter its prompts are than with all entity states.
 
@@ -153,7 +131,12 @@ def downstream_result(
         unit: in which prompts are measured.
     """
     whole = next(setting.prompt_length for setting in settings if setting.name == "all")
-    gold = [label for item in procedures.values() for labels in item.events.values() for label in labels]
+    gold = [
+        crepe.label_in(block.events, event, official=True)
+        for item in procedures.values()
+        for event in item.events
+        for block in item.blocks
+    ]
     rows, detail = [], {}
     for setting in settings:
         parsed = [
@@ -162,7 +145,7 @@ def downstream_result(
             for event in item.events
             for reply in setting.replies[key, event]
         ]
-        score = _macro_f1(gold, [label or 0 for label in parsed])
+        score = macro_f1(gold, [label or 0 for label in parsed]) or 0.0
         entities = None if setting.states is None else entities_a_step(setting.states)
         saved = 1 - setting.prompt_length / whole if whole else 0.0
         detail[setting.name] = {
@@ -180,14 +163,6 @@ def downstream_result(
     return SystemResult({**headline, "crepe": {"pairs": len(gold), **detail}}, [ScoreTable(title, columns, rows)])
 
 
-def _macro_f1(gold: Sequence[int], predicted: Sequence[int]) -> float:
-    from sklearn.metrics import f1_score
-
-    if not gold:
-        return 0.0
-    return float(f1_score(gold, predicted, average="macro", zero_division=0))
-
-
 def _run(call: SystemCall, asker: Asker) -> SystemResult:
     """Ask about CREPE's events with no, all and salient entity states; the states are kept for `--bench crepe`."""
     own: OpenPIOptions = call.options
@@ -197,9 +172,12 @@ def _run(call: SystemCall, asker: Asker) -> SystemResult:
             remedy="add --set crepe_file=PATH/data_dev_v2.json, of github.com/zharry29/"
             "causal_reasoning_of_entities_and_events",
         )
-    procedures = drawn(call, read_crepe(own.crepe_file))
+    procedures = drawn(call, {item.id: item for item in crepe.read_procedures(own.crepe_file)})
     length, unit = prompt_length(asker)
-    plain = {key: item.procedure for key, item in procedures.items()}
+    plain = {
+        key: Procedure(key, item.goal, tuple(block.step for block in item.blocks), ())
+        for key, item in procedures.items()
+    }
     everything, other = ask_entity_states(asker, own.prompt, plain, with_salience=True, **sampling(call))
     kept = salient(everything, own.salient)
     settings = [

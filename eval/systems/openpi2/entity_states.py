@@ -68,14 +68,10 @@ def _with_salience(
         for key, steps in changes.items()
     }
     rated = ask_local(asker, procedures, entities, **sampling)
-    ratings = {
-        key: [dict(zip(names, values, strict=True)) for names, values in zip(entities[key], rated[key], strict=True)]
-        for key in changes
-    }
     return {
         key: [
-            [StateChange(c.entity, c.attribute, c.before, c.after, rating[c.entity]) for c in step]
-            for step, rating in zip(steps, ratings[key], strict=True)
+            [replace(change, salience=ratings[names.index(change.entity)]) for change in step]
+            for step, names, ratings in zip(steps, entities[key], rated[key], strict=True)
         ]
         for key, steps in changes.items()
     }

@@ -115,9 +115,9 @@ def expansion_result(gold: Mapping[str, Procedure], paraphrases: Mapping[str, Pa
             kind = "attributes" if attribute else "entities"
             cluster = gold[key].clusters[entity]
             known = cluster.attributes[attribute] if attribute else cluster.names
-            official = {normalise(name) for name in known.expanded or ()} - set(map(normalise, known.mentions))
+            official = set(map(normalise, known.expanded or ())) - set(map(normalise, known.mentions))
             clusters[kind] += 1
-            _compare(compared[kind], {normalise(name) for name in names}, official)
+            compared[kind].count(set(map(normalise, names)), official)
     official_there = has_expansion(gold)
     rows: list[tuple[str, ...]] = []
     detail: dict[str, dict[str, float | None]] = {}
@@ -130,14 +130,6 @@ def expansion_result(gold: Mapping[str, Procedure], paraphrases: Mapping[str, Pa
     columns = ("of", "clusters", "paraphrases each", "share that the official file has", "share of its own found")
     headline = {f"{kind}_paraphrases_in_official": detail[kind]["in_official"] for kind in detail}
     return SystemResult({**headline, "expansion": detail}, [ScoreTable("Expansion of clusters", columns, rows)])
-
-
-def _compare(figures: PrecisionRecall, predicted: set[str], official: set[str]) -> None:
-    shared = len(predicted & official)
-    figures.predicted += len(predicted)
-    figures.predicted_right += shared
-    figures.gold += len(official)
-    figures.gold_found += shared
 
 
 def _run(call: SystemCall, asker: Asker) -> SystemResult:

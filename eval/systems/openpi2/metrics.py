@@ -5,7 +5,7 @@ BERTScore (Zhang et al., ICLR 2020) is that of the package `bert-score`, whose m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -46,6 +46,14 @@ class PrecisionRecall:
     def f1(self) -> float:
         both = self.precision + self.recall
         return 2 * self.precision * self.recall / both if both else 0.0
+
+    def count(self, predicted: Set[object], gold: Set[object]) -> None:
+        """Add distinct predictions and gold items, of which what is in both is right and found."""
+        shared = len(predicted & gold)
+        self.predicted += len(predicted)
+        self.predicted_right += shared
+        self.gold += len(gold)
+        self.gold_found += shared
 
     def as_json(self) -> dict[str, Any]:
         """Ratios and counts."""

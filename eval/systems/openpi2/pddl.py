@@ -243,17 +243,13 @@ def pddl_result(written: Mapping[str, Written], planner: Planner) -> SystemResul
         "verdicts": {key: vars(verdict) for key, verdict in verdicts.items()},
     }
     title = f"Planning from text ({len(verdicts)} tasks, {cell(share)} solvable)"
+    columns = ("task", "verdict", "plan or reason")
+    rows = [(key, verdict.outcome, verdict.why.replace("|", "/")[:80]) for key, verdict in verdicts.items()]
     tables = [
         ScoreTable(title, ("verdict", "tasks"), [(name, str(count)) for name, count in counts.items()]),
-        ScoreTable(
-            "By task", ("task", "verdict", "plan or reason"), _rows(verdicts), ("task", "verdict", "plan or reason")
-        ),
+        ScoreTable("By task", columns, rows, columns),
     ]
     return SystemResult({"pddl_solvable": share, "pddl": detail}, tables)
-
-
-def _rows(verdicts: Mapping[str, Verdict]) -> list[tuple[str, str, str]]:
-    return [(key, verdict.outcome, verdict.why.replace("|", "/")[:80]) for key, verdict in verdicts.items()]
 
 
 def _run(call: SystemCall, asker: Asker) -> SystemResult:

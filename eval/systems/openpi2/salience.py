@@ -248,9 +248,7 @@ def salience_result(human: Saliences, second: Saliences | None, predictions: Sal
         }
         means = ("-" if item.mean is None else cell(item.mean) for item in found.values())
         rows.append((f"{name} ({scored(len(judge), len(human))})", *means))
-        detail[name.replace(" ", "_")] = {
-            key: {"mean": item.mean, "by_procedure": item.by_procedure} for key, item in found.items()
-        }
+        detail[name.replace(" ", "_")] = {key: vars(item) for key, item in found.items()}
         if name == "predictions":
             headline = {f"salience_{level}": found[f"{level}_official"].mean for level in ("global", "local")}
     columns = ("with the first annotator", "global", "global, corrected", "local", "local, corrected")

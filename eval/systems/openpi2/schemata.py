@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from pathlib import Path
 from typing import Any, TypeVar
 
-from eval.systems.openpi2.gold import Cluster, Procedure, has_expansion, names_of, normalise, read_by_step
+from eval.systems.json_file import Node
+from eval.systems.openpi2.gold import Cluster, Procedure, has_expansion, names_of, normalise
 from eval.systems.openpi2.metrics import PrecisionRecall, Scorer, bertscore_table, best_scores, cell, mean, scored
 from eval.systems.openpi2.tracking import listing_task
 from eval.systems.system import ScoreTable, SystemResult
@@ -42,9 +42,9 @@ def parse_schema(reply: str) -> dict[str, list[str]]:
     return schema
 
 
-def read_schemata(path: Path, steps: Mapping[str, int]) -> dict[str, list[dict[str, list[str]]]]:
-    """Predicted attributes by entity, by step of each procedure; arguments and errors as of `read_by_step`."""
-    return read_by_step(path, steps, lambda node: {entity: list(item.texts()) for entity, item in node.members()})
+def read_schema(node: Node) -> dict[str, list[str]]:
+    """Predicted attributes by entity of one step, in the official form."""
+    return {entity: list(item.texts()) for entity, item in node.members()}
 
 
 @dataclass
@@ -311,4 +311,4 @@ def _bertscores(
     return {"global": mean(best_scores(scorer, whole)), "local": mean(best_scores(scorer, by_step))}
 
 
-TASK = listing_task("schemata", parse_schema, read_schemata, schemata_result)
+TASK = listing_task("schemata", parse_schema, read_schema, schemata_result)

@@ -89,16 +89,10 @@ def read_gold_states(path: Path) -> dict[str, list[list[GoldState]]]:
     root = read_official(path)
     if not all(isinstance(value, list) for value in root.value.values()):
         return {key: states_by_step(procedure) for key, procedure in read_procedures(path).items()}
-    gold: dict[str, list[list[GoldState]]] = {}
-    for key, node in root.members():
-        gold[key] = []
-        for step in node.items():
-            fields = [item.texts() for item in step.items()]
-            wrong = next((item for item in step.items() if len(item.texts()) != 4), None)
-            if wrong is not None:
-                raise wrong.wrong("entity, attribute, before and after")
-            gold[key].append([GoldState(*map(alternatives, texts)) for texts in fields])
-    return gold
+    return {
+        key: [[GoldState(*map(alternatives, _state(item))) for item in step.items()] for step in node.items()]
+        for key, node in root.members()
+    }
 
 
 def read_states(path: Path, steps: Mapping[str, int]) -> dict[str, list[list[StatePair]]]:
@@ -107,10 +101,9 @@ def read_states(path: Path, steps: Mapping[str, int]) -> dict[str, list[list[Sta
 
 
 def _state(node: Node) -> StatePair:
-    fields: Sequence[str] = node.texts()
-    if len(fields) != 4:
+    if len(node.texts()) != len(StatePair._fields):
         raise node.wrong("entity, attribute, before and after")
-    return StatePair(*fields)
+    return StatePair(*node.texts())
 
 
 def check_aligned(predictions: Predictions, gold: GoldStates, path: Path) -> None:
@@ -213,8 +206,7 @@ def states_bertscore(predictions: Predictions, gold: GoldStates, scorer: Scorer)
     pairs = _pairs(predictions, gold)
     candidates = [text for predicted, _ in pairs for text in (predicted.before, predicted.after)]
     references = [text for _, state in pairs for text in (state.before[0], state.after[0])]
-    scores = scorer(candidates, references)
-    return mean(scores)
+    return mean(scorer(candidates, references))
 
 
 def states_result(gold: GoldStates, predictions: Predictions, scorer: Scorer | None, seed: int = 0) -> SystemResult:
@@ -233,7 +225,6 @@ def states_result(gold: GoldStates, predictions: Predictions, scorer: Scorer | N
     total = sum(len(step) for steps in gold.values() for step in steps)
     title = f"States, exact match with 95 % interval ({scored(len(official), total, 'changes')}); BERTScore "
     title += cell(bert) if bert is not None else f"{NOT_COMPUTED}, set bertscore_model=NAME"
-    share = mean(official)
     detail = {
         "procedures": len(predictions),
         "changes": len(official),
@@ -242,7 +233,7 @@ def states_result(gold: GoldStates, predictions: Predictions, scorer: Scorer | N
         "bertscore": bert,
     }
     table = ScoreTable(title, ("gold", "accuracy", "low", "high"), rows)
-    return SystemResult({"states_accuracy": share, "states_bertscore": bert, "states": detail}, [table])
+    return SystemResult({"states_accuracy": mean(official), "states_bertscore": bert, "states": detail}, [table])
 
 
 def _run(call: SystemCall, asker: Asker) -> SystemResult:

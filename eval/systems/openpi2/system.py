@@ -9,7 +9,7 @@ from eval.systems.asker import Asker
 from eval.systems.openpi2 import clusters, complete, crepe_downstream, expansion, pddl, salience, schemata, states
 from eval.systems.openpi2.gold import HOMEPAGE
 from eval.systems.openpi2.task import OpenPIOptions, ScorerOptions, Task
-from eval.systems.system import SystemCall, SystemOptions, SystemResult
+from eval.systems.system import System, SystemCall, SystemResult
 
 TASKS: dict[str, Task] = {
     "schemata": schemata.TASK,
@@ -25,24 +25,15 @@ _ALL = ("schemata", "states", "complete")
 _SCORERS = {kind: score for task in TASKS.values() for kind, score in task.scorers.items()}
 
 
-class OpenPI2:
-    """See `System`; the units that `max_samples` counts are procedures."""
+def _run(call: SystemCall, asker: Asker) -> SystemResult:
+    """Ask a model the questions of the task and score its answers; `max_samples` counts procedures."""
+    names = _ALL if call.options.task == "all" else (call.options.task,)
+    return _with_scorer_model(_joined([TASKS[name].run(call, asker) for name in names]), call.options)
 
-    name = "openpi2"
-    title = "OpenPI2.0 (Zhang et al., EACL 2024)"
-    files = f"dev-*.json and cluster_mini of v2.0, {HOMEPAGE}"
-    obtain = "d2e data download openpi2"
-    options: type[SystemOptions] = OpenPIOptions
-    score_options: type[SystemOptions] = ScorerOptions
 
-    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
-        """Ask a model the questions of the task and score its answers."""
-        names = _ALL if call.options.task == "all" else (call.options.task,)
-        return _with_scorer_model(_joined([TASKS[name].run(call, asker) for name in names]), call.options)
-
-    def score(self, predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
-        """Score predictions in the official format."""
-        return _with_scorer_model(_SCORERS[options.task](predictions, gold, options), options)
+def _score(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
+    """Score predictions in the official format."""
+    return _with_scorer_model(_SCORERS[options.task](predictions, gold, options), options)
 
 
 def _with_scorer_model(result: SystemResult, options: OpenPIOptions | ScorerOptions) -> SystemResult:
@@ -61,4 +52,13 @@ def _joined(results: list[SystemResult]) -> SystemResult:
     )
 
 
-OPENPI2 = OpenPI2()
+OPENPI2 = System(
+    name="openpi2",
+    title="OpenPI2.0 (Zhang et al., EACL 2024)",
+    files=f"dev-*.json and cluster_mini of v2.0, {HOMEPAGE}",
+    obtain="d2e data download openpi2",
+    options=OpenPIOptions,
+    score_options=ScorerOptions,
+    run=_run,
+    score=_score,
+)

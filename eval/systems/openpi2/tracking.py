@@ -14,12 +14,14 @@ from typing import Any, Literal
 from d2e_sft.data.chat_template import Messages
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
+from eval.systems.json_file import Node
 from eval.systems.openpi2.gold import (
     GoldState,
     Procedure,
     clustered_file,
     count_steps,
     official_text,
+    read_by_step,
     read_clustered,
     sentence,
 )
@@ -68,14 +70,14 @@ def ask_listing(
 def listing_task(
     name: Listing,
     parse: Callable[[str], Any],
-    read: Callable[[Path, Mapping[str, int]], Any],
+    read: Callable[[Node], Any],
     score: Callable[..., SystemResult],
 ) -> Task:
     """The task of listing something at each step.
 
     Args:
         parse: what a reply lists.
-        read: a file of predictions; see `read_by_step`.
+        read: what a file of predictions has for one step.
         score: gold procedures, predictions and the scorer of BERTScore in, scores and tables out.
     """
 
@@ -88,7 +90,7 @@ def listing_task(
 
     def score_file(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
         procedures = read_clustered(gold)
-        return score(procedures, read(predictions, count_steps(procedures)), scorer_of(options))
+        return score(procedures, read_by_step(predictions, count_steps(procedures), read), scorer_of(options))
 
     return Task(run, {name: score_file})
 

@@ -39,17 +39,6 @@ class Alignment:
     d_x: int
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """Sentences i and j and the directions of influence, each +1 or −1."""
-
-    i: int
-    j: int
-    d_i: int
-    d_j: int
-    d_e: int
-
-
 def read_alignments(path: Path, graphs: Mapping[str, Graph]) -> dict[str, Alignment]:
     """Read the alignments of some graphs.
 
@@ -75,8 +64,8 @@ def _alignment(value: object, graph: Graph | None, place: str) -> Alignment:
     return Alignment(row["x"], row["y"], _SIGNS[row["d_x"]])
 
 
-def explain(graph: Graph, path: tuple[str, ...], alignment: Alignment) -> Explanation | None:
-    """The explanation of a path's answer.
+def explain(graph: Graph, path: tuple[str, ...], alignment: Alignment) -> dict[str, Any] | None:
+    """The explanation of a path's answer: the directions of influence, and the sentences i and j.
 
     W stands for Y's opposite, so it has Y's sentence. A cause or an effect that is X or Y itself has a polarity of
     +1 to it. None where the path misses X or both Y and W, or where the sentences are out of order; the published
@@ -86,8 +75,8 @@ def explain(graph: Graph, path: tuple[str, ...], alignment: Alignment) -> Explan
     if "X" not in path or middle is None or alignment.y < alignment.x:
         return None
     to_x = graph.polarity(path[: path.index("X") + 1])
-    d_i = to_x * alignment.d_x
-    return Explanation(alignment.x, alignment.y, d_i, d_i, graph.polarity(path))
+    d_i = _DIRECTIONS[to_x * alignment.d_x]
+    return {"di": d_i, "dj": d_i, "de": _DIRECTIONS[graph.polarity(path)], "i": alignment.x, "j": alignment.y}
 
 
 def questions_of(
@@ -148,7 +137,7 @@ def _row(
     answer: Label,
     kind: str,
     length: int,
-    explanation: Explanation | None,
+    explanation: dict[str, Any] | None,
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
         "question": {
@@ -167,13 +156,7 @@ def _row(
         },
     }
     if explanation is not None:
-        row["explanation"] = {
-            "di": _DIRECTIONS[explanation.d_i],
-            "dj": _DIRECTIONS[explanation.d_j],
-            "de": _DIRECTIONS[explanation.d_e],
-            "i": explanation.i,
-            "j": explanation.j,
-        }
+        row["explanation"] = explanation
     return row
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -10,7 +9,7 @@ from pydantic import Field
 
 from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
-from eval.systems.system import SystemCall, SystemOptions, SystemResult
+from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 from eval.systems.wiqa.graphs import read_graphs
 from eval.systems.wiqa.prompts import conversation, most_shots, read_answer
 from eval.systems.wiqa.questions import Missing, read_predictions, read_questions, write_predictions
@@ -45,42 +44,41 @@ class WiqaScoreOptions(SystemOptions):
     seed: int = Field(0, ge=0, description="of the polarity baseline's random labels and the bootstrap")
 
 
-@dataclass(frozen=True)
-class Wiqa:
-    """See `eval.systems.system.System`; `--max-samples` counts questions."""
-
-    name: str = "wiqa"
-    title: str = "WIQA (Tandon et al., EMNLP 2019)"
-    files: str = "test.jsonl of the release wiqa-dataset-v2-october-2019, github.com/allenai/wiqa-dataset"
-    obtain: str = "d2e data download wiqa"
-    options: type[SystemOptions] = WiqaOptions
-    score_options: type[SystemOptions] = WiqaScoreOptions
-
-    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
-        """Ask every question of a file and score the answers."""
-        options: WiqaOptions = call.options
-        graphs = read_graphs(options.graphs) if options.graphs else None
-        path = call.data / options.file if call.data.is_dir() else call.data
-        if not path.is_file():
-            raise UserError(f"{path}: no such file; expected WIQA's questions", "give --data DIR and --set file=NAME")
-        questions = call.drawn(read_questions(path))
-        shown = options.paragraph == "yes"
-        chats = [conversation("wiqa", question, shots=options.shots, paragraph=shown) for question in questions]
-        outputs = asker.ask("answers", chats, max_new_tokens=_TOKENS)
-        answers = {question.id: read_answer(output) for question, output in zip(questions, outputs, strict=True)}
-        scores = score(questions, answers, graphs, call.seed)
-        title = f"WIQA, {path.name}" + ", without the paragraph" * (not shown)
-        return SystemResult(scores, tables(scores, title, []), {PREDICTIONS_FILE: write_predictions(answers)})
-
-    def score(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
-        """Score a file of answers."""
-        questions = read_questions(gold)
-        answers = read_predictions(predictions, questions, options.missing)
-        graphs = read_graphs(options.graphs) if options.graphs else None
-        scores = score(questions, answers, graphs, options.seed)
-        scores["missing"] = len(questions) - len(answers)
-        notes = [f"{scores['missing']} questions have no answer and are left out"] if scores["missing"] else []
-        return SystemResult(scores, tables(scores, f"WIQA, {predictions.name}", notes))
+def _run(call: SystemCall, asker: Asker) -> SystemResult:
+    """Ask every question of a file, which are what `max_samples` counts, and score the answers."""
+    options: WiqaOptions = call.options
+    graphs = read_graphs(options.graphs) if options.graphs else None
+    path = call.data / options.file if call.data.is_dir() else call.data
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; expected WIQA's questions", "give --data DIR and --set file=NAME")
+    questions = call.drawn(read_questions(path))
+    shown = options.paragraph == "yes"
+    chats = [conversation("wiqa", question, shots=options.shots, paragraph=shown) for question in questions]
+    outputs = asker.ask("answers", chats, max_new_tokens=_TOKENS)
+    answers = {question.id: read_answer(output) for question, output in zip(questions, outputs, strict=True)}
+    scores = score(questions, answers, graphs, call.seed)
+    title = f"WIQA, {path.name}" + ", without the paragraph" * (not shown)
+    return SystemResult(scores, tables(scores, title, []), {PREDICTIONS_FILE: write_predictions(answers)})
 
 
-WIQA = Wiqa()
+def _score(predictions: Path, gold: Path, options: Any) -> SystemResult:
+    """Score a file of answers."""
+    questions = read_questions(gold)
+    answers = read_predictions(predictions, questions, options.missing)
+    graphs = read_graphs(options.graphs) if options.graphs else None
+    scores = score(questions, answers, graphs, options.seed)
+    scores["missing"] = len(questions) - len(answers)
+    notes = [f"{scores['missing']} questions have no answer and are left out"] if scores["missing"] else []
+    return SystemResult(scores, tables(scores, f"WIQA, {predictions.name}", notes))
+
+
+WIQA = System(
+    name="wiqa",
+    title="WIQA (Tandon et al., EMNLP 2019)",
+    files="test.jsonl of the release wiqa-dataset-v2-october-2019, github.com/allenai/wiqa-dataset",
+    obtain="d2e data download wiqa",
+    options=WiqaOptions,
+    score_options=WiqaScoreOptions,
+    run=_run,
+    score=_score,
+)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from eval.systems.crepe.gold import read_procedures
+from eval.systems.crepe.gold import label_in, read_procedures
 from eval.systems.crepe.scorer import baselines, macro_f1_of
 from eval.systems.crepe.system import CREPE, CrepeScoreOptions
 from tests.eval.systems.crepe.procedures import BURN, COLD, DARK, GOLD, LABELS, event, save, with_predictions
@@ -51,7 +51,7 @@ MIXED = with_predictions(
 
 def test_pairs_are_labelled_without_carrying_over(tmp_path: Path) -> None:
     for procedure in read_procedures(save(tmp_path / "gold.json", GOLD)):
-        found = [[block.official(text) for text in procedure.events] for block in procedure.blocks]
+        found = [[label_in(b.events, text, official=True) for text in procedure.events] for b in procedure.blocks]
         assert found == LABELS[procedure.id]
 
 

@@ -15,17 +15,13 @@ from eval.systems.openpi2.clusters import (
     ENTITY_GOLD,
     ENTITY_INPUT,
     aggregate,
-    attribute_file,
-    entity_file,
+    clusters_file,
     merge_alike,
     parse_groups,
-    read_attribute_groups,
-    read_entities_to_cluster,
-    read_entity_groups,
-    read_predicted_attribute_groups,
-    read_predicted_entity_groups,
-    score_attribute_clusters,
-    score_entity_clusters,
+    read_gold_groups,
+    read_predicted_groups,
+    read_to_cluster,
+    score_clusters,
     spread,
 )
 from tests.eval.systems.openpi2.procedures import save
@@ -76,22 +72,22 @@ def test_names_that_differ_by_article_or_plural_are_one_before_asking() -> None:
     assert spread([["glass", "egg"]], merged) == [["glass", "a glass", "egg"]]
 
 
-GOLD = {"1": (("pan", "skillet"), ("egg",), ("salt",))}
+GOLD = {"1": {"": [("pan", "skillet"), ("egg",), ("salt",)]}}
 
 
 def test_officially_the_names_of_precision_and_recall_are_swapped() -> None:
-    predicted = {"1": (("skillet", "pan", "spatula"), ("egg",), ("salt", "pepper"), ("oil",))}
-    scores = score_entity_clusters(GOLD, predicted)
+    predicted = {"1": {"": [("skillet", "pan", "spatula"), ("egg",), ("salt", "pepper"), ("oil",)]}}
+    scores = score_clusters(GOLD, predicted)
     # Names without a label are dropped, so (oil) is an empty cluster, which officially still counts.
     assert (scores.official.recall, scores.official.precision) == (3 / 3, 3 / 4)
     assert (scores.corrected.recall, scores.corrected.precision) == (1, 1)
-    some = score_entity_clusters(GOLD, {"1": (("pan",), ("skillet",), ("egg", "salt"), ("egg",))})
+    some = score_clusters(GOLD, {"1": {"": [("pan",), ("skillet",), ("egg", "salt"), ("egg",)]}})
     assert (some.official.recall, some.official.precision) == (1 / 3, 1 / 4)
     assert (some.corrected.recall, some.corrected.precision) == (1 / 3, 1 / 4)
 
 
 def test_a_cluster_given_twice_is_officially_right_twice() -> None:
-    scores = score_entity_clusters(GOLD, {"1": (("egg",), ("egg",))})
+    scores = score_clusters(GOLD, {"1": {"": [("egg",), ("egg",)]}})
     assert (scores.official.recall, scores.official.precision) == (2 / 3, 1 / 2)
     assert (scores.corrected.recall, scores.corrected.precision) == (1 / 3, 1)
 
@@ -99,32 +95,32 @@ def test_a_cluster_given_twice_is_officially_right_twice() -> None:
 def test_entities_with_one_gold_cluster_are_skipped() -> None:
     gold = {"1": {"pan": (("heat", "warmth"), ("place",)), "egg": (("size",),)}}
     predicted = {"1": {"pan": (("heat", "warmth"), ("place",)), "egg": (("size",), ("wrong",))}}
-    scores = score_attribute_clusters(gold, predicted)
+    scores = score_clusters(gold, predicted)
     assert (scores.official.f1, scores.official.gold, scores.corrected.f1) == (1, 2, 1)
 
 
 def test_files_in_the_official_form_are_read_back(tmp_path: Path) -> None:
-    entities = {"1": [["pan", "skillet"], ["egg"]]}
-    path = save(tmp_path / "entities.json", json.loads(entity_file(entities)))
-    assert read_predicted_entity_groups(path, GOLD) == {"1": (("pan", "skillet"), ("egg",))}
-    gold = {"1": {"pan": (("heat", "warmth"), ("place",))}}
-    path = save(
-        tmp_path / "attributes.json", json.loads(attribute_file({"1": {"pan": [["heat", "warmth"], ["place"]]}}))
-    )
+    entities = {"1": {"": [["pan", "skillet"], ["egg"]]}}
+    path = save(tmp_path / "entities.json", json.loads(clusters_file(entities, "entities")))
+    assert read_predicted_groups(path, GOLD, "entities") == {"1": {"": [("pan", "skillet"), ("egg",)]}}
+    gold = {"1": {"pan": [("heat", "warmth"), ("place",)]}}
+    attributes = {"1": {"pan": [["heat", "warmth"], ["place"]]}}
+    path = save(tmp_path / "attributes.json", json.loads(clusters_file(attributes, "attributes")))
     assert json.loads(path.read_text())["1"]["pan"] == {"heat": ["warmth"], "place": ["place"]}
-    assert read_predicted_attribute_groups(path, gold) == gold
+    assert read_predicted_groups(path, gold, "attributes") == gold
     with pytest.raises(UserError, match=r"expected an entity of the gold file, which has none of 'pan'"):
-        read_predicted_attribute_groups(path, {"1": {"pot": ()}})
+        read_predicted_groups(path, {"1": {"pot": ()}}, "attributes")
     with pytest.raises(UserError, match=r"entities\.json, 1: no such procedure"):
-        read_predicted_entity_groups(tmp_path / "entities.json", {"4": ()})
+        read_predicted_groups(tmp_path / "entities.json", {"4": {}}, "entities")
 
 
 def test_published_labels_scored_against_themselves(published_raw: Path) -> None:
     folder = published_raw / "openpi2" / "v2.0" / "cluster_mini"
-    entities, attributes = read_entity_groups(folder / ENTITY_GOLD), read_attribute_groups(folder / ATTRIBUTE_GOLD)
-    assert len(entities) == len(attributes) == len(read_entities_to_cluster(folder / ENTITY_INPUT)) == 10
-    assert score_entity_clusters(entities, entities).corrected.f1 == 1
-    found = score_attribute_clusters(attributes, attributes)
+    entities = read_gold_groups(folder / ENTITY_GOLD, "entities")
+    attributes = read_gold_groups(folder / ATTRIBUTE_GOLD, "attributes")
+    assert len(entities) == len(attributes) == len(read_to_cluster(folder / ENTITY_INPUT, "entities")) == 10
+    assert score_clusters(entities, entities).corrected.f1 == 1
+    found = score_clusters(attributes, attributes)
     assert (found.official.f1, found.corrected.f1) == (1, 1)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from eval.run.engines.conversation_task import Conversation
-from eval.systems.openpi2.crepe_downstream import read_crepe
+from eval.systems.crepe.gold import read_procedures
 from tests.eval.systems.openpi2.procedures import save
 from tests.eval.systems.openpi2.scripted import run
 
@@ -78,5 +78,5 @@ def test_crepe_needs_its_file(tmp_path: Path) -> None:
 
 def test_published_crepe_files_have_their_pairs(published_raw: Path) -> None:
     for name, pairs in (("dev", 727), ("test", 1_520)):
-        found = read_crepe(published_raw / "crepe" / f"data_{name}_v2.json")
-        assert sum(len(labels) for item in found.values() for labels in item.events.values()) == pairs
+        found = read_procedures(published_raw / "crepe" / f"data_{name}_v2.json")
+        assert sum(item.pairs for item in found) == pairs

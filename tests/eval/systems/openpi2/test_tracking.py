@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from d2e_sft.data.chat_template import Messages
+from eval.systems.crepe import gold as crepe_gold
 from eval.systems.openpi2.clusters import ToCluster, cluster_prompt
 from eval.systems.openpi2.complete import parse_sentences
-from eval.systems.openpi2.crepe_downstream import CrepeProcedure, likelihood_prompt
+from eval.systems.openpi2.crepe_downstream import likelihood_prompt
 from eval.systems.openpi2.entity_states import StateChange
 from eval.systems.openpi2.expansion import expansion_prompt
 from eval.systems.openpi2.gold import Procedure, read_procedures, states_by_step
@@ -44,10 +45,15 @@ def assert_turns(messages: Messages) -> None:
     assert not any(re.search(r"\{\w+\}", message["content"]) for message in messages)
 
 
+def with_event(procedure: Procedure, event: str) -> crepe_gold.Procedure:
+    blocks = tuple(map(crepe_gold.Block, procedure.steps))
+    return crepe_gold.Procedure(procedure.id, procedure.goal, blocks, (event,))
+
+
 def every_prompt(procedure: Procedure, *, hidden: bool) -> dict[str, Messages]:
     changes = states_by_step(procedure)
     cluster = ToCluster("1", procedure.goal, procedure.steps, {})
-    crepe = CrepeProcedure(procedure, {"It whistles.": (2, 0)})
+    crepe = with_event(procedure, "It whistles.")
     task = PlanningTask(procedure, "drink")
     states = [[StateChange("pot", "heat", "low", "STEPONE")], []]
     prompts: dict[str, Any] = {
@@ -112,7 +118,7 @@ def test_states_in_line_are_continued_change_by_change(procedure: Procedure) -> 
 
 
 def test_entity_states_are_told_where_there_are_some(procedure: Procedure) -> None:
-    crepe = CrepeProcedure(procedure, {"It whistles.": (2, 0)})
+    crepe = with_event(procedure, "It whistles.")
     states = [[StateChange("pot", "heat", "low", "high")], []]
     told = likelihood_prompt(crepe, "It whistles.", ["more likely"], states)
     plain = likelihood_prompt(crepe, "It whistles.", ["more likely"], None)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.systems.wiqa.generate import Alignment, Explanation, explain, questions_of, read_alignments
+from eval.systems.wiqa.generate import Alignment, explain, questions_of, read_alignments
 from eval.systems.wiqa.questions import read_questions
 from tests.command import d2e
 from tests.eval.systems.wiqa.files import GRAPH, OTHER, graphs, save_lines
@@ -60,17 +60,19 @@ def test_a_change_that_the_own_paragraph_knows_is_not_asked_about_as_foreign(tmp
 
 
 @pytest.mark.parametrize(
-    ("path", "d_x", "expected"),
+    ("path", "d_x", "directions"),
     [
-        # d_i = r_pX · d_X, d_j = d_i, d_e = the answer.
-        ("VXYA", 1, Explanation(0, 1, -1, -1, -1)),
-        ("VXYA", -1, Explanation(0, 1, 1, 1, -1)),
-        ("ZXWD", 1, Explanation(0, 1, 1, 1, -1)),
-        ("XY", -1, Explanation(0, 1, -1, -1, 1)),
-        ("XYD", 1, Explanation(0, 1, 1, 1, -1)),
+        # d_i = r_pX · d_X, d_j = d_i; d_e = the answer.
+        ("VXYA", 1, ("NOT_RESULTS_IN", "NOT_RESULTS_IN")),
+        ("VXYA", -1, ("RESULTS_IN", "NOT_RESULTS_IN")),
+        ("ZXWD", 1, ("RESULTS_IN", "NOT_RESULTS_IN")),
+        ("XY", -1, ("NOT_RESULTS_IN", "RESULTS_IN")),
+        ("XYD", 1, ("RESULTS_IN", "NOT_RESULTS_IN")),
     ],
 )
-def test_explanation_chains(tmp_path: Path, path: str, d_x: int, expected: Explanation) -> None:
+def test_explanation_chains(tmp_path: Path, path: str, d_x: int, directions: tuple[str, str]) -> None:
+    d_i, d_e = directions
+    expected = {"di": d_i, "dj": d_i, "de": d_e, "i": 0, "j": 1}
     assert explain(graphs(tmp_path)["7"], tuple(path), Alignment(0, 1, d_x)) == expected
 
 

@@ -1,0 +1,22 @@
+"""The systems by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from eval.systems.registry import SYSTEM_NAMES, load_system
+from eval.systems.system import System
+
+
+@pytest.mark.parametrize("name", SYSTEM_NAMES)
+def test_a_system_is_found_by_its_name_and_can_do_with_its_defaults(name: str) -> None:
+    system = load_system(name)
+    assert isinstance(system, System)
+    assert system.name == name
+    assert system.options().variant == ""
+    assert system.score_options().variant == ""
+
+
+def test_an_unknown_name_is_none() -> None:
+    with pytest.raises(KeyError):
+        load_system("riddles")

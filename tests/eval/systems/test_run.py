@@ -1,0 +1,90 @@
+"""A run of a benchmark: where its results are kept, and what is said about them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.data.chat_template import Messages
+from d2e_sft.util.errors import UserError
+from eval.run.engines.conversation_task import Conversation
+from eval.run.options import EvalOptions
+from eval.systems.asker import Asker
+from eval.systems.run import evaluate_system
+from eval.systems.system import ScoreTable, System, SystemCall, SystemOptions, SystemResult
+from tests.tiny import save_tiny_model
+
+
+class Options(SystemOptions):
+    level: int = 1
+
+
+def ask_riddles(call: SystemCall, asker: Asker) -> SystemResult:
+    questions = call.drawn(call.data.read_text().splitlines())
+    chats: list[Messages] = [[{"role": "user", "content": text}] for text in questions]
+    asked = [Conversation("riddles", chat[0]["content"], chat, chat) for chat in chats]
+    outputs = asker.ask("riddles", asked)
+    return SystemResult(
+        {"asked": len(outputs)}, [ScoreTable("Riddles", ("asked",), [(str(len(outputs)),)])], {"riddles.txt": "said"}
+    )
+
+
+RIDDLES = System(
+    name="riddles",
+    title="Riddles",
+    files="riddles.txt",
+    obtain="make riddles",
+    options=Options,
+    score_options=SystemOptions,
+    run=ask_riddles,
+    score=lambda *_: SystemResult({}, []),
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world") / "model"
+    save_tiny_model(folder, seed=3)
+    return folder
+
+
+def evaluate(model: Path, run: Path, data: Path | None, *given: str, **options: Any) -> tuple[dict[str, Any], Path]:
+    chosen = EvalOptions(**{"max_new_tokens": 2, **options})
+    scores, _, folder = evaluate_system(str(model), RIDDLES, run=run, data=data, given=given, options=chosen)
+    return scores, folder
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "riddles.txt"
+    path.write_text("What is it?\nWho is it?\nWhere is it?\n")
+    return path
+
+
+def test_results_are_kept_with_what_they_came_from(model: Path, tmp_path: Path, data: Path) -> None:
+    scores, folder = evaluate(model, tmp_path / "run", data, "level=2", max_samples=2, seed=4)
+    assert folder == tmp_path / "run" / "eval" / "riddles-level=2"
+    assert json.loads((folder / "scores.json").read_text()) == scores
+    assert (scores["system"], scores["asked"], scores["max_samples"], scores["seed"]) == ("riddles", 2, 2, 4)
+    assert (scores["options"], scores["without_context"]) == ({"level": 2}, False)
+    assert scores["passes"]["riddles"]["engine"] == "transformers"
+    assert (folder / "riddles.txt").read_text() == "said"
+    assert (folder / "tables.md").read_text().startswith("Riddles\n\n| asked |")
+    assert len((folder / "riddles.jsonl").read_text().splitlines()) == 2
+
+
+def test_answers_without_context_have_a_folder_of_their_own(model: Path, tmp_path: Path, data: Path) -> None:
+    assert evaluate(model, tmp_path, data)[1].name == "riddles"
+    assert evaluate(model, tmp_path, data, without_context=True)[1].name == "riddles-without-context"
+
+
+def test_missing_files_are_named_with_how_to_get_them(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"data/raw/riddles does not exist; expected its official files") as caught:
+        evaluate(model, tmp_path, None)
+    assert "make riddles" in str(caught.value.remedy)
