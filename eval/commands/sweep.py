@@ -41,8 +41,7 @@ def sweep(*, recipe: str, dry_run: bool, **given: Any) -> None:
       d2e sweep smollm2-135m-mini/full d2e.alpha=0.1,0.5,1.0 d2e.debias=true,false --bench data/mini
       d2e sweep launch/evidence.yaml base sft d2e
     """
-    plan = read_plan(recipe)
-    planned = _grid_sweep(recipe, **given) if plan is None else _planned_sweep(recipe, plan, **given)
+    planned = _sweep_of(recipe, read_plan(recipe), **given)
     check_inputs(planned)
     _check_passed_on(planned)
     refuse_other_sweep(planned)
@@ -79,61 +78,48 @@ def _run(planned: Sweep) -> None:
         )
 
 
-def _grid_sweep(
+def _sweep_of(
     recipe: str,
+    plan: Plan | None,
     words: Sequence[str],
+    *,
     bench: str | None,
     suite: str | None,
     out: Path | None,
     train_args: str,
     eval_args: str,
 ) -> Sweep:
-    place = _place(bench, suite)
-    axes = parse_axes(words)
-    # In full, so that an earlier path, a bundled recipe's name and its files are the same recipe to a later call.
-    name = require_recipe(recipe).name
-    folder = out or Path("runs") / f"sweep-{Path(recipe).stem if recipe.endswith('.yaml') else name.replace('/', '-')}"
-    points = grid(name, axes, folder)
-    return Sweep(
-        name, axes, points, folder, place, _words("--eval-args", eval_args), _words("--train-args", train_args)
-    )
-
-
-def _planned_sweep(
-    file: str,
-    plan: Plan,
-    words: Sequence[str],
-    bench: str | None,
-    suite: str | None,
-    out: Path | None,
-    train_args: str,
-    eval_args: str,
-) -> Sweep:
-    place = _place(plan.bench, plan.suite) if bench is None and suite is None else _place(bench, suite)
-    overrides = [word for word in words if "=" in word]
-    for axis in parse_axes(overrides) if overrides else []:
-        if len(axis.values) > 1:
-            raise UserError(
-                f"{axis.key}={','.join(axis.values)}: holds for all runs of a plan; expected one value",
-                remedy=f"name a run for each value in {file}",
-            )
-    chosen = plan.choose([word for word in words if "=" not in word])
-    name = require_recipe(plan.recipe).name
-    folder = out or Path(plan.out or f"runs/sweep-{Path(file).stem}")
-    runs, points = plan_points(plan, name, folder, overrides)
-    # What the call says stands last, and takes the place of what the file says.
-    for_eval = _words("eval_args", plan.eval_args) + _words("--eval-args", eval_args)
-    for_train = _words("train_args", plan.train_args) + _words("--train-args", train_args)
-    return Sweep(name, [runs], points, folder, place, for_eval, for_train, plan, chosen)
-
-
-def _place(bench: str | None, suite: str | None) -> tuple[str, str]:
+    if plan is not None and bench is None and suite is None:
+        bench, suite = plan.bench, plan.suite
     if (bench is None) == (suite is None):
         raise UserError(
             "a sweep is scored on one benchmark; expected either --bench or --suite",
             remedy="add --bench FOLDER or --suite piper",
         )
-    return ("--bench", bench) if bench is not None else ("--suite", str(suite))
+    place = ("--bench", bench) if bench is not None else ("--suite", str(suite))
+    for_eval, for_train = _words("--eval-args", eval_args), _words("--train-args", train_args)
+    if plan is None:
+        axes = parse_axes(words)
+        # In full, so that an earlier path, a bundled recipe's name and its files are the same recipe to a later call.
+        name = require_recipe(recipe).name
+        stem = Path(recipe).stem if recipe.endswith(".yaml") else name.replace("/", "-")
+        folder = out or Path("runs") / f"sweep-{stem}"
+        return Sweep(name, axes, grid(name, axes, folder), folder, place, for_eval, for_train)
+    overrides = [word for word in words if "=" in word]
+    for axis in parse_axes(overrides) if overrides else []:
+        if len(axis.values) > 1:
+            raise UserError(
+                f"{axis.key}={','.join(axis.values)}: holds for all runs of a plan; expected one value",
+                remedy=f"name a run for each value in {recipe}",
+            )
+    chosen = plan.choose([word for word in words if "=" not in word])
+    name = require_recipe(plan.recipe).name
+    folder = out or Path(plan.out or f"runs/sweep-{Path(recipe).stem}")
+    runs, points = plan_points(plan, name, folder, overrides)
+    # What the call says stands last, and takes the place of what the file says.
+    for_eval = _words("eval_args", plan.eval_args) + for_eval
+    for_train = _words("train_args", plan.train_args) + for_train
+    return Sweep(name, [runs], points, folder, place, for_eval, for_train, plan, chosen)
 
 
 def _words(option: str, text: str) -> list[str]:
@@ -148,11 +134,10 @@ def _check_passed_on(planned: Sweep) -> None:
     from d2e_sft.commands.train import train
     from eval.commands.evaluate import evaluate
 
-    calls: list[tuple[str, click.Command, list[str]]] = [
+    for option, command, arguments in (
         ("--train-args", train, [planned.recipe, *planned.train_arguments]),
         ("--eval-args", evaluate, ["MODEL", *planned.bench, *planned.eval_arguments]),
-    ]
-    for option, command, arguments in calls:
+    ):
         try:
             command.make_context(f"d2e {command.name}", arguments)
         except click.UsageError as error:
@@ -170,7 +155,7 @@ def _equal_points(planned: Sweep) -> list[str]:
 
 
 def _list_points(planned: Sweep) -> None:
-    from eval.sweep.run import commands, is_trained, point_scores, run_folder
+    from eval.sweep.run import commands, is_trained, point_scores
 
     to_score = {point.name for point in planned.to_score}
     listed: list[list[str]] = []
@@ -183,7 +168,7 @@ def _list_points(planned: Sweep) -> None:
             state = "scored"
         elif not point.train:
             state = "to be scored as it is"
-        elif is_trained(run_folder(planned, point)):
+        elif is_trained(planned.out / point.trained_in):
             state = "trained, to be scored"
         elif point.trained_in != point.name:
             state = f"to be scored with the model of {point.trained_in}"

@@ -8,9 +8,9 @@ from typing import get_args
 import click
 
 from d2e_sft.util.files import write_whole
-from eval.compare.paper_entries import entries, read_results
+from eval.compare.paper_entries import read_table
 from eval.compare.paper_render import ENDINGS, TableFormat, render
-from eval.compare.paper_tables import Layout, paper_table
+from eval.compare.paper_tables import Layout
 
 
 @click.command()
@@ -44,11 +44,10 @@ def table(
     Example: d2e table runs/base runs/sft runs/d2e --format latex --out tables/piper.tex
     """
     form = form or _format_of(out)
-    text = render(paper_table(entries(read_results(runs, layout, bench), layout), layout), form)
+    text = render(read_table(runs, layout, bench), form)
     if out is None:
         click.echo(text, nl=False)
         return
-    out.parent.mkdir(parents=True, exist_ok=True)
     write_whole(out, text)
     click.echo(f"wrote {out}")
 

@@ -47,7 +47,6 @@ def wiqa_questions(graphs: Path, out: Path, no_effect: int, seed: int, alignment
         raise UserError(
             f"{graphs}: its {len(found)} graphs have no edge between nodes with texts; nothing was written"
         )
-    out.parent.mkdir(parents=True, exist_ok=True)
     write_whole(out, json_lines(rows))
     answers = Counter(row["question"]["answer_label"] for row in rows)
     counts = ", ".join(f"{label} {answers[label]:,}" for label in ("more", "less", "no_effect"))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, load_recipe
 from d2e_sft.util.errors import UserError
-from eval.compare.paper_render import ENDINGS, render
-from eval.compare.paper_tables import Entry, Layout, datasets_of, own_datasets, paper_table
+from eval.compare.paper_render import write_table
+from eval.compare.paper_tables import Entry, Layout, PaperTable, datasets_of, own_datasets, paper_table
 from eval.compare.runs import distinct_labels, scored_benches
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 
@@ -35,8 +35,8 @@ class Result:
         return name.rstrip("/").rpartition("/")[2].removeprefix("builtin:")
 
 
-def read_results(paths: Sequence[Path], layout: Layout, bench: str | None = None) -> list[Result]:
-    """The results that a layout has rows for, run by run; several of a run where it was scored in several settings.
+def read_table(paths: Sequence[Path], layout: Layout, bench: str | None = None) -> PaperTable:
+    """The runs' results in a layout, run by run; several rows of a run that was scored in several settings.
 
     Args:
         bench: the folder name under RUN/eval; None takes all that hold a dataset of the layout.
@@ -51,10 +51,10 @@ def read_results(paths: Sequence[Path], layout: Layout, bench: str | None = None
         results += found if bench is not None else _fitting(path, found, layout)
     for other in results[1:]:
         _check_same_rows(results[0], other)
-    return results
+    return _table(results, layout)
 
 
-def entries(results: Sequence[Result], layout: Layout) -> list[Entry]:
+def _table(results: Sequence[Result], layout: Layout) -> PaperTable:
     """The rows of a layout, named and ordered as the paper's are."""
     if layout == "ablation":
         rows = _ablation(results)
@@ -62,7 +62,8 @@ def entries(results: Sequence[Result], layout: Layout) -> list[Entry]:
         rows = _sensitivity(results)
     else:
         rows = [(Entry(result.label, result.scores), result) for result in results]
-    return _distinct([(replace(entry, note=_SETTINGS[result.scores.setting]), result) for entry, result in rows])
+    noted = [(replace(entry, note=_SETTINGS[result.scores.setting]), result) for entry, result in rows]
+    return paper_table(_distinct(noted), layout)
 
 
 def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
@@ -81,11 +82,8 @@ def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
         layouts = ["piper"]
     written = []
     for layout in layouts:
-        table = paper_table(entries([_read_result(run_folder, run_folder.name, bench_name)], layout), layout)
-        stem = "table" if layout == layouts[0] else f"table-{layout}"
-        for form, ending in ENDINGS.items():
-            written.append(folder / f"{stem}.{ending}")
-            written[-1].write_text(render(table, form), encoding="utf-8")
+        table = _table([_read_result(run_folder, run_folder.name, bench_name)], layout)
+        written += write_table(table, folder / ("table" if layout == layouts[0] else f"table-{layout}"))
     return written
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
+from d2e_sft.util.files import write_whole
 from d2e_sft.util.tables import markdown_row
 from eval.compare.paper_tables import LAYOUTS, Head, Layout, PaperTable, TableRow, Value, rounded
 
@@ -42,6 +44,14 @@ _ESCAPES = {
 def render(table: PaperTable, form: TableFormat) -> str:
     """The table in one of the three formats, with a newline at its end."""
     return {"markdown": to_markdown, "latex": to_latex, "json": to_json}[form](table)
+
+
+def write_table(table: PaperTable, stem: Path) -> list[Path]:
+    """Write the table in all formats; returns the files, which are the stem with an ending each."""
+    files = {form: stem.with_name(f"{stem.name}.{ending}") for form, ending in ENDINGS.items()}
+    for form, file in files.items():
+        write_whole(file, render(table, form))
+    return list(files.values())
 
 
 def to_markdown(table: PaperTable) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
@@ -55,24 +55,43 @@ class Point:
         values: axis key → value, as text.
         overrides: as `d2e train` takes them, without the output folder.
         recipe: with the overrides and the sweep's folder for it as output.
+        train: false where the recipe's model is scored as it is.
         trained_in: name of the first point that trains the same; its own where it is the first.
         scored_in: the same for what is decoded and scored.
-        train: false where the recipe's model is scored as it is.
     """
 
     name: str
     values: dict[str, str]
     overrides: list[str]
     recipe: Recipe
-    evaluation: Evaluation
-    trained_in: str
-    scored_in: str
+    evaluation: Evaluation = field(default_factory=Evaluation)
     train: bool = True
+    trained_in: str = ""
+    scored_in: str = ""
 
     @property
     def alpha(self) -> float:
         """The ratio that it is decoded with."""
         return self.recipe.decoding.alpha if self.evaluation.alpha is None else self.evaluation.alpha
+
+    def training(self) -> str:
+        """What two points share that train the same model: all but evaluation, and d2e options without effect."""
+        if not self.train:
+            return self.recipe.model.model_dump_json()
+        content = self.recipe.model_dump(exclude={"eval": True, "train": {"output_dir"}})
+        d2e, views = content["d2e"], self.recipe.d2e.views
+        d2e["alpha"] = self.recipe.d2e.effective_alpha
+        del d2e["debias"]
+        if "refined" not in views:
+            d2e.update(distill=False, kl_weight=0.0, kl_direction=None)
+        if views == ("original",):
+            d2e["view_gradients"] = None
+        return json.dumps(content, sort_keys=True)
+
+    def scoring(self) -> str:
+        """What two points of one model share that are decoded the same; α is that of training unless it is set."""
+        how = self.recipe.eval.model_dump() | self.evaluation.model_dump() | {"alpha": self.alpha}
+        return json.dumps(how, sort_keys=True)
 
 
 def parse_axes(arguments: Sequence[str]) -> list[Axis]:
@@ -114,13 +133,12 @@ def grid(recipe: str, axes: Sequence[Axis], out: Path) -> list[Point]:
     for place, axis in enumerate(axes):  # value by value first, so that the message is about the one that is wrong
         for value in axis.values:
             load_recipe(recipe, [*first[:place], f"{axis.key}={value}", *first[place + 1 :], f"{_OUTPUT}={out}"])
-    names = _names(axes)
     points = []
-    for name, values in zip(names, product(*(axis.values for axis in axes)), strict=True):
+    for name, values in zip(_names(axes), product(*(axis.values for axis in axes)), strict=True):
         chosen = {axis.key: value for axis, value in zip(axes, values, strict=True)}
-        text = [f"{key}={value}" for key, value in chosen.items()]
-        points.append((name, chosen, text, load_point(recipe, text, out / name), Evaluation(), True))
-    return make_points(points)
+        overrides = [f"{key}={value}" for key, value in chosen.items()]
+        points.append(Point(name, chosen, overrides, load_point(recipe, overrides, out / name)))
+    return join_equal(points)
 
 
 def load_point(recipe: str, overrides: Sequence[str], folder: Path) -> Recipe:
@@ -128,43 +146,18 @@ def load_point(recipe: str, overrides: Sequence[str], folder: Path) -> Recipe:
     return load_recipe(recipe, [*overrides, f"{_OUTPUT}={json.dumps(str(folder))}"])
 
 
-def make_points(
-    parts: Sequence[tuple[str, dict[str, str], list[str], Recipe, Evaluation, bool]],
-) -> list[Point]:
-    """Find out which points train or score the same.
-
-    Args:
-        parts: of each point its name, values, overrides, recipe, evaluation, and whether it is trained.
-    """
-    points: list[Point] = []
+def join_equal(points: Sequence[Point]) -> list[Point]:
+    """The points, each with the first that trains the same and the first that is scored the same."""
     trained: dict[str, str] = {}
     scored: dict[str, str] = {}
-    for name, values, overrides, recipe, evaluation, train in parts:
-        training = training_identity(recipe) if train else recipe.model.model_dump_json()
-        home = trained.setdefault(training, name)
-        scoring = training + scoring_identity(recipe, evaluation)
-        scored_in = scored.setdefault(scoring, name)
-        points.append(Point(name, values, overrides, recipe, evaluation, home, scored_in, train))
-    return points
-
-
-def training_identity(recipe: Recipe) -> str:
-    """What two recipes share that train the same model: all but evaluation, and d2e options that have no effect."""
-    content = recipe.model_dump(exclude={"eval": True, "train": {"output_dir"}})
-    d2e, views = content["d2e"], recipe.d2e.views
-    d2e["alpha"] = recipe.d2e.effective_alpha
-    del d2e["debias"]
-    if "refined" not in views:
-        d2e.update(distill=False, kl_weight=0.0, kl_direction=None)
-    if views == ("original",):
-        d2e["view_gradients"] = None
-    return json.dumps(content, sort_keys=True)
-
-
-def scoring_identity(recipe: Recipe, evaluation: Evaluation) -> str:
-    """What two runs of one model share that are decoded the same; α is that of training unless it is set."""
-    alpha = recipe.decoding.alpha if evaluation.alpha is None else evaluation.alpha
-    return json.dumps(recipe.eval.model_dump() | evaluation.model_dump() | {"alpha": alpha}, sort_keys=True)
+    return [
+        replace(
+            point,
+            trained_in=trained.setdefault(point.training(), point.name),
+            scored_in=scored.setdefault(point.training() + point.scoring(), point.name),
+        )
+        for point in points
+    ]
 
 
 def short_keys(axes: Sequence[Axis]) -> dict[str, str]:

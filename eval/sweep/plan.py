@@ -31,7 +31,7 @@ from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import load_yaml
 from eval.compare.paper_tables import Layout
-from eval.sweep.grid import RUN, Axis, Evaluation, Point, load_point, make_points
+from eval.sweep.grid import RUN, Axis, Evaluation, Point, join_equal, load_point
 
 _NAME = re.compile(r"[\w][\w.+-]*")
 
@@ -165,5 +165,5 @@ def plan_points(plan: Plan, recipe: str, out: Path, common: Sequence[str] = ()) 
         overrides = [*common, *(f"{key}={value}" for key, value in texts.items())]
         for name, evaluation in plan.points_of(run).items():
             loaded = load_point(recipe, overrides, out / name)
-            points.append((name, {RUN: name}, overrides, loaded, evaluation, named.train))
-    return Axis(RUN, tuple(name for name, *_ in points)), make_points(points)
+            points.append(Point(name, {RUN: name}, overrides, loaded, evaluation, named.train))
+    return Axis(RUN, tuple(point.name for point in points)), join_equal(points)

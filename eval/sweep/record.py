@@ -13,7 +13,7 @@ from typing import Any
 
 from d2e_sft.config.recipe import flat
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import sha256_of, write_whole
+from d2e_sft.util.files import sha256_of, write_json
 from eval.sweep.grid import RUN, Axis, Point
 from eval.sweep.plan import Plan
 
@@ -110,7 +110,7 @@ def refuse_other_sweep(sweep: Sweep) -> None:
         f"{key}: {was.get(key, 'absent')!r} → {now.get(key, 'absent')!r}"
         for key in sorted(was.keys() | now.keys())
         if was.get(key) != now.get(key)
-        and (scored or not _is_of_scoring(key))
+        and (scored or not (key in ("benchmark", "--eval-args") or ": eval" in key))
         and ((key in was and key in now) or not key.startswith("run "))
     ]
     if changed:
@@ -123,8 +123,7 @@ def refuse_other_sweep(sweep: Sweep) -> None:
 
 def save_record(sweep: Sweep) -> None:
     """Write `sweep.json` into the sweep's folder."""
-    sweep.out.mkdir(parents=True, exist_ok=True)
-    write_whole(sweep.out / RECORD_FILE, json.dumps(_content(sweep), indent=2, ensure_ascii=False) + "\n")
+    write_json(sweep.out / RECORD_FILE, _content(sweep))
 
 
 @contextmanager
@@ -181,7 +180,3 @@ def _flat(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         for key, value in flat(point["recipe"] | {"evaluation": point.get("evaluation", {})}):
             if key not in axes and not key.startswith(_FREE_TO_CHANGE):
                 yield f"recipe: {key}" if axes else f"run {name}: {key}", value
-
-
-def _is_of_scoring(key: str) -> bool:
-    return key in ("benchmark", "--eval-args") or ": eval" in key

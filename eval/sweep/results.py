@@ -10,17 +10,17 @@ from typing import Any
 from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.tables import markdown_cell, markdown_table, percent
 from eval.compare.compare import compare_runs
-from eval.compare.paper_entries import entries, read_results
-from eval.compare.paper_render import ENDINGS, render
-from eval.compare.paper_tables import Layout, own_datasets, paper_table
+from eval.compare.paper_entries import read_table
+from eval.compare.paper_render import write_table
+from eval.compare.paper_tables import Layout, own_datasets
 from eval.compare.runs import load_runs
 from eval.compare.tables import comparison_tables, with_interval
 from eval.score.scores import RunScores
 from eval.score.statistics import Interval
 from eval.sweep.grid import Axis, Point, short_keys, varying
-from eval.sweep.plan import Plan
+from eval.sweep.plan import PaperTableOf
 from eval.sweep.record import Sweep
-from eval.sweep.run import Failure, bench_folder, point_scores, run_folder
+from eval.sweep.run import Failure, bench_folder, point_scores
 
 RESULTS = "results"
 
@@ -32,18 +32,30 @@ class PointResult:
     Attributes:
         status: `scored`, `failed`, `not scored`, or `same as NAME` for a point that equals an earlier one.
         scores: its own or the equal point's; None before it is scored.
-        relations: relation → mean over its datasets of the mean of EM and F1, as a fraction.
     """
 
     point: Point
     status: str
     scores: RunScores | None
-    relations: dict[str, float]
 
     @property
     def mean(self) -> Interval | None:
         """The mean of EM and F1 over all samples."""
         return None if self.scores is None else self.scores.overall.mean
+
+    @property
+    def relations(self) -> dict[str, float]:
+        """Relation → mean over its datasets of the mean of EM and F1, as a fraction."""
+        found: dict[str, list[float]] = {}
+        for group in self.scores.groups if self.scores is not None else ():
+            found.setdefault(group.relation, []).append(group.mean.mean)
+        return {relation: sum(values) / len(values) for relation, values in found.items()}
+
+
+def relations_of(results: Sequence[PointResult]) -> list[str]:
+    """The relations in order of appearance, which have columns of their own where there are several."""
+    relations = list(dict.fromkeys(relation for result in results for relation in result.relations))
+    return relations if len(relations) > 1 else []
 
 
 def collect(sweep: Sweep, failures: Sequence[Failure] = ()) -> list[PointResult]:
@@ -58,30 +70,38 @@ def collect(sweep: Sweep, failures: Sequence[Failure] = ()) -> list[PointResult]
             status = "scored"
         else:
             status = "failed" if failed & {point.name, point.trained_in} else "not scored"
-        results.append(PointResult(point, status, scores, _relations(scores)))
+        results.append(PointResult(point, status, scores))
     return results
 
 
 def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
-    """Write results.md and results.json, and the tables of the plan.
+    """Write results.md and results.json, and the plan's comparisons and paper tables of what is scored by now.
 
-    Of a grid these are the paper's tables 5 and 6, where benchmark and axes fit them.
+    A grid has the paper's tables 5 and 6, where benchmark and axes fit them.
     """
-    out = sweep.out
-    markdown, data = out / f"{RESULTS}.md", out / f"{RESULTS}.json"
-    write_whole(markdown, results_table(sweep.axes, results) + "\n")
-    write_json(data, [_json(result) for result in results])
-    tables = _paper_tables(sweep, results) if sweep.plan is None else _planned_tables(sweep, sweep.plan, results)
-    return [markdown, data, *tables]
+    written = [sweep.out / f"{RESULTS}.md", sweep.out / f"{RESULTS}.json"]
+    write_whole(written[0], results_table(sweep.axes, results) + "\n")
+    write_json(written[1], [_json(result) for result in results])
+    for name, points in sweep.plan.comparisons.items() if sweep.plan is not None else ():
+        runs, bench = scored_folders(sweep, results, points)
+        if len(runs) > 1 and runs[0] == sweep.out / points[0]:  # differences are to the first
+            comparison = compare_runs(load_runs(runs, bench))
+            written += [sweep.out / f"{name}.md", sweep.out / f"{name}.json"]
+            write_whole(written[-2], comparison_tables(comparison) + "\n")
+            write_json(written[-1], comparison.to_json())
+    tables = _fitting_tables(sweep, results) if sweep.plan is None else sweep.plan.paper_tables
+    for name, table in tables.items():
+        runs, bench = scored_folders(sweep, results, table.points)
+        if runs:
+            written += write_table(read_table(runs, table.layout, bench), sweep.out / name)
+    return written
 
 
 def results_table(axes: Sequence[Axis], results: Sequence[PointResult]) -> str:
     """The table as Markdown; the best mean is bold, and equal points share it."""
     short = short_keys(axes)
-    relations = list(dict.fromkeys(relation for result in results for relation in result.relations))
-    relations = relations if len(relations) > 1 else []
-    axis_names = [short[axis.key] for axis in varying(axes)]
-    columns = [*axis_names, "mean", "EM", "F1", *relations, "unparsed", "status"]
+    relations = relations_of(results)
+    columns = [*(short[axis.key] for axis in varying(axes)), "mean", "EM", "F1", *relations, "unparsed", "status"]
     means = [result.mean.mean for result in results if result.mean is not None]
     best = max(means) if len(set(means)) > 1 else None
     lines = []
@@ -104,13 +124,6 @@ def _cells(result: PointResult, relations: Sequence[str], best: float | None) ->
     return [mean, with_interval(overall.exact_match), with_interval(overall.f1), *averages, unparsed]
 
 
-def _relations(scores: RunScores | None) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
-    for group in scores.groups if scores is not None else ():
-        found.setdefault(group.relation, []).append(group.mean.mean)
-    return {relation: sum(values) / len(values) for relation, values in found.items()}
-
-
 def _json(result: PointResult) -> dict[str, Any]:
     scores = result.scores
     return {
@@ -126,46 +139,19 @@ def _json(result: PointResult) -> dict[str, Any]:
     }
 
 
-def _paper_tables(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
+def _fitting_tables(sweep: Sweep, results: Sequence[PointResult]) -> dict[str, PaperTableOf]:
     """Only of points that are runs of their own: a point that is scored twice with other α has one folder a score."""
     keys = {axis.key for axis in sweep.axes if len(axis.values) > 1}
     layouts: dict[Layout, bool] = {
         "ablation": bool(keys & {"d2e.debias", "d2e.distill"}),
         "sensitivity": "d2e.alpha" in keys,
     }
-    scored = [r for r in results if r.status == "scored" and r.scores is not None]
-    runs = [run_folder(sweep, r.point) for r in scored if r.point.trained_in == r.point.name]
-    fits = any(group.dataset in own_datasets("piper") for r in scored if r.scores for group in r.scores.groups)
-    if not runs or not fits:
-        return []
-    bench = bench_folder(sweep, scored[0].point)
-    written = []
-    for layout in (layout for layout, wanted in layouts.items() if wanted):
-        table = paper_table(entries(read_results(runs, layout, bench), layout), layout)
-        for form, ending in ENDINGS.items():
-            written.append(sweep.out / f"table-{layout}.{ending}")
-            write_whole(written[-1], render(table, form))
-    return written
-
-
-def _planned_tables(sweep: Sweep, plan: Plan, results: Sequence[PointResult]) -> list[Path]:
-    """The comparisons and paper tables of those of their points that are scored by now."""
-    written: list[Path] = []
-    for name, points in plan.comparisons.items():
-        runs, bench = scored_folders(sweep, results, points)
-        if len(runs) > 1 and runs[0] == sweep.out / points[0]:  # differences are to the first
-            comparison = compare_runs(load_runs(runs, bench))
-            written += [sweep.out / f"{name}.md", sweep.out / f"{name}.json"]
-            write_whole(written[-2], comparison_tables(comparison) + "\n")
-            write_json(written[-1], comparison.to_json())
-    for name, table in plan.paper_tables.items():
-        runs, bench = scored_folders(sweep, results, table.points)
-        if runs:
-            laid_out = paper_table(entries(read_results(runs, table.layout, bench), table.layout), table.layout)
-            for form, ending in ENDINGS.items():
-                written.append(sweep.out / f"{name}.{ending}")
-                write_whole(written[-1], render(laid_out, form))
-    return written
+    scored = [result for result in results if result.status == "scored" and result.scores is not None]
+    own = [result.point.name for result in scored if result.point.trained_in == result.point.name]
+    datasets = {group.dataset for result in scored if result.scores for group in result.scores.groups}
+    if not own or not datasets & own_datasets("piper"):
+        return {}
+    return {f"table-{name}": PaperTableOf(layout=name, points=own) for name, wanted in layouts.items() if wanted}
 
 
 def scored_folders(sweep: Sweep, results: Sequence[PointResult], names: Sequence[str]) -> tuple[list[Path], str]:

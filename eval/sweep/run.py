@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -67,16 +66,11 @@ def run_sweep(sweep: Sweep, say: Say) -> list[Failure]:
             if lacking is not None:
                 say(f"{place}: not scored, as {point.trained_in} was not trained")
                 continue
-            failure = _work_on(sweep, point, partial(_say_at, say, place), lock)
+            failure = _work_on(sweep, point, place, say, lock)
             if failure is not None:
                 failures.append(failure)
                 say(f"{place}: FAILED\n{_tail(failure.log)}")
     return failures
-
-
-def run_folder(sweep: Sweep, point: Point) -> Path:
-    """The run folder with a point's model."""
-    return sweep.out / point.trained_in
 
 
 def point_scores(sweep: Sweep, point: Point) -> RunScores | None:
@@ -99,35 +93,29 @@ def is_trained(run: Path) -> bool:
     return (run / "trainer_state.json").is_file() and next(run.glob("*.safetensors"), None) is not None
 
 
-def _say_at(say: Say, place: str, text: str) -> None:
-    say(f"{place}: {text}")
-
-
 def commands(sweep: Sweep, point: Point) -> list[list[str]]:
     """What is left to do for a point, as arguments of `d2e`; none where it is scored."""
     if point_scores(sweep, point) is not None:
         return []
-    trainer = next(p for p in sweep.points if p.name == point.trained_in)
-    needs_training = point.train and not is_trained(run_folder(sweep, point))
-    left = [_train_arguments(sweep, trainer, _how_to_begin(sweep, trainer))] if needs_training else []
+    needs_training = point.train and not is_trained(sweep.out / point.trained_in)
+    left = [_train_arguments(sweep, _trainer(sweep, point))] if needs_training else []
     left.append(_eval_arguments(sweep, point))
     if point.evaluation.without_context:
         left += [[*left[-1], "--without-context"], _errors_arguments(sweep, point, _bench_name(sweep.bench))]
     return left
 
 
-def _work_on(sweep: Sweep, point: Point, say: Say, lock: int) -> Failure | None:
-    trainer = next(p for p in sweep.points if p.name == point.trained_in)
-    run = run_folder(sweep, point)
+def _work_on(sweep: Sweep, point: Point, place: str, say: Say, lock: int) -> Failure | None:
+    run, target = sweep.out / point.trained_in, sweep.out / point.scored_in
     if point.train and not is_trained(run):
-        how = _how_to_begin(sweep, trainer)
-        say(f"training in {run}" + {"--resume": " (continued)", "--overwrite": " (anew)"}.get(how, ""))
-        failure = _step(sweep, trainer, "train", _train_arguments(sweep, trainer, how), lock)
+        trainer = _trainer(sweep, point)
+        how = {"--resume": " (continued)", "--overwrite": " (anew)"}.get(_how_to_begin(sweep, trainer), "")
+        say(f"{place}: training in {run}{how}")
+        failure = _step(sweep, trainer, "train", _train_arguments(sweep, trainer), lock)
         if failure is not None:
             return failure
-    target = sweep.out / point.scored_in
     before = _score_files(target)
-    say(f"scoring {_model(sweep, point)}")
+    say(f"{place}: scoring {_model(sweep, point)}")
     arguments = _eval_arguments(sweep, point)
     failure = _step(sweep, point, "eval", arguments, lock)
     if failure is not None:
@@ -136,7 +124,7 @@ def _work_on(sweep: Sweep, point: Point, say: Say, lock: int) -> Failure | None:
     if name is None:
         return Failure(point, "eval", 1, _log(sweep, point, "eval"))
     if point.evaluation.without_context:
-        say("asking without the contexts")
+        say(f"{place}: asking without the contexts")
         failure = _step(sweep, point, "eval", [*arguments, "--without-context"], lock) or _step(
             sweep, point, "errors", _errors_arguments(sweep, point, name), lock
         )
@@ -156,9 +144,15 @@ def _how_to_begin(sweep: Sweep, point: Point) -> str:
     return "--overwrite" if gave_up or not resumable else "--resume"
 
 
-def _train_arguments(sweep: Sweep, trainer: Point, how: str) -> list[str]:
-    folder = f"train.output_dir={_quoted(sweep.out / trainer.name)}"
-    return ["train", sweep.recipe, *trainer.overrides, folder, *([how] if how else []), *sweep.train_arguments]
+def _trainer(sweep: Sweep, point: Point) -> Point:
+    return next(other for other in sweep.points if other.name == point.trained_in)
+
+
+def _train_arguments(sweep: Sweep, trainer: Point) -> list[str]:
+    # Overrides are YAML, to which "a=b,c: d" is more than a text.
+    folder = "'" + str(sweep.out / trainer.name).replace("'", "''") + "'"
+    how = filter(None, [_how_to_begin(sweep, trainer)])
+    return ["train", sweep.recipe, *trainer.overrides, f"train.output_dir={folder}", *how, *sweep.train_arguments]
 
 
 def _eval_arguments(sweep: Sweep, point: Point) -> list[str]:
@@ -181,7 +175,7 @@ def _errors_arguments(sweep: Sweep, point: Point, bench: str) -> list[str]:
 
 def _model(sweep: Sweep, point: Point) -> str:
     """What is scored: a run folder, or the recipe's model as it is."""
-    return str(run_folder(sweep, point)) if point.train else point.recipe.model.name
+    return str(sweep.out / point.trained_in) if point.train else point.recipe.model.name
 
 
 def _step(sweep: Sweep, point: Point, step: Step, arguments: list[str], lock: int) -> Failure | None:
@@ -237,8 +231,3 @@ def _failed_file(sweep: Sweep, point: Point) -> Path:
 def _tail(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
     return "\n".join(f"    {line}" for line in [line for line in lines if line.strip()][-_TAIL:])
-
-
-def _quoted(path: Path) -> str:
-    # Overrides are YAML, to which "a=b,c: d" is more than a text.
-    return "'" + str(path).replace("'", "''") + "'"

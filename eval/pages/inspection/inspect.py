@@ -145,7 +145,6 @@ def _write_page(
         "samples": [[_compact(position) for position in one.positions] for one in inspected],
     }
     template = page_environment(Path(__file__).parent).get_template("inspect.html")
-    file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, template.render(model=model, alpha=alpha, inspected=inspected, whose=whose, data=data))
 
 

@@ -70,9 +70,7 @@ def write_report(runs: Sequence[ScoredRun], out: Path, options: ReportOptions | 
     Raises:
         UserError: a file of a run is damaged, or an option names no dataset of the benchmark.
     """
-    page = render_page(runs, options)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(out, page)
+    write_whole(out, render_page(runs, options))
 
 
 def render_page(runs: Sequence[ScoredRun], options: ReportOptions | None = None) -> str:

@@ -20,7 +20,7 @@ from eval.pages.report.samples import datasets_of
 from eval.score.statistics import Interval
 from eval.sweep.grid import RUN, Axis, Point, short_keys, varying
 from eval.sweep.record import Sweep
-from eval.sweep.results import RESULTS, PointResult, scored_folders
+from eval.sweep.results import RESULTS, PointResult, relations_of, scored_folders
 
 _WIDE = 20  # values that span more than this factor are drawn on a logarithmic axis
 
@@ -45,7 +45,6 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]
             figure.savefig(picture, dpi=150)
     environment = page_environment(Path(__file__).parent)
     environment.filters["percent"] = with_interval
-    relations = list(dict.fromkeys(relation for result in results for relation in result.relations))
     write_whole(
         page,
         environment.get_template("sweep.html").render(
@@ -54,7 +53,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]
             axes=varying(sweep.axes),
             drawn=drawn_axis(sweep.axes).key,
             results=results,
-            relations=relations if len(relations) > 1 else [],
+            relations=relations_of(results),
             chart=chart,
         ),
     )
