@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from eval.run.options import EvalOptions
+
 
 @click.command()
 @click.argument("model")
@@ -23,7 +25,15 @@ import click
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=7860, show_default=True)
 @click.option("--share", is_flag=True, help="Ask Gradio for a public address, through its own servers.")
-def demo(model: str, **options: Any) -> None:
+def demo(
+    model: str,
+    *,
+    alpha: float | None,
+    prompt_set: str | None,
+    max_new_tokens: int | None,
+    dtype: str | None,
+    **served: Any,
+) -> None:
     """Open a web page to ask MODEL about a context: plain and debiased answers side by side, with a slider for α.
 
     MODEL is what d2e eval takes: a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct.
@@ -31,6 +41,7 @@ def demo(model: str, **options: Any) -> None:
 
     Example: d2e demo runs/d2e-mini --bench data/mini --port 7861
     """
-    from eval.pages.demo.page import DemoOptions, serve_demo
+    from eval.pages.demo.page import serve_demo
 
-    serve_demo(model, DemoOptions(**options), click.echo)
+    options = EvalOptions(alpha=alpha, prompt_set=prompt_set, max_new_tokens=max_new_tokens, dtype=dtype)
+    serve_demo(model, options, click.echo, **served)

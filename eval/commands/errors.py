@@ -12,16 +12,12 @@ from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError
 from eval.compare.context_use import answers_without_context
 from eval.compare.error_patterns import (
-    PATTERNS_FILE,
-    AnswersWithoutContext,
-    JudgedError,
     error_prompts,
     find_error_patterns,
     write_patterns,
 )
-from eval.compare.runs import ScoredRun, load_runs
+from eval.compare.runs import load_runs
 from eval.compare.tables import error_pattern_table
-from eval.score.predictions import Prediction
 
 _BY_RULE = (
     "Estimated by rule: an answer that stays the same without the context neglects it, one that is not recognised is "
@@ -65,32 +61,14 @@ def errors(
         return
     if asked is not None and without_context is not None:
         raise UserError("--without-context is for the rules; expected it without --judge", "drop one of the two")
-    answers = None if asked is not None or not wrong else answers_without_context(scored, wrong, without_context)
+    answers = {} if asked is not None or not wrong else answers_without_context(scored, wrong, without_context)
     judged = find_error_patterns(wrong, asked, without_context=answers)
     click.echo(error_pattern_table(wrong, judged, len(scored.predictions)))
     click.echo(_BY_RULE if asked is None else asked.describe_usage())
-    for file in _write(scored, wrong, judged, answers, judge=judge, samples=samples):
+    click.echo(f"wrote {write_patterns(scored, wrong, judged, judge)}")
+    from eval.pages.report.patterns import WrongAnswer, write_error_report
+
+    shown = [WrongAnswer(p, e, answers.get((p.dataset, p.id))) for p, e in zip(wrong, judged, strict=True)]
+    method = _BY_RULE if asked is None else f"Sorted by the judge {judge.model}."
+    for file in write_error_report(scored, shown, method=method, by_rule=asked is None, samples=samples):
         click.echo(f"wrote {file}")
-
-
-def _write(
-    run: ScoredRun,
-    wrong: list[Prediction],
-    judged: list[JudgedError],
-    answers: AnswersWithoutContext | None,
-    *,
-    judge: JudgeOptions,
-    samples: int,
-) -> list[Path]:
-    from eval.pages.report.patterns import ErrorReport, write_error_report, wrong_answers
-
-    by_rule = judge.backend == "rules"
-    report = ErrorReport(
-        title=f"Error patterns of {run.label} on {run.scores.bench.name}",
-        total=len(run.predictions),
-        answers=wrong_answers(wrong, judged, answers),
-        method=_BY_RULE if by_rule else f"Sorted by the judge {judge.model}.",
-        by_rule=by_rule,
-        file=PATTERNS_FILE,
-    )
-    return [write_patterns(run, wrong, judged, judge), *write_error_report(report, run.folder, samples=samples)]

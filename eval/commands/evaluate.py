@@ -15,7 +15,7 @@ from d2e_sft.data.prompts import SETTINGS
 from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.util.errors import UserError
 from eval.commands.engine_options import engine_options
-from eval.run.benchmark import SUITES, Benchmark, locate_benchmark, locate_suite
+from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
 from eval.run.options import ENGINES, OVERLONG_RULES, EvalOptions
 from eval.systems.registry import SYSTEM_NAMES, load_system
 
@@ -115,7 +115,7 @@ def evaluate(
     if bench in SYSTEM_NAMES:
         _evaluate_system(model, bench, data, given, run, options)
         return
-    located = _locate(bench, suite, data)
+    located = locate_suite(suite, data) if suite is not None else locate_benchmark(str(bench))
     from eval.run.runner import evaluate_model
 
     scores = evaluate_model(model, located, run=run, options=EvalOptions(**options))
@@ -153,22 +153,12 @@ def _show(scores: RunScores, run: Path, *, without_context: bool) -> None:
     else:
         click.echo(f"scores and predictions: {folder}")
         if scores.bench.suite in SUITES:
-            _show_paper_tables(run, folder.name)
+            from eval.compare.paper_entries import write_paper_tables
 
-
-def _show_paper_tables(run: Path, bench: str) -> None:
-    from eval.compare.paper_entries import write_paper_tables
-
-    for path in write_paper_tables(run, bench):
-        if path.suffix == ".md":
-            click.echo(f"in the layout of the paper, also as .tex and .json: {path}\n\n{path.read_text('utf-8')}")
-
-
-def _locate(bench: str | None, suite: str | None, data: Path | None) -> Benchmark:
-    if suite is not None:
-        return locate_suite(suite, data)
-    assert bench is not None
-    return locate_benchmark(bench)
+            for path in write_paper_tables(run, folder.name):
+                if path.suffix == ".md":
+                    text = path.read_text("utf-8")
+                    click.echo(f"in the layout of the paper, also as .tex and .json: {path}\n\n{text}")
 
 
 def _refuse_half_a_call(
@@ -249,8 +239,7 @@ def _arguments_without(context: click.Context, left_out: tuple[str, ...]) -> lis
             continue
         value = context.params[name]
         if isinstance(parameter, click.Option):
-            values = value if parameter.multiple else [value]
-            for one in values:
+            for one in value if parameter.multiple else [value]:
                 arguments += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], str(one)]
         else:
             arguments.append(str(value))

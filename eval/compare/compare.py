@@ -154,29 +154,18 @@ def _values(groups: Sequence[Sequence[Prediction]], metric: str) -> list[list[fl
 
 def _corrected(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The rows with each run's p-values of each metric adjusted for the number of rows."""
-    for run in range(len(rows[0].gains)):
+    gains = [list(row.gains) for row in rows]
+    uses = [list(row.context_use) for row in rows]
+    for run in range(len(gains[0])):
         for metric in Gain.__dataclass_fields__:
-            tested = [index for index, row in enumerate(rows) if getattr(row.gains[run], metric) is not None]
-            adjusted = holm([getattr(rows[index].gains[run], metric) for index in tested])
-            changed = dict(zip(tested, adjusted, strict=True))
-            rows = [_with_gain(row, run, metric, changed[i]) if i in changed else row for i, row in enumerate(rows)]
-    for run in range(len(rows[0].context_use)):
-        uses = [row.context_use[run] for row in rows]
-        gains = holm([use.gain for use in uses if use is not None])
-        if gains:
-            rows = [_with_context_gain(row, run, gain) for row, gain in zip(rows, gains, strict=True)]
-    return tuple(rows)
-
-
-def _with_gain(row: Row, run: int, metric: str, difference: Difference) -> Row:
-    gains = list(row.gains)
-    gains[run] = replace(gains[run], **{metric: difference})
-    return replace(row, gains=tuple(gains))
-
-
-def _with_context_gain(row: Row, run: int, gain: Difference) -> Row:
-    uses = list(row.context_use)
-    use = uses[run]
-    assert use is not None
-    uses[run] = replace(use, gain=gain)
-    return replace(row, context_use=tuple(uses))
+            tested = [own for own in gains if getattr(own[run], metric) is not None]
+            adjusted = holm([getattr(own[run], metric) for own in tested])
+            for own, difference in zip(tested, adjusted, strict=True):
+                own[run] = replace(own[run], **{metric: difference})
+    for run in range(len(uses[0])):
+        asked = [(row, use) for row in uses if (use := row[run]) is not None]
+        for (row, use), gain in zip(asked, holm([use.gain for _, use in asked]), strict=True):
+            row[run] = replace(use, gain=gain)
+    return tuple(
+        replace(row, gains=tuple(own), context_use=tuple(use)) for row, own, use in zip(rows, gains, uses, strict=True)
+    )

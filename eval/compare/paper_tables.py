@@ -26,13 +26,11 @@ class Column:
         key: its name in JSON, such as `temporal/tempreason` or `temporal/average`.
         header: its heading.
         sources: the scores that it averages; one for a dataset's own column.
-        average: whether it is an average over the columns before it.
     """
 
     key: str
     header: str
     sources: tuple[Source, ...]
-    average: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,14 +67,14 @@ def _relation_head(relation: str) -> Head:
     name, _, datasets = _PIPER[relation]
     own = [Column(f"{relation}/{dataset}", _HEADERS[dataset], ((dataset, relation),)) for dataset in datasets]
     sources = tuple((dataset, relation) for dataset in datasets)
-    return Head(name, (*own, Column(f"{relation}/average", "Avg.", sources, average=True)))
+    return Head(name, (*own, Column(f"{relation}/average", "Avg.", sources)))
 
 
 _FIFTEEN = tuple(_relation_head(relation) for relation in _PIPER)
 _RELATIONS = Head(
     "",
     tuple(
-        Column(f"{relation}/average", short, tuple((dataset, relation) for dataset in datasets), average=True)
+        Column(f"{relation}/average", short, tuple((dataset, relation) for dataset in datasets))
         for relation, (_, short, datasets) in _PIPER.items()
     ),
 )
@@ -84,7 +82,7 @@ _RELATIONS = Head(
 _OUT_OF_DISTRIBUTION = Head(
     "",
     (
-        Column("cider", "CIDER", _CIDER, average=True),
+        Column("cider", "CIDER", _CIDER),
         Column("storycloze", "SCT", (("storycloze", "*"),)),
         Column("socialiqa", "SocialIQA", (("socialiqa", "*"),)),
         Column("alphanli", "αNLI", (("alphanli", "*"),)),

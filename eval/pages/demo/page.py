@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -47,54 +46,39 @@ _STYLE = """
 """
 
 
-@dataclass(frozen=True)
-class DemoOptions:
-    """How a page is made and served; None is as the run's recipe says.
-
-    Attributes:
-        bench: where the examples come from; None is the run's own data.
-        share: let Gradio make a public address, through its own servers.
-    """
-
-    alpha: float | None = None
-    prompt_set: str | None = None
-    max_new_tokens: int | None = None
-    dtype: str | None = None
-    bench: str | None = None
-    samples: int = 8
-    seed: int = 0
-    host: str = "127.0.0.1"
-    port: int = 7860
-    share: bool = False
-
-
-def serve_demo(model: str, options: DemoOptions, say: Callable[[str], object]) -> None:
+def serve_demo(
+    model: str,
+    options: EvalOptions,
+    say: Callable[[str], object],
+    *,
+    bench: str | None,
+    samples: int,
+    seed: int,
+    host: str,
+    port: int,
+    share: bool,
+) -> None:
     """Serve the page of a model; returns when it is interrupted.
+
+    Args:
+        bench: where the examples come from; None is the run's own data.
+        samples, seed: how many examples are drawn, and with which seed.
+        share: let Gradio make a public address, through its own servers.
 
     Raises:
         UserError: Gradio is not installed, the model or the examples cannot be read, or the port is taken.
     """
     gr = import_gradio()  # before minutes of loading
-    examples = examples_for(model, options.bench, options.samples, options.seed)
-    asked = EvalOptions(
-        alpha=options.alpha,
-        prompt_set=options.prompt_set,
-        max_new_tokens=options.max_new_tokens,
-        dtype=options.dtype,
-    )
-    loaded = load_demo_model(model, asked)
+    examples = examples_for(model, bench, samples, seed)
+    loaded = load_demo_model(model, options)
     page = build_page(loaded, examples)
     try:
         _, local, public = page.launch(
-            server_name=options.host,
-            server_port=options.port,
-            share=options.share,
-            prevent_thread_lock=True,
-            **launch_options(gr),
+            server_name=host, server_port=port, share=share, prevent_thread_lock=True, **launch_options(gr)
         )
     except OSError as error:
         raise UserError(
-            f"--host {options.host} --port {options.port}: cannot be listened on ({error})", "choose another --port"
+            f"--host {host} --port {port}: cannot be listened on ({error})", "choose another --port"
         ) from None
     say(f"open {public or local} (α = {loaded.alpha:g}; ctrl-C ends it)")
     page.block_thread()

@@ -52,6 +52,7 @@ class Question:
             what = "hypothesis" if self.fmt == "nli" else "question"
             raise UserError(f"The {what} is empty.", f"Type a {what} about the context.")
         options = self._options()
+        anything = [NLI_LABELS[0]] if self.fmt == "nli" else options[:1] or ["(not known)"]
         return EventSample(
             id="typed",
             dataset="typed",
@@ -61,7 +62,7 @@ class Question:
             context=self.context,
             question=self.question,
             options=options,
-            answers=self._expected(options) or self._any(options),
+            answers=self._expected(options) or anything,
         )
 
     @property
@@ -100,9 +101,6 @@ class Question:
         if len(expected) > 1 and self.fmt in ("nli", "scq"):
             raise UserError(f"{len(expected)} answers are expected.", f"Type one: format {self.fmt} has one.")
         return expected
-
-    def _any(self, options: list[str]) -> list[str]:
-        return [NLI_LABELS[0]] if self.fmt == "nli" else options[:1] or ["(not known)"]
 
 
 OWN_EXAMPLES = (
@@ -143,13 +141,8 @@ def examples_for(model: str, bench: str | None, count: int, seed: int) -> list[Q
 
 def as_question(sample: EventSample) -> Question:
     """A sample as somebody would type it."""
-    return Question(
-        sample.format,
-        sample.context,
-        sample.question,
-        "\n".join(sample.options),
-        "\n".join(sample.answers),
-    )
+    options, answers = "\n".join(sample.options), "\n".join(sample.answers)
+    return Question(sample.format, sample.context, sample.question, options, answers)
 
 
 def without_stale_answer(typed: Question, example: Question) -> Question:
@@ -161,11 +154,8 @@ def without_stale_answer(typed: Question, example: Question) -> Question:
 
 def labels_of(questions: Sequence[Question], length: int = 60) -> list[str]:
     """A short name of each: its format and what it asks."""
-    texts = [" ".join(one.question.split()) for one in questions]
-    return [
-        f"{one.fmt}: {text if len(text) <= length else text[: length - 1] + '…'}"
-        for one, text in zip(questions, texts, strict=True)
-    ]
+    texts = [(one.fmt, " ".join(one.question.split())) for one in questions]
+    return [f"{fmt}: {text if len(text) <= length else text[: length - 1] + '…'}" for fmt, text in texts]
 
 
 def _test_rows(model: str) -> Path | None:

@@ -28,10 +28,6 @@ class _Said:
     def key(self) -> str:
         return normalise(self.text)
 
-    @property
-    def parsed(self) -> bool:
-        return self.read.extraction != "none"
-
 
 def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha: float) -> str:
     """HTML: what was read from each answer, whether it is right where that is known, and what that tells."""
@@ -54,7 +50,7 @@ def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha
 
 def verdict(plain: _Said, debiased: _Said, imagined: _Said) -> str:
     """What the answers tell about the model's habit."""
-    if not all(one.parsed for one in (plain, debiased, imagined)):
+    if not all(one.read.parsed for one in (plain, debiased, imagined)):
         return "Where no answer was recognised, the model did not keep to the form that the instruction asks for."
     same, habit = plain.key == debiased.key, plain.key == imagined.key
     if habit and same:
@@ -74,5 +70,5 @@ def verdict(plain: _Said, debiased: _Said, imagined: _Said) -> str:
 def _row(said: _Said, judged: bool) -> str:
     right = said.read.exact_match == 1
     mark = ("<span class='right'>✓ right</span>" if right else "<span>✗ not what is expected</span>") if judged else ""
-    text = escape(said.text) if said.parsed else "<em>no answer recognised</em>"
+    text = escape(said.text) if said.read.parsed else "<em>no answer recognised</em>"
     return f"<dt>{escape(said.name)}</dt><dd>{text}{mark}</dd>"

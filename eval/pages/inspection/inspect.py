@@ -78,16 +78,18 @@ def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, opti
     wording = load_prompt_set(options.prompt_set or (recipe.data.prompt_set if recipe is not None else "default"))
     loaded = load_model(model)
     network = loaded.model.eval()
-    encoder = ViewEncoder(
-        loaded.tokenizer,
-        wording,
-        ("original", "imagined"),
-        encoder_decoder=network.config.is_encoder_decoder,
-    )
+    seq2seq = network.config.is_encoder_decoder
+    encoder = ViewEncoder(loaded.tokenizer, wording, ("original", "imagined"), encoder_decoder=seq2seq)
     alphas = alpha_grid(alpha)
     inspected = [_inspect(network, encoder, sample, alpha, alphas, options) for sample in samples]
     whose = "the gold ones" if options.along == "gold" else f"decoded with α = {alpha:g}"
-    _write_page(file, model=model, alpha=alpha, alphas=alphas, inspected=inspected, whose=whose)
+    data: dict[str, Any] = {
+        "ratios": [round(alpha, 4) for alpha in alphas],
+        "start": alphas.index(alpha),
+        "samples": [[_compact(position) for position in one.positions] for one in inspected],
+    }
+    template = page_environment(Path(__file__).parent).get_template("inspect.html")
+    write_whole(file, template.render(model=model, alpha=alpha, inspected=inspected, whose=whose, data=data))
 
 
 def alpha_grid(alpha: float) -> list[float]:
@@ -128,24 +130,6 @@ def _decoded(
         pad_id=pad_id(encoder.tokenizer),
     )
     return [*tokens, encoder.end_of_turn] if len(tokens) < limit else tokens
-
-
-def _write_page(
-    file: Path, *, model: str, alpha: float, alphas: Sequence[float], inspected: Sequence[Inspected], whose: str
-) -> None:
-    """Write the page.
-
-    Args:
-        alpha: where the slider begins; one of `alphas`.
-        whose: what the shown answers are, as `decoded with α = 0.5`.
-    """
-    data: dict[str, Any] = {
-        "ratios": [round(alpha, 4) for alpha in alphas],
-        "start": list(alphas).index(alpha),
-        "samples": [[_compact(position) for position in one.positions] for one in inspected],
-    }
-    template = page_environment(Path(__file__).parent).get_template("inspect.html")
-    write_whole(file, template.render(model=model, alpha=alpha, inspected=inspected, whose=whose, data=data))
 
 
 def _compact(position: AnswerPosition) -> dict[str, Any]:

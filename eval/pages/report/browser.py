@@ -10,7 +10,7 @@ import base64
 import gzip
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from eval.compare.error_patterns import RunPatterns
 from eval.compare.runs import ScoredRun
 from eval.pages.report.facts import Instruction
 from eval.pages.report.patterns import PATTERN_PARTS
-from eval.pages.report.samples import OUTCOMES, Outcome, choose_samples, in_turns, is_right, shown
+from eval.pages.report.samples import OUTCOMES, Outcome, choose_samples, in_turns, shown
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import GroupKey, group_of
 
@@ -37,10 +37,7 @@ def count_changes(runs: Sequence[ScoredRun]) -> list[Changes]:
     """For each run after the first, outcomes on all samples."""
     first = runs[0].predictions
     return [
-        Changes(
-            run.label,
-            Counter(OUTCOMES[is_right(first[key]), is_right(other)] for key, other in run.predictions.items()),
-        )
+        Changes(run.label, Counter(OUTCOMES[first[key].right, other.right] for key, other in run.predictions.items()))
         for run in runs[1:]
     ]
 
@@ -57,32 +54,35 @@ def browser_data(
         patterns: by label of the run.
         limit: hold at most so many samples, outcomes and groups in turns; None holds all.
     """
-    keys = _in_order(runs, limit)
-    texts = _Texts()
+    texts: dict[str, int] = {}
+
+    def number(text: str) -> int:
+        return texts.setdefault(text, len(texts))
+
     groups: dict[GroupKey, int] = {}
     samples = []
-    for key in keys:
+    for key in _in_order(runs, limit):
         sample = runs[0].predictions[key]
         group = groups.setdefault(group_of(sample), len(groups))
-        answers = [_answer(run.predictions[key], key, patterns.get(run.label), texts) for run in runs]
+        answers = [_answer(run.predictions[key], key, patterns.get(run.label), number) for run in runs]
         samples.append(
             [
                 group,
                 sample.id,
-                texts.number(sample.context.strip()),
-                texts.number(sample.question),
-                [texts.number(option) for option in sample.options],
-                [texts.number(answer) for answer in sample.gold],
+                number(sample.context.strip()),
+                number(sample.question),
+                list(map(number, sample.options)),
+                list(map(number, sample.gold)),
                 answers,
             ]
         )
     return {
         "runs": [run.label for run in runs],
         "patterns": [part.name for part in PATTERN_PARTS],
-        "instructions": [[one.format, texts.number(one.text), list(one.labels)] for one in instructions],
+        "instructions": [[one.format, number(one.text), list(one.labels)] for one in instructions],
         "groups": [list(group) for group in groups],
         "samples": samples,
-        "texts": texts.all,
+        "texts": list(texts),
     }
 
 
@@ -114,31 +114,21 @@ def _safe(text: str) -> str:
     return text
 
 
-class _Texts:
-    def __init__(self) -> None:
-        self.all: list[str] = []
-        self._numbers: dict[str, int] = {}
-
-    def number(self, text: str) -> int:
-        if text not in self._numbers:
-            self._numbers[text] = len(self.all)
-            self.all.append(text)
-        return self._numbers[text]
-
-
-def _answer(prediction: Prediction, key: SampleKey, patterns: RunPatterns | None, texts: _Texts) -> list[Any]:
+def _answer(
+    prediction: Prediction, key: SampleKey, patterns: RunPatterns | None, number: Callable[[str], int]
+) -> list[Any]:
     """[right, F1 in percent, answers or null, output, pattern or -1, reason or -1]."""
     pattern = reason = -1
     error = None if patterns is None else patterns.errors.get(key)
     if error is not None and patterns is not None:
         pattern = next(index for index, part in enumerate(PATTERN_PARTS) if part.key == error.pattern.value)
         # A reason may quote the sample, whose texts were perhaps left out.
-        reason = -1 if not prediction.question or patterns.by_rule else texts.number(shown(error.reason))
+        reason = -1 if not prediction.question or patterns.by_rule else number(shown(error.reason))
     return [
-        int(is_right(prediction)),
+        int(prediction.right),
         round(100 * prediction.f1, 1),
-        [texts.number(shown(answer)) for answer in prediction.answer] if prediction.parsed else None,
-        texts.number(shown(prediction.output)) if prediction.question else -1,
+        [number(shown(answer)) for answer in prediction.answer] if prediction.parsed else None,
+        number(shown(prediction.output)) if prediction.question else -1,
         pattern,
         reason,
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,12 @@ def radars(comparison: Comparison) -> list[Radar]:
     relations = _relation_rows(comparison)
     charts = []
     if len(groups) >= FEWEST_AXES:
-        names = [_axis_name(row, formats=_is_ambiguous(row, groups)) for row in groups]
+        named = Counter((row.dataset, row.relation) for row in groups)
+        several = [row.format if named[row.dataset, row.relation] > 1 else None for row in groups]
+        names = [
+            "\n".join(filter(None, [row.dataset, *row.relation.split("_"), fmt]))
+            for row, fmt in zip(groups, several, strict=True)
+        ]
         charts.append(_radar(comparison, groups, names, "An axis is a dataset and relation."))
     if len(relations) >= FEWEST_AXES and len(relations) < len(groups):
         averaged = "An axis is a relation, the plain average of its datasets."
@@ -52,14 +58,6 @@ def _relation_rows(comparison: Comparison) -> list[Row]:
         if row.dataset != "all":
             rows[row.relation] = row  # averages come last
     return list(rows.values())
-
-
-def _is_ambiguous(row: Row, groups: Sequence[Row]) -> bool:
-    return sum((other.dataset, other.relation) == (row.dataset, row.relation) for other in groups) > 1
-
-
-def _axis_name(row: Row, *, formats: bool) -> str:
-    return "\n".join([row.dataset, *row.relation.split("_"), *([row.format] if formats else [])])
 
 
 def bars(comparison: Comparison) -> list[Markup]:

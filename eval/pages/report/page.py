@@ -25,7 +25,7 @@ from eval.pages.report import charts
 from eval.pages.report.browser import browser_data, count_changes, packed
 from eval.pages.report.facts import Instruction, instructions, run_facts
 from eval.pages.report.patterns import pattern_section
-from eval.pages.report.samples import check_datasets, choose_samples, is_right, shown, without_texts
+from eval.pages.report.samples import check_datasets, choose_samples, shown, without_texts
 from eval.pages.report.training import read_training
 
 
@@ -44,20 +44,6 @@ class ReportOptions:
     browse: int | None = None
     no_texts_of: Collection[str] = ()
     title: str | None = None
-
-
-@dataclass(frozen=True)
-class _RunDetails:
-    run: ScoredRun
-    recipe: str | None
-
-
-@dataclass(frozen=True)
-class _Browser:
-    text: Markup
-    type: str
-    held: int
-    all: int
 
 
 def write_report(runs: Sequence[ScoredRun], out: Path, options: ReportOptions | None = None) -> None:
@@ -98,7 +84,7 @@ def render_page(runs: Sequence[ScoredRun], options: ReportOptions | None = None)
         "left_out": sorted(options.no_texts_of),
         "facts": run_facts(runs, trainings),
         "instructions": told,
-        "details": [_RunDetails(run, _recipe(run.path)) for run in runs],
+        "details": [(run.label, _recipe(run.path)) for run in runs],
     }
     return _environment().get_template("page.html").render(context, contents=_contents(comparison, context))
 
@@ -108,12 +94,12 @@ def _browser(
     patterns: dict[str, RunPatterns],
     told: Sequence[Instruction],
     limit: int | None,
-) -> _Browser | None:
+) -> dict[str, Any] | None:
     if limit == 0:
         return None
     data = browser_data(runs, patterns, told, limit)
     text, kind = packed(data)
-    return _Browser(Markup(text), kind, len(data["samples"]), len(runs[0].predictions))
+    return {"text": Markup(text), "type": kind, "held": len(data["samples"]), "all": len(runs[0].predictions)}
 
 
 def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str, str]]:
@@ -136,7 +122,6 @@ def _environment() -> Environment:
     environment = page_environment(Path(__file__).parent)
     environment.filters.update(percent=with_interval, points=points, p_value=p_value, shares=shares_in_percent)
     environment.filters.update(share=percent, letter=_letter, shown=shown)
-    environment.tests["right"] = is_right
     return environment
 
 

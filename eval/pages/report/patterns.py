@@ -19,7 +19,7 @@ from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, WIDTH, inline_svg
 from d2e_sft.util.html.pages import page_environment
 from eval.compare.context_use import asked_without_context, command_without_context
 from eval.compare.error_patterns import (
-    AnswersWithoutContext,
+    PATTERNS_FILE,
     ErrorPattern,
     JudgedError,
     RunPatterns,
@@ -137,48 +137,45 @@ class WrongAnswer:
     without: Sequence[str] | None
 
 
-@dataclass(frozen=True)
-class ErrorReport:
-    """What the page is about.
-
-    Attributes:
-        total: number of all predictions, right ones included.
-        method: a sentence on how the patterns were found.
-        by_rule: whether that is an estimate by rule.
-        file: the JSON file with all reasons.
-    """
-
-    title: str
-    total: int
-    answers: Sequence[WrongAnswer]
-    method: str
-    by_rule: bool
-    file: str
-
-
-def wrong_answers(
-    wrong: Sequence[Prediction], errors: Sequence[JudgedError], without_context: AnswersWithoutContext | None
-) -> list[WrongAnswer]:
-    """Put together what belongs to each wrong prediction."""
-    answers = without_context or {}
-    return [WrongAnswer(p, e, answers.get((p.dataset, p.id))) for p, e in zip(wrong, errors, strict=True)]
-
-
-def write_error_report(report: ErrorReport, folder: Path, *, samples: int) -> list[Path]:
-    """Write `error_patterns.html` and, where there are errors, the chart as `error_patterns.png`.
+def write_error_report(
+    run: ScoredRun, answers: Sequence[WrongAnswer], *, method: str, by_rule: bool, samples: int
+) -> list[Path]:
+    """Write `error_patterns.html` and, where there are errors, the chart as `error_patterns.png`, into the folder.
 
     Args:
+        answers: all of the run's wrong ones.
+        method: a sentence on how the patterns were found.
+        by_rule: whether that is an estimate by rule.
         samples: how many wrong answers to show in full.
     """
-    counts = count_patterns([a.prediction for a in report.answers], [a.error for a in report.answers])
-    page, picture = folder / "error_patterns.html", folder / "error_patterns.png"
+    title = f"Error patterns of {run.label} on {run.scores.bench.name}"
+    counts = count_patterns([a.prediction for a in answers], [a.error for a in answers])
+    page, picture = run.folder / "error_patterns.html", run.folder / "error_patterns.png"
     chart: Markup | None = None
     with mpl.rc_context(STYLE):
         if counts:
-            figure = pattern_chart(counts, by_rule=report.by_rule)
-            chart = inline_svg(figure, f"Stacked bars: shares of error patterns by relation, {report.title}")
+            figure = pattern_chart(counts, by_rule=by_rule)
+            chart = inline_svg(figure, f"Stacked bars: shares of error patterns by relation, {title}")
             figure.savefig(picture, dpi=150)
-    write_whole(page, _rendered(report, counts, chart, samples))
+    environment = page_environment(Path(__file__).parent)
+    environment.filters["shown"] = shown
+    groups: dict[tuple[str, str], list[WrongAnswer]] = {}
+    for answer in answers:
+        groups.setdefault((answer.error.pattern.value, answer.prediction.relation), []).append(answer)
+    text = environment.get_template("errors.html").render(
+        title=title,
+        wrong=len(answers),
+        total=len(run.predictions),
+        method=method,
+        by_rule=by_rule,
+        chart=chart,
+        names={part.key: part.name for part in PATTERN_PARTS},
+        patterns=[pattern.value for pattern in ErrorPattern],
+        relations=counts,
+        shown=list(in_turns(list(groups.values())))[:samples],
+        file=PATTERNS_FILE,
+    )
+    write_whole(page, text)
     return [page, picture] if counts else [page]
 
 
@@ -196,24 +193,3 @@ def pattern_chart(counts: Mapping[str, Mapping[str, int]], *, by_rule: bool) -> 
     axes.set_xlabel("wrong answers, percent" + (" (estimated by rule)" if by_rule else ""), loc="right")
     figure.legend(loc="outside upper left", ncols=2, frameon=False, handlelength=1.4)
     return figure
-
-
-def _rendered(report: ErrorReport, counts: Mapping[str, Mapping[str, int]], chart: Markup | None, samples: int) -> str:
-    environment = page_environment(Path(__file__).parent)
-    environment.filters["shown"] = shown
-    groups: dict[tuple[str, str], list[WrongAnswer]] = {}
-    for answer in report.answers:
-        groups.setdefault((answer.error.pattern.value, answer.prediction.relation), []).append(answer)
-    return environment.get_template("errors.html").render(
-        title=report.title,
-        wrong=len(report.answers),
-        total=report.total,
-        method=report.method,
-        by_rule=report.by_rule,
-        chart=chart,
-        names={part.key: part.name for part in PATTERN_PARTS},
-        patterns=[pattern.value for pattern in ErrorPattern],
-        relations=counts,
-        shown=list(in_turns(list(groups.values())))[:samples],
-        file=report.file,
-    )

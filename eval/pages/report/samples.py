@@ -51,18 +51,13 @@ class ShownSample:
         return self.predictions[0]
 
 
-def is_right(prediction: Prediction) -> bool:
-    """Whether an answer counts as right on the page: an exact match, of several options the right set."""
-    return prediction.right
-
-
 def choose_samples(runs: Sequence[ScoredRun], count: int) -> list[ShownSample]:
     """Up to `count` samples, in turns over the outcomes in the first and the last run."""
     outcomes = ONE_RUN if len(runs) == 1 else BETWEEN_RUNS
     by_outcome: dict[str, dict[GroupKey, list[SampleKey]]] = {name: {} for name in outcomes.values()}
     for key, first in runs[0].predictions.items():
         last = runs[-1].predictions[key]
-        groups = by_outcome[outcomes[is_right(first), is_right(last)]]
+        groups = by_outcome[outcomes[first.right, last.right]]
         groups.setdefault(group_of(first), []).append(key)
     turns = [[(name, key) for key in in_turns(list(groups.values()))] for name, groups in by_outcome.items()]
     return [
