@@ -9,21 +9,16 @@ import pytest
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
-from d2e_sft.cli import run
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.sample import EventSample, write_samples
+from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, decode_prompts, stop_token_ids
 from d2e_sft.util.errors import UserError
 from eval.commands.lm_eval import TASKS
 from eval.lm_eval.model import D2ELM
 from eval.score.scoring import score_output
-from tests.tiny import make_sample, save_tiny_model
-
-ROWS = {
-    "piper_temporal_tempreason": ("tempreason", "temporal"),
-    "piper_counterfactual_ifqa": ("ifqa", "counterfactual"),
-}
+from tests.eval.lm_eval.rows import ROWS, save_rows
+from tests.tiny import save_tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -33,17 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> D2ELM:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Four test and five training samples of two rows."""
-    for split, count in (("test", 4), ("train", 5)):
-        write_samples(
-            [
-                make_sample(number, id=f"{split}{number}", dataset=dataset, relation=relation, split=split)
-                for dataset, relation in ROWS.values()
-                for number in range(count)
-            ],
-            tmp_path / f"{split}.parquet",
-        )
-    return tmp_path
+    return save_rows(tmp_path)
 
 
 def _evaluate(model: D2ELM, data: Path, tasks: list[str], **options: Any) -> dict[str, Any]:
@@ -126,21 +111,6 @@ def test_an_answer_ends_before_its_stop_text(model: D2ELM) -> None:
     stop = free[4:6]
     [cut] = model.generate_until([Request([stop])])  # type: ignore[list-item]
     assert cut == free[: free.index(stop)]
-
-
-def test_the_command_runs_the_harness_with_this_model_and_these_tasks(
-    capfd: pytest.CaptureFixture[str], data: Path, tmp_path: Path
-) -> None:
-    """The whole command, as a user types it."""
-    folder = save_tiny_model(tmp_path / "model", seed=1)
-    arguments = f"pretrained={folder},alpha=0.5,max_gen_toks=4"
-    run([
-        "lm-eval", "--model", "d2e", "--model_args", arguments, "--batch_size", "4", "--limit", "2",
-        "--tasks", ",".join(ROWS), "--metadata", f"data={data}", "--apply_chat_template",
-    ])  # fmt: skip
-    printed = capfd.readouterr().out
-    assert "|piper_temporal_tempreason|" in printed.replace(" ", "")
-    assert "em_f1_mean" in printed
 
 
 @pytest.mark.parametrize(

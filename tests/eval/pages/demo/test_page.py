@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +17,7 @@ from eval.pages.demo.question import OWN_EXAMPLES, Question
 from eval.run.options import EvalOptions
 from tests.browser import Tab, browser_tab
 from tests.command import d2e
+from tests.servers import free_port
 from tests.tiny import save_tiny_model
 
 TOKENS = 12
@@ -45,12 +44,6 @@ def address(model: DemoModel) -> Iterator[str]:
 def tab(tmp_path: Path) -> Iterator[Tab]:
     with browser_tab(tmp_path) as one:
         yield one
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def opened(tab: Tab, address: str, width: int = 1200) -> Tab:
@@ -212,36 +205,3 @@ def test_without_gradio_the_remedy_is_its_installation(
         import_gradio()
     assert d2e("demo", "runs/none") == 1
     assert "pip install 'd2e-sft[demo]'" in capsys.readouterr().err
-
-
-def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("gradio")
-    save_tiny_model(tmp_path / "tiny")
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        assert d2e("demo", tmp_path / "tiny", "--port", port) == 1
-    error = capsys.readouterr().err
-    assert f"--port {port}: cannot be listened on" in error
-    assert "choose another --port" in error
-
-
-def test_the_address_is_said_and_the_options_reach_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    gradio = pytest.importorskip("gradio")
-    launched: dict[str, Any] = {}
-    real = gradio.Blocks.launch
-
-    def launch(page: Any, **options: Any) -> Any:
-        launched.update(options)
-        return real(page, **options)
-
-    monkeypatch.setattr(gradio.Blocks, "launch", launch)
-    monkeypatch.setattr(gradio.Blocks, "block_thread", lambda page: page.close())
-    save_tiny_model(tmp_path / "tiny")
-    port = free_port()
-    assert d2e("demo", tmp_path / "tiny", "--port", port, "--alpha", "0.3") == 0
-    assert f"open http://127.0.0.1:{port}/ (α = 0.3; ctrl-C ends it)" in capsys.readouterr().out
-    assert launched["share"] is False

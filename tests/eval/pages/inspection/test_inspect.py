@@ -80,20 +80,3 @@ def test_slider_and_tokens_work_in_a_browser(world: Path, tmp_path: Path) -> Non
     share = exp(best["original"] - 1.5 * best["imagined"] - place["normalisers"][last])
     rows = re.findall(r"<tr class=\"[^\"]*\"><th.*?</tr>", moved, flags=re.DOTALL)
     assert f"{100 * share:.1f} %" in rows[0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        ((), "expected either --bench, or --context and --question"),
-        (("--context", "Rain fell."), "expected both, and neither empty"),
-        (("--bench", "{bench}", "--sample", "s33"), "--sample s33: no sample has this id"),
-        (("--context", "Rain.", "--question", "What?", "--along", "gold"), "has no gold answer"),
-    ],
-)
-def test_calls_that_make_no_sense_are_refused(
-    world: Path, tmp_path: Path, arguments: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = [argument.replace("{bench}", str(world / "bench")) for argument in arguments]
-    assert d2e("inspect", world / "model", "--out", tmp_path / "p.html", *given) == 1
-    assert problem in capsys.readouterr().err

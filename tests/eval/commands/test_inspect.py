@@ -1,0 +1,33 @@
+"""`d2e inspect`: calls that make no sense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.command import d2e
+from tests.eval.benches import bench_rows, save_bench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Path:
+    save_bench(tmp_path / "bench", bench_rows(2))
+    return tmp_path / "bench"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "expected either --bench, or --context and --question"),
+        (("--context", "Rain fell."), "expected both, and neither empty"),
+        (("--bench", "{bench}", "--sample", "s33"), "--sample s33: no sample has this id"),
+        (("--context", "Rain.", "--question", "What?", "--along", "gold"), "has no gold answer"),
+    ],
+)
+def test_calls_that_make_no_sense_are_refused(
+    bench: Path, tmp_path: Path, arguments: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [argument.replace("{bench}", str(bench)) for argument in arguments]
+    assert d2e("inspect", "no/model", "--out", tmp_path / "p.html", *given) == 1
+    assert problem in capsys.readouterr().err

@@ -1,0 +1,51 @@
+"""`d2e lm-eval`: the harness, with this project's model and tasks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.cli import run
+from eval.commands.lm_eval import TASKS
+from tests.command import d2e
+from tests.eval.lm_eval.rows import ROWS, save_rows
+from tests.tiny import save_tiny_model
+
+
+def test_the_command_runs_the_harness_with_this_model_and_these_tasks(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The whole command, as a user types it."""
+    folder = save_tiny_model(tmp_path / "model", seed=1)
+    arguments = f"pretrained={folder},alpha=0.5,max_gen_toks=4"
+    run([
+        "lm-eval", "--model", "d2e", "--model_args", arguments, "--batch_size", "4", "--limit", "2",
+        "--tasks", ",".join(ROWS), "--metadata", f"data={save_rows(tmp_path)}", "--apply_chat_template",
+    ])  # fmt: skip
+    printed = capfd.readouterr().out
+    assert "|piper_temporal_tempreason|" in printed.replace(" ", "")
+    assert "em_f1_mean" in printed
+
+
+@pytest.mark.parametrize(
+    ("given", "passed_on"),
+    [
+        (["--tasks", "piper"], ["run", "--tasks", "piper", "--include_path", str(TASKS)]),
+        (["ls", "tasks"], ["ls", "tasks", "--include_path", str(TASKS)]),
+        (["run", "--include_path", "mine"], ["run", "--include_path", f"{TASKS}:mine"]),
+    ],
+)
+def test_the_harness_finds_these_tasks_beside_the_users_own(
+    monkeypatch: pytest.MonkeyPatch, given: list[str], passed_on: list[str]
+) -> None:
+    monkeypatch.setattr("lm_eval.__main__.cli_evaluate", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["d2e"])
+    assert d2e("lm-eval", *given) == 0
+    assert sys.argv == ["lm_eval", *passed_on]
+
+
+def test_without_arguments_it_says_where_the_tasks_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert d2e("lm-eval") == 0
+    assert str(TASKS) in capsys.readouterr().out

@@ -1,0 +1,31 @@
+"""`d2e wiqa-questions` on two small graphs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command import d2e
+from tests.eval.systems.wiqa.files import GRAPH, OTHER, save_lines
+
+
+def test_the_command_writes_questions_with_explanations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = save_lines(tmp_path / "graphs.jsonl", [GRAPH, OTHER])
+    (tmp_path / "a.json").write_text(json.dumps({"7": {"x": 0, "y": 1, "d_x": "more"}}))
+    out = tmp_path / "new" / "questions.jsonl"
+    call = ("wiqa-questions", "--graphs", file, "--out", out, "--no-effect", 2)
+    assert d2e(*call, "--alignments", tmp_path / "a.json") == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    explained = [row for row in rows if "explanation" in row]
+    assert f"{len(rows)} questions of 2 graphs" in capsys.readouterr().out
+    assert explained
+    assert {row["metadata"]["graph_id"] for row in explained} == {"7"}
+    for row in explained:
+        answer = {"RESULTS_IN": "more", "NOT_RESULTS_IN": "less"}[row["explanation"]["de"]]
+        assert answer == row["question"]["answer_label"]
+    assert d2e("wiqa-questions", "--help") == 0
+    assert "Example: d2e wiqa-questions" in capsys.readouterr().out
+    assert d2e("wiqa-questions", "--graphs", tmp_path / "none.jsonl", "--out", out) == 1
+    assert "none.jsonl: cannot be read" in capsys.readouterr().err
