@@ -64,7 +64,7 @@ def gradients_of(model: Any) -> dict[str, torch.Tensor]:
 
 def sums_of(model: Any, rows: Sequence[dict[str, Any]], config: D2ESection, layout: Layout) -> dict[str, torch.Tensor]:
     """What the model's forward gives for one batch of a layout, with the objective attached."""
-    batch = collator_for(layout, config, pad_token_id=0, start_token_id=0)(rows)
+    batch = collator_for(layout, config, model.config)(rows)
     labels = batch.pop("labels")
     batch.pop("view_tokens")
     sums: dict[str, torch.Tensor] = model(**batch, targets=labels[labels != IGNORE])

@@ -9,8 +9,8 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,6 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.tables import markdown_table
 
 ALPHA = 0.5  # guidance_scale 2
-Engine = Callable[[Any, list[list[int]], list[list[int]], int], list[list[int]]]
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def bench_decoding(
 def _measure(model: Any, length: int, batch: int, new_tokens: int, repeats: int, compiled: bool) -> Measured:
     rows = synthetic_rows(batch, length - PREFIX - QUESTION, model.config.get_text_config().vocab_size)
     originals, imagined = [row["original"] for row in rows], [row["imagined"] for row in rows]
-    engines = _engines(compiled)
+    engines = _engines(model, originals, imagined, new_tokens, compiled)
     seconds: dict[str, list[float]] = {name: [] for name in engines}
     answers: dict[str, list[list[int]]] = {}
     for repeat in range(repeats + 1):
@@ -97,7 +96,7 @@ def _measure(model: Any, length: int, batch: int, new_tokens: int, repeats: int,
             gc.collect()
             synchronize(model.device)
             start = time.perf_counter()
-            answers[name] = engine(model, originals, imagined, new_tokens)
+            answers[name] = engine()
             synchronize(model.device)
             if repeat:
                 seconds[name].append(time.perf_counter() - start)
@@ -117,50 +116,39 @@ def _measure(model: Any, length: int, batch: int, new_tokens: int, repeats: int,
     )
 
 
-def _transformers_plain(
-    model: Any, originals: list[list[int]], imagined: list[list[int]], new_tokens: int
-) -> list[list[int]]:
-    return _generate(model, originals, new_tokens)
-
-
-def _guidance(model: Any, originals: list[list[int]], imagined: list[list[int]], new_tokens: int) -> list[list[int]]:
-    ids = torch.tensor(imagined, device=model.device)
-    options = {"negative_prompt_ids": ids, "negative_prompt_attention_mask": torch.ones_like(ids)}
-    return _generate(model, originals, new_tokens, guidance_scale=1 / (1 - ALPHA), **options)
-
-
-def _generate(model: Any, prompts: list[list[int]], new_tokens: int, **options: Any) -> list[list[int]]:
-    ids = torch.tensor(prompts, device=model.device)
-    output = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        do_sample=False,
-        max_new_tokens=new_tokens,
-        min_new_tokens=None,
-        eos_token_id=None,
-        pad_token_id=0,
-        **options,
-    )
-    answers: list[list[int]] = output[:, ids.shape[1] :].tolist()
-    return answers
-
-
-def _engines(compiled: bool) -> dict[str, Engine]:
-    def ours(model: Any, originals: list[list[int]], imagined: Any, new_tokens: int, alpha: float) -> list[list[int]]:
+def _engines(
+    model: Any, originals: list[list[int]], imagined: list[list[int]], new_tokens: int, compiled: bool
+) -> dict[str, Callable[[], list[list[int]]]]:
+    def ours(alpha: float) -> list[list[int]]:
         decoding = DecodingConfig(alpha=alpha, max_new_tokens=new_tokens, compiled=compiled)
         return generate_debiased(model, originals, imagined, decoding, stop_ids=())
 
+    def transformers(**options: Any) -> list[list[int]]:
+        ids = torch.tensor(originals, device=model.device)
+        output = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=new_tokens,
+            min_new_tokens=None,
+            eos_token_id=None,
+            pad_token_id=0,
+            **options,
+        )
+        answers: list[list[int]] = output[:, ids.shape[1] :].tolist()
+        return answers
+
+    def guidance() -> list[list[int]]:
+        ids = torch.tensor(imagined, device=model.device)
+        negative = {"negative_prompt_ids": ids, "negative_prompt_attention_mask": torch.ones_like(ids)}
+        return transformers(guidance_scale=1 / (1 - ALPHA), **negative)
+
     return {
-        "plain": partial(ours, alpha=0.0),
-        "debiased": partial(ours, alpha=ALPHA),
-        "guidance": _guidance,
-        "transformers_plain": _transformers_plain,
+        "plain": partial(ours, 0.0),
+        "debiased": partial(ours, ALPHA),
+        "guidance": guidance,
+        "transformers_plain": transformers,
     }
-
-
-def as_json(measured: Sequence[Measured]) -> dict[str, Any]:
-    """`{"rows": [...]}`."""
-    return {"rows": [asdict(row) for row in measured]}
 
 
 def as_table(measured: Sequence[Measured]) -> str:
@@ -169,13 +157,12 @@ def as_table(measured: Sequence[Measured]) -> str:
         "prompt", "batch", "new", "plain ms", "debiased ms", "guidance ms", "debiased / plain",
         "debiased / guidance", "transformers' plain ms", "same tokens as guidance",
     )  # fmt: skip
-    return markdown_table(columns, list(_lines(measured)))
-
-
-def _lines(measured: Sequence[Measured]) -> Iterator[list[str]]:
-    for row in measured:
-        yield [
+    lines = [
+        [
             str(row.prompt), str(row.batch), str(row.new_tokens), f"{row.plain_ms:,.0f}", f"{row.debiased_ms:,.0f}",
             f"{row.guidance_ms:,.0f}", f"{row.debiased_to_plain:.2f}", f"{row.debiased_to_guidance:.2f}",
             f"{row.transformers_plain_ms:,.0f}", f"{100 * row.same_tokens:.0f} %",
-        ]  # fmt: skip
+        ]
+        for row in measured
+    ]  # fmt: skip
+    return markdown_table(columns, lines)

@@ -9,15 +9,17 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from d2e_sft.config.recipe import D2ESection, View
-from d2e_sft.model.collation import IGNORE, BatchedCollator, PackedCollator, Row, ViewGradients
+from d2e_sft.model.collation import IGNORE, BatchedCollator, Row, ViewGradients
 from d2e_sft.model.forward import hidden_states
 from d2e_sft.model.micro_batch import inputs_on
+from d2e_sft.model.packing_support import Layout, collator_for
 from d2e_sft.objective.attach import loss_of_states, step_through_states
 
 SFT = D2ESection(debias=False, distill=False)
@@ -98,25 +100,17 @@ def _three_forwards(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
     return loss_of_states(model, d2e, targets, states).loss
 
 
-def _batched(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
-    return _collated(model, BatchedCollator(d2e.views, 0), rows, d2e)
-
-
-def _shared_prefix(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
-    return _collated(
-        model, PackedCollator(d2e.views, share_across_samples=False, view_gradients=d2e.view_gradients), rows, d2e
-    )
-
-
-def _shared_batch(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
-    return _collated(model, PackedCollator(d2e.views, view_gradients=d2e.view_gradients), rows, d2e)
-
-
-def _collated(model: Any, collate: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
+def _collated(
+    model: Any, rows: Sequence[Row], d2e: D2ESection, packing: Literal["batched", "shared_prefix", "shared_batch"]
+) -> Tensor:
     """The trainer's own step, collation included."""
-    inputs = inputs_on(model.device, collate(rows))
+    inputs = inputs_on(model.device, collator_for(Layout(packing, attention=""), d2e, model.config)(rows))
     return step_through_states(model, d2e, inputs.pop("targets"), inputs).loss
 
+
+_batched = partial(_collated, packing="batched")
+_shared_prefix = partial(_collated, packing="shared_prefix")
+_shared_batch = partial(_collated, packing="shared_batch")
 
 ENGINES = (
     Engine("sft_plain", "sft_plain", shares_samples=False, loss=_plain_sft, packed=False, is_sft=True),

@@ -10,7 +10,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows, token_floor
@@ -159,11 +159,6 @@ def _compare(cases: Sequence[_Case], context: int, samples: int) -> Iterator[Mea
             peak_mb=round(case.peak, 1),
             peak_to_sft_plain=round(case.peak / peaks["sft_plain"], 3),
         )
-
-
-def as_json(measured: Sequence[Measured]) -> dict[str, Any]:
-    """`{"rows": [...]}`."""
-    return {"rows": [asdict(row) for row in measured]}
 
 
 def as_table(measured: Sequence[Measured]) -> str:

@@ -11,7 +11,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
@@ -97,11 +97,6 @@ def bench_vllm(
             "blocks": config.cache_config.num_gpu_blocks,
         },
     )
-
-
-def as_json(measured: Throughput) -> dict[str, Any]:
-    """What `--json` writes."""
-    return {"rows": [asdict(measured)]}
 
 
 def as_table(measured: Throughput) -> str:

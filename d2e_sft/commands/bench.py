@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +77,10 @@ def train(model: str, json_file: Path | None, **options: Any) -> None:
 
     Example: d2e bench train --contexts 150 --repeats 5 --json bench.json
     """
-    from d2e_sft.bench.train import as_json, as_table, bench_training
+    from d2e_sft.bench.train import as_table, bench_training
 
     measured = bench_training(model, progress=lambda line: click.echo(line, err=True), **options)
-    _report(as_table(measured), as_json(measured), json_file)
+    _report(as_table(measured), measured, json_file)
 
 
 @bench.command("decode")
@@ -105,7 +106,7 @@ def decode(model: str, json_file: Path | None, **options: Any) -> None:
 
     Example: d2e bench decode --prompts 600 --batches 8 --repeats 5 --json bench.json
     """
-    from d2e_sft.bench.decode import as_json, as_table, bench_decoding
+    from d2e_sft.bench.decode import as_table, bench_decoding
 
     measured = bench_decoding(
         model,
@@ -116,7 +117,7 @@ def decode(model: str, json_file: Path | None, **options: Any) -> None:
         ),
         **options,
     )
-    _report(as_table(measured), as_json(measured), json_file)
+    _report(as_table(measured), measured, json_file)
 
 
 @bench.command("vllm")
@@ -137,7 +138,7 @@ def vllm(model: str, dtype: str, tensor_parallel_size: int, json_file: Path | No
 
     Example: d2e bench vllm --prompts 200 --repeats 3 --json bench-vllm.json
     """
-    from d2e_sft.bench.vllm_throughput import as_json, as_table, bench_vllm
+    from d2e_sft.bench.vllm_throughput import as_table, bench_vllm
     from d2e_sft.vllm.engine import require_vllm
 
     if sizes["longest"] < sizes["shortest"]:
@@ -153,11 +154,11 @@ def vllm(model: str, dtype: str, tensor_parallel_size: int, json_file: Path | No
         enable_prefix_caching=True,
     )
     measured = bench_vllm(llm, progress=lambda line: click.echo(line, err=True), **sizes)
-    _report(as_table(measured), as_json(measured), json_file)
+    _report(as_table(measured), [measured], json_file)
 
 
-def _report(table: str, content: dict[str, Any], file: Path | None) -> None:
+def _report(table: str, measured: Sequence[Any], file: Path | None) -> None:
     click.echo(table)
     if file is not None:
-        write_json(file, content)
+        write_json(file, {"rows": [asdict(row) for row in measured]})
         click.echo(f"wrote {file}")

@@ -9,7 +9,7 @@ Legend: T tokens in the row, S segments.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -172,79 +172,60 @@ def pack(
         the row; `indices` in the order of the groups' sequences.
     """
     nodes: list[_Node] = []
-    paths: list[list[int]] = []
-    root = -1
+    leaves: list[int] = []
     if prefix:
         nodes.append(_Node(groups[0][0][:prefix], 0, -1, leads=True))
-        root = 0
     for group in groups:
-        first = len(paths)
-        paths += [[0] if prefix else [] for _ in group]
-        members = list(range(len(group)))
-        _grow(group, members, prefix, prefix, root, min_shared, nodes, paths[first:])
-        for i, path in enumerate(paths[first:]):
-            if leading is None or i < leading:
-                for step in path:
-                    nodes[step].leads = True
+        grower = _Grower(nodes, len(group) if leading is None else leading, min_shared)
+        leaf_of = dict(grower.grow(dict(enumerate(group)), prefix, prefix, 0 if prefix else -1))
+        leaves += [leaf_of[i] for i in range(len(group))]
     order = sorted(range(len(nodes)), key=lambda i: not nodes[i].leads)  # stable: depth-first in either part
     place = {node: i for i, node in enumerate(order)}
     segments: list[Segment] = []
     tokens: list[int] = []
-    starts: dict[int, int] = {}
-    for i in order:
-        node = nodes[i]
+    for node in (nodes[i] for i in order):
         parent = place[node.parent] if node.parent >= 0 else -1
-        starts[i] = len(tokens)
         segments.append(Segment(len(tokens), len(tokens) + len(node.tokens), node.position, parent))
         tokens += node.tokens
-    lead = sum(len(node.tokens) for node in nodes if node.leads)
-    indices = [[starts[n] + k for n in path for k in range(len(nodes[n].tokens))] for path in paths]
-    return PackedRow(TokenForest(segments, lead), tokens, indices)
+    forest = TokenForest(segments, lead=sum(len(node.tokens) for node in nodes if node.leads))
+    paths = ([segments[i] for i in forest.path(place[leaf])] for leaf in leaves)
+    return PackedRow(forest, tokens, [[k for s in path for k in range(s.start, s.end)] for path in paths])
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Node:
     tokens: Sequence[int]
     position: int
     parent: int
-    leads: bool = False
+    leads: bool
 
 
-def _grow(
-    group: Sequence[Sequence[int]],
-    members: list[int],
-    start: int,
-    known: int,
-    parent: int,
-    min_shared: int,
-    nodes: list[_Node],
-    paths: list[list[int]],
-) -> None:
-    """Add the nodes of `members`, which agree in [0, known) and whose tokens before `start` have theirs."""
-    if len(members) == 1:
-        sequence = group[members[0]]
-        _add(sequence[start:], start, parent, members, nodes, paths)
-        return
-    split = common_length([group[i] for i in members], known)
-    if split - start >= min_shared:
-        parent = _add(group[members[0]][start:split], start, parent, members, nodes, paths)
-        start = split
-    children: dict[int, list[int]] = {}
-    for i in members:
-        # A sequence that ends here gets its last token to itself: so every sequence has a segment of its own.
-        key = group[i][split] if len(group[i]) > split + 1 else -1 - i
-        children.setdefault(key, []).append(i)
-    for child in children.values():
-        _grow(group, child, start, split, parent, min_shared, nodes, paths)
+@dataclass(frozen=True)
+class _Grower:
+    nodes: list[_Node]
+    leading: int
+    min_shared: int
 
-
-def _add(
-    tokens: Sequence[int], position: int, parent: int, members: list[int], nodes: list[_Node], paths: list[list[int]]
-) -> int:
-    nodes.append(_Node(tokens, position, parent))
-    for i in members:
-        paths[i].append(len(nodes) - 1)
-    return len(nodes) - 1
+    def grow(
+        self, group: Mapping[int, Sequence[int]], start: int, known: int, parent: int
+    ) -> Iterator[tuple[int, int]]:
+        """Add nodes for sequences that agree in [0, known), from `start` on; yields each one's last node."""
+        first = min(group)
+        alone = len(group) == 1
+        split = len(group[first]) if alone else common_length([*group.values()], known)
+        if alone or split - start >= self.min_shared:
+            self.nodes.append(_Node(group[first][start:split], start, parent, leads=first < self.leading))
+            parent, start = len(self.nodes) - 1, split
+        if alone:
+            yield first, parent
+            return
+        children: dict[int, dict[int, Sequence[int]]] = {}
+        for i, sequence in group.items():
+            # A sequence that ends here gets its last token to itself: so every sequence has a segment of its own.
+            key = sequence[split] if len(sequence) > split + 1 else -1 - i
+            children.setdefault(key, {})[i] = sequence
+        for child in children.values():
+            yield from self.grow(child, start, split, parent)
 
 
 def common_length(sequences: Sequence[Sequence[int]], known: int = 0) -> int:

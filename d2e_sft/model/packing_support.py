@@ -101,19 +101,18 @@ def takes_packed_rows(model: Any) -> bool:
     return _TAKES_PACKED_ROWS[causal]
 
 
-def collator_for(layout: Layout, d2e: D2ESection, *, pad_token_id: int, start_token_id: int | None = None) -> Any:
+def collator_for(layout: Layout, d2e: D2ESection, config: Any, pad_token_id: int = 0) -> Any:
     """The collator that makes a layout's batches.
 
     Args:
+        config: the model's; an encoder-decoder's names the first decoder token.
         pad_token_id: fills masked places where there are any.
-        start_token_id: an encoder-decoder model's first decoder token.
     """
     if layout.packing == "batched":
         return BatchedCollator(d2e.views, pad_token_id)
     if layout.packing == "encoder_decoder":
-        return EncoderDecoderCollator(
-            d2e.views, pad_token_id, pad_token_id if start_token_id is None else start_token_id
-        )
+        start = getattr(config, "decoder_start_token_id", None)
+        return EncoderDecoderCollator(d2e.views, pad_token_id, pad_token_id if start is None else start)
     return PackedCollator(
         d2e.views, share_across_samples=layout.packing == "shared_batch", view_gradients=d2e.view_gradients
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import datasets
-
 from d2e_sft.util.errors import UserError
 
 
@@ -16,8 +14,8 @@ def position_limit(config: Any) -> int | None:
     return limit
 
 
-def check_positions(config: Any, dataset: datasets.Dataset) -> None:
-    """Compare the longest sample with the positions that a model has.
+def check_positions(config: Any, longest: int) -> None:
+    """Compare the tokens of the longest sample with the positions that a model has.
 
     Rotary positions go on beyond what the model was trained on, so that is a warning; learned ones end.
 
@@ -28,9 +26,6 @@ def check_positions(config: Any, dataset: datasets.Dataset) -> None:
         return  # positions are relative, or the model's own forward complains
     text = config.get_text_config()
     limit = position_limit(config)
-    views = [name for name in dataset.column_names if name != "answer"]
-    answers = [len(answer) for answer in dataset["answer"]]
-    longest = max(len(row) + n for name in views for row, n in zip(dataset[name], answers, strict=True))
     if limit is None or longest <= limit:
         return
     message = f"the longest sample has {longest} tokens and {text.model_type} models of this size {limit} positions"

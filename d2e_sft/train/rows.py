@@ -75,7 +75,7 @@ def read_rows(
     except UserError as error:
         raise UserError(f"{file}: {error.message}", error.remedy) from None
     rows = TokenRows(len(samples), encoded, bad_rows, sum(not sample.context for sample in chosen))
-    check_positions(loaded.model.config, rows.dataset)
+    check_positions(loaded.model.config, max(item.longest for item in encoded.kept))
     return rows
 
 

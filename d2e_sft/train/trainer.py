@@ -83,10 +83,7 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
         if options.get("data_collator") is None:
             tokenizer = options.get("processing_class")
             self.data_collator = collator_for(
-                self.layout,
-                d2e,
-                pad_token_id=pad_id(tokenizer) if tokenizer else 0,
-                start_token_id=getattr(self.model.config, "decoder_start_token_id", None),
+                self.layout, d2e, self.model.config, pad_id(tokenizer) if tokenizer else 0
             )
         attach_objective(self.model, d2e, through_logits=self.layout.through_logits)
         self.d2e = d2e

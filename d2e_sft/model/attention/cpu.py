@@ -1,4 +1,4 @@
-"""Attention block by block with torch's flash kernel for CPU; torch only.
+"""Attention block by block with torch's flash kernel for CPU.
 
 Each block of (queries, keys) runs the kernel by itself, in float32 at least: its bfloat16 backward takes six times as
 long (torch 2.13, Xeon with AMX), and sums over blocks should not be rounded. Partial results are merged by their
@@ -9,32 +9,21 @@ gradients.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from d2e_sft.model.packing import AttentionBlock
+
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
-class Block(Protocol):
-    """Queries [q_start, q_end) against keys [k_start, k_end)."""
-
-    @property
-    def q_start(self) -> int: ...
-    @property
-    def q_end(self) -> int: ...
-    @property
-    def k_start(self) -> int: ...
-    @property
-    def k_end(self) -> int: ...
-    @property
-    def causal(self) -> bool: ...
-
-
-def branch_flash_attention(query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[Block], scale: float) -> Tensor:
+def branch_flash_attention(
+    query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[AttentionBlock], scale: float
+) -> Tensor:
     """softmax(query · keyᵀ · scale) · value over the pairs that the blocks name.
 
     Args:
@@ -51,7 +40,9 @@ def branch_flash_attention(query: Tensor, key: Tensor, value: Tensor, blocks: Se
 
 class _BranchFlash(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[Block], scale: float) -> Tensor:
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[AttentionBlock], scale: float
+    ) -> Tensor:
         repeats = query.shape[1] // key.shape[1]
         precise = query.dtype if query.dtype == torch.float64 else torch.float32
         queries = query.to(precise)

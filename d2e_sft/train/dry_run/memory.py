@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from d2e_sft.config.recipe import D2ESection, Precision
+from d2e_sft.config.recipe import D2ESection, TrainSection
 from d2e_sft.model.attention.registry import FLEX, attend
 from d2e_sft.model.forward import bare_model
 from d2e_sft.model.micro_batch import forward_backward, model_inputs
@@ -85,9 +85,7 @@ def estimate_memory(
     d2e: D2ESection,
     layout: Layout,
     batch: Mapping[str, Any],
-    *,
-    precision: Precision,
-    checkpointing: bool,
+    train: TrainSection,
     accumulation: int,
     device: torch.device,
 ) -> MemoryEstimate:
@@ -97,7 +95,7 @@ def estimate_memory(
         model: as it is trained, its adapter and attention implementation included, without `attach_objective`.
         layout: of `choose_layout` for this model.
         batch: of the layout's collator.
-        precision: resolved, not `auto`.
+        train: its precision, resolved, and gradient checkpointing are read.
         accumulation: micro-batches a step; from two on, a backward finds gradients in place.
         device: where training will run.
 
@@ -113,7 +111,7 @@ def estimate_memory(
         _move(shadow, device)
         _without_compilation(shadow)
         attach_objective(shadow, d2e, through_logits=layout.through_logits)
-        if checkpointing:
+        if train.gradient_checkpointing:
             shadow.activation_checkpointing_enable()  # as the trainer does
         shadow.train()
         moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
@@ -122,7 +120,7 @@ def estimate_memory(
         with tensors:
             # The second finds gradients in place, as all do but a step's first.
             for _ in range(min(accumulation, 2)):
-                forward_backward(shadow, moved, precision, device)
+                forward_backward(shadow, moved, train.precision, device)
     trained = [parameter for parameter in shadow.parameters() if parameter.requires_grad]
     gradients = sum(_bytes(parameter.grad) for parameter in trained if parameter.grad is not None)
     optimizer = 2 * sum(_bytes(parameter) for parameter in trained)  # AdamW's moments have the weights' dtype
@@ -180,12 +178,7 @@ def on_each_device(alone: MemoryEstimate, launcher: str, processes: int) -> tupl
     if sharding.optimizer_on_host:
         host, optimizer = host + optimizer, 0
     gathered = alone.largest_layer if sharding.weights else 0
-    return replace(
-        alone,
-        weights=weights + gathered,
-        gradients=gradients,
-        optimizer=optimizer,
-    ), host
+    return replace(alone, weights=weights + gathered, gradients=gradients, optimizer=optimizer), host
 
 
 def _make_plans(forest: Any) -> None:

@@ -28,8 +28,6 @@ from d2e_sft.train.run_folder import starting_point
 from d2e_sft.util.distributed import process_state
 from d2e_sft.util.errors import UserError
 
-_ESTIMATE_FAILURES = (RuntimeError, NotImplementedError, TypeError)
-
 
 def dry_run(
     recipe: Recipe,
@@ -50,54 +48,37 @@ def dry_run(
     Raises:
         UserError: as `train_recipe`, except for rows that are too long and for the run folder: these are shown.
     """
-    state = process_state()
-    accumulation = check_recipe(recipe, processes)
-    prepared = prepare(recipe, state, processes, refuse=False)
+    check_recipe(recipe, processes)
+    prepared = prepare(recipe, process_state(), processes, refuse=False)
     loaded, training, steps = prepared.loaded, prepared.training, prepared.steps
     model = with_adapter(recipe, loaded)
     layout = choose_layout(model, recipe.d2e, recipe.train.packing, recipe.model.attention)
-    collate = collator_for(
-        layout,
-        recipe.d2e,
-        pad_token_id=pad_id(loaded.tokenizer),
-        start_token_id=getattr(model.config, "decoder_start_token_id", None),
-    )
+    collate = collator_for(layout, recipe.d2e, model.config, pad_id(loaded.tokenizer))
     kept = training.encoded.kept
     rows = [dataset_row(item) for item in kept]
-    device = usable_device()
-    where = _where(launcher, processes)
+    where = "" if launcher is None else f" (--launch {launcher} on {_count_processes(processes)})"
 
-    _section(echo, "recipe", [recipe.as_yaml().rstrip()])
-    _section(echo, "run folder", [_folder_line(recipe, resume=resume, overwrite=overwrite)])
-    _section(
-        echo, "samples (| prompt, not trained on; > answer, trained on)", _example_lines(training, loaded.tokenizer)
-    )
+    def section(title: str, lines: Sequence[str]) -> None:
+        echo("\n".join([f"== {title}", *lines, ""]))
+
+    section("recipe", [recipe.as_yaml().rstrip()])
+    section("run folder", [_folder_line(recipe, resume=resume, overwrite=overwrite)])
+    section("samples (| prompt, not trained on; > answer, trained on)", _example_lines(training, loaded.tokenizer))
     held_out = _held_out_line(recipe, loaded)
-    _section(echo, "lengths", [*_count_lines(recipe, training), *length_table(training.encoded.whole), *held_out])
+    section("lengths", [*_count_lines(recipe, training), *length_table(training.encoded.whole), *held_out])
     laid_out, apart, batches = average_tokens(rows, collate, recipe.train.micro_batch_size)
-    _section(
-        echo,
-        "layout",
-        [
-            layout.describe(),
-            f"tokens of a micro-batch on average: {laid_out:.0f} as laid out, {apart:.0f} as separate views "
-            f"({laid_out / apart:.2f} ×)",
-        ],
+    tokens = (
+        f"tokens of a micro-batch on average: {laid_out:.0f} as laid out, {apart:.0f} as separate views "
+        f"({laid_out / apart:.2f} ×)"
     )
-    _section(echo, "steps", _step_lines(recipe, steps))
-    heaviest = heaviest_micro_batch(kept, layout, recipe.train.micro_batch_size)
-    _section(
-        echo,
-        f"memory a device{where}",
-        _memory_lines(
-            recipe, model, layout, collate([rows[i] for i in heaviest]), accumulation, device, launcher, processes
-        ),
-    )
+    section("layout", [layout.describe(), tokens])
+    section("steps", _step_lines(recipe, steps))
+    heaviest = collate([rows[i] for i in heaviest_micro_batch(kept, layout, recipe.train.micro_batch_size)])
+    section(f"memory a device{where}", _memory_lines(recipe, model, layout, heaviest, steps, launcher))
     attach_objective(model, recipe.d2e, through_logits=layout.through_logits)
     if recipe.train.gradient_checkpointing:
         model.activation_checkpointing_enable()  # as the trainer does
-    timed = _time_lines(recipe, model, batches, laid_out, steps, device)
-    _section(echo, f"time{where}", timed)
+    section(f"time{where}", _time_lines(recipe, model, batches, laid_out, steps))
 
 
 def heaviest_micro_batch(kept: Sequence[EncodedSample], layout: Layout, size: int) -> list[int]:
@@ -111,12 +92,8 @@ def heaviest_micro_batch(kept: Sequence[EncodedSample], layout: Layout, size: in
     return sorted(range(len(kept)), key=weight, reverse=True)[:size]
 
 
-def _section(echo: Callable[[str], Any], title: str, lines: Sequence[str]) -> None:
-    echo("\n".join([f"== {title}", *lines, ""]))
-
-
-def _where(launcher: str | None, processes: int) -> str:
-    return "" if launcher is None else f" (--launch {launcher} on {processes} process{'es' * (processes > 1)})"
+def _count_processes(processes: int) -> str:
+    return f"{processes} process{'es' * (processes > 1)}"
 
 
 def _folder_line(recipe: Recipe, *, resume: bool, overwrite: bool) -> str:
@@ -161,8 +138,8 @@ def _step_lines(recipe: Recipe, steps: Steps) -> list[str]:
         f"{steps.samples} samples / batch {train.batch_size} = {steps.per_epoch} optimiser steps an epoch",
         f"{steps.total} optimiser steps in all ({steps.total / steps.per_epoch:g} epochs), {steps.warmup} of them "
         f"warm-up",
-        f"a step: {steps.accumulation} micro-batches of {train.micro_batch_size} on {steps.processes} "
-        f"process{'es' * (steps.processes > 1)}",
+        f"a step: {steps.accumulation} micro-batches of {train.micro_batch_size} on "
+        f"{_count_processes(steps.processes)}",
         f"logged every {train.logging_steps} steps; checkpoints: {saving}",
         f"evaluations on the way: {held_out}",
     ]
@@ -173,25 +150,15 @@ def _memory_lines(
     model: Any,
     layout: Layout,
     batch: dict[str, Any],
-    accumulation: int,
-    device: torch.device,
+    steps: Steps,
     launcher: str | None,
-    processes: int,
 ) -> list[str]:
+    device = usable_device()
     try:
-        alone = estimate_memory(
-            model,
-            recipe.d2e,
-            layout,
-            batch,
-            precision=recipe.train.precision,
-            checkpointing=recipe.train.gradient_checkpointing,
-            accumulation=accumulation,
-            device=device,
-        )
-    except _ESTIMATE_FAILURES as error:
+        alone = estimate_memory(model, recipe.d2e, layout, batch, recipe.train, steps.accumulation, device)
+    except (RuntimeError, NotImplementedError, TypeError) as error:
         return [f"not estimated: {type(model).__name__} cannot be run without data ({str(error).splitlines()[0]})"]
-    memory, on_host = (alone, 0) if launcher is None else on_each_device(alone, launcher, processes)
+    memory, on_host = (alone, 0) if launcher is None else on_each_device(alone, launcher, steps.processes)
     parts = [
         ("weights", memory.weights),
         ("gradients", memory.gradients),
@@ -227,22 +194,11 @@ def _device_name(device: torch.device) -> str:
 
 
 def _time_lines(
-    recipe: Recipe,
-    model: Any,
-    batches: list[dict[str, Any]],
-    tokens_each: float,
-    steps: Steps,
-    device: torch.device,
+    recipe: Recipe, model: Any, batches: list[dict[str, Any]], tokens_each: float, steps: Steps
 ) -> list[str]:
+    device = usable_device()
     try:
-        speed = measure_speed(
-            model,
-            [*batches, *batches][:4],
-            tokens_each=tokens_each,
-            precision=recipe.train.precision,
-            max_grad_norm=recipe.train.max_grad_norm,
-            device=device,
-        )
+        speed = measure_speed(model, [*batches, *batches][:4], tokens_each, recipe.train, device)
     except torch.OutOfMemoryError:
         return [f"not measured: a micro-batch does not fit {_device_name(device)}"]
     lines = [

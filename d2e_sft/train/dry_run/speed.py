@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from d2e_sft.config.recipe import Precision
+from d2e_sft.config.recipe import TrainSection
 from d2e_sft.model.collation import Row
 from d2e_sft.model.device import synchronize
 from d2e_sft.model.micro_batch import forward_backward, inputs_on
@@ -30,10 +30,8 @@ class Speed:
 def measure_speed(
     model: nn.Module,
     batches: Sequence[Mapping[str, Any]],
-    *,
     tokens_each: float,
-    precision: Precision,
-    max_grad_norm: float,
+    train: TrainSection,
     device: torch.device,
     enough_s: float = 10.0,
 ) -> Speed:
@@ -43,14 +41,15 @@ def measure_speed(
         model: with `attach_objective`, in the state of training.
         batches: two at least, of the layout's collator; the first is run but not timed.
         tokens_each: tokens in a micro-batch on average, to which the times are scaled.
+        train: its precision, resolved, and `max_grad_norm` are read.
         enough_s: no further micro-batch is begun after so many seconds.
     """
     model.to(device).train()
-    forward_backward(model, inputs_on(device, batches[0]), precision, device)
+    forward_backward(model, inputs_on(device, batches[0]), train.precision, device)
     seconds, tokens, measured = 0.0, 0, 0
     for batch in batches[1:]:
         inputs = inputs_on(device, batch)
-        seconds += _seconds(lambda inputs=inputs: forward_backward(model, inputs, precision, device), device)  # type: ignore[misc]
+        seconds += _seconds(lambda inputs=inputs: forward_backward(model, inputs, train.precision, device), device)  # type: ignore[misc]
         tokens += batch["input_ids"].numel()
         measured += 1
         if seconds > enough_s:
@@ -59,7 +58,7 @@ def measure_speed(
     optimizer = torch.optim.AdamW(trained, fused=True)
 
     def step() -> None:
-        nn.utils.clip_grad_norm_(trained, max_grad_norm)
+        nn.utils.clip_grad_norm_(trained, train.max_grad_norm)
         optimizer.step()
 
     step()  # makes the moments

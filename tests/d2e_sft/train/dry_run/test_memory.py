@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.config.recipe import D2ESection, load_recipe
+from d2e_sft.config.recipe import D2ESection, TrainSection, load_recipe
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.model.attention.registry import FLEX, register
 from d2e_sft.model.forward import bare_model
@@ -43,13 +43,14 @@ def estimate(
     packing: Any = "auto",
     count: int = 4,
     device: torch.device = CPU,
+    accumulation: int = 2,
     **options: Any,
 ) -> MemoryEstimate:
     d2e = d2e or D2ESection()
     layout = choose_layout(model, d2e, packing)
-    batch = collator_for(layout, d2e, pad_token_id=0, start_token_id=0)(rows(count))
-    given: dict[str, Any] = {"precision": "float32", "checkpointing": False, "accumulation": 2, **options}
-    return estimate_memory(model, d2e, layout, batch, device=device, **given)
+    batch = collator_for(layout, d2e, model.config)(rows(count))
+    train = TrainSection.model_validate({"output_dir": "x", "precision": "float32", **options})
+    return estimate_memory(model, d2e, layout, batch, train, accumulation, device)
 
 
 def size(parameters: Any) -> int:
@@ -86,7 +87,7 @@ def test_the_peak_is_that_of_a_step_that_is_really_computed() -> None:
     model, d2e = tiny_model(), D2ESection()
     memory = estimate(model, d2e)
     layout = choose_layout(model, d2e)
-    inputs = model_inputs(collator_for(layout, d2e, pad_token_id=0)(rows()))
+    inputs = model_inputs(collator_for(layout, d2e, model.config)(rows()))
     attach_objective(model, d2e)
     model.train()
     with TensorBytes([*model.parameters(), *model.buffers()]) as tensors:
@@ -117,7 +118,7 @@ def test_the_model_is_left_as_it_was() -> None:
         assert torch.equal(parameter, old)
 
 
-@pytest.mark.parametrize("options", [{"checkpointing": True}, {"precision": "bfloat16"}, {"count": 2}])
+@pytest.mark.parametrize("options", [{"gradient_checkpointing": True}, {"precision": "bfloat16"}, {"count": 2}])
 def test_what_saves_activations_shows(options: dict[str, Any]) -> None:
     assert estimate(tiny_model(), **options).activations < 0.9 * estimate(tiny_model()).activations
 
@@ -140,10 +141,8 @@ def test_flex_attention_is_estimated_without_compiling_it() -> None:
     register()
     bare_model(model).set_attn_implementation(FLEX)
     layout = Layout("shared_batch", FLEX)
-    batch = collator_for(layout, d2e, pad_token_id=0)(rows())
-    flex = estimate_memory(
-        model, d2e, layout, batch, precision="float32", checkpointing=False, accumulation=2, device=CPU
-    )
+    batch = collator_for(layout, d2e, model.config)(rows())
+    flex = estimate_memory(model, d2e, layout, batch, TrainSection(output_dir="x", precision="float32"), 2, CPU)
     assert flex.activations == pytest.approx(by_branch.activations, rel=0.25)
     assert model.config._attn_implementation == FLEX
 
