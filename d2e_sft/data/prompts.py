@@ -14,7 +14,7 @@ import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
@@ -51,16 +51,6 @@ class FormatPrompt(BaseModel):
     def marker(self) -> str:
         """The text before the answer, for example `The answer is:`."""
         return self.response.removesuffix("{answer}").strip()
-
-
-class Wording(Protocol):
-    """What a prompt is made from; `PromptSet` is one in the zero-shot setting, `SettingPrompts` in any."""
-
-    def messages(self, sample: EventSample, view: View, *, context: str | None = None) -> list[dict[str, str]]:
-        """The conversation up to the answer."""
-
-    def response(self, sample: EventSample) -> str:
-        """The target text."""
 
 
 class PromptSet(BaseModel):
@@ -141,10 +131,6 @@ class PromptSet(BaseModel):
         return prompts[fmt]
 
 
-def _no_demonstrations(sample: EventSample) -> Sequence[EventSample]:
-    return ()
-
-
 @dataclass(frozen=True)
 class SettingPrompts:
     """A prompt set in one setting.
@@ -156,7 +142,7 @@ class SettingPrompts:
 
     prompt_set: PromptSet
     setting: Setting = "zero_shot"
-    demonstrations: Callable[[EventSample], Sequence[EventSample]] = _no_demonstrations
+    demonstrations: Callable[[EventSample], Sequence[EventSample]] = lambda sample: ()
 
     def messages(self, sample: EventSample, view: View, *, context: str | None = None) -> list[dict[str, str]]:
         """The conversation up to the answer; arguments as for `PromptSet.messages`."""
@@ -175,6 +161,9 @@ class SettingPrompts:
     def _solved(self, sample: EventSample) -> list[dict[str, str]]:
         _, user = self.prompt_set.messages(sample, "original", setting=self.setting)
         return [user, {"role": "assistant", "content": self.response(sample)}]
+
+
+Wording = PromptSet | SettingPrompts  # what a prompt is made from; a prompt set alone: zero-shot
 
 
 def view_context(sample: EventSample, view: View) -> str:

@@ -81,10 +81,6 @@ class ViewEncoder:
             return self._render(sample, view, whole_words[0])
         return self._render(sample, view, context[:keep].rstrip())
 
-    def prompt_lengths(self, samples: Sequence[EventSample], view: View) -> list[int]:
-        """The number of tokens of each sample's `prompt_ids`."""
-        return [len(ids) for ids in self.all_prompt_ids(samples, view)]
-
     def all_prompt_ids(self, samples: Sequence[EventSample], view: View) -> list[list[int]]:
         """Each sample's `prompt_ids` without a budget; the tokenizer gets all texts at once, which is quick."""
         return self.chat.ids([self.prompt_set.messages(sample, view) for sample in samples])

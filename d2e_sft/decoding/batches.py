@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
@@ -89,8 +89,13 @@ def decode_prompts(
         ValueError: a list is of another length than `originals`.
     """
     results: list[list[int]] = [[] for _ in originals]
-    _check_lengths(len(originals), {"imagined": imagined, "alpha": alpha, "groups": groups})
-    for members in _members(groups, len(originals)):
+    for name, values in {"imagined": imagined, "alpha": alpha, "groups": groups}.items():
+        if values is not None and len(values) != len(originals):
+            raise ValueError(f"{len(values)} values of {name} for {len(originals)} prompts")
+    members_of: dict[Hashable, list[int]] = {}
+    for i in range(len(originals)):
+        members_of.setdefault(None if groups is None else groups[i], []).append(i)
+    for members in members_of.values():
         # The longest first: if memory does not suffice, that shows at once.
         order = sorted(members, key=lambda i: len(originals[i]), reverse=True)
         prefix = _common_prefix([originals[i] for i in order], [imagined[i] for i in order] if imagined else [])
@@ -112,21 +117,6 @@ def decode_prompts(
                 results[i] = answer
             on_batch(indices, answers)
     return results
-
-
-def _check_lengths(count: int, given: Mapping[str, Sequence[Any] | None]) -> None:
-    for name, values in given.items():
-        if values is not None and len(values) != count:
-            raise ValueError(f"{len(values)} values of {name} for {count} prompts")
-
-
-def _members(groups: Sequence[Hashable] | None, count: int) -> list[list[int]]:
-    if groups is None:
-        return [list(range(count))] if count else []
-    members: dict[Hashable, list[int]] = {}
-    for i, group in enumerate(groups):
-        members.setdefault(group, []).append(i)
-    return list(members.values())
 
 
 def _common_prefix(originals: Sequence[Sequence[int]], imagined: Sequence[Sequence[int]]) -> Prefix:

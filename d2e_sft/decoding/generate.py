@@ -6,9 +6,8 @@ rows of a pair then take it. A pair whose α is 0, or that has no context to rem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ import torch
 from d2e_sft.config.decoding import DecodingConfig, check_alpha
 from d2e_sft.data.chat_template import merged_stop_ids
 from d2e_sft.decoding.choice import TokenChoice
-from d2e_sft.decoding.rows import CausalRows, EncoderDecoderRows, PackedRows, Prefix, is_sharded
+from d2e_sft.decoding.rows import EncoderDecoderRows, PackedRows, PaddedRows, Prefix, is_sharded
 from d2e_sft.model.attention.registry import BY_BRANCH
 from d2e_sft.model.forward import bare_model
 from d2e_sft.model.packing_support import takes_packed_rows
@@ -71,17 +70,19 @@ def generate_debiased(
     alphas = alpha_of_pairs(originals, imagined, decoding.alpha if alpha is None else alpha)
     debiased = [i for i, each in enumerate(alphas) if each > 0]
     names = range(len(originals)) if names is None else names
-    _refuse_empty("originals", {names[i]: prompt for i, prompt in enumerate(originals)})
-    _refuse_empty("imagined", {names[i]: imagined[i] for i in debiased} if imagined is not None else {})
     counterparts = [imagined[i] for i in debiased] if imagined is not None else []
+    for which, of, prompts in (("originals", range(len(originals)), originals), ("imagined", debiased, counterparts)):
+        for i, prompt in zip(of, prompts, strict=True):
+            if len(prompt) == 0:
+                raise ValueError(f"{which}[{names[i]}] has no token to predict the next one from")
     choose = TokenChoice(decoding, names)
-    ends = stop_token_ids(model) if stop_ids is None else stop_ids
-    stops = _Stops(frozenset(ends), decoding.stop_strings, tokenizer)
-    answers = _Answers(len(originals), stops, on_token, streamer)
+    stops = frozenset(stop_token_ids(model) if stop_ids is None else stop_ids)
+    answers = _Answers(len(originals), stops, decoding.stop_strings, tokenizer, on_token, streamer)
     active = list(range(len(originals)))  # which prompt each pair of the batch is
     alpha_of_prompt = torch.tensor(alphas, device=model.device)
     rows_of_model = _rows(model, originals, counterparts, debiased, decoding, prefix or Prefix(()), pad_id)
-    with _without_gradients(model), rows_of_model as rows:
+    # Weights that are gathered in inference mode (FSDP) could not be trained on afterwards.
+    with torch.no_grad() if is_sharded(model) else torch.inference_mode(), rows_of_model as rows:
         for step in range(decoding.max_new_tokens):
             states = rows.next_states()
             of_rows = alpha_of_prompt[torch.tensor(active, device=model.device)[states.partner]]
@@ -93,7 +94,8 @@ def generate_debiased(
                 order = rows.keep(running)
                 active, chosen = [active[i] for i in order], chosen[order]
             rows.append(chosen)
-    answers.end()
+    if streamer is not None:
+        streamer.end()
     return answers.tokens
 
 
@@ -127,47 +129,28 @@ def alpha_of_pairs(
     return [0.0 if list(original) == list(other) else each for each, original, other in pairs]
 
 
-def _without_gradients(model: Any) -> AbstractContextManager[Any]:
-    # Weights that are gathered in inference mode (FSDP) could not be trained on afterwards.
-    return torch.no_grad() if is_sharded(model) else torch.inference_mode()
-
-
-@dataclass(frozen=True)
-class _Stops:
-    """What ends an answer: tokens that are no part of it, and texts that are."""
-
-    ids: frozenset[int]
-    strings: Sequence[str]
-    tokenizer: Any
-
-    def hold(self, answer: Sequence[int]) -> bool:
-        """Whether one of the texts is in the answer."""
-        if not self.strings:
-            return False
-        text = self.tokenizer.decode(answer)
-        return any(stop in text for stop in self.strings)
-
-
 class _Answers:
-    """The answers so far, and when each has ended."""
+    """The answers so far, and which have ended: by a token that is no part of them, or by a text that is."""
 
     def __init__(
-        self, count: int, stops: _Stops, on_token: Callable[[int, int], object] | None, streamer: Any
+        self,
+        count: int,
+        stop_ids: frozenset[int],
+        stop_strings: Sequence[str],
+        tokenizer: Any,
+        on_token: Callable[[int, int], object] | None,
+        streamer: Any,
     ) -> None:
         self.tokens: list[list[int]] = [[] for _ in range(count)]
         self.ended: set[int] = set()
-        self.stops = stops
-        self.on_token = on_token
-        self.streamer = streamer
+        self.stop_ids, self.stop_strings, self.tokenizer = stop_ids, stop_strings, tokenizer
+        self.on_token, self.streamer = on_token, streamer
 
     def add(self, index: int, token: int) -> bool:
         """Take a token; whether the answer goes on. Of one that has ended, further tokens are ignored."""
-        if index in self.ended:
-            return False
-        if token in self.stops.ids or self._stops_after(index, token):
+        if index not in self.ended and (token in self.stop_ids or self._stops_after(index, token)):
             self.ended.add(index)
-            return False
-        return True
+        return index not in self.ended
 
     def _stops_after(self, index: int, token: int) -> bool:
         self.tokens[index].append(token)
@@ -175,11 +158,10 @@ class _Answers:
             self.on_token(index, token)
         if self.streamer is not None:
             self.streamer.put(torch.tensor([token]))
-        return self.stops.hold(self.tokens[index])
-
-    def end(self) -> None:
-        if self.streamer is not None:
-            self.streamer.end()
+        if not self.stop_strings:
+            return False
+        text = self.tokenizer.decode(self.tokens[index])
+        return any(stop in text for stop in self.stop_strings)
 
 
 @contextmanager
@@ -191,9 +173,9 @@ def _rows(
     decoding: DecodingConfig,
     prefix: Prefix,
     pad_id: int,
-) -> Iterator[PackedRows | CausalRows | EncoderDecoderRows]:
+) -> Iterator[PackedRows | PaddedRows]:
     if model.config.is_encoder_decoder or is_sharded(model) or not takes_packed_rows(model):
-        kind = EncoderDecoderRows if model.config.is_encoder_decoder else CausalRows
+        kind = EncoderDecoderRows if model.config.is_encoder_decoder else PaddedRows
         yield kind(model, originals, imagined, partner, pad_id)
         return
     causal = bare_model(model)
@@ -205,9 +187,3 @@ def _rows(
         )
     finally:
         causal.set_attn_implementation(given)
-
-
-def _refuse_empty(which: str, prompts: Mapping[int, Sequence[int]]) -> None:
-    for name, prompt in prompts.items():
-        if len(prompt) == 0:
-            raise ValueError(f"{which}[{name}] has no token to predict the next one from")

@@ -76,8 +76,7 @@ class PackedRows:
         compiled: bool = False,
     ) -> None:
         self.model = bare_model(model)
-        project, linear = head_of(self.model)
-        self.head = Head(project, linear)
+        self.head = Head(*head_of(self.model))
         self.partner = list(partner)
         count = len(originals)
         row = pack([[*originals, *imagined]], prefix=len(prefix.tokens))
@@ -88,7 +87,8 @@ class PackedRows:
         if compiled:
             self.cache = RowCache([StaticBlock(packed, rows, room) for rows in of_views])
         else:
-            shared = row.forest.segments[0].end if _all_share_the_first(row) else 0
+            segments = row.forest.segments
+            shared = segments[0].end if all(segment.parent >= 0 for segment in segments[1:]) else 0
             own = [[index[shared:] for index in rows] for rows in of_views]
             blocks = [RowBlock(packed, shared, rows, room) for rows in own]
             self.cache = RowCache(blocks, SharedPrefix(packed, shared))
@@ -172,116 +172,75 @@ def _ends(row: PackedRow, start: int, prefix: int) -> list[int]:
     return ends if ends and ends[-1] == row.forest.length else [*ends, row.forest.length]
 
 
-def _all_share_the_first(row: PackedRow) -> bool:
-    return all(segment.parent >= 0 for segment in row.forest.segments[1:])
-
-
-class _PairedRows:
-    """The order of the rows: B originals, then I imagined; `partner` (I,) is each imagined row's original."""
+class PaddedRows:
+    """Prompts of a causal model, left-padded, originals before imagined ones; answers grow at their end."""
 
     head = Head(project=lambda logits: logits, linear=False)
 
-    def __init__(self, model: Any, pairs: int, partner: Sequence[int]) -> None:
+    def __init__(
+        self,
+        model: Any,
+        originals: Sequence[Sequence[int]],
+        imagined: Sequence[Sequence[int]],
+        partner: Sequence[int],
+        pad_id: int,
+    ) -> None:
         self.model = model
-        self.pairs = pairs
+        self.pairs = len(originals)
         self.partner = torch.tensor(partner, dtype=torch.long, device=model.device)
+        self.cache: Any = None
+        self.tokens, self.of_rows = self._begin([*originals, *imagined], pad_id)
 
     def next_states(self) -> RowStates:
         """Logits of the token after the last; to be called once a token."""
-        logits = self._next_logits()
-        return RowStates(logits[: self.pairs], logits[self.pairs :], self.partner)
+        inputs = {**self._inputs(), "past_key_values": self.cache, "use_cache": True}
+        logits, output = last_logits(self.model, 1, **inputs)
+        self.cache = output.past_key_values
+        return RowStates(logits[: self.pairs, -1], logits[self.pairs :, -1], self.partner)
 
     def keep(self, running: Sequence[bool]) -> list[int]:
         """Go on with the pairs (B,) that are running; returns their old places in their new order, which stays."""
         runs = torch.tensor(running, device=self.partner.device)
         stays = runs[self.partner]
-        self._select(torch.cat([runs, stays]).nonzero().squeeze(1))
+        rows = torch.cat([runs, stays]).nonzero().squeeze(1)
+        self.cache.batch_select_indices(rows)
+        self.of_rows = {name: tensor[rows] for name, tensor in self.of_rows.items()}
         self.partner = (runs.cumsum(0) - 1)[self.partner[stays]]
         self.pairs = int(runs.sum())
         return [i for i, still in enumerate(running) if still]
 
     def append(self, tokens: Tensor) -> None:
         """A token (B,) for each pair, the same for both of its rows."""
-        self._append(torch.cat([tokens, tokens[self.partner]]))
+        self.tokens = torch.cat([tokens, tokens[self.partner]])[:, None]
+        mask = self.of_rows["attention_mask"]
+        self.of_rows = {
+            "attention_mask": torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1),
+            "position_ids": self.of_rows["position_ids"][:, -1:] + 1,
+        }
 
-    def _next_logits(self) -> Tensor:
-        raise NotImplementedError
+    def _begin(self, prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """The tokens of the first forward, and what each row has beside them."""
+        inputs = {name: tensor.to(self.model.device) for name, tensor in left_pad(prompts, pad_id).items()}
+        return inputs.pop("input_ids"), inputs
 
-    def _select(self, rows: Tensor) -> None:
-        raise NotImplementedError
-
-    def _append(self, tokens: Tensor) -> None:
-        raise NotImplementedError
-
-
-class CausalRows(_PairedRows):
-    """Prompts of a causal model, left-padded; answers grow at their end."""
-
-    def __init__(
-        self, model: Any, originals: Sequence[Sequence[int]], imagined: Sequence[Sequence[int]],
-        partner: Sequence[int], pad_id: int,
-    ) -> None:  # fmt: skip
-        super().__init__(model, len(originals), partner)
-        inputs = left_pad([*originals, *imagined], pad_id)
-        self.tokens, self.mask, self.positions = (
-            inputs[name].to(model.device) for name in ("input_ids", "attention_mask", "position_ids")
-        )
-        self.cache: Any = None
-
-    def _next_logits(self) -> Tensor:
-        logits, output = last_logits(
-            self.model,
-            1,
-            input_ids=self.tokens,
-            attention_mask=self.mask,
-            position_ids=self.positions,
-            past_key_values=self.cache,
-            use_cache=True,
-        )
-        self.cache = output.past_key_values
-        return logits[:, -1]
-
-    def _select(self, rows: Tensor) -> None:
-        self.cache.batch_select_indices(rows)
-        self.mask, self.positions = self.mask[rows], self.positions[rows]
-
-    def _append(self, tokens: Tensor) -> None:
-        self.tokens = tokens[:, None]
-        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=1)
-        self.positions = self.positions[:, -1:] + 1
+    def _inputs(self) -> dict[str, Any]:
+        return {"input_ids": self.tokens, **self.of_rows}
 
 
-class EncoderDecoderRows(_PairedRows):
+class EncoderDecoderRows(PaddedRows):
     """Prompts of an encoder-decoder model, encoded once; answers grow in its decoder."""
 
-    def __init__(
-        self, model: Any, originals: Sequence[Sequence[int]], imagined: Sequence[Sequence[int]],
-        partner: Sequence[int], pad_id: int,
-    ) -> None:  # fmt: skip
-        super().__init__(model, len(originals), partner)
-        prompts = [*originals, *imagined]
-        inputs = {name: tensor.to(model.device) for name, tensor in encoder_inputs(prompts, pad_id).items()}
-        self.mask = inputs["attention_mask"]
-        self.encoded: Tensor = model.get_encoder()(**inputs)[0]
-        start = getattr(model.config, "decoder_start_token_id", None)
-        self.tokens = inputs["input_ids"].new_full((len(prompts), 1), pad_id if start is None else start)
-        self.cache: Any = None
+    def append(self, tokens: Tensor) -> None:
+        """A token (B,) for each pair, the same for both of its rows."""
+        self.tokens = torch.cat([tokens, tokens[self.partner]])[:, None]
 
-    def _next_logits(self) -> Tensor:
-        output = self.model(
-            encoder_outputs=(self.encoded,),
-            attention_mask=self.mask,
-            decoder_input_ids=self.tokens,
-            past_key_values=self.cache,
-            use_cache=True,
-        )
-        self.cache = output.past_key_values
-        logits: Tensor = output.logits[:, -1]
-        return logits
+    def _begin(self, prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, dict[str, Tensor]]:
+        inputs = {name: tensor.to(self.model.device) for name, tensor in encoder_inputs(prompts, pad_id).items()}
+        encoded = self.model.get_encoder()(**inputs)[0]
+        start = getattr(self.model.config, "decoder_start_token_id", None)
+        tokens = inputs["input_ids"].new_full((len(prompts), 1), pad_id if start is None else start)
+        return tokens, {"attention_mask": inputs["attention_mask"], "encoded": encoded}
 
-    def _select(self, rows: Tensor) -> None:
-        self.cache.batch_select_indices(rows)
-        self.mask, self.encoded = self.mask[rows], self.encoded[rows]
-
-    def _append(self, tokens: Tensor) -> None:
-        self.tokens = tokens[:, None]
+    def _inputs(self) -> dict[str, Any]:
+        encoded, mask = self.of_rows["encoded"], self.of_rows["attention_mask"]
+        return {"encoder_outputs": (encoded,), "attention_mask": mask, "decoder_input_ids": self.tokens}

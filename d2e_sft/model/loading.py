@@ -92,9 +92,8 @@ def _loading(name: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(
-            f"model {name!r}: cannot be loaded ({type(error).__name__}: {_first_line(error)})", remedy=_remedy(name)
-        ) from error
+        said = str(error).strip().split("\n")[0].rstrip(".")
+        raise UserError(f"model {name!r}: cannot be loaded ({type(error).__name__}: {said})", _remedy(name)) from error
 
 
 def resolve_name(name: str) -> str:
@@ -174,10 +173,6 @@ def _convert_gguf(source: Path, target: Path) -> None:
         if hasattr(model.config, mark):
             delattr(model.config, mark)
     model.save_pretrained(target)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".")
 
 
 def _remedy(name: str) -> str:

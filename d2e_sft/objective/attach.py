@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -68,10 +69,11 @@ def step_through_states(
         inputs: the collator's `answer_index` and what the model needs beside it.
         view_accuracy: as for `chunked_d2e_loss`.
     """
-    inputs = dict(inputs)
-    answer_index = inputs.pop("answer_index")
-    states = _packed_states if "forest" in inputs else _batched_states
-    return loss_of_states(model, d2e, targets, states(model, d2e, answer_index, inputs), view_accuracy=view_accuracy)
+    if "forest" in inputs:
+        states = _packed_states(model, d2e, inputs)
+    else:
+        states = _by_view(d2e, inputs, lambda **rows: hidden_states(model, **rows))
+    return loss_of_states(model, d2e, targets, states, view_accuracy=view_accuracy)
 
 
 def loss_of_states(
@@ -98,10 +100,10 @@ def loss_of_states(
     )
 
 
-def _packed_states(model: Any, d2e: D2ESection, answer_index: Tensor, inputs: dict[str, Any]) -> dict[View, Tensor]:
+def _packed_states(model: Any, d2e: D2ESection, inputs: dict[str, Any]) -> dict[View, Tensor]:
     """Hidden states (N, H) of each view at the positions that predict the answer, from one packed row."""
     forest: TokenForest = inputs["forest"]
-    tokens = inputs["input_ids"]
+    tokens, answer_index = inputs["input_ids"], inputs["answer_index"]
     if forest.lead == forest.length:
         row = hidden_states(model, **packed_inputs(model, forest, tokens, 0, forest.length))[0]
         return dict(zip(d2e.views, row[answer_index].unbind(), strict=True))
@@ -120,51 +122,39 @@ def _packed_states(model: Any, d2e: D2ESection, answer_index: Tensor, inputs: di
     return dict(zip(d2e.views, (original[answer_index[0]], *others), strict=True))
 
 
-def _batched_states(model: Any, d2e: D2ESection, answer_index: Tensor, inputs: dict[str, Any]) -> dict[View, Tensor]:
-    """The same from one row a view and sample."""
-    if d2e.view_gradients == "all" or len(d2e.views) == 1:
-        flat = hidden_states(model, **inputs).flatten(0, 1)
-        return dict(zip(d2e.views, flat[answer_index].unbind(), strict=True))
-    batch = len(inputs["input_ids"]) // len(d2e.views)
-    with torch.no_grad():
-        rest = hidden_states(model, **{name: value[batch:] for name, value in inputs.items()}).flatten(0, 1)
-    original = hidden_states(model, **{name: value[:batch] for name, value in inputs.items()}).flatten(0, 1)
-    others = rest[answer_index[1:] - len(original)].unbind()
-    return dict(zip(d2e.views, (original[answer_index[0]], *others), strict=True))
+def _by_view(d2e: D2ESection, inputs: dict[str, Any], run: Callable[..., Tensor]) -> dict[View, Tensor]:
+    """What a model gives for each view at the positions that predict the answer, from one row a view and sample.
+
+    Of an encoder-decoder model the views differ in the encoder's input; its decoder sees the answers alone.
+
+    Args:
+        run: from inputs to hidden states or logits, (rows, L, H or V).
+    """
+    own = {name: value for name, value in inputs.items() if name not in ("answer_index", "decoder_input_ids")}
+    views, batch = len(d2e.views), len(inputs["input_ids"]) // len(d2e.views)
+
+    def of_views(first: int, last: int) -> tuple[Tensor, ...]:
+        rows = {name: value[first * batch : last * batch] for name, value in own.items()}
+        if "decoder_input_ids" in inputs:
+            rows["decoder_input_ids"] = inputs["decoder_input_ids"].repeat(last - first, 1)
+        flat = run(**rows).flatten(0, 1)
+        start = first * (len(flat) // (last - first))
+        return flat[inputs["answer_index"][first:last] - start].unbind()
+
+    if d2e.view_gradients == "all" or views == 1:
+        parts = of_views(0, views)
+    else:
+        with torch.no_grad():
+            others = of_views(1, views)
+        parts = (*of_views(0, 1), *others)
+    return dict(zip(d2e.views, parts, strict=True))
 
 
 def _step_through_logits(plain: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any]) -> D2ELoss:
-    """Logits from the model's own forward, a row a view and sample.
-
-    Of an encoder-decoder model the views differ in the encoder's input; its decoder sees the answers alone.
-    """
-    views = len(d2e.views)
-    answer_index = inputs.pop("answer_index")
-    decoder_ids = inputs.pop("decoder_input_ids", None)
-    batch = len(inputs["input_ids"]) // views
-
-    def logits(first: int, last: int) -> tuple[Tensor, ...]:
-        rows = {name: value[first * batch : last * batch] for name, value in inputs.items()}
-        if decoder_ids is not None:
-            rows["decoder_input_ids"] = decoder_ids.repeat(last - first, 1)
-        flat = plain(**rows, use_cache=False).logits.flatten(0, 1)
-        start = first * (len(flat) // (last - first))
-        return tuple(flat[index - start] for index in answer_index[first:last])
-
-    if d2e.view_gradients == "all" or views == 1:
-        parts = logits(0, views)
-    else:
-        with torch.no_grad():
-            rest = logits(1, views)
-        parts = (*logits(0, 1), *rest)
-    of_view = dict(zip(d2e.views, parts, strict=True))
-    return d2e_loss(
-        of_view["original"],
-        targets,
-        imagined=of_view.get("imagined"),
-        refined=of_view.get("refined"),
-        **_loss_options(d2e),
-    )
+    """The objective from logits of the model's own forward."""
+    logits = _by_view(d2e, inputs, lambda **rows: plain(**rows, use_cache=False).logits)
+    imagined, refined = logits.get("imagined"), logits.get("refined")
+    return d2e_loss(logits["original"], targets, imagined=imagined, refined=refined, **_loss_options(d2e))
 
 
 def _loss_options(d2e: D2ESection) -> dict[str, Any]:

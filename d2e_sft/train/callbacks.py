@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -61,14 +62,13 @@ class RecordRecipe(TrainerCallback):
         if not state.is_world_process_zero:
             return
         content = {"recipe": self.recipe.model_dump()}
-        if "wandb" in args.report_to:
-            import wandb
+        for tracker in _with_tables(args.report_to):
+            tracker.config.update(content, allow_val_change=True)
 
-            wandb.config.update(content, allow_val_change=True)
-        if "trackio" in args.report_to:
-            import trackio
 
-            trackio.config.update(content, allow_val_change=True)
+def _with_tables(report_to: Sequence[str]) -> list[Any]:
+    """The modules of the trackers that have tables and a configuration; they are called alike."""
+    return [import_module(name) for name in ("wandb", "trackio") if name in report_to]
 
 
 def log_table(trainer: Any, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -79,14 +79,8 @@ def log_table(trainer: Any, name: str, columns: Sequence[str], rows: Sequence[Se
     """
     step, report_to = trainer.state.global_step, trainer.args.report_to
     values = [list(row) for row in rows]
-    if "wandb" in report_to:
-        import wandb
-
-        wandb.log({name: wandb.Table(columns=list(columns), data=values), "train/global_step": step})
-    if "trackio" in report_to:
-        import trackio
-
-        trackio.log({name: trackio.Table(columns=list(columns), data=values), "train/global_step": step})
+    for tracker in _with_tables(report_to):
+        tracker.log({name: tracker.Table(columns=list(columns), data=values), "train/global_step": step})
     if "tensorboard" in report_to:
         callbacks = trainer.callback_handler.callbacks
         writer = next((c.tb_writer for c in callbacks if isinstance(c, TensorBoardCallback)), None)

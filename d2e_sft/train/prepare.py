@@ -107,33 +107,18 @@ def held_out_rows(recipe: Recipe, loaded: LoadedModel, *, progress: bool) -> Tok
 
 
 def precision_for(recipe: Recipe) -> Precision:
-    """`resolve_precision`, under the launcher's engine.
-
-    Raises:
-        UserError: as `resolve_precision`, or DeepSpeed is to train in bfloat16 without an accelerator.
-    """
-    without_bfloat16 = asked_for("DEEPSPEED") and not torch.accelerator.is_available()
-    if without_bfloat16 and recipe.train.precision == "auto":
-        return "float32"
-    precision = resolve_precision(recipe)
-    if without_bfloat16 and precision == "bfloat16":
-        raise UserError(
-            "train.precision=bfloat16: DeepSpeed without an accelerator trains in float32 only",
-            remedy="use train.precision=auto or float32, or --launch ddp",
-        )
-    return precision
-
-
-def resolve_precision(recipe: Recipe) -> Precision:
     """The recipe's precision with `auto` replaced: bfloat16 where the device computes in it fast, else float32.
 
-    Fast means CUDA with native bfloat16, or a CPU with AMX. Mixed precision keeps float32 weights, so weights in
-    float16 are refused.
+    Fast means CUDA with native bfloat16, or a CPU with AMX, unless the launcher's engine is DeepSpeed. Mixed precision
+    keeps float32 weights, so weights in float16 are refused.
 
     Raises:
-        UserError: a precision that the device lacks, or weights that mixed precision cannot train.
+        UserError: a precision that the device or the engine lacks, or weights that mixed precision cannot train.
     """
     wanted = recipe.train.precision
+    without_bfloat16 = asked_for("DEEPSPEED") and not torch.accelerator.is_available()
+    if without_bfloat16 and wanted == "auto":
+        return "float32"
     if recipe.model.dtype == "float16":
         raise UserError(
             "model.dtype=float16: gradients of float16 weights underflow; expected float32 or bfloat16 weights",
@@ -149,6 +134,11 @@ def resolve_precision(recipe: Recipe) -> Precision:
         raise UserError("train.precision=bfloat16: this CUDA device has no bfloat16", "use auto, float16 or float32")
     if wanted == "bfloat16" and torch.backends.mps.is_available():
         raise UserError("train.precision=bfloat16: not supported on MPS", "use auto or float32")
+    if wanted == "bfloat16" and without_bfloat16:
+        raise UserError(
+            "train.precision=bfloat16: DeepSpeed without an accelerator trains in float32 only",
+            remedy="use train.precision=auto or float32, or --launch ddp",
+        )
     return wanted
 
 

@@ -142,7 +142,7 @@ def _measure(tokenizer: str, prompt_set: str) -> Measure:
         ]
     loaded, encoder_decoder = load_tokenizer(tokenizer)
     encoder = ViewEncoder(loaded, wording, VIEWS, encoder_decoder=encoder_decoder)
-    return encoder.prompt_lengths
+    return lambda samples, view: [len(ids) for ids in encoder.all_prompt_ids(samples, view)]
 
 
 def _describe(group: Group, samples: Sequence[EventSample], measure: Measure, seed: int) -> GroupStats:

@@ -9,6 +9,7 @@ pairs that exist; `d2e_flex` gives the same pattern to torch's compiled flex_att
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ def register() -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
-    for name, function in ((BY_BRANCH, _by_branch), (FLEX, _flex)):
+    for name, function in ((BY_BRANCH, _by_branch), (FLEX, partial(attend, flex_attention))):
         AttentionInterface.register(name, function)
         # Outside packed rows these attend as sdpa does, so they need its masks.
         AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
@@ -89,12 +90,6 @@ def _by_branch(
         scaling, window = _supported(module, query, options)
         return row_cache.attend(_layer(module), query, key, value, scaling, window).transpose(1, 2), None
     return attend(branch_attention, module, query, key, value, attention_mask, **options)
-
-
-def _flex(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
-) -> tuple[Tensor, None]:
-    return attend(flex_attention, module, query, key, value, attention_mask, **options)
 
 
 # Which pairs of tokens attend changes with every batch: compiled, it would compile anew for each.

@@ -12,6 +12,7 @@ import copy
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -229,19 +230,14 @@ def _without_compilation(model: Any) -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
-    AttentionInterface.register(_FLEX_SHAPES, _flex_shapes)
+    AttentionInterface.register(_FLEX_SHAPES, partial(attend, _flex_shapes))
     AttentionMaskInterface.register(_FLEX_SHAPES, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
     causal.set_attn_implementation(_FLEX_SHAPES)
 
 
-def _flex_shapes(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
-) -> tuple[Tensor, None]:
-    def shapes(query: Tensor, key: Tensor, value: Tensor, *unused: Any) -> Tensor:
-        output: Tensor = _FlexShapes.apply(query, key, value)
-        return output
-
-    return attend(shapes, module, query, key, value, attention_mask, **options)
+def _flex_shapes(query: Tensor, key: Tensor, value: Tensor, *unused: Any) -> Tensor:
+    output: Tensor = _FlexShapes.apply(query, key, value)
+    return output
 
 
 class _FlexShapes(torch.autograd.Function):

@@ -10,7 +10,7 @@ from accelerate import PartialState
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.sample import write_samples
-from d2e_sft.train.prepare import check_recipe, prepare, resolve_precision
+from d2e_sft.train.prepare import check_recipe, precision_for, prepare
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_samples, save_tiny_model
 
@@ -52,4 +52,4 @@ def test_float16_weights_are_refused(tmp_path: Path) -> None:
     asked = recipe(tmp_path)
     asked.model.dtype = "float16"
     with pytest.raises(UserError, match="gradients of float16 weights underflow"):
-        resolve_precision(asked)
+        precision_for(asked)
