@@ -59,10 +59,7 @@ class RowBlock:
         slot = torch.arange(self.used + room, device=device)
         self.positions = prefix + slot[None, :] - padding[:, None]  # (R, C); below the prefix where padded
         self.is_padded = bool(padding.any())
-        self.buffers = {
-            layer: (_left_padded(key, indices, self.used + room), _left_padded(value, indices, self.used + room))
-            for layer, (key, value) in packed.items()
-        }
+        self.buffers = _buffers(packed, indices, self.used + room)
         self.masks: dict[tuple[torch.dtype, int | None], Tensor] = {}
 
     def newest_positions(self) -> Tensor:
@@ -98,8 +95,8 @@ class RowBlock:
         """Attention to a row's own tokens alone, (R, K, G, D), with its log-sum-exp (R, K, G); on a CPU."""
         keys, values = self.append(layer, key, value)
         mask = self._mask(query.dtype, None)[:, None, None] if self.is_padded else None
-        output, normaliser = _flash_on_cpu(query, keys, values, 0.0, False, attn_mask=mask, scale=scaling)
-        return output, normaliser
+        both: tuple[Tensor, Tensor] = _flash_on_cpu(query, keys, values, 0.0, False, attn_mask=mask, scale=scaling)
+        return both
 
     def attend_all(
         self,
@@ -154,14 +151,20 @@ def _as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
 
 
-def _left_padded(packed: Tensor, indices: Sequence[Sequence[int]], capacity: int) -> Tensor:
-    """A buffer (R, K, C, D) with each row's tokens of a packed (1, K, T, D); rows end, and grow, at the same place."""
+def _buffers(
+    packed: KeysAndValues, indices: Sequence[Sequence[int]], capacity: int
+) -> dict[int, tuple[Tensor, Tensor]]:
+    """By layer, buffers (R, K, C, D) with each row's tokens of a packed (1, K, T, D); rows end at the same place."""
     longest = max(len(row) for row in indices)
-    places = [[0] * (longest - len(row)) + list(row) for row in indices]
-    flat = torch.tensor(places, dtype=torch.long, device=packed.device).flatten()
-    buffer = packed.new_zeros(len(indices), packed.shape[1], capacity, packed.shape[3])
-    buffer[:, :, :longest] = packed[0].index_select(1, flat).unflatten(1, (len(indices), longest)).transpose(0, 1)
-    return buffer
+    places = torch.tensor([[0] * (longest - len(row)) + list(row) for row in indices], dtype=torch.long).flatten()
+
+    def left_padded(one: Tensor) -> Tensor:
+        buffer = one.new_zeros(len(indices), one.shape[1], capacity, one.shape[3])
+        rows = one[0].index_select(1, places.to(one.device)).unflatten(1, (len(indices), longest))
+        buffer[:, :, :longest] = rows.transpose(0, 1)
+        return buffer
+
+    return {layer: (left_padded(key), left_padded(value)) for layer, (key, value) in packed.items()}
 
 
 class StaticBlock:
@@ -177,10 +180,7 @@ class StaticBlock:
         longest = max(len(row) for row in indices)
         capacity = -(-(longest + room) // _CAPACITY) * _CAPACITY
         device = next(iter(packed.values()))[0].device
-        self.buffers = {
-            layer: (_left_padded(key, indices, capacity), _left_padded(value, indices, capacity))
-            for layer, (key, value) in packed.items()
-        }
+        self.buffers = _buffers(packed, indices, capacity)
         padding = torch.tensor([longest - len(row) for row in indices], device=device)
         self.positions = torch.arange(capacity, device=device)[None, :] - padding[:, None]  # (R, C); negative: padded
         self.next = torch.tensor([longest], device=device)

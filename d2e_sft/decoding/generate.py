@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -77,7 +78,7 @@ def generate_debiased(
                 raise ValueError(f"{which}[{names[i]}] has no token to predict the next one from")
     choose = TokenChoice(decoding, names)
     stops = frozenset(stop_token_ids(model) if stop_ids is None else stop_ids)
-    answers = _Answers(len(originals), stops, decoding.stop_strings, tokenizer, on_token, streamer)
+    answers = _Answers([[] for _ in originals], stops, decoding.stop_strings, tokenizer, on_token, streamer)
     active = list(range(len(originals)))  # which prompt each pair of the batch is
     alpha_of_prompt = torch.tensor(alphas, device=model.device)
     rows_of_model = _rows(model, originals, counterparts, debiased, decoding, prefix or Prefix(()), pad_id)
@@ -129,22 +130,17 @@ def alpha_of_pairs(
     return [0.0 if list(original) == list(other) else each for each, original, other in pairs]
 
 
+@dataclass
 class _Answers:
     """The answers so far, and which have ended: by a token that is no part of them, or by a text that is."""
 
-    def __init__(
-        self,
-        count: int,
-        stop_ids: frozenset[int],
-        stop_strings: Sequence[str],
-        tokenizer: Any,
-        on_token: Callable[[int, int], object] | None,
-        streamer: Any,
-    ) -> None:
-        self.tokens: list[list[int]] = [[] for _ in range(count)]
-        self.ended: set[int] = set()
-        self.stop_ids, self.stop_strings, self.tokenizer = stop_ids, stop_strings, tokenizer
-        self.on_token, self.streamer = on_token, streamer
+    tokens: list[list[int]]
+    stop_ids: frozenset[int]
+    stop_strings: Sequence[str]
+    tokenizer: Any
+    on_token: Callable[[int, int], object] | None
+    streamer: Any
+    ended: set[int] = field(default_factory=set)
 
     def add(self, index: int, token: int) -> bool:
         """Take a token; whether the answer goes on. Of one that has ended, further tokens are ignored."""

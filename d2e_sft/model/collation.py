@@ -11,6 +11,7 @@ Legend: B samples, A tokens of the longest answer, N answer tokens of the batch,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -24,6 +25,7 @@ ViewGradients = Literal["all", "original"]
 Row = dict[str, Any]  # one dataset row: the prompt ids of each view, and `answer`
 
 
+@dataclass(frozen=True)
 class PackedCollator:
     """One row for the whole batch, shared prefixes once.
 
@@ -36,12 +38,9 @@ class PackedCollator:
         view_gradients: with `original`, what the other views need alone stands at the row's end.
     """
 
-    def __init__(
-        self, views: Sequence[View], *, share_across_samples: bool = True, view_gradients: ViewGradients = "all"
-    ) -> None:
-        self.views = tuple(views)
-        self.share_across_samples = share_across_samples
-        self.view_gradients = view_gradients
+    views: Sequence[View]
+    share_across_samples: bool = True
+    view_gradients: ViewGradients = "all"
 
     def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
         # View by view, so that the originals lead their group.
@@ -65,6 +64,7 @@ class PackedCollator:
         }
 
 
+@dataclass(frozen=True)
 class BatchedCollator:
     """One left-padded row a view and sample: `[original × B | imagined × B | refined × B]`.
 
@@ -72,9 +72,8 @@ class BatchedCollator:
     through the flattened rows.
     """
 
-    def __init__(self, views: Sequence[View], pad_token_id: int) -> None:
-        self.views = tuple(views)
-        self.pad_token_id = pad_token_id
+    views: Sequence[View]
+    pad_token_id: int
 
     def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
         rows = [_tokens(sample, view) for view in self.views for sample in batch]
@@ -89,6 +88,7 @@ class BatchedCollator:
         }
 
 
+@dataclass(frozen=True)
 class EncoderDecoderCollator:
     """For encoder-decoder models: one right-padded encoder row a view and sample, one decoder row a sample.
 
@@ -96,10 +96,9 @@ class EncoderDecoderCollator:
     the answer without its last token, and `answer_index` (views, N), which counts through views · B decoder rows.
     """
 
-    def __init__(self, views: Sequence[View], pad_token_id: int, start_token_id: int) -> None:
-        self.views = tuple(views)
-        self.pad_token_id = pad_token_id
-        self.start_token_id = start_token_id
+    views: Sequence[View]
+    pad_token_id: int
+    start_token_id: int
 
     def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
         rows = [list(sample[view]) for view in self.views for sample in batch]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.config.recipe import Precision, Quantization
 from d2e_sft.model.device import usable_device
@@ -27,7 +28,12 @@ def quantization_config(kind: Quantization, precision: Precision) -> Any:
     Raises:
         UserError: bitsandbytes is not installed or cannot run on this machine, or the weights are to be sharded.
     """
-    _check_engine(kind)
+    engine = "ZeRO-3" if is_deepspeed_zero3_enabled() else "FSDP" if asked_for("FSDP") else None
+    if engine:
+        raise UserError(
+            f"model.quantization={kind}: {engine} shards the weights, and quantised ones are not to be sharded",
+            remedy="use --launch ddp or zero2, or model.quantization=null",
+        )
     _check_bitsandbytes(kind)
     from transformers import BitsAndBytesConfig
 
@@ -54,17 +60,6 @@ def prepare_for_adapter(model: Any) -> Any:
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
     return prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-
-
-def _check_engine(kind: Quantization) -> None:
-    from transformers.integrations import is_deepspeed_zero3_enabled
-
-    engine = "ZeRO-3" if is_deepspeed_zero3_enabled() else "FSDP" if asked_for("FSDP") else None
-    if engine:
-        raise UserError(
-            f"model.quantization={kind}: {engine} shards the weights, and quantised ones are not to be sharded",
-            remedy="use --launch ddp or zero2, or model.quantization=null",
-        )
 
 
 def _check_bitsandbytes(kind: Quantization) -> None:

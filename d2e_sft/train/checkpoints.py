@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transformers import Trainer, TrainerCallback
+from transformers import Trainer
 
 from d2e_sft.util.files import sha256_of, sync, write_whole
 
@@ -92,10 +92,6 @@ class AtomicCheckpoints(Trainer):
 
     _aside: Path | None = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.add_callback(_LogAtSave)
-
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write model and tokenizer aside and move them in, the file that makes the folder a model last."""
         if _internal_call:  # a part of a checkpoint, which is written aside as a whole
@@ -144,15 +140,6 @@ class AtomicCheckpoints(Trainer):
             self.control.should_training_stop = True
             return
         super()._run_epoch(*args, **kwargs)
-
-
-class _LogAtSave(TrainerCallback):
-    """Closes the logging window at a checkpoint: a checkpoint does not hold the sums of a half-filled one."""
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        if control.should_save:
-            control.should_log = True
-        return control
 
 
 def _step(checkpoint: Path) -> int:

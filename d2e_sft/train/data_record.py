@@ -106,18 +106,22 @@ def record_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: int, re
     if resume:
         run = Path(recipe.train.output_dir)
         before = _load(run)
-        _refuse_other_tokens(before, record, run)
+        if before.tokens_sha256 != record.tokens_sha256:
+            samples = _line("samples", before.samples, record.samples)
+            digests = _line("tokens, SHA-256", before.tokens_sha256, record.tokens_sha256)
+            raise UserError(
+                f"{run}: the same data give other tokens now\n  {samples}\n  {digests}",
+                remedy="the model's tokenizer or chat template changed, or d2e-sft did: restore what the run was "
+                "begun with, or train into another train.output_dir",
+            )
         if before.source.dev_sha256 != record.source.dev_sha256:
-            was, now = before.source.dev, record.source.dev
-            print(
-                f"warning: resumed with other held-out rows, so eval_ values before and after cannot be compared: "
-                f"{_line('data.dev', was, now)}",
-                file=sys.stderr,
-            )
-        for line in _other_conditions(before, record):
-            print(
-                f"warning: resumed under other conditions, so losses may be rounded otherwise: {line}", file=sys.stderr
-            )
+            line = _line("data.dev", before.source.dev, record.source.dev)
+            _warn(f"resumed with other held-out rows, so eval_ values before and after cannot be compared: {line}")
+        was, found = ({"processes": str(one.processes), **one.versions} for one in (before, record))
+        for name in found:
+            if was.get(name) != found[name]:
+                line = _line(name, was.get(name), found[name])
+                _warn(f"resumed under other conditions, so losses may be rounded otherwise: {line}")
     return record
 
 
@@ -135,25 +139,6 @@ def refuse_other_source(recipe: Recipe, run: Path) -> None:
         raise UserError("\n  ".join([f"{run}: was begun with other data", *changed]), remedy=_OTHER_DATA_REMEDY)
 
 
-def _refuse_other_tokens(before: DataRecord, now: DataRecord, run: Path) -> None:
-    if before.tokens_sha256 == now.tokens_sha256:
-        return
-    changed = [
-        _line("samples", before.samples, now.samples),
-        _line("tokens, SHA-256", before.tokens_sha256, now.tokens_sha256),
-    ]
-    raise UserError(
-        "\n  ".join([f"{run}: the same data give other tokens now", *changed]),
-        remedy="the model's tokenizer or chat template changed, or d2e-sft did: restore what the run was begun with, "
-        "or train into another train.output_dir",
-    )
-
-
-def _other_conditions(before: DataRecord, now: DataRecord) -> list[str]:
-    was, found = ({"processes": str(record.processes), **record.versions} for record in (before, now))
-    return [_line(name, was.get(name), found[name]) for name in found if was.get(name) != found[name]]
-
-
 def _load(run: Path) -> DataRecord:
     try:
         return DataRecord.model_validate_json((run / DATA_FILE).read_text(encoding="utf-8"))
@@ -165,6 +150,10 @@ def _load(run: Path) -> DataRecord:
         f"{run}: {problem}, so it cannot be told which data it was begun with",
         remedy="copy the file from where the run was begun, or train anew with --overwrite",
     )
+
+
+def _warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def _line(name: str, was: str | int | None, now: str | int | None) -> str:

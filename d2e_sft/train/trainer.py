@@ -30,6 +30,7 @@ from d2e_sft.train.held_out import HeldOutEvaluation
 class _StepActions(TrainerCallback):
     """Logs and evaluates after the last step too, where logging_steps or eval_steps does not divide.
 
+    Logs at a checkpoint, which does not hold the sums of a half-filled logging window.
     A resumed run takes its intervals from its arguments: the checkpoint's are those of the run before.
     """
 
@@ -37,8 +38,9 @@ class _StepActions(TrainerCallback):
         state.logging_steps, state.eval_steps, state.save_steps = args.logging_steps, args.eval_steps, args.save_steps
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        if state.global_step >= state.max_steps:
-            control.should_log = True
+        ends = state.global_step >= state.max_steps
+        control.should_log |= ends or control.should_save
+        if ends:
             control.should_evaluate |= args.eval_strategy == IntervalStrategy.STEPS
         return control
 
@@ -133,20 +135,17 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the objective's parts, averaged since the last log and over processes."""
         if "loss" in logs:
-            logs.update(self._metrics_since_last_log())
+            values, tokens = self._metrics.compute(self.accelerator)
+            self._metrics.reset()
+            seconds = self._seconds() - (self._metrics_start or 0.0)
+            self._metrics_start = None
+            logs |= {
+                **values,
+                "alpha": self.d2e.effective_alpha,
+                "tokens_per_second": round(tokens / seconds, 1),
+                "memory_gib": round(_largest_memory(self.args.device) / 2**30, 3),
+            }
         super().log(logs, start_time)
-
-    def _metrics_since_last_log(self) -> dict[str, float]:
-        values, tokens = self._metrics.compute(self.accelerator)
-        self._metrics.reset()
-        seconds = self._seconds() - (self._metrics_start or 0.0)
-        self._metrics_start = None
-        return {
-            **values,
-            "alpha": self.d2e.effective_alpha,
-            "tokens_per_second": round(tokens / seconds, 1),
-            "memory_gib": round(_largest_memory(self.args.device) / 2**30, 3),
-        }
 
     def _seconds(self) -> float:
         return time.perf_counter() - self.evaluation_seconds

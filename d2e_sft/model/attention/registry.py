@@ -139,20 +139,16 @@ def _supported(module: Any, query: Tensor, options: dict[str, Any]) -> tuple[flo
     for name in ("softcap", "s_aux", "position_bias"):
         if options.get(name) is not None:
             raise NotImplementedError(f"{type(module).__name__} needs {name!r}, which packed attention lacks")
-    scaling = options.get("scaling")
-    return query.shape[-1] ** -0.5 if scaling is None else scaling, _window(module, options)
-
-
-def _window(module: Any, options: dict[str, Any]) -> int | None:
-    """A layer's sliding window, which it must pass on itself: some put it into the mask alone."""
+    scaling = options.get("scaling") or query.shape[-1] ** -0.5
     if "sliding_window" in options:
-        return options["sliding_window"]
+        return scaling, options["sliding_window"]
+    # A layer must pass its window on itself: some put it into the mask alone.
     config = getattr(module, "config", None)
     window: int | None = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)
     if window is not None and (kinds is None or "sliding_attention" in kinds):
         raise NotImplementedError(f"{type(module).__name__} does not hand its sliding window on to attention")
-    return None
+    return scaling, None
 
 
 def _layer(module: Any) -> int:

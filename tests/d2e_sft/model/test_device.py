@@ -1,0 +1,36 @@
+"""Mixed precision and the clock of a device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from d2e_sft.model.device import autocast, synchronize, usable_device
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
+def test_products_are_computed_in_the_precision_and_weights_keep_theirs(precision: str, dtype: torch.dtype) -> None:
+    layer = torch.nn.Linear(2, 2)
+    with autocast(precision, CPU):  # type: ignore[arg-type]
+        assert layer(torch.ones(1, 2)).dtype == dtype
+    assert layer.weight.dtype == torch.float32
+    assert layer(torch.ones(1, 2)).dtype == torch.float32
+
+
+def test_without_an_accelerator_the_cpu_is_used_and_needs_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    waited: list[str] = []
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: waited.append("for it"))
+    assert usable_device() == CPU
+    synchronize(usable_device())
+    assert not waited
+    synchronize(torch.device("cuda"))
+    assert waited == ["for it"]
+
+
+def test_an_accelerator_that_torch_finds_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("xpu"))
+    assert usable_device() == torch.device("xpu")
