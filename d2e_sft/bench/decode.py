@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ import torch
 
 from d2e_sft.bench.engines import PREFIX, QUESTION, synthetic_rows
 from d2e_sft.decoding import DecodingConfig, generate_debiased
-from d2e_sft.model.device import synchronize
+from d2e_sft.model.device import timed
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.tables import markdown_table
@@ -94,12 +93,9 @@ def _measure(model: Any, length: int, batch: int, new_tokens: int, repeats: int,
     for repeat in range(repeats + 1):
         for name, engine in engines.items():
             gc.collect()
-            synchronize(model.device)
-            start = time.perf_counter()
-            answers[name] = engine()
-            synchronize(model.device)
+            answers[name], taken = timed(engine, model.device)
             if repeat:
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(taken)
     medians = {name: 1000 * statistics.median(runs) for name, runs in seconds.items()}
     equal = [one == other for one, other in zip(answers["debiased"], answers["guidance"], strict=True)]
     return Measured(

@@ -18,7 +18,7 @@ from torch import Tensor
 from d2e_sft.config.recipe import D2ESection, View
 from d2e_sft.model.collation import IGNORE, BatchedCollator, Row, ViewGradients
 from d2e_sft.model.forward import hidden_states
-from d2e_sft.model.micro_batch import inputs_on
+from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, collator_for
 from d2e_sft.objective.attach import loss_of_states, step_through_states
 
@@ -93,7 +93,7 @@ def _three_forwards(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
     """A forward a view, each a row a sample."""
     states: dict[View, Tensor] = {}
     for view in d2e.views:
-        inputs = inputs_on(model.device, BatchedCollator([view], 0)(rows))
+        inputs = model_inputs(BatchedCollator([view], 0)(rows), model.device)
         index, targets = inputs.pop("answer_index")[0], inputs.pop("targets")
         with nullcontext() if view == "original" or d2e.view_gradients == "all" else torch.no_grad():
             states[view] = hidden_states(model, **inputs).flatten(0, 1)[index]
@@ -104,7 +104,7 @@ def _collated(
     model: Any, rows: Sequence[Row], d2e: D2ESection, packing: Literal["batched", "shared_prefix", "shared_batch"]
 ) -> Tensor:
     """The trainer's own step, collation included."""
-    inputs = inputs_on(model.device, collator_for(Layout(packing, attention=""), d2e, model.config)(rows))
+    inputs = model_inputs(collator_for(Layout(packing, attention=""), d2e, model.config)(rows), model.device)
     return step_through_states(model, d2e, inputs.pop("targets"), inputs).loss
 
 

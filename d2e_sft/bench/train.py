@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import gc
 import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
+
+from torch import Tensor
 
 from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows, token_floor
 from d2e_sft.bench.peak_memory import PeakMemory
 from d2e_sft.config.recipe import D2ESection, Precision
 from d2e_sft.model.collation import Row, ViewGradients
-from d2e_sft.model.device import autocast, synchronize
+from d2e_sft.model.device import autocast, timed
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.packing_support import choose_layout
 from d2e_sft.util.errors import UserError
@@ -53,10 +54,6 @@ class _Case:
     seconds: list[float]
     peak: float = 0.0
     loss: float = 0.0
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.engine.name, self.d2e.view_gradients
 
 
 def bench_training(
@@ -115,13 +112,14 @@ def _run(model: Any, case: _Case, attention: str, precision: Precision, memory: 
     gc.collect()
     if memory:
         memory.reset()
-    synchronize(model.device)
-    start = time.perf_counter()
-    with autocast(precision, model.device):
-        loss = case.engine.loss(model, case.rows, case.d2e)
-    loss.backward()
-    synchronize(model.device)
-    seconds = time.perf_counter() - start
+
+    def step() -> Tensor:
+        with autocast(precision, model.device):
+            loss = case.engine.loss(model, case.rows, case.d2e)
+        loss.backward()
+        return loss
+
+    loss, seconds = timed(step, model.device)
     if memory:  # the first run: memory was given back to the system before it, so its time means nothing
         case.peak = memory.peak_mb()
     else:
@@ -133,7 +131,9 @@ def _assert_same_losses(cases: Sequence[_Case], precision: Precision) -> None:
     """Engines that are compared must compute the same: a fast wrong one would win."""
     tolerance = 1e-4 if precision == "float32" else 2e-2
     for sft in (True, False):
-        losses = {case.key: case.loss for case in cases if case.engine.is_sft == sft}
+        losses = {
+            (case.engine.name, case.d2e.view_gradients): case.loss for case in cases if case.engine.is_sft == sft
+        }
         differ = max(losses.values(), default=0) - min(losses.values(), default=0)
         if not differ <= tolerance * abs(max(losses.values(), default=0)):  # nor is anything equal to NaN
             raise UserError(f"the engines disagree on the loss: {losses}", "report it with this line")

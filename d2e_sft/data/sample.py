@@ -148,7 +148,9 @@ def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> l
     samples: list[EventSample] = []
     first_line: dict[tuple[str, str, str], int] = {}
     refused = 0
-    for line, row, unparsed in _iter_rows(path):
+    check_ending(path, "read")
+    rows = _iter_parquet(path) if path.suffix == ".parquet" else _iter_jsonl(path)
+    for line, row, unparsed in rows:
         checked = unparsed or check_row(row)
         if isinstance(checked, EventSample):
             key = (checked.dataset, checked.split, checked.id)
@@ -207,10 +209,11 @@ def _bad_row_line(entry: BadRow) -> str:
     return json.dumps({**{str(key): str(value) for key, value in entry.items() if key != "row"}, "row": note})
 
 
-def check_writable_ending(path: Path) -> None:
-    """Raise UserError unless `write_samples` knows the file's ending."""
+def check_ending(path: Path, verb: str = "write") -> None:
+    """Raise UserError unless `read_samples` and `write_samples` know the file's ending."""
     if path.suffix not in (".parquet", ".jsonl"):
-        raise UserError(f"{path}: cannot write {_ending(path)}; expected .parquet or .jsonl")
+        ending = path.suffix or "a file without an ending"
+        raise UserError(f"{path}: cannot {verb} {ending}; expected .parquet or .jsonl")
 
 
 def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
@@ -220,7 +223,7 @@ def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
         UserError: for another file ending.
     """
     path = Path(path)
-    check_writable_ending(path)
+    check_ending(path)
     rows = [sample.model_dump() for sample in samples]
     with replacing(path) as partial:
         if path.suffix == ".parquet":
@@ -233,21 +236,8 @@ def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
                     out.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
 
 
-def _ending(path: Path) -> str:
-    return path.suffix or "a file without an ending"
-
-
-def _iter_rows(path: Path) -> Iterator[tuple[int, Any, str | None]]:
-    """(line, row, problem) for each row; `problem` is set where the row could not even be parsed."""
-    if path.suffix == ".parquet":
-        yield from _iter_parquet(path)
-    elif path.suffix == ".jsonl":
-        yield from _iter_jsonl(path)
-    else:
-        raise UserError(f"{path}: cannot read {_ending(path)}; expected .parquet or .jsonl")
-
-
 def _iter_parquet(path: Path) -> Iterator[tuple[int, Any, str | None]]:
+    """(line, row, problem) for each row; `problem` is set where the row could not even be parsed."""
     try:
         rows = pq.ParquetFile(path).read().to_pylist()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

@@ -57,9 +57,8 @@ class PackedCollator:
             indices = [indices[b * len(self.views) + v] for v in range(len(self.views)) for b in range(len(batch))]
         return {
             "input_ids": torch.tensor([row.tokens]),
-            "answer_index": _answer_index(indices, batch, len(self.views)),
             "forest": row.forest,
-            "labels": _labels(batch),
+            **_answers(indices, batch, len(self.views)),
             "view_tokens": sum(len(tokens) for of_view in sequences for tokens in of_view),
         }
 
@@ -82,8 +81,7 @@ class BatchedCollator:
         indices = [list(range((i + 1) * width - len(row), (i + 1) * width)) for i, row in enumerate(rows)]
         return {
             **padded,
-            "answer_index": _answer_index(indices, batch, len(self.views)),
-            "labels": _labels(batch),
+            **_answers(indices, batch, len(self.views)),
             "view_tokens": sum(map(len, rows)),
         }
 
@@ -109,8 +107,7 @@ class EncoderDecoderCollator:
         return {
             **encoder_inputs(rows, self.pad_token_id),
             "decoder_input_ids": _right_pad(shifted, self.pad_token_id),
-            "answer_index": _answer_index(indices, batch, len(self.views)),
-            "labels": _labels(batch),
+            **_answers(indices, batch, len(self.views)),
             "view_tokens": sum(map(len, rows)) + len(self.views) * sum(map(len, shifted)),
         }
 
@@ -144,15 +141,14 @@ def _tokens(sample: Row, view: View) -> list[int]:
     return [*sample[view], *sample["answer"][:-1]]
 
 
-def _labels(batch: Sequence[Row]) -> Tensor:
-    return _right_pad([sample["answer"] for sample in batch], IGNORE)
+def _answers(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: int) -> dict[str, Tensor]:
+    """`labels`, and as `answer_index` (views, N) the last tokens of each sequence, as many as its answer has.
 
-
-def _answer_index(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: int) -> Tensor:
-    """(views, N): the last tokens of each sequence, as many as its answer has; sequences view by view."""
-    last = []
-    for view in range(views):
-        for b, sample in enumerate(batch):
-            index = indices[view * len(batch) + b]
-            last.append(index[len(index) - len(sample["answer"]) :])
-    return torch.tensor([i for tokens in last for i in tokens]).view(views, -1)
+    Args:
+        indices: of the tokens of each sequence; sequences view by view.
+    """
+    answers = [sample["answer"] for sample in batch]
+    last = [
+        i for index, answer in zip(indices, answers * views, strict=True) for i in index[len(index) - len(answer) :]
+    ]
+    return {"answer_index": torch.tensor(last).view(views, -1), "labels": _right_pad(answers, IGNORE)}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from d2e_sft.config.recipe import Precision
+
+Result = TypeVar("Result")
 
 
 def usable_device() -> torch.device:
@@ -23,7 +27,15 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     return torch.autocast(device.type, getattr(torch, precision))
 
 
-def synchronize(device: torch.device) -> None:
-    """Wait for what the device has been given, before a clock is read."""
+def timed(act: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
+    """What a call returns, and the seconds that the device took for it."""
+    _synchronize(device)
+    start = time.perf_counter()
+    result = act()
+    _synchronize(device)
+    return result, time.perf_counter() - start
+
+
+def _synchronize(device: torch.device) -> None:
     if device.type != "cpu":
         torch.accelerator.synchronize()

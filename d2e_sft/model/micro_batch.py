@@ -13,16 +13,15 @@ from d2e_sft.model.collation import IGNORE
 from d2e_sft.model.device import autocast
 
 
-def model_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """What the trainer makes of a collator's batch: `targets` (N,) in place of `labels`, no counts."""
-    inputs = {name: value for name, value in batch.items() if name not in ("labels", "view_tokens")}
+def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -> dict[str, Any]:
+    """What the trainer makes of a collator's batch: `targets` (N,) in place of `labels`, no counts.
+
+    Args:
+        device: where the tensors are moved; None leaves them.
+    """
     labels: Tensor = batch["labels"]
-    return {**inputs, "targets": labels[labels.ne(IGNORE)]}
-
-
-def inputs_on(device: torch.device, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """`model_inputs` with their tensors on a device."""
-    inputs = model_inputs(batch)
+    inputs = {name: value for name, value in batch.items() if name not in ("labels", "view_tokens")}
+    inputs["targets"] = labels[labels.ne(IGNORE)]
     return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
 
 

@@ -17,13 +17,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.paths import bundled
-
-if TYPE_CHECKING:
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 _OUT_OF_MEMORY = (
     "; most often the machine was out of memory\n"
@@ -207,21 +203,16 @@ def main() -> None:
     try:
         accelerate_launch()
     except ChildFailedError as error:
-        sys.exit(_say(error))
+        rank, failure = error.get_first_failure()
+        code = failure.exitcode
+        if code >= 0:
+            print(f"d2e: process {rank} exited with status {code}; what it said is above", file=sys.stderr)
+        else:
+            reason = _OUT_OF_MEMORY if -code == signal.SIGKILL else ""
+            print(f"d2e: error: process {rank} was ended by {signal.Signals(-code).name}{reason}", file=sys.stderr)
+        sys.exit(exit_status(code))
     except SignalException as error:
         sys.exit(128 + error.sigval)
-
-
-def _say(error: ChildFailedError) -> int:
-    rank, failure = error.get_first_failure()
-    code = failure.exitcode
-    if code >= 0:
-        print(f"d2e: process {rank} exited with status {code}; what it said is above", file=sys.stderr)
-    else:
-        name = signal.Signals(-code).name
-        reason = _OUT_OF_MEMORY if -code == signal.SIGKILL else ""
-        print(f"d2e: error: process {rank} was ended by {name}{reason}", file=sys.stderr)
-    return exit_status(code)
 
 
 if __name__ == "__main__":

@@ -109,7 +109,10 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
         rows = model_inputs(inputs)
         targets = rows["targets"]
         sums = model(**rows, view_accuracy=not model.training or self._logs_after_this_step())
-        scale = self._scale(num_items_in_batch, targets)
+        if num_items_in_batch is None:  # a call outside the training loop: the micro-batch is all there is
+            scale = torch.tensor(1.0 / len(targets), device=targets.device)
+        else:  # gradients are averaged over processes, the count is summed over them
+            scale = self.accelerator.num_processes / torch.as_tensor(num_items_in_batch, device=targets.device)
         if model.training:
             self._metrics.update(sums, targets, inputs["view_tokens"], scale)
         else:
@@ -125,12 +128,6 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
         at_save = args.save_strategy == SaveStrategy.STEPS and state.save_steps > 0 and step % state.save_steps == 0
         first = step == 1 and args.logging_first_step
         return first or at_save or step % state.logging_steps == 0 or step >= state.max_steps
-
-    def _scale(self, num_items_in_batch: Tensor | int | None, targets: Tensor) -> Tensor:
-        if num_items_in_batch is None:  # a call outside the training loop: the micro-batch is all there is
-            return torch.tensor(1.0 / len(targets), device=targets.device)
-        # Gradients are averaged over processes, the count is summed over them.
-        return self.accelerator.num_processes / torch.as_tensor(num_items_in_batch, device=targets.device)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the objective's parts, averaged since the last log and over processes."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.data.sample import BadRow, check_writable_ending, read_samples, write_bad_rows, write_samples
+from d2e_sft.data.sample import BadRow, check_ending, read_samples, write_bad_rows, write_samples
 
 
 @click.command()
@@ -18,7 +18,7 @@ def convert(source: Path, target: Path, skip_bad: bool) -> None:
 
     Example: d2e data convert own.jsonl own.parquet --skip-bad
     """
-    check_writable_ending(target)
+    check_ending(target)
     bad_rows: list[BadRow] = []
     samples = read_samples(source, bad_rows=bad_rows if skip_bad else None)
     write_samples(samples, target)

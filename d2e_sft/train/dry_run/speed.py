@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,8 +13,8 @@ from torch import nn
 
 from d2e_sft.config.recipe import TrainSection
 from d2e_sft.model.collation import Row
-from d2e_sft.model.device import synchronize
-from d2e_sft.model.micro_batch import forward_backward, inputs_on
+from d2e_sft.model.device import timed
+from d2e_sft.model.micro_batch import forward_backward, model_inputs
 from d2e_sft.train.prepare import Steps
 
 
@@ -45,11 +45,11 @@ def measure_speed(
         enough_s: no further micro-batch is begun after so many seconds.
     """
     model.to(device).train()
-    forward_backward(model, inputs_on(device, batches[0]), train.precision, device)
+    forward_backward(model, model_inputs(batches[0], device), train.precision, device)
     seconds, tokens, measured = 0.0, 0, 0
     for batch in batches[1:]:
-        inputs = inputs_on(device, batch)
-        seconds += _seconds(lambda inputs=inputs: forward_backward(model, inputs, train.precision, device), device)  # type: ignore[misc]
+        inputs = model_inputs(batch, device)
+        seconds += timed(partial(forward_backward, model, inputs, train.precision, device), device)[1]
         tokens += batch["input_ids"].numel()
         measured += 1
         if seconds > enough_s:
@@ -62,7 +62,7 @@ def measure_speed(
         optimizer.step()
 
     step()  # makes the moments
-    return Speed(seconds / tokens * tokens_each, _seconds(step, device), measured)
+    return Speed(seconds / tokens * tokens_each, timed(step, device)[1], measured)
 
 
 def average_tokens(
@@ -92,11 +92,3 @@ def hours(seconds: float) -> str:
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60:02} min"
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
-
-
-def _seconds(act: Callable[[], None], device: torch.device) -> float:
-    synchronize(device)
-    start = time.perf_counter()
-    act()
-    synchronize(device)
-    return time.perf_counter() - start

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from d2e_sft.model.device import autocast, synchronize, usable_device
+from d2e_sft.model.device import autocast, timed, usable_device
 
 CPU = torch.device("cpu")
 
@@ -24,13 +24,25 @@ def test_without_an_accelerator_the_cpu_is_used_and_needs_no_waiting(monkeypatch
     waited: list[str] = []
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda: waited.append("for it"))
     assert usable_device() == CPU
-    synchronize(usable_device())
+    assert timed(lambda: "done", usable_device())[0] == "done"
     assert not waited
-    synchronize(torch.device("cuda"))
-    assert waited == ["for it"]
 
 
 def test_an_accelerator_that_torch_finds_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("xpu"))
     assert usable_device() == torch.device("xpu")
+
+
+def test_an_accelerator_is_waited_for_before_the_clock_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    clock = iter([10.0, 12.5])
+
+    def read() -> float:
+        events.append("clock")
+        return next(clock)
+
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: events.append("wait"))
+    monkeypatch.setattr("d2e_sft.model.device.time.perf_counter", read)
+    _, seconds = timed(lambda: events.append("work"), torch.device("cuda"))
+    assert (events, seconds) == (["wait", "clock", "work", "wait", "clock"], 2.5)

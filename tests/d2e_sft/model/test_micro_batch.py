@@ -6,7 +6,7 @@ import torch
 
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import BatchedCollator
-from d2e_sft.model.micro_batch import forward_backward, inputs_on, model_inputs
+from d2e_sft.model.micro_batch import forward_backward, model_inputs
 from d2e_sft.objective.attach import attach_objective
 from tests.naive import encoded_rows, gradients_of, naive_sums
 from tests.tiny import tiny_model
@@ -27,7 +27,7 @@ def test_gradients_are_those_of_the_mean_over_answer_tokens() -> None:
     model, reference = tiny_model(seed=3), tiny_model(seed=3)
     (naive_sums(reference, rows, d2e)[0] / sum(len(row["answer"]) for row in rows)).backward()
     attach_objective(model, d2e)
-    forward_backward(model, inputs_on(CPU, BatchedCollator(d2e.views, 0)(rows)), "float32", CPU)
+    forward_backward(model, model_inputs(BatchedCollator(d2e.views, 0)(rows), CPU), "float32", CPU)
     theirs = gradients_of(reference)
     for name, gradient in gradients_of(model).items():
         assert (gradient - theirs[name]).norm() <= 1e-5 * theirs[name].norm() + 1e-9, name
