@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -76,11 +77,9 @@ def bench_decoding(
     model = load_model(model_name, dtype=dtype).model.eval()
     model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     measured = []
-    for length in prompts:
-        for batch in batches:
-            for new in new_tokens:
-                measured.append(_measure(model, length, batch, new, repeats, compiled))
-                progress(measured[-1])
+    for length, batch, new in product(prompts, batches, new_tokens):
+        measured.append(_measure(model, length, batch, new, repeats, compiled))
+        progress(measured[-1])
     return measured
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jinja2.exceptions import TemplateError
+
 from d2e_sft.util.errors import UserError
 
 Messages = list[dict[str, str]]
@@ -78,8 +80,6 @@ def pad_id(tokenizer: Any) -> int:
 
 def chat_text(tokenizer: Any, messages: Messages) -> str:
     """The messages by the tokenizer's chat template, up to where the assistant's answer begins."""
-    from jinja2.exceptions import TemplateError
-
     try:
         return _render_chat(tokenizer, messages, add_generation_prompt=True)
     except TemplateError:
@@ -102,8 +102,6 @@ def _end_of_text_id(tokenizer: Any) -> int:
 
 
 def _apply_template(tokenizer: Any, messages: Messages, **options: Any) -> str:
-    from jinja2.exceptions import TemplateError
-
     try:
         return _render_chat(tokenizer, messages, **options)
     except TemplateError as error:

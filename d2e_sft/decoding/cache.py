@@ -140,11 +140,8 @@ class RowBlock:
 def filled_holes(running: Sequence[bool]) -> list[int]:
     """An order of the rows that are running in which few change their place: the last ones fill the holes."""
     left = [i for i, runs in enumerate(running) if runs]
-    count = len(left)
-    stay = [i for i in left if i < count]
-    movers = iter(i for i in left if i >= count)
-    at_home = set(stay)
-    return [i if i in at_home else next(movers) for i in range(count)]
+    movers = (i for i in left if i >= len(left))
+    return [i if running[i] else next(movers) for i in range(len(left))]
 
 
 def _as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.decoding.cache import RowBlock, RowCache, SharedPrefix, StaticBlock, filled_holes
 from d2e_sft.decoding.choice import Head, RowStates
@@ -39,7 +40,6 @@ class Prefix:
 def is_sharded(model: Any) -> bool:
     """Whether weights are gathered by the whole model's forward (FSDP, ZeRO-3), which must then be called itself."""
     from torch.distributed.fsdp import FSDPModule
-    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
     return unwrapped(model) is not model or isinstance(model, FSDPModule) or bool(is_deepspeed_zero3_enabled())
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.model.forward import bare_model
 from d2e_sft.util.errors import UserError
@@ -30,8 +31,6 @@ def check_compiler(
         UserError: it cannot be compiled, and says what torch's compiler missed; or DeepSpeed gathers each module's
             weights as it runs (ZeRO-3), which compiled layers would not let it do.
     """
-    from transformers.integrations import is_deepspeed_zero3_enabled
-
     if is_deepspeed_zero3_enabled():
         raise UserError(
             "train.compile=true: not supported under ZeRO-3", "set train.compile=false, or use --launch ddp or zero2"

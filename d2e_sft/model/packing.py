@@ -113,10 +113,9 @@ class AttentionPlan:
     def blocks(self) -> tuple[AttentionBlock, ...]:
         """Each segment to itself, then each segment's descendants to it; query indices count from `start`."""
         segments = self.forest.segments
-        itself, below = [], []
-        for i in self.own_segments:
-            s = segments[i]
-            itself.append(AttentionBlock(s.start - self.start, s.end - self.start, s.start, s.end, causal=True))
+        own = [segments[i] for i in self.own_segments]
+        itself = [AttentionBlock(s.start - self.start, s.end - self.start, s.start, s.end, causal=True) for s in own]
+        below = []
         for i, s in enumerate(segments):
             inside = [segments[j] for j in self.own_segments if j != i and self.forest.is_above[j, i]]
             leading = [other for other in inside if other.end <= self.forest.lead]

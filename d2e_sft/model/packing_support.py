@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
+from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.model.attention.flex import flex_agrees
@@ -161,7 +162,8 @@ def _cannot(packing: str, reason: str) -> UserError:
 
 def _measured_reason(model: Any) -> str | None:
     """Compare hidden states of a packed row with those of its sequences alone; None if they agree."""
-    if _is_in_pieces():
+    # Weights are in pieces until DeepSpeed's engine holds the model, so nothing can be asked of it.
+    if is_deepspeed_zero3_enabled():
         return None
     sequences = _probe_sequences(model)
     try:
@@ -193,7 +195,7 @@ def _packed_states(model: Any, sequences: list[list[int]], leading: int | None) 
 
 def _head_is_known(model: Any) -> bool:
     """Whether `head_of` gives the logits that the model's own forward gives."""
-    if _is_in_pieces():
+    if is_deepspeed_zero3_enabled():
         return True
     inputs = _one_row(_probe_sequences(model)[0], model.device)
     project, _ = head_of(model)
@@ -223,13 +225,6 @@ def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
 def _tolerance(tensor: torch.Tensor) -> float:
     # A wrong mask or position shows in the first digit; rounding does not.
     return 1e-3 if tensor.dtype in (torch.float32, torch.float64) else 0.1
-
-
-def _is_in_pieces() -> bool:
-    """Under ZeRO-3 the weights are partitioned until the engine holds the model, so nothing can be asked of it."""
-    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
-
-    return bool(is_deepspeed_zero3_enabled())
 
 
 @contextmanager

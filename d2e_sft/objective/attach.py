@@ -6,7 +6,6 @@ the head, and no logits leave the model.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -43,8 +42,7 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
             result = _step_through_logits(plain, d2e, targets, given)
         else:
             result = step_through_states(causal, d2e, targets, given, view_accuracy=view_accuracy)
-        sums = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-        return {name: value for name, value in sums.items() if value is not None}
+        return {name: value for name, value in vars(result).items() if value is not None}
 
     # generate() reads from the signature what a model takes.
     signature = inspect.signature(plain)

@@ -134,7 +134,7 @@ def test_a_machine_without_a_compiler_is_told_so() -> None:
 
 
 def test_zero3_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transformers.integrations.is_deepspeed_zero3_enabled", lambda: True)
+    monkeypatch.setattr("d2e_sft.model.compilation.is_deepspeed_zero3_enabled", lambda: True)
     with pytest.raises(UserError, match=r"train.compile=true: not supported under ZeRO-3"):
         check_compiler(torch.device("cpu"))
 

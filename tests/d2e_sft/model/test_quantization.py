@@ -123,6 +123,6 @@ def test_sharding_engines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantization, "asked_for", lambda engine: engine == "FSDP")
     with pytest.raises(UserError, match=r"model.quantization=4bit: FSDP shards the weights"):
         quantization_config("4bit", "float32")
-    monkeypatch.setattr("transformers.integrations.is_deepspeed_zero3_enabled", lambda: True)
+    monkeypatch.setattr("d2e_sft.model.quantization.is_deepspeed_zero3_enabled", lambda: True)
     with pytest.raises(UserError, match="ZeRO-3 shards the weights"):
         quantization_config("4bit", "float32")
