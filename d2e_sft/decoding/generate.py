@@ -178,8 +178,6 @@ def _rows(
     given = causal.config._attn_implementation
     causal.set_attn_implementation(BY_BRANCH)
     try:
-        yield PackedRows(
-            causal, originals, imagined, partner, decoding.max_new_tokens, prefix, compiled=decoding.compiled
-        )
+        yield PackedRows(causal, originals, imagined, partner, decoding, prefix)
     finally:
         causal.set_attn_implementation(given)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from transformers.integrations import is_deepspeed_zero3_enabled
 
+from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.cache import RowBlock, RowCache, SharedPrefix, StaticBlock, filled_holes
 from d2e_sft.decoding.choice import Head, RowStates
 from d2e_sft.model.attention.registry import KeysAndValues, placeholder_mask
@@ -60,8 +61,7 @@ class PackedRows:
 
     Args:
         originals, imagined: prompts; all begin with `prefix` and are longer.
-        room: new tokens at most.
-        compiled: keep shapes from step to step and compile the step; see `StaticBlock`.
+        decoding: where `compiled`, shapes are kept from step to step and the step is compiled; see `StaticBlock`.
     """
 
     def __init__(
@@ -70,10 +70,8 @@ class PackedRows:
         originals: Sequence[Sequence[int]],
         imagined: Sequence[Sequence[int]],
         partner: Sequence[int],
-        room: int,
+        decoding: DecodingConfig,
         prefix: Prefix,
-        *,
-        compiled: bool = False,
     ) -> None:
         self.model = bare_model(model)
         self.head = Head(*head_of(self.model))
@@ -81,10 +79,10 @@ class PackedRows:
         count = len(originals)
         row = pack([[*originals, *imagined]], prefix=len(prefix.tokens))
         packed, states = prefill(self.model, row, prefix)
-        self.forward = _compiled_next_states if compiled else _next_states
-        self.compiled = compiled
+        self.compiled, room = decoding.compiled, decoding.max_new_tokens
+        self.forward = _compiled_next_states if self.compiled else _next_states
         of_views = [rows for rows in (row.indices[:count], row.indices[count:]) if rows]
-        if compiled:
+        if self.compiled:
             self.cache = RowCache([StaticBlock(packed, rows, room) for rows in of_views])
         else:
             segments = row.forest.segments

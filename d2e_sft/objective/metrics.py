@@ -42,11 +42,11 @@ class ObjectiveMetrics:
         self._sums += torch.stack([*of_loss, sums["correct"], answers, *of_views, counted, tokens]).detach()
 
     def compute(self, accelerator: Any) -> tuple[dict[str, float], float]:
-        """The values to log, and the number of tokens of all views; over all processes.
+        """The values to log, and the number of tokens of all views, over all processes; the sums begin anew.
 
         `ce` and `kl` are in nats an answer token, weighted as the loss is; the accuracies are shares of answer tokens.
         """
-        sums = self._sums
+        sums, self._sums = self._sums, torch.zeros_like(self._sums)
         if accelerator.num_processes > 1:
             sums = accelerator.gather(sums[None]).sum(dim=0)
         # In training the shares of one optimiser step add up to `num_processes`, so `share` is the number of steps in
@@ -58,7 +58,3 @@ class ObjectiveMetrics:
             if "imagined" in self.d2e.views:
                 values["bias_share"] = imagined / counted
         return values, tokens
-
-    def reset(self) -> None:
-        """Begin anew."""
-        self._sums.zero_()

@@ -71,16 +71,16 @@ def _with_tables(report_to: Sequence[str]) -> list[Any]:
     return [import_module(name) for name in ("wandb", "trackio") if name in report_to]
 
 
-def log_table(trainer: Any, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def log_table(trainer: Any, name: str, rows: Sequence[dict[str, Any]]) -> None:
     """Send a table to the trackers that show one; to be called on the main process of a training under way.
 
     wandb and trackio take it as their own kind of table, tensorboard as text in Markdown. The other trackers of
     `train.report_to` have no place for it.
     """
     step, report_to = trainer.state.global_step, trainer.args.report_to
-    values = [list(row) for row in rows]
+    columns, values = list(rows[0]), [list(row.values()) for row in rows]
     for tracker in _with_tables(report_to):
-        tracker.log({name: tracker.Table(columns=list(columns), data=values), "train/global_step": step})
+        tracker.log({name: tracker.Table(columns=columns, data=values), "train/global_step": step})
     if "tensorboard" in report_to:
         callbacks = trainer.callback_handler.callbacks
         writer = next((c.tb_writer for c in callbacks if isinstance(c, TensorBoardCallback)), None)
@@ -130,7 +130,7 @@ class SamplePredictions(TrainerCallback):
             for i, sample in enumerate(self.samples)
         ]
         self._write(rows, state.global_step)
-        log_table(self.trainer, "held_out_predictions", list(rows[0]), [list(row.values()) for row in rows])
+        log_table(self.trainer, "held_out_predictions", rows)
 
     def _decode(self, decoding: DecodingConfig) -> list[str]:
         model = self.trainer.model

@@ -50,10 +50,9 @@ class HeldOutEvaluation(Trainer):
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         """This process's share of the rows, in order."""
+        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(eval_dataset, str):
             dataset = self.eval_dataset[eval_dataset]
-        else:
-            dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         if dataset is None:
             raise ValueError("evaluate() needs held-out rows: pass eval_dataset, here or to the trainer")
         batches = ProcessBatches(

@@ -133,7 +133,6 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
         """Add the objective's parts, averaged since the last log and over processes."""
         if "loss" in logs:
             values, tokens = self._metrics.compute(self.accelerator)
-            self._metrics.reset()
             seconds = self._seconds() - (self._metrics_start or 0.0)
             self._metrics_start = None
             logs |= {

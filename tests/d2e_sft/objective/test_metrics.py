@@ -39,9 +39,9 @@ def test_single_views_count_where_they_were_projected() -> None:
     assert "bias_share" not in filled(D2ESection(debias=False)).compute(ALONE)[0]
 
 
-def test_without_any_they_are_left_out_and_a_reset_begins_anew() -> None:
+def test_without_any_they_are_left_out_and_what_was_read_is_not_counted_again() -> None:
     metrics = filled(D2ESection())
-    metrics.reset()
+    metrics.compute(ALONE)
     metrics.update(sums(6.0, 1.0, 1), torch.zeros(2), 30)
     values, tokens = metrics.compute(ALONE)
     assert values == {"ce": 3.0, "kl": 0.5, "debiased_accuracy": 0.5}
