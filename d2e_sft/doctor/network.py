@@ -40,7 +40,9 @@ def check_network() -> Iterator[Finding]:
 def services(environment: Mapping[str, str]) -> list[Service]:
     """What training and data builders may talk to, as the environment sets it."""
     hub = environment.get("HF_ENDPOINT") or "https://huggingface.co"
-    hub_off = next((name for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if _is_on(environment, name)), "")
+    hub_off = next(
+        (name for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if environment.get(name, "").lower() in _ON), ""
+    )
     mode = environment.get("WANDB_MODE", "")
     found = [
         Service(
@@ -92,7 +94,3 @@ def _head(service: Service, answers: dict[str, str], seconds: float) -> None:
     else:
         # A gateway that stands before the service and says so.
         answers[service.name] = f"HTTP {response.status_code}" if response.status_code in (407, 502, 503, 504) else ""
-
-
-def _is_on(environment: Mapping[str, str], name: str) -> bool:
-    return environment.get(name, "").lower() in _ON

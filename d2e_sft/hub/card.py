@@ -173,11 +173,9 @@ def _example_format(prompt_set: PromptSet, results: Sequence[BenchmarkResult]) -
 
 
 def _formats(prompt_set: PromptSet) -> str:
-    rows = [
-        (fmt, f"`{markdown_cell(_shown(wording.context))}`", f"`{markdown_cell(_shown(wording.user))}`")
-        for fmt, wording in prompt_set.zero_shot.items()
-    ]
-    return markdown_table(("format", "context line", "prompt"), rows, left=("format", "context line", "prompt"))
+    columns = ("format", "context line", "prompt")
+    rows = [(fmt, _code(wording.context), _code(wording.user)) for fmt, wording in prompt_set.zero_shot.items()]
+    return markdown_table(columns, rows, left=columns)
 
 
 def _limits(recipe: Recipe, results: Sequence[BenchmarkResult], data: TrainingData, *, at_home: bool) -> list[str]:
@@ -199,5 +197,5 @@ def _limits(recipe: Recipe, results: Sequence[BenchmarkResult], data: TrainingDa
     return [*limits, "It can be wrong, and say what the context does not: check answers that matter."]
 
 
-def _shown(template: str) -> str:
-    return template.replace("\n", "⏎")
+def _code(template: str) -> str:
+    return f"`{markdown_cell(template.replace(chr(10), '⏎'))}`"

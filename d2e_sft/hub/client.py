@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
@@ -152,8 +152,10 @@ def download(name: str, out: Path, *, revision: str | None = None) -> list[str]:
     files = sorted(sibling.rfilename for sibling in info.siblings or ())
     if missing := [file for file in files if not (partial / file).is_file()]:
         raise UserError(f"{name}: {', '.join(missing)} did not arrive", f"run it again; {partial} is kept")
-    for leftover in sorted(_other_files(partial, files)):  # of another revision that was begun before
-        leftover.unlink()
+    wanted = {partial / file for file in files}
+    for path in list(partial.rglob("*")):
+        if path.is_file() and path not in wanted and ".cache" not in path.relative_to(partial).parts:
+            path.unlink()  # of another revision that was begun before
     shutil.rmtree(partial / ".cache", ignore_errors=True)
     out.parent.mkdir(parents=True, exist_ok=True)
     os.replace(partial, out)
@@ -193,8 +195,3 @@ def _described(error: BaseException, name: str, endpoint: str, again: str, *, re
     return UserError(
         f"{name}: the Hub at {endpoint} cannot be reached ({error})", f"check the network and HF_ENDPOINT; {again}"
     )
-
-
-def _other_files(folder: Path, files: Collection[str]) -> set[Path]:
-    found = {path for path in folder.rglob("*") if path.is_file() and ".cache" not in path.relative_to(folder).parts}
-    return found - {folder / file for file in files}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,33 +19,13 @@ from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.hub import custom_generate
 from d2e_sft.hub.card import CARD_NAME, model_card
 from d2e_sft.hub.results import SCORES_FILE
-from d2e_sft.hub.weights import is_adapter, write_weights
+from d2e_sft.hub.weights import AS_TRAINED, ExportOptions, is_adapter, write_weights
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing_folder, write_json
 
 EXPORT_FILE = "d2e_export.json"
 PROMPT_SET_FILE = "prompt_set.yaml"
 GENERATE_FILE = "custom_generate/generate.py"
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """How a run becomes a folder.
-
-    Attributes:
-        merge: merge an adapter into its base model.
-        dtype: of the weights; None keeps them, and merges in the recipe's `model.dtype`.
-        licence: of the weights, as the Hub names it, for the card.
-        link: files that stay as they are may be hard links to the run's; for a folder that is gone soon.
-    """
-
-    merge: bool = False
-    dtype: str | None = None
-    licence: str | None = None
-    link: bool = False
-
-
-AS_TRAINED = ExportOptions()
 
 
 def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[str]:
@@ -67,7 +46,7 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[st
         raise UserError(f"{out}: already exists; expected a new folder", "choose another one, or remove it")
     with replacing_folder(out) as aside:
         prompt_set = load_prompt_set(recipe.data.prompt_set)
-        write_weights(run, recipe, aside, merge=options.merge, dtype=options.dtype, link=options.link)
+        write_weights(run, recipe, aside, options)
         adapter = is_adapter(aside)
         card = model_card(run, recipe, prompt_set, adapter=adapter, licence=options.licence)
         (aside / CARD_NAME).write_text(card, encoding="utf-8")
@@ -122,8 +101,7 @@ def _write_generate(out: Path, alpha: float) -> None:
 
 def _write_record(run: Path, out: Path, recipe: Recipe, prompt_set: PromptSet) -> None:
     """Recipe, scores and wording, so that what the card says can be looked up and the model be evaluated again."""
-    content = _portable(recipe.model_dump())
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(_portable(recipe.model_dump()), sort_keys=False, allow_unicode=True)
     (out / RECIPE_FILE).write_text(text, encoding="utf-8")
     wording = prompt_set.model_dump(exclude_none=True)
     text = yaml.safe_dump(wording, sort_keys=False, allow_unicode=True, width=100)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from d2e_sft.hub.card import CARD_NAME, portable_adapter
 from d2e_sft.hub.client import check_name, commit, full_name, writing_api
-from d2e_sft.hub.export import AS_TRAINED, ExportOptions, export, exported_files
+from d2e_sft.hub.export import export, exported_files
 from d2e_sft.hub.usage import PLACEHOLDER
-from d2e_sft.hub.weights import base_of_adapter, is_adapter
+from d2e_sft.hub.weights import AS_TRAINED, ExportOptions, base_of_adapter, is_adapter
 from d2e_sft.util.errors import UserError
 
 # What an earlier push may have left and this one may not have: an old adapter would be loaded with new full weights.
@@ -111,5 +111,5 @@ def _folder(run: Path, options: ExportOptions) -> Iterator[Path]:
         raise UserError(f"{run}: no such folder; expected a run", "name the folder that `d2e train` wrote")
     with tempfile.TemporaryDirectory(prefix=f".{run.name}.push-", dir=run.parent) as place:
         folder = Path(place) / "export"
-        export(run, folder, ExportOptions(options.merge, options.dtype, options.licence, link=True))
+        export(run, folder, replace(options, link=True))
         yield folder

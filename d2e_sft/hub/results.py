@@ -70,7 +70,7 @@ def eval_results(results: Iterable[BenchmarkResult]) -> list[EvalResult]:
             dataset_args={"benchmark": result.name, "samples": group["n"]},
             metric_type=metric,
             metric_value=round(100 * group[metric]["mean"], 1),
-            metric_name=f"{label} (95 % interval {_range(group[metric])})",
+            metric_name=f"{label} (95 % interval {percent(group[metric]['low'])}, {percent(group[metric]['high'])})",
         )
         for result in results
         for group in result.groups
@@ -134,7 +134,3 @@ def _line(group: Mapping[str, Any], relation: str, dataset: str) -> list[str]:
     cells = [percent_interval(*(group[key][bound] for bound in ("mean", "low", "high"))) for key in _SCORES]
     fmt = "" if group["format"] == "all" else str(group["format"])
     return [relation, dataset, fmt, f"{group['n']:,}", *cells]
-
-
-def _range(interval: Mapping[str, float]) -> str:
-    return f"{percent(interval['low'])}, {percent(interval['high'])}"

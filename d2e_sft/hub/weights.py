@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,26 @@ _FULL = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 
 
+@dataclass(frozen=True)
+class ExportOptions:
+    """How a run becomes a folder.
+
+    Attributes:
+        merge: merge an adapter into its base model; a whole model is exported all the same.
+        dtype: of the weights; None keeps them, and merges in the recipe's `model.dtype`.
+        licence: of the weights, as the Hub names it, for the card.
+        link: files that stay as they are may be hard links to the run's; for a folder that is gone soon.
+    """
+
+    merge: bool = False
+    dtype: str | None = None
+    licence: str | None = None
+    link: bool = False
+
+
+AS_TRAINED = ExportOptions()
+
+
 def is_adapter(run: Path) -> bool:
     """Whether the folder holds an adapter, and not a whole model."""
     return (run / "adapter_config.json").is_file()
@@ -30,20 +51,15 @@ def base_of_adapter(run: Path) -> str:
     return str(json.loads((run / "adapter_config.json").read_text("utf-8"))["base_model_name_or_path"])
 
 
-def write_weights(run: Path, recipe: Recipe, out: Path, *, merge: bool, dtype: str | None, link: bool) -> None:
+def write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) -> None:
     """Write weights, configuration, tokenizer and generation config.
-
-    Args:
-        merge: merge an adapter into its base; a whole model is exported all the same.
-        dtype: of the weights; None keeps a whole model's, and merges in the recipe's `model.dtype`.
-        link: files that stay as they are may be hard links; for a folder that is gone soon.
 
     Raises:
         UserError: the run holds no model, cannot be loaded, or a dtype is asked for an adapter on its own.
     """
     resolve_name(str(run))
-    adapter = is_adapter(run)
-    if adapter and not merge:
+    adapter, dtype, link = is_adapter(run), options.dtype, options.link
+    if adapter and not options.merge:
         if dtype is not None:
             raise UserError(
                 f"--dtype {dtype}: {run} is an adapter, which is kept as it was trained",

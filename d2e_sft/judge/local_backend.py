@@ -84,8 +84,7 @@ class LocalBackend:
 
         tokenizer = self._loaded.tokenizer
         # The template writes the BOS token itself where the model wants one.
-        ids: list[int] = tokenizer(chat_text(tokenizer, prompt.messages), add_special_tokens=False)["input_ids"]
-        return ids
+        return tokenizer(chat_text(tokenizer, prompt.messages), add_special_tokens=False)["input_ids"]
 
     def _check_lengths(self, prompts: Sequence[Prompt], encoded: Sequence[Sequence[int]]) -> None:
         limit = position_limit(self._loaded.model.config)

@@ -124,7 +124,7 @@ class OpenAIBackend:
         raise UserError(
             f"{self._named()}: {problem}, at the last of {self._options.attempts} attempts",
             remedy=f"check that the server is up and {flags.url} is right; for a slow or throttled one lower "
-            f"{flags.concurrency} or raise {flags.timeout} or {flags.attempts}; then run again",
+            f"{flags.prefix}concurrency or raise {flags.prefix}timeout or {flags.prefix}attempts; then run again",
         )
 
     def _send(self, client: Any, prompt: Conversation) -> Reply | None:
@@ -155,8 +155,7 @@ class OpenAIBackend:
                 self._limit = _NEW_LIMIT
                 return self._post(client, prompt)
             raise
-        body: bytes = raw.http_response.content
-        return body
+        return raw.http_response.content
 
     def _obey(self, seconds: float, gate: Gate) -> None:
         """Have all threads wait as the server asks."""
@@ -204,15 +203,15 @@ def _reason(error: BaseException) -> str:
 
 def _remedy(status: int, flags: Caller) -> str:
     remedies = {
-        401: f"check the key: it is read from OPENAI_API_KEY, or from the variable that {flags.key_env} names",
+        401: f"check the key: it is read from OPENAI_API_KEY, or from the variable that {flags.prefix}key-env names",
         402: "the account has no credit; add some, then run again",
-        403: f"the key may not use this model; check {flags.model} and {flags.key_env}",
+        403: f"the key may not use this model; check {flags.model} and {flags.prefix}key-env",
         404: f"check {flags.model}, and {flags.url}, which usually ends in /v1",
         429: "the account has no credit; add some, then run again",
     }
     return remedies.get(
         status,
-        f"check {flags.model}, {flags.max_tokens} and {flags.temperature} against what the server accepts, and "
+        f"check {flags.model}, {flags.max_tokens} and {flags.prefix}temperature against what the server accepts, and "
         "whether the sample's context is too long for the model",
     )
 

@@ -102,18 +102,15 @@ class Caller:
 
     Attributes:
         name: "judge" in `judge 'gpt-4o' at https://…`.
-        url, key_env, model, concurrency, timeout, attempts, max_tokens, temperature: the options' names.
+        prefix: that the options' names begin with.
+        url, model, max_tokens: the names of those that are not called alike everywhere.
     """
 
     name: str = "judge"
+    prefix: str = "--judge-"
     url: str = "--judge-url"
-    key_env: str = "--judge-key-env"
     model: str = "--judge-model"
-    concurrency: str = "--judge-concurrency"
-    timeout: str = "--judge-timeout"
-    attempts: str = "--judge-attempts"
     max_tokens: str = "--judge-max-tokens"
-    temperature: str = "--judge-temperature"
 
 
 JUDGE = Caller()
@@ -166,7 +163,7 @@ def _find_key(url: str, variable: str, caller: Caller) -> str:
         raise UserError(
             f"{caller.name} at {url}: the environment variable {variable} is not set; expected the key for this "
             "address",
-            remedy=f"export {variable}=…, or name the variable that holds the key: {caller.key_env} NAME",
+            remedy=f"export {variable}=…, or name the variable that holds the key: {caller.prefix}key-env NAME",
         )
     if not (key.isascii() and key.isprintable()):
         # The HTTP library would refuse it with a message that shows it.

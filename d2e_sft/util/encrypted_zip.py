@@ -60,8 +60,7 @@ def read_encrypted(path: Path, member: str, password: str = PASSWORD) -> str:
     zipper = _pyzipper(path)
     try:
         with zipper.AESZipFile(path) as archive:
-            text: str = archive.read(member, pwd=password.encode()).decode("utf-8")
-            return text
+            return archive.read(member, pwd=password.encode()).decode("utf-8")
     except (zipper.BadZipFile, KeyError, RuntimeError) as error:
         raise UserError(f"{path}: {member} cannot be read ({error})", "check the archive and its password") from None
 
@@ -74,5 +73,4 @@ def _pyzipper(path: Path) -> ModuleType:
             f"{path}: archives with a password need the package pyzipper ({error})",
             remedy="pip install 'd2e-sft[boxes]'",
         ) from None
-    module: ModuleType = pyzipper
-    return module
+    return pyzipper

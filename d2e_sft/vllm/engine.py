@@ -39,28 +39,26 @@ def model_folder(name: str) -> str:
     Raises:
         UserError: nothing of that name can be loaded, or it is an encoder-decoder, which vLLM does not run.
     """
-    from d2e_sft.model.loading import load_model, load_tokenizer, resolve_name
+    from d2e_sft.model.loading import load_model, resolve_name
 
     source = resolve_name(name)
-    adapter = Path(source) / "adapter_config.json"
+    folder = Path(source)
+    adapter = folder / "adapter_config.json"
     if not adapter.is_file():
-        if Path(source).is_dir() and json.loads((Path(source) / "config.json").read_text("utf-8")).get(
-            "is_encoder_decoder"
-        ):
+        config = folder / "config.json"
+        if folder.is_dir() and json.loads(config.read_text("utf-8")).get("is_encoder_decoder"):
             raise UserError(
                 f"model {name!r}: an encoder-decoder, which vLLM does not run", remedy="decode it in process"
             )
         return source
-    target = cache_dir() / "merged" / _content_hash(Path(source))
+    target = cache_dir() / "merged" / _content_hash(folder)
     if not (target / "config.json").is_file():
         base = json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"]
-        dtype = _stored_dtype(resolve_name(base))
-        loaded = load_model(name, dtype=dtype)
-        tokenizer, _ = load_tokenizer(name)
+        loaded = load_model(name, dtype=_stored_dtype(resolve_name(base)))
         try:
             with replacing_folder(target) as aside:
                 loaded.model.save_pretrained(aside)
-                tokenizer.save_pretrained(aside)
+                loaded.tokenizer.save_pretrained(aside)
         except OSError:
             if not (target / "config.json").is_file():  # else another process has merged it meanwhile
                 raise
@@ -87,21 +85,14 @@ def check_engine(config: Any) -> None:
             not load plug-ins.
     """
     parallel = config.parallel_config
-    refused = [
+    sharded = getattr(parallel, "enable_batch_sharded_sampling", False) and parallel.tensor_parallel_size > 1
+    watermark = getattr(config, "watermark_config", None)
+    for present, what, remedy in (
         (config.speculative_config is not None, "speculative decoding", "start it without --speculative-config"),
         (parallel.pipeline_parallel_size > 1, "pipeline parallelism", "use tensor and data parallelism alone"),
-        (
-            getattr(parallel, "enable_batch_sharded_sampling", False) and parallel.tensor_parallel_size > 1,
-            "batch-sharded sampling",
-            "start it without --enable-batch-sharded-sampling",
-        ),
-        (
-            getattr(config, "watermark_config", None) is not None,
-            "watermarking",
-            "start it without a watermark configuration",
-        ),
-    ]
-    for present, what, remedy in refused:
+        (sharded, "batch-sharded sampling", "start it without --enable-batch-sharded-sampling"),
+        (watermark is not None, "watermarking", "start it without a watermark configuration"),
+    ):
         if present:
             raise UserError(f"vLLM engine with {what}: cannot decode debiased, the rows of a pair would part", remedy)
 

@@ -102,6 +102,9 @@ class PairingEngine:
             raise VLLMValidationError("context: needs a prompt of text alone, without images, audio or embeddings")
         parameters = given.clone()
         self._end_of_text(parameters)
+        stops = set(parameters.stop_token_ids or ())
+        if not parameters.ignore_eos:
+            stops |= parameters.all_stop_token_ids
         limit = self.engine.vllm_config.model_config.max_model_len
         original, imagined = list(prompt["prompt_token_ids"]), _token_ids(extra[IMAGINED])
         room = limit - max(len(original), len(imagined))
@@ -122,7 +125,7 @@ class PairingEngine:
                 original=original,
                 imagined=imagined,
                 decoding=decoding,
-                stops=tuple(_stops(parameters)),
+                stops=tuple(sorted(stops)),
                 sentinel=self.sentinel,
                 min_tokens=parameters.min_tokens,
                 draw=_draw(parameters),
@@ -240,12 +243,6 @@ def _token_ids(value: Any) -> list[int]:
     if not isinstance(value, list) or not value or not all(isinstance(token, int) and token >= 0 for token in value):
         raise VLLMValidationError(f"{IMAGINED}: expected the token ids of a prompt", parameter=IMAGINED)
     return value
-
-
-def _stops(parameters: SamplingParams) -> list[int]:
-    if parameters.ignore_eos:
-        return sorted(set(parameters.stop_token_ids or ()))
-    return sorted({*(parameters.stop_token_ids or ()), *parameters.all_stop_token_ids})
 
 
 def _draw(parameters: SamplingParams) -> Draw | None:

@@ -89,21 +89,16 @@ def engine_arguments(model: str, options: ServeOptions) -> Namespace:
     from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    folder = model_folder(model)
     parser = make_arg_parser(FlexibleArgumentParser(prog="d2e serve"))
     given = list(options.engine_arguments)
     named = any(argument.split("=")[0] == "--served-model-name" for argument in given)
     arguments: Namespace = parser.parse_args(
         [
-            "--model",
-            folder,
-            "--host",
-            options.host,
-            "--port",
-            str(options.port),
+            f"--model={model_folder(model)}",
+            f"--host={options.host}",
+            f"--port={options.port}",
             # Pairs that parted go first, while the cache still holds their prompts.
-            "--scheduling-policy",
-            "priority",
+            "--scheduling-policy=priority",
             *([] if named else ["--served-model-name", model]),
             *(f"--logits-processors={plugin}" for plugin in unregistered_plugin()),
             *given,

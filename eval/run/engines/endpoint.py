@@ -17,15 +17,7 @@ from eval.run.engines.task import Task
 from eval.run.journal_files import Answer
 
 CALLER = Caller(
-    name="model",
-    url="--base-url",
-    key_env="--key-env",
-    model="the name of the model",
-    concurrency="--concurrency",
-    timeout="--timeout",
-    attempts="--attempts",
-    max_tokens="--max-new-tokens",
-    temperature="--temperature",
+    name="model", prefix="--", url="--base-url", model="the name of the model", max_tokens="--max-new-tokens"
 )
 _ROUNDS = 2
 

@@ -11,8 +11,8 @@ from d2e_sft import cli
 from d2e_sft.commands import hub
 from d2e_sft.hub import export as exporting
 from d2e_sft.hub import push as pushing
-from d2e_sft.hub.export import ExportOptions
 from d2e_sft.hub.push import Pushed
+from d2e_sft.hub.weights import ExportOptions
 
 
 @pytest.fixture

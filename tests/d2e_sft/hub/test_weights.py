@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from d2e_sft.cli import d2e
-from d2e_sft.hub.export import ExportOptions, export
+from d2e_sft.hub.export import export
+from d2e_sft.hub.weights import ExportOptions
 from d2e_sft.model.loading import load_model
 from tests.d2e_sft.hub.runs import make_run, message_of
 from tests.tiny import tiny_model
