@@ -198,4 +198,5 @@ def _limits(recipe: Recipe, results: Sequence[BenchmarkResult], data: TrainingDa
 
 
 def _code(template: str) -> str:
-    return f"`{markdown_cell(template.replace(chr(10), '⏎'))}`"
+    text = template.replace("\n", "⏎")
+    return f"`{markdown_cell(text)}`"
