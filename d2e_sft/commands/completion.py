@@ -5,8 +5,6 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-_VARIABLE = "_D2E_COMPLETE"
-
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -22,6 +20,6 @@ def completion(ctx: click.Context, *, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None
-    script = kind(ctx.find_root().command, {}, "d2e", _VARIABLE)
+    script = kind(ctx.find_root().command, {}, "d2e", "_D2E_COMPLETE")
     # Not its `source`, which would start the shell to ask for its version.
     click.echo(script.source_template % script.source_vars())

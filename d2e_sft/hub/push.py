@@ -77,20 +77,13 @@ def push(
                 remedy="add --merge, or train on a base model that has a name on the Hub",
             )
         card = (folder / CARD_NAME).read_text(encoding="utf-8").replace(PLACEHOLDER, repo).encode()
-        content: dict[str, Path | bytes] = {file: folder / file for file in files}
-        content[CARD_NAME] = card
+        content: dict[str, Path | bytes] = {**{file: folder / file for file in files}, CARD_NAME: card}
         sizes = {file: len(card) if file == CARD_NAME else (folder / file).stat().st_size for file in files}
         if api is None:
             return Pushed(sizes)
+        message = f"d2e-sft: {run.resolve().name}"
         url, is_private = commit(
-            api,
-            repo,
-            content,
-            f"d2e-sft: {run.resolve().name}",
-            repo_type="model",
-            private=private,
-            revision=revision,
-            replaced=_REPLACED,
+            api, repo, content, message, repo_type="model", private=private, revision=revision, replaced=_REPLACED
         )
     return Pushed(sizes, url, is_private)
 

@@ -23,7 +23,6 @@ from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import Format
 from d2e_sft.vllm.online import ALPHA, IMAGINED, PLAUSIBILITY
 
-_PATH = "/v1/chat/completions"
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +53,7 @@ def add_chat_route(app: FastAPI, *, prompt_set: PromptSet, format: Format, alpha
     """
     router = APIRouter()
 
-    @router.post(_PATH)
+    @router.post("/v1/chat/completions")
     async def chat(request: DebiasedChatRequest, raw_request: Request) -> Any:
         if request.context is None:
             if request.alpha is not None or request.plausibility is not None:

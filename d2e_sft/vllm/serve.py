@@ -23,9 +23,6 @@ from d2e_sft.vllm.engine import model_folder, require_vllm, unregistered_plugin
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_FULL = 503
-_RETRY_AFTER_SECONDS = b"1"
-
 
 @dataclass(frozen=True)
 class ServeOptions:
@@ -223,10 +220,10 @@ class RetryAfter:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_hint(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == _FULL:
+            if message["type"] == "http.response.start" and message["status"] == 503:
                 headers = list(message.get("headers", []))
                 if not any(name.lower() == b"retry-after" for name, _ in headers):
-                    message = {**message, "headers": [*headers, (b"retry-after", _RETRY_AFTER_SECONDS)]}
+                    message = {**message, "headers": [*headers, (b"retry-after", b"1")]}
             await send(message)
 
         await self.app(scope, receive, with_hint)
