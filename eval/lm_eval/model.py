@@ -127,6 +127,7 @@ class D2ELM(LM):
         until = options.get("until") or []
         stop_strings = [until] if isinstance(until, str) else list(until)
         lengths = (options.get(name) for name in ("max_gen_toks", "max_new_tokens", "max_tokens"))
+        has_template = bool(getattr(self.tokenizer, "chat_template", None))
         sampled = options.get("do_sample", float(options.get("temperature", 0)) > 0)
 
         def keep(indices: list[int], tokens: list[list[int]]) -> None:
@@ -152,7 +153,7 @@ class D2ELM(LM):
             ),
             groups=[request.task_name for request in requests],
             on_batch=keep,
-            stop_ids=self._stop_ids(),
+            stop_ids=stop_token_ids(self.model, end_of_turn_id(self.tokenizer) if has_template else None),
             tokenizer=self.tokenizer,
             pad_id=pad_id(self.tokenizer),
         )
@@ -168,11 +169,5 @@ class D2ELM(LM):
     def _tokens(self, texts: list[str]) -> list[list[int]]:
         # A chat template writes the BOS token itself.
         bos = self.tokenizer.bos_token
-        ids: list[list[int]] = self.tokenizer(texts, add_special_tokens=not (bos and texts[0].startswith(bos)))[
-            "input_ids"
-        ]
-        return ids
-
-    def _stop_ids(self) -> list[int]:
-        has_template = bool(getattr(self.tokenizer, "chat_template", None))
-        return stop_token_ids(self.model, end_of_turn_id(self.tokenizer) if has_template else None)
+        encoded = self.tokenizer(texts, add_special_tokens=not (bos and texts[0].startswith(bos)))
+        return list(encoded["input_ids"])

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.data.sample import BadRow, EventSample, read_samples
+from d2e_sft.data.sample import BadRow, EventSample
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.files import sha256_of
 
 SUITES = ("piper", "ood")
 DATA_ROOT = Path("data")
@@ -102,25 +101,13 @@ def locate_suite(suite: str, data: Path | None = None) -> Benchmark:
     file = rows_file(folder, "test")
     if file is None:
         raise UserError(f"suite {suite!r}: {folder} holds no test.parquet", f"build it again: {build}")
-    lacking = tuple(manifest.get("failures") or ())
-    return Benchmark(folder.resolve().name, file, suite, lacking)
+    return Benchmark(folder.resolve().name, file, suite, tuple(manifest.get("failures") or ()))
 
 
 def rows_file(folder: Path, split: str) -> Path | None:
     """The file of a split's rows in a folder of `d2e data build`."""
     files = (folder / f"{split}.{ending}" for ending in ("parquet", "jsonl"))
     return next((file for file in files if file.is_file()), None)
-
-
-def read_benchmark(benchmark: Benchmark, *, max_samples: int | None, seed: int, skip_bad: bool) -> BenchmarkRows:
-    """Read a benchmark and choose the rows to decode.
-
-    Raises:
-        UserError: as `read_samples`.
-    """
-    bad: list[BadRow] = []
-    samples = read_samples(benchmark.file, bad_rows=bad if skip_bad else None)
-    return BenchmarkRows(samples, choose_per_group(samples, max_samples, seed), bad, sha256_of(benchmark.file))
 
 
 def choose_per_group(samples: Sequence[EventSample], limit: int | None, seed: int) -> list[EventSample]:
@@ -155,12 +142,11 @@ def _manifest(folder: Path, build: str) -> dict[str, Any]:
     file = folder / "manifest.json"
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(content, dict):
+            return content
+        problem = "is not a manifest"
     except FileNotFoundError:
         problem = "is missing"
     except ValueError as error:
         problem = f"is not readable ({error})"
-    else:
-        if isinstance(content, dict):
-            return content
-        problem = "is not a manifest"
     raise UserError(f"{file}: {problem}, so it cannot be told whether this is the suite", f"build it: {build}")

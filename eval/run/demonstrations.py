@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from eval.run.benchmark import DATA_ROOT, INSTRUCTION_SET, Benchmark, rows_file
 from eval.score.metrics import normalise
+from eval.score.scores import GroupKey
 
 SHOTS = 3
 # Contexts up to so many words are moderate: longer ones cost every prompt of their group three times over.
 MODERATE_WORDS = 120
 # Where moderate ones are few, at least so many of the shortest are drawn from, or the draw would be none.
 LEAST_CHOICE = 20
-Group = tuple[str, str, str]  # dataset, relation, format
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Demonstrations:
 
     file: Path
     sha256: str
-    groups: Mapping[Group, Sequence[EventSample]]
-    sources: Mapping[Group, str]
+    groups: Mapping[GroupKey, Sequence[EventSample]]
+    sources: Mapping[GroupKey, str]
 
     def of(self, sample: EventSample) -> Sequence[EventSample]:
         """The solved samples that a sample's prompt shows before it."""
@@ -97,9 +97,15 @@ def load_demonstrations(
         )
     known = {_content(sample) for sample in tests}
     usable = [row for row in rows if row.context.strip() and _content(row) not in known]
-    groups: dict[Group, Sequence[EventSample]] = {}
-    sources: dict[Group, str] = {}
-    for group, names in _groups(asked).items():
+    groups: dict[GroupKey, Sequence[EventSample]] = {}
+    sources: dict[GroupKey, str] = {}
+    # Each group in order of appearance, with the datasets that it stands for: a suite may merge several.
+    datasets: dict[GroupKey, set[str]] = defaultdict(set)
+    for sample in asked:
+        source = sample.meta.get("source_dataset")
+        names = {sample.dataset, source} if isinstance(source, str) else {sample.dataset}
+        datasets[sample.dataset, sample.relation, sample.format] |= names
+    for group, names in datasets.items():
         sources[group], groups[group] = _choose(group, names, usable, seed, file)
     return Demonstrations(file, sha256_of(file), groups, sources)
 
@@ -125,18 +131,8 @@ def _locate(benchmark: Benchmark, given: Path | None) -> Path:
     return file
 
 
-def _groups(samples: Iterable[EventSample]) -> dict[Group, set[str]]:
-    """Each group in order of appearance, with the datasets that it stands for: a suite may merge several."""
-    groups: dict[Group, set[str]] = defaultdict(set)
-    for sample in samples:
-        source = sample.meta.get("source_dataset")
-        names = {sample.dataset, source} if isinstance(source, str) else {sample.dataset}
-        groups[sample.dataset, sample.relation, sample.format] |= names
-    return groups
-
-
 def _choose(
-    group: Group, names: set[str], rows: Sequence[EventSample], seed: int, file: Path
+    group: GroupKey, names: set[str], rows: Sequence[EventSample], seed: int, file: Path
 ) -> tuple[str, list[EventSample]]:
     dataset, relation, fmt = group
     of_format = [row for row in rows if row.format == fmt]
@@ -172,22 +168,17 @@ def _draw(candidates: Sequence[EventSample], fmt: str, generator: random.Random)
     rest = [row for pool in pools for row in pool]
     generator.shuffle(rest)
     # A passage shown twice teaches less, so rows with a passage of their own go first.
-    apart = _with_new_context(rest, seen={normalise(row.context) for row in drawn})
+    seen, apart = {normalise(row.context) for row in drawn}, []
+    for row in rest:
+        context = normalise(row.context)
+        if context not in seen:
+            seen.add(context)
+            apart.append(row)
     first = {(row.dataset, row.id) for row in apart}
     again = [row for row in rest if (row.dataset, row.id) not in first]
     drawn = [*drawn, *apart, *again][:SHOTS]
     generator.shuffle(drawn)
     return drawn if len(drawn) == SHOTS else None
-
-
-def _with_new_context(rows: Sequence[EventSample], seen: set[str]) -> list[EventSample]:
-    new = []
-    for row in rows:
-        context = normalise(row.context)
-        if context not in seen:
-            seen.add(context)
-            new.append(row)
-    return new
 
 
 def _moderate(rows: Sequence[EventSample]) -> list[EventSample]:

@@ -48,9 +48,7 @@ def fingerprint(
     Args:
         identity: see `eval.run.model_identity`; of an endpoint its address and model.
     """
-    options, decoding, subset = config.options, config.decoding, None
-    if len(rows.chosen) < len(rows.all):
-        subset = f"{config.max_samples} a group, seed {options.seed}"
+    options, decoding = config.options, config.decoding
     return {
         "model": identity,
         "view": "imagined" if options.without_context else "original",
@@ -61,7 +59,7 @@ def fingerprint(
         "prompt_set": f"{prompts.name}, sha256 {prompts.digest(options.setting)}",
         "demonstrations": None if demonstrations is None else f"sha256 {demonstrations.digest()}",
         "bench": f"sha256 {rows.sha256}, {len(rows.all)} rows",
-        "subset": subset,
+        "subset": f"{config.max_samples} a group, seed {options.seed}" if len(rows.chosen) < len(rows.all) else None,
         "dtype": options.dtype,
         "temperature": options.endpoint.temperature if config.engine == "openai" else 0,
         "cut_to": options.vllm.get("max_model_len") if options.overlong == "truncate_context" else None,

@@ -11,16 +11,17 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+import d2e_sft
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
-from eval.run.engines.engine import Engine
-from eval.run.engines.task import Task
+from eval.run.engines.engine import Engine, Task
 from eval.run.fingerprint import check_fingerprint
 from eval.run.journal_files import (
     DECODE_ANEW,
@@ -40,35 +41,16 @@ T = TypeVar("T")
 
 
 @dataclass
-class ResumeState:
+class ResumeState(JournalContent):
     """What earlier sessions left of a pass, as far as it may be used.
 
     Attributes:
-        answers: those that need not be decoded again, by index.
-        cut_off: files whose last line is incomplete.
-        record: of a finished pass, which then is complete; else None.
+        record: of a finished pass, whose answers all are there; else None.
         stale: files to remove before the first answer is written.
     """
 
-    answers: dict[int, Answer] = field(default_factory=dict)
-    cut_off: list[Path] = field(default_factory=list)
     record: dict[str, Any] | None = None
     stale: list[Path] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class PassStatistics:
-    """What this session's decoding took.
-
-    Attributes:
-        seconds: until the last process was done.
-        environment: None where nothing was left to decode.
-        counts: the engine's own, of this process.
-    """
-
-    seconds: float = 0.0
-    environment: dict[str, Any] | None = None
-    counts: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -123,14 +105,14 @@ def run_pass(
     now, resumed = processes.decided_by_main(look)
     if processes.is_main:
         _report_resume(resumed, files, len(task))
-    statistics = PassStatistics()
+    session: dict[str, Any] = {}
     if len(resumed.answers) < len(task):
-        statistics = _decode_missing(load_engine(), task, now, files, resumed, processes)
+        session = _decode_missing(load_engine(), task, now, files, resumed, processes)
     else:
         processes.decided_by_main(lambda: _remove_stale(files, resumed))
 
     def finish() -> T:
-        completed = _gather(files, resumed, now, len(task), statistics)
+        completed = _gather(files, resumed, now, len(task), session)
         result = write(completed)
         write_json(files.record, completed.record)
         for path in files.partials():
@@ -151,9 +133,9 @@ def find_resume_state(
     Raises:
         UserError: there are answers of another model or with other options, or a file is damaged.
     """
-    state = ResumeState()
+    stale: list[Path] = []
     if files.companion is not None:
-        _check_companion(files.companion, fingerprint, state, overwrite=overwrite)
+        stale += _check_companion(files.companion, fingerprint, overwrite=overwrite)
     record = read_record(files) if files.predictions.is_file() else None
     if record is None and files.predictions.is_file() and not files.partials() and not overwrite:
         raise UserError(
@@ -162,20 +144,10 @@ def find_resume_state(
             remedy=f"{DECODE_ANEW}, or keep them with another --out",
         )
     if overwrite:
-        state.stale += files.finished()
+        stale += files.finished()
     elif record is not None:
         check_fingerprint(record["fingerprint"], fingerprint, files.predictions)
-        state.answers = _finished_answers(files, keys)
-        state.record = record
-        return state
-    journal = _usable_journal(files, fingerprint, state, overwrite=overwrite)
-    state.answers, state.cut_off = journal.answers, journal.cut_off
-    return state
-
-
-def _usable_journal(
-    files: PassFiles, fingerprint: Fingerprint, state: ResumeState, *, overwrite: bool
-) -> JournalContent:
+        return ResumeState(answers=_finished_answers(files, keys), record=record, stale=stale)
     try:
         journal = read_journal(files)
         for session in journal.sessions:
@@ -183,13 +155,12 @@ def _usable_journal(
     except UserError:
         if not overwrite:
             raise
-        state.stale += files.partials()
-        return JournalContent()
-    return journal
+        return ResumeState(stale=stale + files.partials())
+    return ResumeState(**vars(journal), stale=stale)
 
 
-def _check_companion(files: PassFiles, fingerprint: Fingerprint, state: ResumeState, *, overwrite: bool) -> None:
-    """The two passes are read together, so they must be of one model and one benchmark."""
+def _check_companion(files: PassFiles, fingerprint: Fingerprint, *, overwrite: bool) -> list[Path]:
+    """The two passes are read together, so they must be of one model and one benchmark; the files that are not."""
     try:
         record = read_record(files) if files.predictions.is_file() else None
         others = [record["fingerprint"]] if record is not None else []
@@ -199,13 +170,13 @@ def _check_companion(files: PassFiles, fingerprint: Fingerprint, state: ResumeSt
     except UserError:
         if not overwrite:
             raise
-        state.stale += [*files.finished(), *files.partials()]
+        return [*files.finished(), *files.partials()]
+    return []
 
 
 def _finished_answers(files: PassFiles, keys: Sequence[SampleKey]) -> dict[int, Answer]:
     """The outputs alone: how they were read and scored is no matter, as they are scored again."""
     answers = {}
-    problem = ""
     lines = files.predictions.read_bytes().splitlines()
     for index, (line, (dataset, name)) in enumerate(zip(lines, keys, strict=False)):
         try:
@@ -246,14 +217,17 @@ def _remove_stale(files: PassFiles, state: ResumeState) -> None:
 
 def _decode_missing(
     engine: Engine, task: Task, fingerprint: Fingerprint, files: PassFiles, resumed: ResumeState, processes: Processes
-) -> PassStatistics:
+) -> dict[str, Any]:
     """Decode this process's share of what is left.
+
+    Returns:
+        for the record: environment, the engine's counts, and the seconds until the last process was done.
 
     Raises:
         UserError: the engine cannot go on; says how many answers are kept.
     """
     lengths = engine.begin(task)
-    environment = {**engine.environment(), "processes": processes.count}
+    environment = {"d2e_sft": d2e_sft.__version__, **engine.environment(), "processes": processes.count}
     processes.decided_by_main(lambda: _remove_stale(files, resumed))
     todo = share(
         lengths,
@@ -266,7 +240,7 @@ def _decode_missing(
     started = time.perf_counter()
     path = files.partial(processes.index)
     bar = tqdm(total=len(todo), desc=f"decoding ({task.title})", unit="sample", disable=not processes.is_main)
-    with JournalWriter(path, SessionHeader(fingerprint, engine.name, environment)) as writer, bar:
+    with closing(JournalWriter(path, SessionHeader(fingerprint, engine.name, environment))) as writer, bar:
 
         def on_answers(answers: list[Answer]) -> None:
             writer.write(answers)
@@ -282,11 +256,12 @@ def _decode_missing(
                 error.remedy,
             ) from error
     processes.wait()
-    return PassStatistics(time.perf_counter() - started, environment, engine.counts())
+    seconds = round(time.perf_counter() - started, 2)
+    return {"environment": environment, "engine_counts": engine.counts, "seconds": seconds}
 
 
 def _gather(
-    files: PassFiles, resumed: ResumeState, fingerprint: Fingerprint, count: int, statistics: PassStatistics
+    files: PassFiles, resumed: ResumeState, fingerprint: Fingerprint, count: int, session: dict[str, Any]
 ) -> CompletedPass:
     """The answers of all processes and sessions to the `count` prompts, once all have come."""
     if resumed.record is not None:
@@ -301,9 +276,7 @@ def _gather(
     record = {
         "fingerprint": fingerprint,
         "engine": ", ".join(dict.fromkeys(session.engine for session in journal.sessions)),
-        "environment": statistics.environment or journal.sessions[-1].environment,
-        "engine_counts": statistics.counts,
-        "seconds": round(statistics.seconds, 2),
+        **(session or {"environment": journal.sessions[-1].environment, "engine_counts": {}, "seconds": 0.0}),
         "resumed": len(resumed.answers),
         "truncated": sum(journal.answers[i].truncated for i in range(count)),
     }

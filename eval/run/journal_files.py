@@ -150,11 +150,18 @@ class JournalWriter:
     """
 
     def __init__(self, path: Path, header: SessionHeader) -> None:
-        self.path = path
         self._lock = threading.Lock()
         self._file: BinaryIO = path.open("ab")
-        self._refuse_second_writer()
-        self._drop_cut_off_line()
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however that ends
+        except BlockingIOError:
+            self._file.close()
+            raise UserError(
+                f"{path}: another evaluation is writing to it", "wait for its end, or choose another --out"
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        self._file.truncate(path.read_bytes().rfind(b"\n") + 1)  # drops a line that was cut off
         self._append([vars(header)])
 
     def write(self, answers: Iterable[Answer]) -> None:
@@ -165,33 +172,12 @@ class JournalWriter:
         """Close the file."""
         self._file.close()
 
-    def __enter__(self) -> JournalWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _append(self, lines: Iterable[Mapping[str, Any]]) -> None:
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         with self._lock:
             self._file.write(text.encode("utf-8", errors="backslashreplace"))
             self._file.flush()
             os.fsync(self._file.fileno())
-
-    def _refuse_second_writer(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however that ends
-        except BlockingIOError:
-            self._file.close()
-            raise UserError(
-                f"{self.path}: another evaluation is writing to it", "wait for its end, or choose another --out"
-            ) from None
-        except OSError:
-            return  # a file system without locks
-
-    def _drop_cut_off_line(self) -> None:
-        content = self.path.read_bytes()
-        self._file.truncate(content.rfind(b"\n") + 1)
 
 
 def _read_line(line: bytes, content: JournalContent, where: str) -> None:

@@ -89,7 +89,8 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
     Raises:
         UserError: options that contradict each other, or one of decoding that is out of its range.
     """
-    engine = _engine(options)
+    default_engine = "openai" if options.endpoint.base_url is not None else "transformers"
+    engine = default_engine if options.engine == "auto" else options.engine
     recipe = None if engine == "openai" else recipe_of(model)
     own = EvalSection() if recipe is None else recipe.eval
     default = DecodingConfig(alpha=0.0) if recipe is None else recipe.decoding
@@ -121,12 +122,6 @@ def warn_of_idle_options(config: EvalConfig) -> None:
             "warning: --plausibility has no effect where α is 0: plain decoding takes the likeliest token already",
             file=sys.stderr,
         )
-
-
-def _engine(options: EvalOptions) -> Literal["transformers", "vllm", "openai"]:
-    if options.engine != "auto":
-        return options.engine
-    return "openai" if options.endpoint.base_url is not None else "transformers"
 
 
 def _refuse_what_endpoints_cannot(model: str, options: EvalOptions, asked: DecodingConfig) -> None:

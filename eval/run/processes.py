@@ -21,23 +21,15 @@ _PATIENCE = timedelta(days=30)
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those of a launch.
+    """This process among those of a launch, the number `index` of `count`.
 
     Attributes:
         state: None where there is but one, and nothing to join.
     """
 
     state: PartialState | None = None
-
-    @property
-    def index(self) -> int:
-        """This process's number, from 0."""
-        return 0 if self.state is None else int(self.state.process_index)
-
-    @property
-    def count(self) -> int:
-        """The number of processes."""
-        return 1 if self.state is None else int(self.state.num_processes)
+    index: int = 0
+    count: int = 1
 
     @property
     def is_main(self) -> bool:
@@ -68,7 +60,8 @@ def join_processes(engine: str) -> Processes:
     if engine == "transformers":
         from d2e_sft.util.distributed import process_state
 
-        return Processes(process_state(patience=_PATIENCE))
+        state = process_state(patience=_PATIENCE)
+        return Processes(state, state.process_index, state.num_processes)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         own = "--tensor-parallel N" if engine == "vllm" else "--concurrency N"
         raise UserError(

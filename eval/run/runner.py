@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
-from d2e_sft.data.sample import BAD_ROWS_FILE, write_bad_rows
-from eval.run.benchmark import Benchmark, BenchmarkRows, locate_benchmark, read_benchmark
+from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, read_samples, write_bad_rows
+from d2e_sft.util.files import sha256_of, write_json
+from eval.run.benchmark import Benchmark, BenchmarkRows, choose_per_group, locate_benchmark
 from eval.run.demonstrations import Demonstrations, load_demonstrations
 from eval.run.engines.choose import identity_of, make_engine
 from eval.run.engines.sample_task import SampleTask
@@ -25,7 +26,7 @@ from eval.run.journal_files import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles
 from eval.run.options import EvalConfig, EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.processes import join_processes
 from eval.score.predictions import write_predictions
-from eval.score.scores import RunScores, ScoredBenchmark, score_predictions, write_scores
+from eval.score.scores import SCORES_FILE, RunScores, ScoredBenchmark, score_predictions
 from eval.score.scoring import score_output
 
 
@@ -35,7 +36,6 @@ class Evaluation:
 
     model: str
     benchmark: Benchmark
-    name: str  # of the folder that takes the results
     rows: BenchmarkRows
     config: EvalConfig
     wording: SettingPrompts
@@ -43,15 +43,9 @@ class Evaluation:
     files: PassFiles
 
     @property
-    def task(self) -> SampleTask:
-        """What an engine is told."""
-        return SampleTask(
-            samples=self.rows.chosen,
-            wording=self.wording,
-            decoding=self.config.decoding,
-            without_context=self.config.options.without_context,
-            overlong=self.config.options.overlong,
-        )
+    def empty_contexts(self) -> int:
+        """How many samples are decoded plainly, since they have no context."""
+        return sum(not sample.context.strip() for sample in self.rows.chosen)
 
 
 def evaluate_model(model: str, benchmark: str | Path | Benchmark, *, run: Path, options: EvalOptions) -> RunScores:
@@ -79,8 +73,15 @@ def evaluate_model(model: str, benchmark: str | Path | Benchmark, *, run: Path, 
     processes = join_processes(config.engine)
     if processes.is_main:
         _warn(evaluation)
+    task = SampleTask(
+        samples=rows.chosen,
+        wording=evaluation.wording,
+        decoding=config.decoding,
+        without_context=options.without_context,
+        overlong=options.overlong,
+    )
     return run_pass(
-        evaluation.task,
+        task,
         [(sample.dataset, sample.id) for sample in rows.chosen],
         evaluation.files,
         processes,
@@ -96,21 +97,24 @@ def evaluate_model(model: str, benchmark: str | Path | Benchmark, *, run: Path, 
 def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: EvalOptions) -> Evaluation:
     config = resolve_options(model, options)
     benchmark = benchmark if isinstance(benchmark, Benchmark) else locate_benchmark(benchmark)
-    rows = read_benchmark(benchmark, max_samples=config.max_samples, seed=options.seed, skip_bad=options.skip_bad)
+    bad: list[BadRow] = []
+    samples = read_samples(benchmark.file, bad_rows=bad if options.skip_bad else None)
+    chosen = choose_per_group(samples, config.max_samples, options.seed)
+    rows = BenchmarkRows(samples, chosen, bad, sha256_of(benchmark.file))
     prompt_set = load_prompt_set(config.prompt_set)
     prompt_set.digest(options.setting)  # a set without this setting is refused before anything else is read
     shown = None
     wording = SettingPrompts(prompt_set, options.setting)
     if options.setting == "few_shot":
-        shown = load_demonstrations(benchmark, rows.chosen, rows.all, given=options.demonstrations, seed=options.seed)
+        shown = load_demonstrations(benchmark, chosen, samples, given=options.demonstrations, seed=options.seed)
         wording = SettingPrompts(prompt_set, options.setting, shown.of)
     name = benchmark.name if options.setting == "zero_shot" else f"{benchmark.name}-{options.setting}"
     files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
-    return Evaluation(model, benchmark, name, rows, config, wording, shown, files)
+    return Evaluation(model, benchmark, rows, config, wording, shown, files)
 
 
 def _warn(evaluation: Evaluation) -> None:
-    benchmark, empty = evaluation.benchmark, _empty_contexts(evaluation)
+    benchmark, empty = evaluation.benchmark, evaluation.empty_contexts
     if benchmark.lacking:
         lacking = ", ".join(benchmark.lacking)
         print(f"warning: {benchmark.file.parent} is incomplete, it lacks {lacking}", file=sys.stderr)
@@ -134,17 +138,15 @@ def _write(evaluation: Evaluation, completed: CompletedPass) -> RunScores:
     scores = RunScores(**_facts(evaluation, completed.record), **dict(scored))
     write_predictions(predictions, files.predictions)
     if files.stem == WITH_CONTEXT:
-        write_scores(scores, files.folder)
+        write_json(files.folder / SCORES_FILE, scores.content())
     return scores
 
 
 def _facts(evaluation: Evaluation, record: dict[str, Any]) -> dict[str, Any]:
     """What was decoded and how, by the fields of `EvaluationFacts`."""
     config, rows, benchmark = evaluation.config, evaluation.rows, evaluation.benchmark
-    options, decoding, subset = config.options, config.decoding, None
-    if len(rows.chosen) < len(rows.all):
-        subset = {"per_group": config.max_samples, "seed": options.seed, "of": len(rows.all)}
-    shown = evaluation.demonstrations
+    options, decoding, shown = config.options, config.decoding, evaluation.demonstrations
+    subset = {"per_group": config.max_samples, "seed": options.seed, "of": len(rows.all)}
     return {
         "model": evaluation.model,
         "alpha": decoding.alpha,
@@ -154,16 +156,12 @@ def _facts(evaluation: Evaluation, record: dict[str, Any]) -> dict[str, Any]:
         "prompt_set_given": config.prompt_set,
         "max_new_tokens": decoding.max_new_tokens,
         "bench": ScoredBenchmark(
-            name=evaluation.name, file=str(benchmark.file), sha256=rows.sha256, suite=benchmark.suite
+            name=evaluation.files.folder.name, file=str(benchmark.file), sha256=rows.sha256, suite=benchmark.suite
         ),
         "lacking": list(benchmark.lacking),
-        "subset": subset,
+        "subset": subset if len(rows.chosen) < len(rows.all) else None,
         "demonstrations": None if shown is None else {**shown.describe(), "seed": options.seed},
         "bad_rows": len(rows.bad),
-        "empty_contexts": _empty_contexts(evaluation),
+        "empty_contexts": evaluation.empty_contexts,
         **{key: record[key] for key in ("engine", "engine_counts", "truncated", "resumed", "seconds", "environment")},
     }
-
-
-def _empty_contexts(evaluation: Evaluation) -> int:
-    return sum(not sample.context.strip() for sample in evaluation.rows.chosen)

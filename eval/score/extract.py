@@ -79,8 +79,9 @@ def extract_answer(
     if answers := places.read(stated):
         return Extraction(answers, "strict")
     # A response form with nothing readable behind it is the model's own word that it has no answer.
-    if (not form or not stated) and (answers := _leniently(places, form, whole_text=fmt != "qa")):
-        return Extraction(answers, "lenient")
+    for texts in () if form and stated else _lenient_places(places, form, whole_text=fmt != "qa"):
+        if answers := places.read(texts):
+            return Extraction(answers, "lenient")
     raw = output.strip()
     return Extraction((raw,) if raw else (), "none")
 
@@ -114,13 +115,7 @@ class _Places:
         return next((answers for text in texts if (answers := self.reader(text))), ())
 
 
-def _leniently(places: _Places, form: str, *, whole_text: bool) -> tuple[str, ...]:
-    return next(
-        (answers for texts in _lenient_places(places, form, whole_text) if (answers := places.read(texts))), ()
-    )
-
-
-def _lenient_places(places: _Places, form: str, whole_text: bool) -> Iterator[list[str]]:
+def _lenient_places(places: _Places, form: str, *, whole_text: bool) -> Iterator[list[str]]:
     if form:  # without its colon, which may be a phrase of the reasoning: it never rules out what follows here
         yield places.behind(rf"{form}\b")
     yield places.behind(_STATES_ANSWER)

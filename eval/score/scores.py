@@ -15,10 +15,9 @@ from pydantic import BaseModel, Field, ValidationError
 from d2e_sft.data.prompts import Setting
 from d2e_sft.data.sample import NLI_LABELS, describe_validation_error
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_json
 from eval.score.extract import Mode
 from eval.score.predictions import Prediction
-from eval.score.statistics import Interval, bootstrap_mean
+from eval.score.statistics import Interval, bootstrap_average
 
 SCORES_FILE = "scores.json"
 GroupKey = tuple[str, str, str]  # dataset, relation, format
@@ -134,11 +133,6 @@ class RunScores(Scores, EvaluationFacts):
     """The content of `scores.json`; pydantic puts the last base's fields first, so the facts precede the scores."""
 
 
-def write_scores(scores: RunScores, folder: Path) -> None:
-    """Write `scores.json` into a folder of results."""
-    write_json(folder / SCORES_FILE, scores.content())
-
-
 def read_scores(path: Path) -> RunScores:
     """The content of a `scores.json`.
 
@@ -193,13 +187,11 @@ def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Sc
     if not predictions:
         raise UserError("no prediction to score; expected at least one")
     groups = {key: _score(key, members, seed) for key, members in group_predictions(predictions).items()}
-    relations = [
-        _average([groups[key] for key in keys], relation=relation) for relation, keys in by_relation(groups).items()
-    ]
+    relations = by_relation(groups).items()
     return Scores(
         overall=_score(ALL, predictions, seed),
         macro=_average(list(groups.values())),
-        relations=relations,
+        relations=[_average([groups[key] for key in keys], relation=relation) for relation, keys in relations],
         groups=list(groups.values()),
     )
 
@@ -209,7 +201,7 @@ def _score(key: GroupKey, predictions: Sequence[Prediction], seed: int) -> Group
     values = {metric: [getattr(prediction, metric) for prediction in predictions] for metric in METRICS}
     if fmt == "mcq":
         values["set_accuracy"] = [prediction.set_accuracy or 0.0 for prediction in predictions]
-    own: dict[str, Any] = {metric: bootstrap_mean(scores, seed=seed) for metric, scores in values.items()}
+    own: dict[str, Any] = {metric: bootstrap_average([scores], seed=seed) for metric, scores in values.items()}
     if fmt == "nli":
         own |= {"label_shares": _label_shares(predictions), "gold_shares": gold_shares(predictions)}
     extraction = {mode: sum(p.extraction == mode for p in predictions) / len(predictions) for mode in MODES}
@@ -229,7 +221,6 @@ def _average(groups: Sequence[GroupScores], **relation: str) -> AverageScores:
 
 
 def _label_shares(predictions: Sequence[Prediction]) -> dict[str, float]:
-    shares = {
-        label: sum(p.parsed and p.answer == [label] for p in predictions) / len(predictions) for label in NLI_LABELS
-    }
-    return {**shares, "other": sum(not p.parsed for p in predictions) / len(predictions)}
+    counts = {label: sum(p.parsed and p.answer == [label] for p in predictions) for label in NLI_LABELS}
+    counts["other"] = sum(not p.parsed for p in predictions)
+    return {label: count / len(predictions) for label, count in counts.items()}

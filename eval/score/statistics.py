@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 RESAMPLES = 2_000
 PERMUTATIONS = 10_000  # the smallest p is 1 / 10,001: small enough to survive a correction over a table's rows
-LEVEL = 0.95
+LEVEL = 0.95  # probability mass between the bounds of an interval
 SIGNIFICANT = 0.05
 _AT_ONCE = 2_000  # permutations held in memory together
 _ELEMENTS = 4_000_000  # so are draws of single samples
@@ -36,16 +36,13 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Interval):
     """A mean paired difference, the bounds of its interval, and a two-sided p-value.
 
     Attributes:
         adjusted_p: the p-value corrected for the other differences that it is shown with; None before `holm`.
     """
 
-    mean: float
-    low: float
-    high: float
     p_value: float
     adjusted_p: float | None = None
 
@@ -55,28 +52,13 @@ class Difference:
         return (self.p_value if self.adjusted_p is None else self.adjusted_p) < SIGNIFICANT
 
 
-def bootstrap_mean(values: ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL) -> Interval:
-    """The mean with its percentile bootstrap interval (Efron 1979).
+def bootstrap_average(groups: Sequence[ArrayLike], *, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
+    """The plain mean of G groups' means with its stratified percentile bootstrap interval (Efron 1979).
 
     Args:
-        values: (n,) scores of n independent samples.
+        groups: G arrays, each (n_g,) scores of independent samples; one is an ordinary bootstrap of a mean.
         seed: of the resampling; the same seed and values give the same bounds.
         resamples: number of bootstrap samples.
-        level: probability mass between the bounds.
-
-    Raises:
-        ValueError: `values` is empty or not one-dimensional.
-    """
-    return bootstrap_average([values], seed=seed, resamples=resamples, level=level)
-
-
-def bootstrap_average(
-    groups: Sequence[ArrayLike], *, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL
-) -> Interval:
-    """The plain mean of G groups' means with its stratified bootstrap interval.
-
-    Args:
-        groups: G arrays, each (n_g,) scores.
 
     Raises:
         ValueError: there is no group, or one is empty or not one-dimensional.
@@ -84,31 +66,8 @@ def bootstrap_average(
     scores = _checked(groups)
     rng = np.random.default_rng(seed)
     means = np.mean([_resampled_means(group, rng, resamples) for group in scores], axis=0)  # (R,)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(_average(scores), float(low), float(high))
-
-
-def paired_difference(
-    first: ArrayLike,
-    second: ArrayLike,
-    *,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-    permutations: int = PERMUTATIONS,
-    level: float = LEVEL,
-) -> Difference:
-    """The mean of `second − first` over the same samples, with its paired bootstrap interval and p-value.
-
-    The p-value is that of the sign-flip permutation test, estimated from random permutations.
-
-    Args:
-        first: (n,) scores of one system.
-        second: (n,) scores of the other on the same samples, in the same order.
-
-    Raises:
-        ValueError: the two differ in length, or are empty.
-    """
-    return paired_average([first], [second], seed=seed, resamples=resamples, permutations=permutations, level=level)
 
 
 def paired_average(
@@ -116,11 +75,11 @@ def paired_average(
     second: Sequence[ArrayLike],
     *,
     seed: int = 0,
-    resamples: int = RESAMPLES,
     permutations: int = PERMUTATIONS,
-    level: float = LEVEL,
 ) -> Difference:
-    """The plain mean of G groups' mean paired differences, with interval and p-value as in `paired_difference`.
+    """The plain mean of G groups' means of `second − first`, with its paired bootstrap interval and p-value.
+
+    The p-value is that of the sign-flip permutation test, estimated from random permutations.
 
     Args:
         first: G arrays, each (n_g,) scores of one system.
@@ -134,9 +93,8 @@ def paired_average(
         if one.size != other.size:
             raise ValueError(f"paired scores of different lengths: {one.size} and {other.size}")
     changes = [other - one for one, other in zip(before, after, strict=True)]
-    interval = bootstrap_average(changes, seed=seed, resamples=resamples, level=level)
-    p_value = _sign_flip_p(changes, seed=seed, permutations=permutations)
-    return Difference(interval.mean, interval.low, interval.high, p_value)
+    interval = bootstrap_average(changes, seed=seed)
+    return Difference(**vars(interval), p_value=_sign_flip_p(changes, seed=seed, permutations=permutations))
 
 
 def holm(differences: Sequence[Difference]) -> list[Difference]:

@@ -17,8 +17,8 @@ from d2e_sft.model.loading import LoadedModel, load_model
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.question import Question
+from eval.run.engines.engine import TokenPrompts
 from eval.run.engines.sample_task import SampleTask
-from eval.run.engines.task import TokenPrompts
 from eval.run.options import EvalOptions, resolve_options
 
 _DEFAULT_ALPHA = 0.5
@@ -169,10 +169,10 @@ def _prompts(model: DemoModel, question: Question, max_new_tokens: int) -> Token
     """Both prompts, by the code of `d2e eval`; a context that is too long gives way at its end."""
     config = model.loaded.model.config
     task = SampleTask(
-        [question.sample()],
-        SettingPrompts(question.wording(model.prompt_set)),
+        samples=[question.sample()],
+        wording=SettingPrompts(question.wording(model.prompt_set)),
         # Whatever the slider says, the imagined prompt is answered too.
-        DecodingConfig(alpha=1.0, max_new_tokens=max_new_tokens),
+        decoding=DecodingConfig(alpha=1.0, max_new_tokens=max_new_tokens),
         without_context=False,
         overlong="truncate_context",
     )

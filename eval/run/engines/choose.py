@@ -20,29 +20,24 @@ def make_engine(model: str, config: EvalConfig, processes: Processes) -> Engine:
     if config.engine == "vllm":
         from eval.run.engines.vllm_offline import VllmEngine
 
-        return VllmEngine(model, dtype=config.options.dtype, options=config.options.vllm)
+        return VllmEngine(model, config.options)
     from eval.run.engines.in_process import InProcessEngine
 
     assert processes.state is not None
-    return InProcessEngine(
-        model,
-        section=config.section,
-        dtype=config.options.dtype,
-        device=processes.state.device,
-        compiled=config.decoding.compiled,
-    )
+    return InProcessEngine(model, config, processes.state.device)
 
 
 def identity_of(model: str, config: EvalConfig) -> str:
-    """Which model decodes, by content.
+    """Which model decodes: by content, or of an endpoint its address and name.
 
     Raises:
         UserError: there is no such model or endpoint.
     """
     if config.engine == "openai":
-        from eval.run.engines.endpoint import endpoint_identity
+        from d2e_sft.judge.options import find_endpoint
+        from eval.run.engines.endpoint import CALLER
 
-        return endpoint_identity(config.options.endpoint.model_copy(update={"model": model}))
+        return f"{model} at {find_endpoint(config.options.endpoint, CALLER).url}"
     from eval.run.model_identity import model_identity
 
     return model_identity(model)

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.data.chat_template import ChatEncoder, Messages
-from d2e_sft.util.errors import UserError
-from eval.run.engines.task import TokenPrompts, prompt_budget
+from d2e_sft.config.recipe import View
+from d2e_sft.data.chat_template import Messages
+from eval.run.engines.engine import Task
 
 
 @dataclass(frozen=True)
@@ -30,58 +29,35 @@ class Conversation:
     group: str = ""
 
 
-@dataclass(frozen=True)
-class ConversationTask:
-    """Conversations that are answered alike.
-
-    Attributes:
-        name: of the task, for the progress bar.
-        without_context: the imagined conversations are answered, plainly.
-    """
+@dataclass(frozen=True, kw_only=True)
+class ConversationTask(Task):
+    """Conversations that are answered alike; `name` is the task's, for the progress bar."""
 
     name: str
     conversations: Sequence[Conversation]
-    decoding: DecodingConfig
-    without_context: bool
 
     def __len__(self) -> int:
         return len(self.conversations)
 
     @property
     def title(self) -> str:
-        """What is decoded, for a progress bar."""
-        return f"{self.name}, " + ("without context" if self.without_context else f"α={self.decoding.alpha:g}")
+        return f"{self.name}, {super().title}"
 
     @property
     def groups(self) -> list[str]:
-        """Of each conversation."""
         return [conversation.group for conversation in self.conversations]
 
     def label(self, place: int) -> str:
-        """The conversation's name, for messages."""
         return f"prompt {self.conversations[place].id!r} of {self.name!r}"
 
-    def messages(self, place: int) -> Messages:
-        """The conversation that is answered."""
+    def messages(self, place: int, view: View | None = None) -> Messages:
         conversation = self.conversations[place]
-        return conversation.imagined if self.without_context else conversation.messages
+        return conversation.imagined if (view or self.view) == "imagined" else conversation.messages
 
-    def tokens(self, tokenizer: Any, *, encoder_decoder: bool, limit: int | None) -> TokenPrompts:
-        """See `Task.tokens`; nothing is cut."""
-        encoder = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder)
-        originals = encoder.ids([self.messages(place) for place in range(len(self))])
-        imagined = encoder.ids([chat.imagined for chat in self.conversations]) if self.decoding.alpha > 0 else None
-        budget = prompt_budget(limit, self.decoding.max_new_tokens, encoder_decoder=encoder_decoder)
-        self._refuse_too_long(originals, budget)
-        return TokenPrompts(originals, imagined, frozenset(), encoder.end_of_turn)
-
-    def _refuse_too_long(self, prompts: Sequence[list[int]], budget: int | None) -> None:
-        too_long = [i for i, prompt in enumerate(prompts) if budget is not None and len(prompt) > budget]
-        if too_long:
-            longest = max(too_long, key=lambda i: len(prompts[i]))
-            raise UserError(
-                f"{len(too_long)} of {len(prompts)} prompts exceed the model's context: prompts may have {budget} "
-                f"tokens beside {self.decoding.max_new_tokens} new ones, and the longest, {self.label(longest)}, has "
-                f"{len(prompts[longest])}",
-                remedy="lower --max-new-tokens, show fewer examples, or use a model with a longer context",
-            )
+    def shorten(
+        self, prompts: list[list[int]], places: list[int], budget: int, tokenizer: Any, *, encoder_decoder: bool
+    ) -> None:
+        """Refused: which part of a conversation could go is not known."""
+        what = "prompts exceed the model's context"
+        remedy = "lower --max-new-tokens, show fewer examples, or use a model with a longer context"
+        raise self.too_long(prompts, places, budget, what, self.label, remedy)

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import d2e_sft
 from d2e_sft.model.loading import load_tokenizer, resolve_name
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import UserError
-from eval.run.engines.engine import OnAnswers
-from eval.run.engines.task import Task, TokenPrompts
+from eval.run.engines.engine import OnAnswers, Task, TokenPrompts
 from eval.run.journal_files import Answer
+from eval.run.options import EvalOptions
 
 # Answers are appended to the disk in batches of so many, as one at a time would wait for the disk.
 _APPENDED_TOGETHER = 16
@@ -25,7 +24,7 @@ class VllmEngine:
 
     Args:
         model: as for `d2e_sft.model.loading.load_model`.
-        options: of `d2e_sft.vllm.offline.load_llm`, by name.
+        options: says the dtype, and vLLM's own options.
 
     Raises:
         UserError: vLLM is not installed or cannot have the model.
@@ -33,7 +32,7 @@ class VllmEngine:
 
     name = "vllm"
 
-    def __init__(self, model: str, *, dtype: str | None, options: dict[str, Any]) -> None:
+    def __init__(self, model: str, options: EvalOptions) -> None:
         tokenizer, encoder_decoder = load_tokenizer(model)
         source = resolve_name(model)
         if encoder_decoder:
@@ -41,12 +40,19 @@ class VllmEngine:
                 f"model {model!r} with --engine vllm: is an encoder-decoder; expected a causal model",
                 remedy="use --engine transformers",
             )
-        self._model, self._tokenizer, self._dtype, self._options = model, tokenizer, dtype or "auto", options
-        self._limit = options.get("max_model_len") or _positions(source)
-        self._offline = _import_offline()
+        self._model, self._tokenizer = model, tokenizer
+        self._dtype, self._options = options.dtype or "auto", options.vllm
+        self._limit = self._options.get("max_model_len") or _positions(source)
+        try:
+            self._offline = importlib.import_module("d2e_sft.vllm.offline")
+        except ImportError as error:
+            raise UserError(
+                f"--engine vllm: vLLM cannot be imported ({error})",
+                "install it in an environment of its own (pip install 'd2e-sft[vllm]'), or use another --engine",
+            ) from None
         self._llm: Any = None
         self._begun: tuple[Task, TokenPrompts] | None = None
-        self._resubmissions = 0
+        self.counts = {"resubmissions": 0}
 
     def begin(self, task: Task) -> Sequence[int]:
         temperature = task.decoding.temperature
@@ -57,7 +63,7 @@ class VllmEngine:
             )
         prompts = task.tokens(self._tokenizer, encoder_decoder=False, limit=self._limit)
         self._begun = task, prompts
-        self._resubmissions = 0
+        self.counts = {"resubmissions": 0}
         return [len(prompt) for prompt in prompts.originals]
 
     def decode(self, places: Sequence[int], on_answers: OnAnswers) -> None:
@@ -77,7 +83,7 @@ class VllmEngine:
                 waiting.clear()
 
         def on_resubmission(index: int) -> None:
-            self._resubmissions += 1
+            self.counts["resubmissions"] += 1
 
         try:
             self._offline.generate_debiased(
@@ -97,36 +103,18 @@ class VllmEngine:
         import torch
 
         return {
-            "d2e_sft": d2e_sft.__version__,
             "torch": torch.__version__,
             "vllm": importlib.import_module("vllm").__version__,
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
             **self._options,
         }
 
-    def counts(self) -> dict[str, int]:
-        return {"resubmissions": self._resubmissions}
-
-
-def _import_offline() -> Any:
-    try:
-        return importlib.import_module("d2e_sft.vllm.offline")
-    except ImportError as error:
-        raise UserError(
-            f"--engine vllm: vLLM cannot be imported ({error})",
-            remedy="install it in an environment of its own (pip install 'd2e-sft[vllm]'), or use another --engine",
-        ) from None
-
 
 def _positions(source: str) -> int | None:
+    """Of the model, or of the one under an adapter."""
     from transformers import AutoConfig
 
-    return position_limit(AutoConfig.from_pretrained(_base(source)))
-
-
-def _base(source: str) -> str:
-    """The model under an adapter, else the model itself."""
     adapter = Path(source) / "adapter_config.json"
-    if not adapter.is_file():
-        return source
-    return _base(resolve_name(json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"]))
+    if adapter.is_file():
+        return _positions(resolve_name(json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"]))
+    return position_limit(AutoConfig.from_pretrained(source))

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from d2e_sft.util.html.figures import COLOURS, LINES, STYLE
 from d2e_sft.util.tables import percent, percent_interval
-from eval.score.statistics import bootstrap_mean
+from eval.score.statistics import bootstrap_average
 from eval.systems.boxes.gold import Question, clauses, mentions, right, states
 from eval.systems.system import ScoreTable
 
@@ -104,7 +104,7 @@ def _accuracies(name: str, hits: Sequence[bool], changed: Sequence[bool], seed: 
 
 
 def _mean(values: Sequence[bool], seed: int) -> dict[str, float] | None:
-    return asdict(bootstrap_mean(values, seed=seed)) if values else None
+    return asdict(bootstrap_average([values], seed=seed)) if values else None
 
 
 def _percent(interval: dict[str, float] | None) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from d2e_sft.util.errors import UserError
-from eval.score.statistics import bootstrap_mean
+from eval.score.statistics import bootstrap_average
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns
 from eval.systems.json_file import Node
@@ -219,7 +219,7 @@ def states_result(gold: GoldStates, predictions: Predictions, scorer: Scorer | N
         ("first accepted state (official)", official),
         ("any accepted state (corrected)", corrected),
     ):
-        found = bootstrap_mean([float(match) for match in matches], seed=seed) if matches else None
+        found = bootstrap_average([[float(match) for match in matches]], seed=seed) if matches else None
         accuracies[name] = {"accuracy": found.mean, "low": found.low, "high": found.high} if found else None
         rows.append((name, *((cell(found.mean), cell(found.low), cell(found.high)) if found else ("", "", ""))))
     total = sum(len(step) for steps in gold.values() for step in steps)

@@ -23,7 +23,7 @@ from functools import cache
 from typing import Any
 
 from d2e_sft.util.tables import percent
-from eval.score.statistics import bootstrap_mean
+from eval.score.statistics import bootstrap_average
 from eval.systems.conversations import wording
 from eval.systems.system import ScoreTable
 from eval.systems.wiqa.graphs import Graph, plain
@@ -57,7 +57,7 @@ def score(
 def score_answers(asked: Sequence[Question], answers: Answers, seed: int) -> dict[str, Any]:
     """Accuracy of the answers to all of some questions, with its breakdowns."""
     right = {question.id: answers[question.id] == question.answer for question in asked}
-    interval = bootstrap_mean([float(right[question.id]) for question in asked], seed=seed)
+    interval = bootstrap_average([[float(right[question.id]) for question in asked]], seed=seed)
     unparsed = sum(answers[question.id] is None for question in asked)
     hops = sorted({question.hops for question in asked if question.hops})
     return {

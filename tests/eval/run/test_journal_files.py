@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ ANSWERS = [Answer(3, 'The answer is: "rain"\n'), Answer(0, "Ärger \ud800", trun
 
 def write(folder: Path, answers: list[Answer], process: int = 0) -> Path:
     path = PassFiles(folder, "predictions").partial(process)
-    with JournalWriter(path, HEADER) as writer:
+    with closing(JournalWriter(path, HEADER)) as writer:
         writer.write(answers)
     return path
 
@@ -29,7 +30,7 @@ def test_answers_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 
 def test_an_answer_is_on_the_disk_before_the_next_is_written(tmp_path: Path) -> None:
-    with JournalWriter(PassFiles(tmp_path, "predictions").partial(), HEADER) as writer:
+    with closing(JournalWriter(PassFiles(tmp_path, "predictions").partial(), HEADER)) as writer:
         for count, answer in enumerate(ANSWERS, start=1):
             writer.write([answer])
             assert len(read_journal(PassFiles(tmp_path, "predictions")).answers) == count
@@ -69,7 +70,7 @@ def test_a_damaged_line_that_no_kill_left_is_named(tmp_path: Path, line: bytes) 
 
 def test_two_evaluations_do_not_write_to_one_file(tmp_path: Path) -> None:
     path = PassFiles(tmp_path, "predictions").partial()
-    with JournalWriter(path, HEADER) as writer:
+    with closing(JournalWriter(path, HEADER)) as writer:
         with pytest.raises(UserError, match="another evaluation is writing to it"):
             JournalWriter(path, HEADER)
         writer.write(ANSWERS)

@@ -96,7 +96,7 @@ def same_as_whole(world: Path, run: Path, *, resumed: int, bench: str = "bench")
 
 
 @pytest.mark.parametrize(
-    "function", ["eval.run.runner:write_predictions", "eval.run.runner:write_scores", "eval.run.journal:write_json"]
+    "function", ["eval.run.runner:write_predictions", "eval.run.runner:write_json", "eval.run.journal:write_json"]
 )
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_while_the_results_are_written_costs_no_answer(

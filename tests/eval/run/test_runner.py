@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
-from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
-from d2e_sft.model.loading import load_model
 from tests.command import d2e
 from tests.eval.benches import (
     QUICK,
@@ -24,27 +18,6 @@ from tests.eval.benches import (
     scores_of,
     without_the_clock,
 )
-from tests.tiny import save_tiny_model, tiny_tokenizer
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_predictions_are_what_the_decoder_says_in_file_order(world: Path, tmp_path: Path, alpha: float) -> None:
-    assert evaluate(world, tmp_path, "--alpha", alpha) == 0
-    loaded, samples = load_model(str(world / "model")), bench_rows()
-    encoder = ViewEncoder(loaded.tokenizer, load_prompt_set("default"), ("original", "imagined"))
-    answers = generate_debiased(
-        loaded.model.eval(),
-        [encoder.prompt_ids(sample, "original") for sample in samples],
-        [encoder.prompt_ids(sample, "imagined") for sample in samples],
-        DecodingConfig(alpha=alpha, max_new_tokens=6),
-        stop_ids=stop_token_ids(loaded.model, encoder.end_of_turn),
-    )
-    expected = [loaded.tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]
-    rows = predictions(tmp_path)
-    assert [row["id"] for row in rows] == [sample.id for sample in samples]
-    assert [row["output"] for row in rows] == expected
-    assert len(set(expected)) > 1
-    assert not list((tmp_path / "eval" / "bench").glob("*.partial*")), "what is merged is removed"
 
 
 def test_each_setting_has_results_of_its_own(world: Path, tmp_path: Path) -> None:
@@ -96,58 +69,6 @@ def test_empty_contexts_are_decoded_plainly_counted_and_said(
     assert debiased[3:] != plain[3:]
 
 
-LONG = "The road was closed. " * 60
-
-
-def test_contexts_beyond_the_model_are_an_error_or_cut(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [bench_row(i, context=LONG if i in (1, 4) else "It rained.") for i in range(6)]
-    save_bench(tmp_path / "bench", rows)
-    common = ("eval", world / "model", "--bench", tmp_path / "bench", "--out", tmp_path / "run", *QUICK)
-    assert d2e(*common) == 1
-    error = capsys.readouterr().err
-    assert "2 of 6 samples exceed the model's context" in error
-    assert "'s1' of 'made-up', has" in error, "the longest is named: nli has the longer wording"
-    assert "--overlong truncate_context" in error
-    assert not (tmp_path / "run").exists(), "a refused command leaves no folder behind"
-    assert d2e(*common, "--overlong", "truncate_context") == 0
-    assert scores_of(tmp_path / "run")["truncated"] == 2
-    assert "contexts cut to fit the model: 2" in capsys.readouterr().out
-    assert d2e(*common, "--overlong", "truncate_context") == 0
-    assert scores_of(tmp_path / "run")["truncated"] == 2, "also when they are only scored again"
-
-
-def test_a_prompt_that_is_too_long_without_its_context_cannot_be_cut(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save_bench(tmp_path / "bench", [bench_row(0, question=LONG)])
-    arguments = ("--bench", tmp_path / "bench", "--out", tmp_path / "run", "--overlong", "truncate_context")
-    assert d2e("eval", world / "model", *arguments) == 1
-    assert "exceed the model's context even without their contexts" in capsys.readouterr().err
-
-
-def test_a_model_without_a_chat_template_is_refused(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save_tiny_model(tmp_path / "model")
-    tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = None
-    (tmp_path / "model" / "chat_template.jinja").unlink(missing_ok=True)
-    tokenizer.save_pretrained(tmp_path / "model")
-    assert d2e("eval", tmp_path / "model", "--bench", world / "bench") == 1
-    error = capsys.readouterr().err
-    assert "has no chat template" in error
-    assert "-Instruct" in error
-
-
-def test_an_encoder_decoder_is_evaluated_in_every_setting(world: Path, tmp_path: Path) -> None:
-    save_tiny_model(tmp_path / "t5", "t5")
-    for setting in ("zero_shot", "few_shot", "cot"):
-        arguments = ("--bench", world / "bench", "--setting", setting, "--alpha", 0.5)
-        assert d2e("eval", tmp_path / "t5", *arguments, *QUICK) == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -179,15 +100,3 @@ def test_the_same_options_give_the_same_scores(world: Path, tmp_path: Path) -> N
         assert evaluate(world, tmp_path / name, "--setting", "few_shot", "--alpha", 0.5) == 0
     one, two = (scores_of(tmp_path / name, "bench-few_shot") for name in ("one", "two"))
     assert without_the_clock(one) == without_the_clock(two)
-
-
-def test_the_dtype_can_be_chosen(world: Path, tmp_path: Path) -> None:
-    assert evaluate(world, tmp_path, "--dtype", "bfloat16") == 0
-    assert scores_of(tmp_path)["environment"]["dtype"] == str(torch.bfloat16).removeprefix("torch.")
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor on CPU needs g++")
-def test_a_compiled_step_gives_the_same_predictions(world: Path, tmp_path: Path) -> None:
-    for name, options in (("one", ()), ("two", ("--compile",))):
-        assert evaluate(world, tmp_path / name, "--alpha", 0.5, *options) == 0
-    assert predictions(tmp_path / "one") == predictions(tmp_path / "two")

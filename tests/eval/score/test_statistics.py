@@ -10,15 +10,13 @@ import pytest
 from eval.score.statistics import (
     Difference,
     bootstrap_average,
-    bootstrap_mean,
     holm,
     paired_average,
-    paired_difference,
 )
 
 
 def test_the_interval_of_a_share_agrees_with_the_normal_approximation() -> None:
-    interval = bootstrap_mean([1.0] * 300 + [0.0] * 700, resamples=20_000)
+    interval = bootstrap_average([[1.0] * 300 + [0.0] * 700], resamples=20_000)
     half = 1.96 * math.sqrt(0.3 * 0.7 / 1000)
     assert interval.mean == pytest.approx(0.3)
     assert interval.low == pytest.approx(0.3 - half, abs=0.003)
@@ -29,7 +27,7 @@ def test_counting_distinct_values_equals_resampling_one_by_one() -> None:
     values = np.random.default_rng(1).beta(2, 1, size=200)
     rng = np.random.default_rng(2)
     naive = [rng.choice(values, size=values.size).mean() for _ in range(20_000)]
-    interval = bootstrap_mean(values, resamples=20_000)
+    interval = bootstrap_average([values], resamples=20_000)
     assert interval.low == pytest.approx(np.quantile(naive, 0.025), abs=0.002)
     assert interval.high == pytest.approx(np.quantile(naive, 0.975), abs=0.002)
 
@@ -38,45 +36,45 @@ def test_scores_that_repeat_are_resampled_as_those_that_do_not() -> None:
     # Nearly equal values: the first are drawn by their counts, the second one by one.
     values = np.repeat(np.random.default_rng(1).beta(2, 1, size=10), 30)
     apart = values + np.linspace(0, 1e-9, values.size)
-    ours, theirs = (bootstrap_mean(scores, resamples=20_000) for scores in (values, apart))
+    ours, theirs = (bootstrap_average([scores], resamples=20_000) for scores in (values, apart))
     assert ours.low == pytest.approx(theirs.low, abs=0.002)
     assert ours.high == pytest.approx(theirs.high, abs=0.002)
-    gains = [paired_difference(np.zeros(300), scores - values.mean() + 0.02) for scores in (values, apart)]
+    gains = [paired_average([np.zeros(300)], [scores - values.mean() + 0.02]) for scores in (values, apart)]
     assert 0.02 < gains[0].p_value < 0.98
     assert gains[0].p_value == pytest.approx(gains[1].p_value, abs=0.03)
 
 
 def test_two_samples_can_only_resample_to_three_means() -> None:
-    interval = bootstrap_mean([0.0, 1.0])  # means 0, ½, 1 with probability ¼, ½, ¼
+    interval = bootstrap_average([[0.0, 1.0]])  # means 0, ½, 1 with probability ¼, ½, ¼
     assert (interval.mean, interval.low, interval.high) == (0.5, 0.0, 1.0)
 
 
 def test_equal_scores_have_an_interval_without_width() -> None:
-    assert bootstrap_mean([1.0, 1.0, 1.0]) == bootstrap_mean([1.0])
+    assert bootstrap_average([[1.0, 1.0, 1.0]]) == bootstrap_average([[1.0]])
 
 
 def test_the_same_seed_gives_the_same_bounds() -> None:
     values = np.linspace(0, 1, 57)
-    assert bootstrap_mean(values, seed=3) == bootstrap_mean(values, seed=3)
-    assert bootstrap_mean(values, seed=3) != bootstrap_mean(values, seed=4)
+    assert bootstrap_average([values], seed=3) == bootstrap_average([values], seed=3)
+    assert bootstrap_average([values], seed=3) != bootstrap_average([values], seed=4)
 
 
 def test_pairing_finds_a_small_gain_that_separate_intervals_hide() -> None:
     first = np.array([1.0] * 50 + [0.0] * 50)
     second = first.copy()
     second[50:58] = 1.0  # 8 of 100 mended, none broken
-    gain = paired_difference(first, second)
+    gain = paired_average([first], [second])
     assert gain.mean == pytest.approx(0.08)
     assert gain.significant
-    assert bootstrap_mean(first).high > bootstrap_mean(second).low
+    assert bootstrap_average([first]).high > bootstrap_average([second]).low
 
 
 def test_a_loss_has_the_sign_of_second_minus_first() -> None:
-    assert paired_difference([1.0, 1.0], [0.0, 0.0]).mean == -1.0
+    assert paired_average([[1.0, 1.0]], [[0.0, 0.0]]).mean == -1.0
 
 
 def test_no_change_is_not_significant() -> None:
-    same = paired_difference([1.0, 0.0, 1.0], [1.0, 0.0, 1.0])
+    same = paired_average([[1.0, 0.0, 1.0]], [[1.0, 0.0, 1.0]])
     assert (same.mean, same.low, same.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
     assert not same.significant
 
@@ -90,15 +88,15 @@ def test_no_change_is_not_significant() -> None:
     ],
 )
 def test_the_p_value_agrees_with_all_sign_flips_counted(change: list[float], exact: float) -> None:
-    found = paired_difference([0.0] * len(change), change, permutations=40_000)
+    found = paired_average([[0.0] * len(change)], [change], permutations=40_000)
     assert found.p_value == pytest.approx(exact, abs=0.01)
 
 
 def test_scores_that_cannot_be_averaged_or_paired_are_refused() -> None:
     with pytest.raises(ValueError, match=r"shape \(0,\)"):
-        bootstrap_mean([])
+        bootstrap_average([[]])
     with pytest.raises(ValueError, match="2 and 3"):
-        paired_difference([0, 1], [0, 1, 1])
+        paired_average([[0, 1]], [[0, 1, 1]])
 
 
 def test_an_average_weighs_groups_alike_and_its_variance_is_that_of_their_means() -> None:

@@ -1,0 +1,70 @@
+"""The model in this process: what it decodes, with which weights, and the models that it cannot have."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.views import ViewEncoder
+from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
+from d2e_sft.model.loading import load_model
+from tests.command import d2e
+from tests.eval.benches import QUICK, bench_rows, evaluate, predictions, scores_of
+from tests.tiny import save_tiny_model, tiny_tokenizer
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_predictions_are_what_the_decoder_says_in_file_order(world: Path, tmp_path: Path, alpha: float) -> None:
+    assert evaluate(world, tmp_path, "--alpha", alpha) == 0
+    loaded, samples = load_model(str(world / "model")), bench_rows()
+    encoder = ViewEncoder(loaded.tokenizer, load_prompt_set("default"), ("original", "imagined"))
+    answers = generate_debiased(
+        loaded.model.eval(),
+        [encoder.prompt_ids(sample, "original") for sample in samples],
+        [encoder.prompt_ids(sample, "imagined") for sample in samples],
+        DecodingConfig(alpha=alpha, max_new_tokens=6),
+        stop_ids=stop_token_ids(loaded.model, encoder.end_of_turn),
+    )
+    expected = [loaded.tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]
+    rows = predictions(tmp_path)
+    assert [row["id"] for row in rows] == [sample.id for sample in samples]
+    assert [row["output"] for row in rows] == expected
+    assert len(set(expected)) > 1
+    assert not list((tmp_path / "eval" / "bench").glob("*.partial*")), "what is merged is removed"
+
+
+def test_a_model_without_a_chat_template_is_refused(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_tiny_model(tmp_path / "model")
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = None
+    (tmp_path / "model" / "chat_template.jinja").unlink(missing_ok=True)
+    tokenizer.save_pretrained(tmp_path / "model")
+    assert d2e("eval", tmp_path / "model", "--bench", world / "bench") == 1
+    error = capsys.readouterr().err
+    assert "has no chat template" in error
+    assert "-Instruct" in error
+
+
+def test_an_encoder_decoder_is_evaluated_in_every_setting(world: Path, tmp_path: Path) -> None:
+    save_tiny_model(tmp_path / "t5", "t5")
+    for setting in ("zero_shot", "few_shot", "cot"):
+        arguments = ("--bench", world / "bench", "--setting", setting, "--alpha", 0.5)
+        assert d2e("eval", tmp_path / "t5", *arguments, *QUICK) == 0
+
+
+def test_the_dtype_can_be_chosen(world: Path, tmp_path: Path) -> None:
+    assert evaluate(world, tmp_path, "--dtype", "bfloat16") == 0
+    assert scores_of(tmp_path)["environment"]["dtype"] == str(torch.bfloat16).removeprefix("torch.")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor on CPU needs g++")
+def test_a_compiled_step_gives_the_same_predictions(world: Path, tmp_path: Path) -> None:
+    for name, options in (("one", ()), ("two", ("--compile",))):
+        assert evaluate(world, tmp_path / name, "--alpha", 0.5, *options) == 0
+    assert predictions(tmp_path / "one") == predictions(tmp_path / "two")
