@@ -89,8 +89,9 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
     Raises:
         UserError: options that contradict each other, or one of decoding that is out of its range.
     """
-    default_engine = "openai" if options.endpoint.base_url is not None else "transformers"
-    engine = default_engine if options.engine == "auto" else options.engine
+    engine = options.engine
+    if engine == "auto":
+        engine = "openai" if options.endpoint.base_url is not None else "transformers"
     recipe = None if engine == "openai" else recipe_of(model)
     own = EvalSection() if recipe is None else recipe.eval
     default = DecodingConfig(alpha=0.0) if recipe is None else recipe.decoding
