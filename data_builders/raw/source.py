@@ -57,6 +57,25 @@ class RawFile:
 
 
 @dataclass(frozen=True)
+class Release:
+    """One published version of a dataset: the address of its files without their names, and its commit or name."""
+
+    url: str
+    commit: str
+
+    def file(
+        self, name: str, sha256: str = "", size: int = 0, *, path: str = "", member: str = "", substitute: str = ""
+    ) -> RawFile:
+        """A file of the release; `path` is its own there, or that of its archive, where that is not the name."""
+        return RawFile(name, f"{self.url}/{path or name}", self.commit, sha256, size, member, substitute=substitute)
+
+
+def github(repository: str, commit: str, folder: str = "") -> Release:
+    """The files of a folder of a GitHub repository at a commit."""
+    return Release("/".join(filter(None, ("https://raw.githubusercontent.com", repository, commit, folder))), commit)
+
+
+@dataclass(frozen=True)
 class Input:
     """What a source reads for some splits: one file, of which there may be several forms.
 

@@ -19,16 +19,12 @@ from dataclasses import dataclass
 from d2e_sft.data.sample import EventSample, Relation, Split
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Row
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
+from data_builders.raw.source import Input, Job, Samples, Source, SplitRows, github
 
-_COMMIT = "4907cb247c2e9428e0d2b55f780b2611580b8f12"
+_FILES = github("declare-lab/CIDER", "4907cb247c2e9428e0d2b55f780b2611580b8f12", "data")
 
-DIALOGUES = RawFile(
-    name="cider_main.json",
-    url=f"https://raw.githubusercontent.com/declare-lab/CIDER/{_COMMIT}/data/cider_main.json",
-    commit=_COMMIT,
-    sha256="16f64c64694dc4565eed32829cd56592246e88c1ef274584fb807f9d4906b4fd",
-    bytes=2_152_967,
+DIALOGUES = _FILES.file(
+    "cider_main.json", "16f64c64694dc4565eed32829cd56592246e88c1ef274584fb807f9d4906b4fd", 2_152_967
 )
 
 # CIDER's relation → (the sample's relation, how a hypothesis says it)

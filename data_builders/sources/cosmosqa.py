@@ -20,22 +20,15 @@ from d2e_sft.data.sample import EventSample, Split
 from d2e_sft.util.errors import UserError
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Row, clean, one_of
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions, SplitRows
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions, SplitRows, github
 from data_builders.sources.rows import not_in_test
 from data_builders.text.texts import IfRule, fingerprint, has_if
 
-_COMMIT = "b6eb99cca4e2a51dd28a9a6f562534872d851639"
-_URL = f"https://raw.githubusercontent.com/wilburOne/cosmosqa/{_COMMIT}/data"
+_FILES = github("wilburOne/cosmosqa", "b6eb99cca4e2a51dd28a9a6f562534872d851639", "data")
 
 # No checksum of the training file is known.
-TRAIN = RawFile(name="train.csv", url=f"{_URL}/train.csv", commit=_COMMIT)
-TEST = RawFile(
-    name="valid.csv",
-    url=f"{_URL}/valid.csv",
-    commit=_COMMIT,
-    sha256="a6a94fc1463ca82bb10f98ef68ed535405e6f5c36e044ff8e136b5c19dea63f3",
-    bytes=2_128_345,
-)
+TRAIN = _FILES.file("train.csv")
+TEST = _FILES.file("valid.csv", "a6a94fc1463ca82bb10f98ef68ed535405e6f5c36e044ff8e136b5c19dea63f3", 2_128_345)
 _INSTRUCTIONS_COMMIT = "22fe0264beedc2b5e3a2d9c62abb1923457052c7"
 INSTRUCTIONS = RawFile(
     name="subtask024_cosmosqa_answer_generation.json",

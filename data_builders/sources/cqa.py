@@ -18,29 +18,25 @@ from typing import Literal
 from d2e_sft.data.sample import EventSample, Split
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Row, clean, one_of
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
+from data_builders.raw.source import Input, Job, Samples, Source, SplitRows, github
 from data_builders.sources.rows import first_of_each, not_in_test
 from data_builders.text.texts import fingerprint
 
-_COMMIT = "b6677601c433e986ab06a260c285f2df82faafb7"
-_URL = f"https://raw.githubusercontent.com/oyarsa/event_extraction/{_COMMIT}/data"
+_FILES = github("oyarsa/event_extraction", "b6677601c433e986ab06a260c285f2df82faafb7", "data")
 _DERIVED = "questions derived from the corpus' event annotation, not the published questions"
 
-TRAIN = RawFile(
-    name="reconstruct_rl/train.json",
-    url=f"{_URL}/reconstruct_rl.tar.gz",
-    commit=_COMMIT,
-    sha256="50aa4f879661d1a525b38cf9f17c4365e12093a01b9186e6bafbf23f7c55bd15",
-    bytes=14_184_360,
+TRAIN = _FILES.file(
+    "reconstruct_rl/train.json",
+    "50aa4f879661d1a525b38cf9f17c4365e12093a01b9186e6bafbf23f7c55bd15",
+    14_184_360,
+    path="reconstruct_rl.tar.gz",
     member="reconstruct_rl/train.json",
     substitute=_DERIVED,
 )
-TEST = RawFile(
-    name="raw/event_dataset_test.json",
-    url=f"{_URL}/raw/event_dataset_test.json",
-    commit=_COMMIT,
-    sha256="129ce0e4de7e4b49234682c837cb205b4fc2cc814956b7fd3f715226f1076080",
-    bytes=721_590,
+TEST = _FILES.file(
+    "raw/event_dataset_test.json",
+    "129ce0e4de7e4b49234682c837cb205b4fc2cc814956b7fd3f715226f1076080",
+    721_590,
     substitute=_DERIVED,
 )
 

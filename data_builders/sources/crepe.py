@@ -11,26 +11,13 @@ from dataclasses import dataclass
 from d2e_sft.data.sample import EventSample, Split
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Row
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
+from data_builders.raw.source import Input, Job, Samples, Source, SplitRows, github
 from data_builders.text.texts import goal_and_steps
 
-_COMMIT = "90042cafd8d4d0da66be71762df64573d890fbd6"
-_URL = f"https://raw.githubusercontent.com/zharry29/causal_reasoning_of_entities_and_events/{_COMMIT}"
+_FILES = github("zharry29/causal_reasoning_of_entities_and_events", "90042cafd8d4d0da66be71762df64573d890fbd6")
 
-DEV = RawFile(
-    name="data_dev_v2.json",
-    url=f"{_URL}/data_dev_v2.json",
-    commit=_COMMIT,
-    sha256="0f5f0b5a6ca3d10e1e8e8b03d03ed364190f9ec89b69776b15e1ada149fd96b1",
-    bytes=117_437,
-)
-TEST = RawFile(
-    name="data_test_v2.json",
-    url=f"{_URL}/data_test_v2.json",
-    commit=_COMMIT,
-    sha256="3607d6d4ef7ae596716f234c355e9e4a17f2b67421d7038c30762b85c2bf243a",
-    bytes=321_729,
-)
+DEV = _FILES.file("data_dev_v2.json", "0f5f0b5a6ca3d10e1e8e8b03d03ed364190f9ec89b69776b15e1ada149fd96b1", 117_437)
+TEST = _FILES.file("data_test_v2.json", "3607d6d4ef7ae596716f234c355e9e4a17f2b67421d7038c30762b85c2bf243a", 321_729)
 
 OPTIONS = ("more likely", "less likely", "equally likely")
 _TYPES = ("step", "entity", "event")

@@ -10,27 +10,19 @@ from __future__ import annotations
 from d2e_sft.data.sample import EventSample, Split
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Row
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
+from data_builders.raw.source import Input, Job, Samples, Source, SplitRows, github
 from data_builders.sources.rows import first_of_each, not_in_test
 
-_COMMIT = "c3b52648adcc919303a297a377811e24d703e197"
-_URL = f"https://raw.githubusercontent.com/Waste-Wood/e-CARE/{_COMMIT}/dataset"
+_FILES = github("Waste-Wood/e-CARE", "c3b52648adcc919303a297a377811e24d703e197", "dataset")
 
 # The folder of --raw is flat, the official repository is not.
-TRAIN = RawFile(
-    name="train.jsonl",
-    url=f"{_URL}/Causal_Reasoning/train.jsonl",
-    commit=_COMMIT,
-    sha256="540f828fe640f0bbef0e16c47a933b65625f49f20aef8a45884a836eb9c034c3",
-    bytes=3_495_616,
+TRAIN = _FILES.file(
+    "train.jsonl",
+    "540f828fe640f0bbef0e16c47a933b65625f49f20aef8a45884a836eb9c034c3",
+    3_495_616,
+    path="Causal_Reasoning/train.jsonl",
 )
-TEST = RawFile(
-    name="dev_full.jsonl",
-    url=f"{_URL}/dev_full.jsonl",
-    commit=_COMMIT,
-    sha256="e8e3f8451d727184577486f65fbeb759b12535f78e05d51b29dd443453c2c995",
-    bytes=650_057,
-)
+TEST = _FILES.file("dev_full.jsonl", "e8e3f8451d727184577486f65fbeb759b12535f78e05d51b29dd443453c2c995", 650_057)
 
 QUESTIONS = {
     "cause": "What is the cause of the event in the context?",

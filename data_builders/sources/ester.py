@@ -16,29 +16,22 @@ from dataclasses import dataclass
 from d2e_sft.data.sample import EventSample, Relation, Split
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Row
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions, SplitRows
+from data_builders.raw.source import Input, Job, Samples, Source, SourceOptions, SplitRows, github
 from data_builders.sources.rows import first_of_each, not_in_test
 from data_builders.text.texts import IfRule, fingerprint, has_if
 
-_COMMIT = "28204363c73e559e04f4a458f1461288349af692"
-_URL = f"https://raw.githubusercontent.com/PlusLabNLP/ESTER/{_COMMIT}/data"
+_FILES = github("PlusLabNLP/ESTER", "28204363c73e559e04f4a458f1461288349af692", "data")
 
 # No checksum of the whole training file is known.
-TRAIN = RawFile(name="final_train_ans_gen.json", url=f"{_URL}/final_train_ans_gen.json", commit=_COMMIT)
-TRAIN_500 = RawFile(
-    name="final_train_ans_gen_500completed.json",
-    url=f"{_URL}/final_train_ans_gen_500completed.json",
-    commit=_COMMIT,
-    sha256="6d4f5cf7cb379882c5a8e7bbd2475723f4b357bf6d652c426478f35a0008f273",
-    bytes=738_660,
+TRAIN = _FILES.file("final_train_ans_gen.json")
+TRAIN_500 = _FILES.file(
+    "final_train_ans_gen_500completed.json",
+    "6d4f5cf7cb379882c5a8e7bbd2475723f4b357bf6d652c426478f35a0008f273",
+    738_660,
     substitute="the publishers' 500 training questions with completed answers, in place of the whole training file",
 )
-TEST = RawFile(
-    name="final_dev_ans_gen.json",
-    url=f"{_URL}/final_dev_ans_gen.json",
-    commit=_COMMIT,
-    sha256="c449fc8abe6a0569d8229b3effd7deeff98f34e8a659354f61bf1aae603cc4d7",
-    bytes=553_064,
+TEST = _FILES.file(
+    "final_dev_ans_gen.json", "c449fc8abe6a0569d8229b3effd7deeff98f34e8a659354f61bf1aae603cc4d7", 553_064
 )
 
 TYPES = ("Causal", "Counterfactual Conditional", "Indicative Conditional", "Sub-event", "Coreference")

@@ -13,25 +13,12 @@ from dataclasses import dataclass
 from d2e_sft.data.sample import EventSample, Split
 from data_builders.raw.reader import Line, RawInput
 from data_builders.raw.row import BadRowError, Row, one_of, shown
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
+from data_builders.raw.source import Input, Job, Samples, Source, SplitRows, github
 
-_COMMIT = "0ba9b790ad5a87ab3eef0f0cb7819408192f9729"
-_URL = f"https://raw.githubusercontent.com/CogComp/MCTACO/{_COMMIT}/dataset"
+_FILES = github("CogComp/MCTACO", "0ba9b790ad5a87ab3eef0f0cb7819408192f9729", "dataset")
 
-TRAIN = RawFile(
-    name="dev_3783.tsv",
-    url=f"{_URL}/dev_3783.tsv",
-    commit=_COMMIT,
-    sha256="8de54f6d3e0a6466e4ba2c5179c7f9ac3442eeba8683c46fd712f5f54751d6dd",
-    bytes=679_912,
-)
-TEST = RawFile(
-    name="test_9442.tsv",
-    url=f"{_URL}/test_9442.tsv",
-    commit=_COMMIT,
-    sha256="47e12f88559eb0735eeca2af2d0a3ed48efb3bb2742ff31de9fcfc9a76094354",
-    bytes=1_705_225,
-)
+TRAIN = _FILES.file("dev_3783.tsv", "8de54f6d3e0a6466e4ba2c5179c7f9ac3442eeba8683c46fd712f5f54751d6dd", 679_912)
+TEST = _FILES.file("test_9442.tsv", "47e12f88559eb0735eeca2af2d0a3ed48efb3bb2742ff31de9fcfc9a76094354", 1_705_225)
 
 CATEGORIES = ("Event Duration", "Frequency", "Typical Time", "Event Ordering", "Stationarity")
 _COLUMNS = ("sentence", "question", "answer", "label", "category")

@@ -8,8 +8,11 @@ from typing import Any, TypeVar
 from d2e_sft.util.errors import UserError
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Row, clean, one_of
+from data_builders.raw.source import github
 
 T = TypeVar("T")
+# TimeBench has parts of the tests of several datasets.
+TIMEBENCH_FILES = github("zchuz/TimeBench", "e7fd6722fd0b3814dc595912749223d45e42fab9")
 _LABEL = "label"
 
 

@@ -16,22 +16,21 @@ from pydantic import Field
 from d2e_sft.data.sample import EventSample, Split
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Row
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions, SplitRows
-from data_builders.sources.rows import not_in_test
+from data_builders.raw.source import Input, Job, Release, Samples, Source, SourceOptions, SplitRows
+from data_builders.sources.rows import TIMEBENCH_FILES, not_in_test
 from data_builders.text.texts import fingerprint, plain_spaces, word_count
 
 _REVISION = "1646dea364ac667dd6098646da7d6638de00cc71"
-_URL = f"https://huggingface.co/datasets/tonytan48/TempReason/resolve/{_REVISION}"
+_FILES = Release(f"https://huggingface.co/datasets/tonytan48/TempReason/resolve/{_REVISION}", _REVISION)
 
 # No checksum: the ones in circulation are second-hand, and a wrong one would refuse a good download.
-TRAIN = RawFile(name="train_l3.json", url=f"{_URL}/train_l3.json", commit=_REVISION)
-TEST = RawFile(name="test_l3.json", url=f"{_URL}/test_l3.json", commit=_REVISION)
-TIMEBENCH = RawFile(
-    name="event-event_839.jsonl",
-    url="https://raw.githubusercontent.com/zchuz/TimeBench/e7fd6722fd0b3814dc595912749223d45e42fab9/TimeBench-full-19000.zip",
-    commit="e7fd6722fd0b3814dc595912749223d45e42fab9",
-    sha256="d61cbb5ad156f79807eb35d66c7ca1ed696b664eba68b0e0b9d4971264413e1a",
-    bytes=2_336_517,
+TRAIN = _FILES.file("train_l3.json")
+TEST = _FILES.file("test_l3.json")
+TIMEBENCH = TIMEBENCH_FILES.file(
+    "event-event_839.jsonl",
+    "d61cbb5ad156f79807eb35d66c7ca1ed696b664eba68b0e0b9d4971264413e1a",
+    2_336_517,
+    path="TimeBench-full-19000.zip",
     member="TimeBench-full-19000/event-time/tempreason/event-event_839.jsonl",
     substitute="TimeBench's 839 of the 4,426 test questions: all those of 220 pages, of 226 to 447 words each",
 )

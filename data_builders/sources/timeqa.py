@@ -19,31 +19,27 @@ from pydantic import Field
 from d2e_sft.data.sample import EventSample, Split
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Row, clean, shown
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions, SplitRows
-from data_builders.sources.rows import not_in_test
+from data_builders.raw.source import Input, Job, Samples, Source, SourceOptions, SplitRows, github
+from data_builders.sources.rows import TIMEBENCH_FILES, not_in_test
 from data_builders.text.excerpts import chunk_spans, excerpt
 from data_builders.text.texts import contains_any, word_count
 
-_COMMIT = "38b05989070c1168b2bef3d5a2656afeeba763dc"
-_URL = f"https://raw.githubusercontent.com/wenhuchen/Time-Sensitive-QA/{_COMMIT}/dataset"
+_FILES = github("wenhuchen/Time-Sensitive-QA", "38b05989070c1168b2bef3d5a2656afeeba763dc", "dataset")
 
 # Files without a checksum: only second-hand ones are known, and a wrong one would refuse a good download.
-TRAIN = RawFile(name="train.hard.json.gzip", url=f"{_URL}/train.hard.json.gzip", commit=_COMMIT)
-HUMAN_TRAIN = RawFile(
-    name="human_train.hard.json.gzip",
-    url=f"{_URL}/human_train.hard.json.gzip",
-    commit=_COMMIT,
-    sha256="454aecd48bc5dcdcb00635706cbb53f0036ab5ec0d17cff185740eaaa2e922b3",
-    bytes=3_188_862,
+TRAIN = _FILES.file("train.hard.json.gzip")
+HUMAN_TRAIN = _FILES.file(
+    "human_train.hard.json.gzip",
+    "454aecd48bc5dcdcb00635706cbb53f0036ab5ec0d17cff185740eaaa2e922b3",
+    3_188_862,
     substitute="the 1,171 training rows that people annotated, in place of the whole training file",
 )
-TEST = RawFile(name="test.hard.json", url=f"{_URL}/test.hard.json", commit=_COMMIT)
-TIMEBENCH = RawFile(
-    name="timeqa_hard_500.jsonl",
-    url="https://raw.githubusercontent.com/zchuz/TimeBench/e7fd6722fd0b3814dc595912749223d45e42fab9/TimeBench-full-19000.zip",
-    commit="e7fd6722fd0b3814dc595912749223d45e42fab9",
-    sha256="cce62c1fb7d1a41eb46e434c583a5e3640516ab62e6f7625581a0d7026f83ca1",
-    bytes=888_601,
+TEST = _FILES.file("test.hard.json")
+TIMEBENCH = TIMEBENCH_FILES.file(
+    "timeqa_hard_500.jsonl",
+    "cce62c1fb7d1a41eb46e434c583a5e3640516ab62e6f7625581a0d7026f83ca1",
+    888_601,
+    path="TimeBench-full-19000.zip",
     member="TimeBench-full-19000/event-time/timeqa/timeqa_hard_500.jsonl",
     substitute="TimeBench's 500 of the hard test questions, with excerpts of the pages (109 to 471 words)",
 )

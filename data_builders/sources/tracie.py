@@ -17,24 +17,15 @@ from dataclasses import dataclass
 from d2e_sft.data.sample import NLI_LABELS, EventSample, Split
 from data_builders.raw.reader import Line, RawInput
 from data_builders.raw.row import BadRowError, clean, one_of
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
+from data_builders.raw.source import Input, Job, Samples, Source, SplitRows, github
 
-_COMMIT = "3dcf3a4d3ef35f43679a054dcb7fa745e395619c"
-_URL = f"https://raw.githubusercontent.com/allenai/tracie/{_COMMIT}/data"
+_FILES = github("allenai/tracie", "3dcf3a4d3ef35f43679a054dcb7fa745e395619c", "data")
 
-TRAIN = RawFile(
-    name="iid/tracie_train.txt",
-    url=f"{_URL}/iid/tracie_train.txt",
-    commit=_COMMIT,
-    sha256="7f8774abf836655bcf83ddd453eb08cba53dfa47b2eba960515d8757cc89d3ec",
-    bytes=399_919,
+TRAIN = _FILES.file(
+    "iid/tracie_train.txt", "7f8774abf836655bcf83ddd453eb08cba53dfa47b2eba960515d8757cc89d3ec", 399_919
 )
-TEST = RawFile(
-    name="iid/tracie_test.txt",
-    url=f"{_URL}/iid/tracie_test.txt",
-    commit=_COMMIT,
-    sha256="63b3c217028a21e05b9d0eabb223671a23532e326f4550765cf6e015bb5d9070",
-    bytes=1_454_424,
+TEST = _FILES.file(
+    "iid/tracie_test.txt", "63b3c217028a21e05b9d0eabb223671a23532e326f4550765cf6e015bb5d9070", 1_454_424
 )
 
 _TAB = "\t"

@@ -9,23 +9,17 @@ from __future__ import annotations
 from d2e_sft.data.sample import EventSample, Split
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Row
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
+from data_builders.raw.source import Input, Job, RawFile, Release, Samples, Source, SplitRows
 from data_builders.sources.rows import not_in_test
 from data_builders.text.texts import fingerprint
 
 _RELEASE = "wiqa-dataset-v2-october-2019"
 _HOST = "https://public-aristo-processes.s3-us-west-2.amazonaws.com"
-_URL = f"{_HOST}/wiqa_dataset_no_explanation_v2"
+_FILES = Release(f"{_HOST}/wiqa_dataset_no_explanation_v2", _RELEASE)
 
 # No checksum of the training file is known.
-TRAIN = RawFile(name="train.jsonl", url=f"{_URL}/train.jsonl", commit=_RELEASE)
-TEST = RawFile(
-    name="test.jsonl",
-    url=f"{_URL}/test.jsonl",
-    commit=_RELEASE,
-    sha256="17cbff9335a6c3221eadbdc023dde656634bb4f8d1feec3863e8ce37d37b392c",
-    bytes=2_168_289,
-)
+TRAIN = _FILES.file("train.jsonl")
+TEST = _FILES.file("test.jsonl", "17cbff9335a6c3221eadbdc023dde656634bb4f8d1feec3863e8ce37d37b392c", 2_168_289)
 
 # What the questions were drawn from; the benchmark of its own reads it. No checksum is known.
 GRAPHS = RawFile(name="wiqa_influence_graphs.jsonl", url=f"{_HOST}/wiqa_influence_graphs.jsonl", commit=_RELEASE)
