@@ -10,9 +10,8 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -72,17 +71,37 @@ class Line:
         return self.text
 
 
-class _Numbered(Protocol):
-    """A `Line` or a `Row`: what it holds and where it stands."""
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """What a row gives for a sample, before filters and the checks of `EventSample`.
 
+    Attributes:
+        number: of the row that it was made of.
+        relation, context: None where the row gives none that can be used, so that a filter leaves it out.
+        id: what tells it from the others of its dataset and split; empty is the number.
+        meta: what else to record, beside file, row and licence.
+        record_number: whether the number is recorded, too.
+    """
+
+    number: int
+    relation: Relation | None
+    context: str | None
+    question: str
+    answers: Collection[str]
+    options: Collection[str] = ()
+    id: str = ""
+    meta: Mapping[str, object] = field(default_factory=dict)
+    record_number: bool = True
+
+
+class _Numbered(Protocol):
     @property
     def number(self) -> int: ...
-    @property
-    def content(self) -> object: ...
 
 
-Raw = TypeVar("Raw", bound=_Numbered)
-Parsed = TypeVar("Parsed")
+Raw = TypeVar("Raw", Line, Row)
+AnyParsed = TypeVar("AnyParsed")
+Parsed = TypeVar("Parsed", bound=_Numbered)
 
 
 @dataclass
@@ -314,7 +333,7 @@ class RawInput:
         else:
             yield Row(number, item, key=key)
 
-    def parse(self, rows: Iterable[Raw], parser: Callable[[Raw], Parsed]) -> list[Parsed]:
+    def parse(self, rows: Iterable[Raw], parser: Callable[[Raw], AnyParsed]) -> list[AnyParsed]:
         """Apply the parser to each row; rows for which it raises BadRowError are rejected."""
         parsed = []
         for row in rows:
@@ -324,62 +343,44 @@ class RawInput:
                 self.reject(row.number, row.content, str(problem))
         return parsed
 
-    def sample(
-        self,
-        number: int | None,
-        *,
-        relation: Relation,
-        context: str,
-        question: str,
-        answers: Iterable[str],
-        options: Iterable[str] = (),
-        id: object = None,
-        meta: Mapping[str, object] | None = None,
-    ) -> EventSample:
+    def sample(self, draft: Draft) -> EventSample:
         """A sample of this file.
-
-        Args:
-            number: of the row that it was made of; None leaves it out of `meta`.
-            id: what tells it from the others of its dataset and split; None is the number.
-            meta: what else to record, beside file, row and licence.
 
         Raises:
             BadRowError: EventSample refuses it.
         """
+        # A filter left the others out.
+        assert draft.relation is not None
+        assert draft.context is not None
         try:
             return EventSample(
-                id=f"{self.dataset}-{self.split}-{number if id is None else id}",
+                id=f"{self.dataset}-{self.split}-{draft.id or draft.number}",
                 dataset=self.dataset,
                 split=self.split,
-                relation=relation,
+                relation=draft.relation,
                 format=self.format,
-                context=context,
-                question=question,
-                options=list(options),
-                answers=list(answers),
+                context=draft.context,
+                question=draft.question,
+                options=list(draft.options),
+                answers=list(draft.answers),
                 meta={
                     "source": self.name,
-                    **({} if number is None else {self.unit: number}),
-                    **(meta or {}),
+                    **({self.unit: draft.number} if draft.record_number else {}),
+                    **draft.meta,
                     "licence": self.licence,
                 },
             )
         except ValidationError as error:
             raise BadRowError(describe_validation_error(error)) from None
 
-    def samples(
-        self,
-        rows: Iterable[Parsed],
-        to_sample: Callable[[Parsed], EventSample],
-        number_of: Callable[[Parsed], int] = attrgetter("number"),
-    ) -> list[EventSample]:
+    def samples(self, rows: Iterable[Parsed], to_sample: Callable[[Parsed], EventSample]) -> list[EventSample]:
         """Turn parsed rows into samples; those for which `to_sample` raises BadRowError are rejected."""
         samples = []
         for row in rows:
             try:
                 samples.append(to_sample(row))
             except BadRowError as problem:
-                self.reject(number_of(row), repr(row), str(problem))
+                self.reject(row.number, repr(row), str(problem))
         return samples
 
     def reject(self, number: int, row: object, problem: str, remedy: str = f"mend the row, or add {_SKIP}") -> None:

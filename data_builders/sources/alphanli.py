@@ -7,8 +7,8 @@ hypothesis is the one that explains the second observation, so it counts as caus
 
 from __future__ import annotations
 
-from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.reader import RawInput
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft
 from data_builders.raw.row import Row
 from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
 from data_builders.sources.rows import chosen, labelled
@@ -28,16 +28,16 @@ def read(job: Job) -> dict[Split, Samples]:
     """Build test (1,532 rows)."""
     raw = job.input("rows", "test")
     rows = labelled(raw, job.input("labels", "test"), ("1", "2"))
-    return {"test": SplitRows(raw.parse(rows, lambda row: _sample(raw, row)))}
+    return {"test": SplitRows(raw.parse(rows, lambda row: raw.sample(_parse(row))))}
 
 
-def _sample(raw: RawInput, row: Row) -> EventSample:
+def _parse(row: Row) -> Draft:
     hypotheses = [row.text(name) for name in ("hyp1", "hyp2")]
     if hypotheses[0] == hypotheses[1]:
         raise row.error("hyp2", "a hypothesis that differs from hyp1", hypotheses[1])
     first, second = row.text("obs1"), row.text("obs2")
-    return raw.sample(
-        row.number,
+    return Draft(
+        number=row.number,
         relation="causal",
         context=f"First observation: {first}\nSecond observation: {second}",
         question=QUESTION,

@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from d2e_sft.data.sample import EventSample, Relation, Split
-from data_builders.raw.reader import RawInput
+from d2e_sft.data.sample import Relation, Split
+from data_builders.raw.reader import Draft
 from data_builders.raw.row import BadRowError, Row
 from data_builders.raw.source import Input, Job, Samples, Source, SplitRows, github
 
@@ -87,12 +87,8 @@ def read(job: Job) -> dict[Split, Samples]:
         unit="triplets",
     )
     negatives = draw_negatives(items.rows, job.random("negatives"))
-    samples = raw.samples(
-        enumerate(items.rows),
-        lambda place: _sample(raw, place[1], negatives.get(place[0])),
-        lambda place: place[1].dialogue.line,
-    )
-    return {"test": items.become(samples)}
+    drafts = [_draft(item, negatives.get(place)) for place, item in enumerate(items.rows)]
+    return {"test": items.become(raw.samples(drafts, raw.sample))}
 
 
 def _parser() -> Callable[[Row], _Dialogue]:
@@ -168,11 +164,11 @@ def _corrupt(item: _Item, rng: random.Random) -> _Triplet | None:
     return None
 
 
-def _sample(raw: RawInput, item: _Item, negative: _Triplet | None) -> EventSample:
+def _draft(item: _Item, negative: _Triplet | None) -> Draft:
     relation, wording = RELATIONS[item.gold.relation]
     stated = negative or item.gold
-    return raw.sample(
-        item.dialogue.line,
+    return Draft(
+        number=item.dialogue.line,
         id=f"{item.dialogue.name}-{item.position}",
         relation=relation,
         context=item.dialogue.text,

@@ -13,15 +13,15 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import replace
+from functools import partial
 
-from d2e_sft.data.sample import EventSample, Split
+from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError
-from data_builders.raw.reader import RawInput
+from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import Row, clean, one_of
 from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions, SplitRows, github
-from data_builders.sources.rows import not_in_test
+from data_builders.sources.rows import leave_out_blank, not_in_test
 from data_builders.text.texts import IfRule, fingerprint, has_if
 
 _FILES = github("wilburOne/cosmosqa", "b6eb99cca4e2a51dd28a9a6f562534872d851639", "data")
@@ -57,45 +57,24 @@ class CosmosQAOptions(SourceOptions):
     rule: IfRule = "substring"
 
 
-@dataclass(frozen=True)
-class _Row:
-    number: int
-    context: str
-    question: str
-    options: tuple[str, ...]
-    answer: str
-
-
-@dataclass(frozen=True)
-class _Instance:
-    """One question of the rendering without wrong answers."""
-
-    number: int
-    context: str
-    question: str
-    answers: tuple[str, ...]
-
-
 def read(job: Job) -> dict[Split, Samples]:
     """Build train and test (2,985 rows, PIPER table 7)."""
     raw = job.input("test")
-    test = SplitRows(raw.parse(raw.csv_rows(_COLUMNS), _parse))
+    parse = partial(_parse, job)
+    test = SplitRows(raw.parse(raw.csv_rows(_COLUMNS), parse))
     test_rows = test.rows
-    result: dict[Split, Samples] = {"test": _finish(job, raw, test)}
+    result: dict[Split, Samples] = {"test": _finish(raw, test)}
     if not job.wants("train"):
         return result
     raw = job.input("train")
     if job.file("train") is INSTRUCTIONS:
         return {"train": _read_instructions(job, raw, test_rows), **result}
-    train = SplitRows(raw.parse(raw.csv_rows(_COLUMNS), _parse))
+    train = SplitRows(raw.parse(raw.csv_rows(_COLUMNS), parse))
     _leave_out_test(train, test_rows)
-    return {"train": _finish(job, raw, train), **result}
+    return {"train": _finish(raw, train), **result}
 
 
-_Story = TypeVar("_Story", _Row, _Instance)
-
-
-def _leave_out_test(rows: SplitRows[_Story], test: Sequence[_Row]) -> None:
+def _leave_out_test(rows: SplitRows[Draft], test: Sequence[Draft]) -> None:
     rows.keep(
         "contexts of the test",
         "the story is also a test story (letter case, blanks and punctuation ignored)",
@@ -103,34 +82,41 @@ def _leave_out_test(rows: SplitRows[_Story], test: Sequence[_Row]) -> None:
     )
 
 
-def _finish(job: Job, raw: RawInput, rows: SplitRows[_Row]) -> Samples:
-    rows.keep(
-        "no blank answer",
-        "samples with a blank answer are excluded (PIPER)",
-        [row for row in rows.rows if all(row.options)],
-    )
+def _finish(raw: RawInput, rows: SplitRows[Draft]) -> Samples:
+    leave_out_blank(rows)
     rows.keep(
         "four different answers",
         "of two equal answers both or none would be right",
         [row for row in rows.rows if len(set(row.options)) == _OPTIONS],
     )
-    return rows.become(raw.samples(rows.rows, lambda row: _sample(job, raw, row)))
+    return rows.become(raw.samples(rows.rows, raw.sample))
 
 
-def _parse(row: Row) -> _Row:
+def _parse(job: Job, row: Row) -> Draft:
     label = one_of("label", clean(row.fields["label"]), [str(number) for number in range(_OPTIONS)])
     options = tuple(clean(row.fields[f"answer{number}"]) for number in range(_OPTIONS))
-    return _Row(row.number, row.text("context"), row.text("question"), options, options[int(label)])
+    context, question = row.text("context"), row.text("question")
+    return _draft(job, row, context, question, [options[int(label)]], options)
 
 
-def _read_instructions(job: Job, raw: RawInput, test: Sequence[_Row]) -> Samples:
-    instances = SplitRows(raw.parse(raw.json_items("Instances"), _parse_instance))
-    _leave_out_test(instances, test)
-    instances.keep(
-        "no blank answer",
-        "samples with a blank answer are excluded (PIPER)",
-        [instance for instance in instances.rows if all(instance.answers)],
+def _draft(
+    job: Job, row: Row, context: str, question: str, answers: Sequence[str], options: Sequence[str] = ()
+) -> Draft:
+    assert isinstance(job.options, CosmosQAOptions)
+    return Draft(
+        number=row.number,
+        relation="counterfactual" if has_if(question, job.options.rule) else "causal",
+        context=context,
+        question=question,
+        options=options,
+        answers=answers,
     )
+
+
+def _read_instructions(job: Job, raw: RawInput, test: Sequence[Draft]) -> Samples:
+    instances = SplitRows(raw.parse(raw.json_items("Instances"), partial(_parse_instance, job)))
+    _leave_out_test(instances, test)
+    leave_out_blank(instances)
     answered = instances.rows
     if len({fingerprint(answer) for instance in answered for answer in instance.answers}) < _FEWEST_ANSWERS:
         raise UserError(
@@ -138,10 +124,11 @@ def _read_instructions(job: Job, raw: RawInput, test: Sequence[_Row]) -> Samples
             f"expected at least {_FEWEST_ANSWERS} different ones"
         )
     rows = draw_options(answered, job.random("wrong answers"))
-    return instances.become(raw.samples(rows, lambda row: _sample(job, raw, row)))
+    return instances.become(raw.samples(rows, raw.sample))
 
 
-def _parse_instance(row: Row) -> _Instance:
+def _parse_instance(job: Job, row: Row) -> Draft:
+    """One question of the rendering without wrong answers."""
     text = row.text("input")
     found = _INSTANCE.fullmatch(text)
     if not found or not found[1].strip() or not found[2].strip():
@@ -149,11 +136,11 @@ def _parse_instance(row: Row) -> _Instance:
     answers = row.texts("output")
     if not answers:
         raise row.error("output", "at least one answer")
-    return _Instance(row.number, found[1].strip(), found[2].strip(), tuple(answers))
+    return _draft(job, row, found[1].strip(), found[2].strip(), answers)
 
 
-def draw_options(instances: Sequence[_Instance], rng: random.Random) -> list[_Row]:
-    """One row for each instance: its first answer and three wrong ones, at drawn places.
+def draw_options(instances: Sequence[Draft], rng: random.Random) -> list[Draft]:
+    """One draft for each instance: its first answer and three wrong ones, at drawn places.
 
     A wrong answer is an answer to a question on another story and equals no right answer on this one.
     """
@@ -170,22 +157,10 @@ def draw_options(instances: Sequence[_Instance], rng: random.Random) -> list[_Ro
             if fingerprint(answer) not in taken:
                 taken.add(fingerprint(answer))
                 options.append(answer)
-        options.insert(rng.randrange(_OPTIONS), instance.answers[0])
-        rows.append(_Row(instance.number, instance.context, instance.question, tuple(options), instance.answers[0]))
+        answer = next(iter(instance.answers))
+        options.insert(rng.randrange(_OPTIONS), answer)
+        rows.append(replace(instance, options=options, answers=[answer]))
     return rows
-
-
-def _sample(job: Job, raw: RawInput, row: _Row) -> EventSample:
-    options = job.options
-    assert isinstance(options, CosmosQAOptions)
-    return raw.sample(
-        row.number,
-        relation="counterfactual" if has_if(row.question, options.rule) else "causal",
-        context=row.context,
-        question=row.question,
-        options=row.options,
-        answers=[row.answer],
-    )
 
 
 COSMOSQA = Source(

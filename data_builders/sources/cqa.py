@@ -15,8 +15,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.reader import RawInput
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import BadRowError, Row, clean, one_of
 from data_builders.raw.source import Input, Job, Samples, Source, SplitRows, github
 from data_builders.sources.rows import first_of_each, not_in_test
@@ -129,12 +129,8 @@ def _finish(raw: RawInput, pairs: SplitRows[_Pair]) -> Samples:
         first_of_each(questions.rows, lambda question: question.key),
         unit="questions",
     )
-    samples = raw.samples(
-        questions.rows,
-        lambda question: _sample(raw, question, answers[question.key]),
-        lambda question: question.pair.number,
-    )
-    return questions.become(samples)
+    drafts = [_draft(question, answers[question.key]) for question in questions.rows]
+    return questions.become(raw.samples(drafts, raw.sample))
 
 
 def _parse_annotation(row: Row) -> list[_Pair]:
@@ -180,9 +176,9 @@ def _parse_converted(row: Row) -> _Pair:
     return _Pair(row.number, str(row.number), row.text("original"), type_, cause, effect)
 
 
-def _sample(raw: RawInput, first: _Question, answers: list[str]) -> EventSample:
-    return raw.sample(
-        first.pair.number,
+def _draft(first: _Question, answers: list[str]) -> Draft:
+    return Draft(
+        number=first.pair.number,
         id=f"{first.pair.place}-{first.asked}",
         relation="causal" if first.asked == "cause" else "counterfactual",
         context=first.pair.passage,

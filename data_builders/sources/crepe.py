@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.reader import RawInput
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import BadRowError, Row
 from data_builders.raw.source import Input, Job, Samples, Source, SplitRows, github
 from data_builders.text.texts import goal_and_steps
@@ -37,14 +37,6 @@ class _Procedure:
         return list(dict.fromkeys(event for changes in self.changes for event in changes))
 
 
-@dataclass(frozen=True)
-class _Pair:
-    number: int
-    procedure: _Procedure
-    event: int
-    step: int  # counted from 1
-
-
 def read(job: Job) -> dict[Split, Samples]:
     """Build dev (727 rows) and test (1,520 rows)."""
     return {split: _read_split(job.input(split)) for split in _SPLITS if job.wants(split)}
@@ -53,13 +45,13 @@ def read(job: Job) -> dict[Split, Samples]:
 def _read_split(raw: RawInput) -> Samples:
     pairs = SplitRows(
         [
-            _Pair(procedure.number, procedure, event, step)
+            _draft(procedure, step, number, event)
             for procedure in raw.parse(raw.json_members(), _parse)
             for step in range(1, len(procedure.steps) + 1)
-            for event in range(len(procedure.events))
+            for number, event in enumerate(procedure.events)
         ]
     )
-    return pairs.become(raw.samples(pairs.rows, lambda pair: _sample(raw, pair)))
+    return pairs.become(raw.samples(pairs.rows, raw.sample))
 
 
 def _parse(row: Row) -> _Procedure:
@@ -88,23 +80,23 @@ def _block(block: object, place: str, number: int) -> tuple[str, dict[str, str]]
     return steps[0], changes
 
 
-def _sample(raw: RawInput, pair: _Pair) -> EventSample:
-    procedure = pair.procedure
-    event = procedure.events[pair.event]
-    return raw.sample(
-        None,
-        id=f"{procedure.name}-{pair.step}-{pair.event}",
+def _draft(procedure: _Procedure, step: int, number: int, event: str) -> Draft:
+    """What is asked about an event, by its number in the procedure, after a step, counted from 1."""
+    return Draft(
+        number=procedure.number,
+        id=f"{procedure.name}-{step}-{number}",
         relation="causal",
-        context=goal_and_steps(procedure.goal, procedure.steps[: pair.step]),
+        context=goal_and_steps(procedure.goal, procedure.steps[:step]),
         question=f"Compared with the moment before the latest step, how likely is this event now? {event}",
         options=OPTIONS,
-        answers=[procedure.changes[pair.step - 1].get(event, "equally likely")],
+        answers=[procedure.changes[step - 1].get(event, "equally likely")],
         meta={
             "procedure": procedure.name,
-            "step": pair.step,
+            "step": step,
             "steps": len(procedure.steps),
-            "event": pair.event,
+            "event": number,
         },
+        record_number=False,
     )
 
 

@@ -7,8 +7,8 @@ file, in part with the same correct statement; those training rows are left out.
 
 from __future__ import annotations
 
-from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.reader import RawInput
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import Row
 from data_builders.raw.source import Input, Job, Samples, Source, SplitRows, github
 from data_builders.sources.rows import first_of_each, not_in_test
@@ -50,10 +50,10 @@ def read(job: Job) -> dict[Split, Samples]:
 
 
 def _read_split(raw: RawInput) -> Samples:
-    return SplitRows(raw.parse(raw.json_lines(), lambda row: _sample(raw, row)))
+    return SplitRows(raw.parse(raw.json_lines(), lambda row: raw.sample(_parse(row))))
 
 
-def _sample(raw: RawInput, row: Row) -> EventSample:
+def _parse(row: Row) -> Draft:
     premise, index = row.text("premise"), row.text("index")
     ask_for = row.choice("ask-for", QUESTIONS)
     hypotheses = [row.text("hypothesis1"), row.text("hypothesis2")]
@@ -63,8 +63,8 @@ def _sample(raw: RawInput, row: Row) -> EventSample:
     label = row.integer("label", expected)
     if label not in (0, 1):
         raise row.error("label", expected)
-    return raw.sample(
-        row.number,
+    return Draft(
+        number=row.number,
         relation="causal",
         context=premise,
         question=QUESTIONS[ask_for],

@@ -11,13 +11,11 @@ the spans stand in one answer, joined by "; " as in the publishers' own script, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from d2e_sft.data.sample import EventSample, Relation, Split
-from data_builders.raw.reader import RawInput
+from d2e_sft.data.sample import Relation, Split
+from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import Row
 from data_builders.raw.source import Input, Job, Samples, Source, SourceOptions, SplitRows, github
-from data_builders.sources.rows import first_of_each, not_in_test
+from data_builders.sources.rows import first_of_each, leave_out_blank, not_in_test
 from data_builders.text.texts import IfRule, fingerprint, has_if
 
 _FILES = github("PlusLabNLP/ESTER", "28204363c73e559e04f4a458f1461288349af692", "data")
@@ -45,16 +43,6 @@ class EsterOptions(SourceOptions):
     """
 
     rule: IfRule = "substring"
-
-
-@dataclass(frozen=True)
-class _Row:
-    number: int
-    context: str
-    question: str
-    spans: tuple[str, ...]
-    type: str
-    relation: Relation | None
 
 
 def relation_of(type_: str, conditional: bool) -> Relation | None:
@@ -91,44 +79,34 @@ def read(job: Job) -> dict[Split, Samples]:
     return result
 
 
-def _rows(job: Job, raw: RawInput) -> SplitRows[_Row]:
+def _rows(job: Job, raw: RawInput) -> SplitRows[Draft]:
     options = job.options
     assert isinstance(options, EsterOptions)
 
-    def parse(row: Row) -> _Row:
+    def parse(row: Row) -> Draft:
         question, type_ = row.text("question"), row.choice("type", TYPES)
         # A span that is named twice is required once.
         spans = tuple(dict.fromkeys(filter(None, row.texts("answer_texts"))))
-        relation = relation_of(type_, has_if(question, options.rule))
-        return _Row(row.number, row.text("context"), question, spans, type_, relation)
+        return Draft(
+            number=row.number,
+            relation=relation_of(type_, has_if(question, options.rule)),
+            context=row.text("context"),
+            question=question,
+            answers=["; ".join(spans)],
+            meta={"type": type_, "spans": list(spans)},
+        )
 
     return SplitRows(raw.parse(raw.json_items(), parse))
 
 
-def _finish(raw: RawInput, rows: SplitRows[_Row]) -> Samples:
-    rows.keep(
-        "no blank answer",
-        "samples with a blank answer are excluded (PIPER)",
-        [row for row in rows.rows if row.spans],
-    )
+def _finish(raw: RawInput, rows: SplitRows[Draft]) -> Samples:
+    leave_out_blank(rows)
     rows.keep(
         "relation of PIPER",
         "coreference is no relation of PIPER's, and its counts leave out indicative conditionals that hold an 'if'",
         [row for row in rows.rows if row.relation is not None],
     )
-    return rows.become(raw.samples(rows.rows, lambda row: _sample(raw, row)))
-
-
-def _sample(raw: RawInput, row: _Row) -> EventSample:
-    assert row.relation is not None
-    return raw.sample(
-        row.number,
-        relation=row.relation,
-        context=row.context,
-        question=row.question,
-        answers=["; ".join(row.spans)],
-        meta={"type": row.type, "spans": list(row.spans)},
-    )
+    return rows.become(raw.samples(rows.rows, raw.sample))
 
 
 ESTER = Source(

@@ -7,13 +7,11 @@ read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.reader import RawInput
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import Row
 from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
-from data_builders.sources.rows import first_of_each
+from data_builders.sources.rows import first_of_each, leave_out_blank
 
 _COMMIT = "9c9adf1caa824c3689a035fa8522a4db05db54e1"
 _URL = f"https://raw.githubusercontent.com/wyu97/IfQA/{_COMMIT}/dataset"
@@ -29,18 +27,6 @@ DEV = _file("dev", "cd36981d88366a212b9ab11769d32933bfbab2cd3ad55f8103e279d21c80
 TEST = _file("test", "0b0fa25c49a6aa960a270e458d43a9620978591e9bc2e90f001135ba9bac5115", 704_040)
 
 
-@dataclass(frozen=True)
-class _Row:
-    number: int
-    question: str
-    answers: tuple[str, ...]
-    context: str
-
-    @property
-    def question_key(self) -> str:
-        return " ".join(self.question.lower().split())
-
-
 def read(job: Job) -> dict[Split, Samples]:
     """Build train, dev and test (700 rows, PIPER table 7)."""
     result: dict[Split, Samples] = {}
@@ -50,39 +36,45 @@ def read(job: Job) -> dict[Split, Samples]:
         if split in job.files:
             raw = job.input(split)
             rows = SplitRows(raw.parse(raw.json_items(), _parse))
-            questions = {row.question_key for row in rows.rows}
+            questions = set(map(_question_key, rows.rows))
             result[raw.split] = _finish(raw, rows, met)
             met |= questions
     return result
 
 
-def _finish(raw: RawInput, rows: SplitRows[_Row], met: set[str]) -> Samples:
-    rows.keep(
-        "no blank answer",
-        "samples with a blank answer are excluded (PIPER)",
-        [row for row in rows.rows if row.answers],
-    )
+def _finish(raw: RawInput, rows: SplitRows[Draft], met: set[str]) -> Samples:
+    leave_out_blank(rows)
     if raw.split != "test":
         rows.keep(
             "questions of the test" if raw.split == "dev" else "questions of the test and development files",
             "the question stands there too (letter case ignored)",
-            [row for row in rows.rows if row.question_key not in met],
+            [row for row in rows.rows if _question_key(row) not in met],
         )
     if raw.split == "train":
         rows.keep(
             "repeated questions",
             "the same question more than once would be trained on twice; the first is kept",
-            first_of_each(rows.rows, lambda row: row.question_key),
+            first_of_each(rows.rows, _question_key),
         )
-    return rows.become(raw.samples(rows.rows, lambda row: _sample(raw, row)))
+    return rows.become(raw.samples(rows.rows, raw.sample))
 
 
-def _parse(row: Row) -> _Row:
+def _question_key(row: Draft) -> str:
+    return " ".join(row.question.lower().split())
+
+
+def _parse(row: Row) -> Draft:
     passages = [once(passage) for passage in row.texts("context") if passage]
     if not passages:
         raise row.error("context", "at least one passage")
     answers = dict.fromkeys(filter(None, row.texts("answers")))
-    return _Row(row.number, row.text("question"), tuple(answers), " ".join(dict.fromkeys(passages)))
+    return Draft(
+        number=row.number,
+        relation="counterfactual",
+        context=" ".join(dict.fromkeys(passages)),
+        question=row.text("question"),
+        answers=answers,
+    )
 
 
 def once(passage: str) -> str:
@@ -90,12 +82,6 @@ def once(passage: str) -> str:
     words = passage.split()
     half = len(words) // 2
     return " ".join(words[:half] if words[:half] == words[half:] else words)
-
-
-def _sample(raw: RawInput, row: _Row) -> EventSample:
-    return raw.sample(
-        row.number, relation="counterfactual", context=row.context, question=row.question, answers=row.answers
-    )
 
 
 IFQA = Source(

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.reader import Line, RawInput
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft, Line, RawInput
 from data_builders.raw.row import BadRowError, Row, one_of, shown
 from data_builders.raw.source import Input, Job, Samples, Source, SplitRows, github
 
@@ -34,15 +34,6 @@ class _Candidate:
     category: str
 
 
-@dataclass(frozen=True)
-class _Question:
-    candidates: tuple[_Candidate, ...]
-
-    @property
-    def answerable(self) -> bool:
-        return any(candidate.correct for candidate in self.candidates)
-
-
 def read(job: Job) -> dict[Split, Samples]:
     """Build train (99 questions) and test (234 questions, PIPER table 7)."""
     splits: tuple[Split, ...] = ("train", "test")
@@ -63,16 +54,17 @@ def _read_split(raw: RawInput) -> Samples:
         _without_repeats(raw, candidates.rows),
         unit="candidates",
     )
-    questions = candidates.become(_group(candidates.rows))
+    groups: dict[tuple[str, str], list[_Candidate]] = {}
+    for row in candidates.rows:
+        groups.setdefault((row.sentence, row.question), []).append(row)
+    questions = candidates.become([_draft(group) for group in groups.values()])
     questions.keep(
         "at least one correct candidate",
         "a question that no candidate answers has no answer to train on or to score",
-        [question for question in questions.rows if question.answerable],
+        [question for question in questions.rows if question.answers],
         unit="questions",
     )
-    return questions.become(
-        raw.samples(questions.rows, lambda question: _sample(raw, question), lambda q: q.candidates[0].line)
-    )
+    return questions.become(raw.samples(questions.rows, raw.sample))
 
 
 def _parse(line: Line) -> _Candidate:
@@ -107,22 +99,15 @@ def _without_repeats(raw: RawInput, rows: Sequence[_Candidate]) -> list[_Candida
     return kept
 
 
-def _group(rows: Sequence[_Candidate]) -> list[_Question]:
-    groups: dict[tuple[str, str], list[_Candidate]] = {}
-    for row in rows:
-        groups.setdefault((row.sentence, row.question), []).append(row)
-    return [_Question(tuple(group)) for group in groups.values()]
-
-
-def _sample(raw: RawInput, question: _Question) -> EventSample:
-    first = question.candidates[0]
-    return raw.sample(
-        first.line,
+def _draft(question: Sequence[_Candidate]) -> Draft:
+    first = question[0]
+    return Draft(
+        number=first.line,
         relation="temporal",
         context=first.sentence,
         question=first.question,
-        options=[candidate.answer for candidate in question.candidates],
-        answers=[candidate.answer for candidate in question.candidates if candidate.correct],
+        options=[candidate.answer for candidate in question],
+        answers=[candidate.answer for candidate in question if candidate.correct],
         meta={"category": first.category},
     )
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.reader import RawInput
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import Row, clean
 from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
 from data_builders.sources.rows import not_in_test
@@ -150,7 +150,7 @@ def _finish(raw: RawInput, procedures: SplitRows[_Procedure]) -> Samples:
         "the same attribute of the same entity at the same step; the states of both are answers of one row",
         _merged(questions.rows),
     )
-    return questions.become(raw.samples(questions.rows, lambda question: _sample(raw, question)))
+    return questions.become(raw.samples(map(_draft, questions.rows), raw.sample))
 
 
 def _is_whole(change: _Change) -> bool:
@@ -198,10 +198,11 @@ def _merged(questions: Sequence[_Question]) -> list[_Question]:
     return merged
 
 
-def _sample(raw: RawInput, question: _Question) -> EventSample:
+def _draft(question: _Question) -> Draft:
     procedure, change = question.procedure, question.change
-    return raw.sample(
-        None,
+    return Draft(
+        number=question.number,
+        record_number=False,
         id=f"{procedure.name}-{question.place}",
         relation="temporal",
         context=goal_and_steps(procedure.goal, procedure.steps[: change.step]),

@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from d2e_sft.util.errors import UserError
-from data_builders.raw.reader import RawInput
+from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import BadRowError, Row, clean, one_of
-from data_builders.raw.source import github
+from data_builders.raw.source import SplitRows, github
 
 T = TypeVar("T")
 # TimeBench has parts of the tests of several datasets.
@@ -28,6 +28,15 @@ def not_in_test(rows: Iterable[T], test: Iterable[Any], *keys: Callable[[Any], H
     """The rows that share none of the keys with a test row; an empty key is shared with nothing."""
     taken = [{key(row) for row in test} - {""} for key in keys]
     return [row for row in rows if not any(key(row) in met for key, met in zip(keys, taken, strict=True))]
+
+
+def leave_out_blank(rows: SplitRows[Draft]) -> None:
+    """Leave out what has no answer, or a blank one among its answers or options."""
+    rows.keep(
+        "no blank answer",
+        "samples with a blank answer are excluded (PIPER)",
+        [row for row in rows.rows if row.answers and all((*row.answers, *row.options))],
+    )
 
 
 def labelled(rows: RawInput, labels: RawInput, allowed: tuple[str, ...]) -> Iterator[Row]:

@@ -7,8 +7,8 @@ for reasons, needs, reactions and consequences of an event, so it counts as caus
 
 from __future__ import annotations
 
-from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.reader import RawInput
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft
 from data_builders.raw.row import Row
 from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
 from data_builders.sources.rows import chosen, labelled
@@ -27,13 +27,13 @@ def read(job: Job) -> dict[Split, Samples]:
     """Build test (1,954 rows)."""
     raw = job.input("rows", "test")
     rows = labelled(raw, job.input("labels", "test"), ("1", "2", "3"))
-    return {"test": SplitRows(raw.parse(rows, lambda row: _sample(raw, row)))}
+    return {"test": SplitRows(raw.parse(rows, lambda row: raw.sample(_parse(row))))}
 
 
-def _sample(raw: RawInput, row: Row) -> EventSample:
+def _parse(row: Row) -> Draft:
     options = [row.text(name) for name in _ANSWERS]
-    return raw.sample(
-        row.number,
+    return Draft(
+        number=row.number,
         relation="causal",
         context=row.text("context"),
         question=row.text("question"),

@@ -7,8 +7,8 @@ it belongs to: the right sentence tells what happens next, so it counts as tempo
 
 from __future__ import annotations
 
-from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.reader import RawInput
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft
 from data_builders.raw.row import Row, clean, one_of
 from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
 
@@ -34,16 +34,16 @@ QUESTION = "Which sentence is the right ending of the story?"
 def read(job: Job) -> dict[Split, Samples]:
     """Build test."""
     raw = job.input("test")
-    return {"test": SplitRows(raw.parse(raw.csv_rows(_COLUMNS), lambda row: _sample(raw, row)))}
+    return {"test": SplitRows(raw.parse(raw.csv_rows(_COLUMNS), lambda row: raw.sample(_parse(row))))}
 
 
-def _sample(raw: RawInput, row: Row) -> EventSample:
+def _parse(row: Row) -> Draft:
     endings = [row.text(name) for name in _ENDINGS]
     if endings[0] == endings[1]:
         raise row.error(_ENDINGS[1], f"an ending that differs from {_ENDINGS[0]}", endings[1])
     label = one_of("AnswerRightEnding", clean(row.fields["AnswerRightEnding"]), ("1", "2"))
-    return raw.sample(
-        row.number,
+    return Draft(
+        number=row.number,
         relation="temporal",
         context=" ".join(row.text(name) for name in _STORY),
         question=QUESTION,

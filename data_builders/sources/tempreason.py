@@ -13,8 +13,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.reader import RawInput
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import BadRowError, Row
 from data_builders.raw.source import Input, Job, Release, Samples, Source, SourceOptions, SplitRows
 from data_builders.sources.rows import TIMEBENCH_FILES, not_in_test
@@ -48,12 +48,8 @@ class TempReasonOptions(SourceOptions):
     max_words: int | None = Field(600, ge=1)
 
 
-@dataclass(frozen=True)
-class _Row:
-    number: int
-    question: str
-    answers: tuple[str, ...]
-    context: str
+@dataclass(frozen=True, kw_only=True)
+class _Row(Draft):
     entity: str
     page: str
 
@@ -84,22 +80,30 @@ def _finish(raw: RawInput, rows: SplitRows[_Row], options: TempReasonOptions) ->
         rows.keep(
             f"context of at most {limit} words",
             f"PIPER's limit on the length of the context, which is taken to be the {options.context}",
-            [row for row in rows.rows if word_count(row.context) <= limit],
+            [row for row in rows.rows if word_count(row.context or "") <= limit],
         )
-    return rows.become(raw.samples(rows.rows, lambda row: _sample(raw, row, options)))
+    return rows.become(raw.samples(rows.rows, raw.sample))
 
 
 def _parse(row: Row, options: TempReasonOptions, *, official: bool = True) -> _Row:
     answers, entity = _official_answers(row) if official else (row.texts("answer"), "")
     if not any(answers):
         raise BadRowError.at("answer", answers, "at least one text that is not empty")
-    accepted = tuple(plain_spaces(answer) for answer in answers if answer)
     context = plain_spaces(row.text("context" if options.context == "page" else "fact_context"))
     # The facts stand one on a line, with a blank before each line end.
     context = "\n".join(part.strip() for part in context.splitlines() if part.strip())
     # Its start tells a page from others; all of it would cost seconds, and miss a copy that was cut.
     page = fingerprint(row.text("context")[:1000])[:500]
-    return _Row(row.number, plain_spaces(row.text("question")), accepted, context, entity, page)
+    return _Row(
+        number=row.number,
+        relation="temporal",
+        context=context,
+        question=plain_spaces(row.text("question")),
+        answers=[plain_spaces(answer) for answer in answers if answer],
+        meta={"context": options.context},
+        entity=entity,
+        page=page,
+    )
 
 
 def _official_answers(row: Row) -> tuple[list[str], str]:
@@ -109,17 +113,6 @@ def _official_answers(row: Row) -> tuple[list[str], str]:
     if len(parts) != 4 or parts[0] != "L3":
         raise row.error("id", "L3_<entity>_<property>_<number>")
     return answers.texts("text"), parts[1]
-
-
-def _sample(raw: RawInput, row: _Row, options: TempReasonOptions) -> EventSample:
-    return raw.sample(
-        row.number,
-        relation="temporal",
-        context=row.context,
-        question=row.question,
-        answers=row.answers,
-        meta={"context": options.context},
-    )
 
 
 TEMPREASON = Source(

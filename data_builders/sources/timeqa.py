@@ -16,8 +16,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.reader import RawInput
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import BadRowError, Row, clean, shown
 from data_builders.raw.source import Input, Job, Samples, Source, SourceOptions, SplitRows, github
 from data_builders.sources.rows import TIMEBENCH_FILES, not_in_test
@@ -59,20 +59,12 @@ class TimeQAOptions(SourceOptions):
     test_max_words: int | None = Field(1000, ge=1)
 
 
-@dataclass(frozen=True)
-class _Row:
+@dataclass(frozen=True, kw_only=True)
+class _Row(Draft):
     """One question; `context` is None where nothing short enough holds the answer."""
 
-    number: int
-    index: str
-    question: str
-    answers: tuple[str, ...]
     answer_found: bool
-    context: str | None
-
-    @property
-    def page(self) -> str:
-        return self.index.partition("#")[0]
+    page: str
 
 
 def read(job: Job) -> dict[Split, Samples]:
@@ -116,7 +108,7 @@ def _finish(raw: RawInput, rows: SplitRows[_Row], limit: str) -> Samples:
             "PIPER leaves out excessively long contexts; its limit for TimeQA is not published",
             [row for row in rows.rows if row.context is not None],
         )
-    return rows.become(raw.samples(rows.rows, lambda row: _sample(raw, row)))
+    return rows.become(raw.samples(rows.rows, raw.sample))
 
 
 # Texts that will be left out are dropped while reading: the pages of the training file fill hundreds of megabytes.
@@ -153,8 +145,17 @@ def _parse_excerpt(limit: int | None) -> _Parser:
 
 
 def _row(row: Row, answers: list[str], searched: str, context: str | None) -> _Row:
-    index, found = row.text("idx"), contains_any(searched, answers)
-    return _Row(row.number, index, row.text("question"), tuple(answers), found, context)
+    index = row.text("idx")
+    return _Row(
+        number=row.number,
+        relation="temporal",
+        context=context,
+        question=row.text("question"),
+        answers=answers,
+        meta={"idx": index},
+        answer_found=contains_any(searched, answers),
+        page=index.partition("#")[0],
+    )
 
 
 def _answers(row: Row, name: str) -> list[str]:
@@ -188,18 +189,6 @@ def _chunks(row: Row) -> list[str]:
         if not isinstance(chunk, dict) or not isinstance(chunk.get("text"), str):
             raise BadRowError.at(f"paragraphs.{number}", chunk, "an object with a text")
     return [chunk["text"].strip() for chunk in chunks]
-
-
-def _sample(raw: RawInput, row: _Row) -> EventSample:
-    assert row.context is not None
-    return raw.sample(
-        row.number,
-        relation="temporal",
-        context=row.context,
-        question=row.question,
-        answers=row.answers,
-        meta={"idx": row.index},
-    )
 
 
 TIMEQA = Source(

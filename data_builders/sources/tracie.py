@@ -14,8 +14,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from d2e_sft.data.sample import NLI_LABELS, EventSample, Split
-from data_builders.raw.reader import Line, RawInput
+from d2e_sft.data.sample import NLI_LABELS, Split
+from data_builders.raw.reader import Draft, Line, RawInput
 from data_builders.raw.row import BadRowError, clean, one_of
 from data_builders.raw.source import Input, Job, Samples, Source, SplitRows, github
 
@@ -32,13 +32,9 @@ _TAB = "\t"
 _RELATION = re.compile(r" (starts|ends) (before|after) ")
 
 
-@dataclass(frozen=True)
-class _Row:
-    number: int
-    hypothesis: str
-    relation: str
+@dataclass(frozen=True, kw_only=True)
+class _Row(Draft):
     key: tuple[str, str, str]
-    story: str
     label: str
 
 
@@ -56,7 +52,7 @@ def _read_split(job: Job, raw: RawInput) -> Samples:
         "which of them stays is drawn with the seed so that the labels are even",
         balanced_draw(rows.rows, job.random(raw.split)),
     )
-    return rows.become(raw.samples(rows.rows, lambda row: _sample(raw, row)))
+    return rows.become(raw.samples(rows.rows, raw.sample))
 
 
 def _parse(line: Line) -> _Row:
@@ -78,7 +74,16 @@ def _parse(line: Line) -> _Row:
     if len(found) != 1:
         raise BadRowError.at("event", hypothesis, "'<event> starts|ends before|after <event>', once")
     first, second = hypothesis[: found[0].start()].strip(" ."), hypothesis[found[0].end() :].strip(" .")
-    return _Row(line.number, hypothesis, found[0].group().strip(), (first, second, story), story, label)
+    return _Row(
+        number=line.number,
+        relation="temporal",
+        context=story,
+        question=hypothesis,
+        answers=[label],
+        meta={"temporal_relation": found[0].group().strip()},
+        key=(first, second, story),
+        label=label,
+    )
 
 
 def balanced_draw(rows: Sequence[_Row], rng: random.Random) -> list[_Row]:
@@ -100,17 +105,6 @@ def balanced_draw(rows: Sequence[_Row], rng: random.Random) -> list[_Row]:
         label = labels[key][0] if len(labels[key]) == 1 else ("positive" if key in positive else "negative")
         drawn.append(rng.choice([row for row in group if row.label == label]))
     return drawn
-
-
-def _sample(raw: RawInput, row: _Row) -> EventSample:
-    return raw.sample(
-        row.number,
-        relation="temporal",
-        context=row.story,
-        question=row.hypothesis,
-        answers=[row.label],
-        meta={"temporal_relation": row.relation},
-    )
 
 
 TRACIE = Source(

@@ -6,8 +6,8 @@ test are not trained on.
 
 from __future__ import annotations
 
-from d2e_sft.data.sample import EventSample, Split
-from data_builders.raw.reader import RawInput
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import Row
 from data_builders.raw.source import Input, Job, RawFile, Release, Samples, Source, SplitRows
 from data_builders.sources.rows import not_in_test
@@ -44,21 +44,21 @@ def read(job: Job) -> dict[Split, Samples]:
 
 
 def _read_split(raw: RawInput) -> Samples:
-    return SplitRows(raw.parse(raw.json_lines(), lambda row: _sample(raw, row)))
+    return SplitRows(raw.parse(raw.json_lines(), lambda row: raw.sample(_parse(row))))
 
 
-def _sample(raw: RawInput, row: Row) -> EventSample:
+def _parse(row: Row) -> Draft:
     question, metadata = row.object("question"), row.object("metadata")
     steps = [step for step in question.texts("para_steps") if step]
     if not steps:
         raise question.error("para_steps", "at least one step")
     label, length = question.choice("answer_label", OPTIONS), metadata.integer("path_len")
-    return raw.sample(
-        row.number,
+    return Draft(
+        number=row.number,
         relation="counterfactual",
         context=" ".join(map(as_sentence, steps)),
         question=question.text("stem"),
-        options=OPTIONS.values(),
+        options=list(OPTIONS.values()),
         answers=[OPTIONS[label]],
         meta={
             "para_id": metadata.text("para_id"),
