@@ -17,7 +17,8 @@ import yaml
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.tables import markdown_cell
 from data_builders.build.suites import SUITES
-from data_builders.dataset.manifest import SPLITS, restricted, rows_of
+from data_builders.dataset.manifest import restricted, rows_of
+from data_builders.raw.source import SPLITS
 from data_builders.refine.rules import RefinerOptions
 from data_builders.sources import SOURCES
 
@@ -154,15 +155,13 @@ def _warning(manifest: Mapping[str, Any]) -> str:
 
 def _rows_table(datasets: Mapping[str, Any]) -> str:
     rows = [
-        (name, relation, dataset["format"], split, f"{count:,}")
+        (name, relation, dataset["format"], split, count)
         for name, dataset in datasets.items()
         for split, entry in dataset["splits"].items()
         for relation, count in entry["rows_by_relation"].items()
     ]
-    total = sum(map(rows_of, datasets.values()))
-    return _table(
-        ("dataset", "relation", "format", "split", "rows"), [*rows, ("all", "", "", "", f"{total:,}")], numbers=1
-    )
+    total = ("all", "", "", "", sum(map(rows_of, datasets.values())))
+    return _table(("dataset", "relation", "format", "split", "rows"), [*rows, total], numbers=1)
 
 
 def _licence_table(datasets: Mapping[str, Any]) -> str:
@@ -179,19 +178,10 @@ def _permission(dataset: Mapping[str, Any]) -> str:
 
 
 def _published_table(manifest: Mapping[str, Any]) -> str:
-    rows = [
-        (
-            row["relation"],
-            row["dataset"],
-            row["format"],
-            f"{row['published']:,}",
-            f"{row['obtained']:,}",
-            row["reason"],
-        )
-        for row in manifest.get("published_counts", ())
-    ]
     header = ("relation", "dataset", "format", "published", "obtained", "reason for a difference")
-    return _table(header, rows) if rows else ""
+    return _table(
+        header, [[row[name] for name in (*header[:5], "reason")] for row in manifest.get("published_counts", ())]
+    )
 
 
 def _mixture_table(manifest: Mapping[str, Any]) -> str:
@@ -199,14 +189,7 @@ def _mixture_table(manifest: Mapping[str, Any]) -> str:
     if not mixture:
         return ""
     rows = [
-        (
-            name,
-            f"{part['ratio']:.2f}",
-            f"{part['asked']:,}",
-            f"{part['drawn']:,}",
-            f"{part['drawn_ratio']:.2f}",
-            part["reason"],
-        )
+        (name, f"{part['ratio']:.2f}", part["asked"], part["drawn"], f"{part['drawn_ratio']:.2f}", part["reason"])
         for name, part in mixture["datasets"].items()
     ]
     header = ("dataset", "ratio %", "wanted", "drawn", "drawn %", "reason for a difference")
@@ -229,12 +212,12 @@ def _kept_apart(manifest: Mapping[str, Any]) -> str:
 
 def _filter_table(datasets: Mapping[str, Any]) -> str:
     rows = [
-        (name, split, step["name"], f"{step['rows_in']:,}", f"{step['rows_out']:,}", step["unit"], step["reason"])
+        (name, split, step["name"], step["rows_in"], step["rows_out"], step["unit"], step["reason"])
         for name, dataset in datasets.items()
         for split, entry in dataset["splits"].items()
         for step in entry["filters"]
     ]
-    return _table(("dataset", "split", "filter", "in", "out", "unit", "why"), rows) if rows else ""
+    return _table(("dataset", "split", "filter", "in", "out", "unit", "why"), rows)
 
 
 def _refined(manifest: Mapping[str, Any], datasets: Mapping[str, Any]) -> str:
@@ -261,7 +244,7 @@ def _source_table(datasets: Mapping[str, Any]) -> str:
             remark = f"stands in for the official file: {file['substitute']}" if file["substitute"] else ""
             version = f"`{file['commit']}`" if file["commit"] else ""
             rows.append((name, where, version, f"`{file['sha256']}`", file["checksum"], remark))
-    return _table(("dataset", "raw file", "version", "sha256", "checksum", "remark"), rows) if rows else ""
+    return _table(("dataset", "raw file", "version", "sha256", "checksum", "remark"), rows)
 
 
 def _notes(datasets: Mapping[str, Any]) -> str:
@@ -326,7 +309,7 @@ def _settings(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _file_table(manifest: Mapping[str, Any]) -> str:
-    rows = [(name, f"{entry['bytes']:,}", f"`{entry['sha256']}`") for name, entry in manifest["outputs"].items()]
+    rows = [(name, entry["bytes"], f"`{entry['sha256']}`") for name, entry in manifest["outputs"].items()]
     return _table(("file", "bytes", "sha256"), rows) + "\n\n`manifest.json` holds all of the above in full."
 
 
@@ -334,11 +317,11 @@ def _section(title: str, content: str) -> str:
     return f"## {title}\n\n{content}" if content else ""
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
-    """A Markdown table; the last `numbers` columns are aligned to the right."""
+def _table(header: Sequence[str], rows: Iterable[Iterable[str | int]], *, numbers: int = 0) -> str:
+    """A Markdown table, or nothing where it has no rows; the last `numbers` columns are aligned to the right."""
     rule = ["---"] * (len(header) - numbers) + ["---:"] * numbers
-    lines = [header, rule, *([_escaped(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    cells = [[_escaped(f"{cell:,}" if isinstance(cell, int) else cell) for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *cells]) if cells else ""
 
 
 def _escaped(text: str) -> str:

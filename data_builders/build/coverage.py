@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from d2e_sft.data.sample import EventSample
 from data_builders.build.reading import Reading
@@ -28,28 +27,17 @@ class Row:
     obtained: int
     reason: str
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def compare(suite: Suite, reading: Reading, samples: Sequence[EventSample]) -> list[Row]:
     """One row for each published one, in its order."""
     counts = Counter((sample.relation, sample.dataset, sample.format) for sample in samples)
     rows = []
     for published in suite.published:
-        obtained = counts[published.relation, published.dataset, published.format]
+        kind = (published.relation, published.dataset, published.format)
+        obtained = counts[kind]
         reason = _reason(suite, reading, published) if obtained != published.count else ""
         comments = [text for text in (reason, published.comment) if text]
-        rows.append(
-            Row(
-                published.relation,
-                published.dataset,
-                published.format,
-                published.count,
-                obtained,
-                "; ".join(comments),
-            )
-        )
+        rows.append(Row(*kind, published.count, obtained, "; ".join(comments)))
     return rows
 
 
@@ -67,11 +55,7 @@ def _reason(suite: Suite, reading: Reading, row: PublishedRow) -> str:
             for key, value in dataset.options.model_dump().items()
             if value != defaults[key]
         ]
-        own += [
-            f"{file['name']} {CHECKSUM_DIFFERS}"
-            for file in dataset.described_files
-            if file["checksum"] == CHECKSUM_DIFFERS
-        ]
+        own += [f"{file} {CHECKSUM_DIFFERS}" for file in dataset.changed_files]
         own += [
             f"{file['name']} has no published checksum, so it may be another version"
             for file in dataset.described_files

@@ -53,8 +53,9 @@ def publish(folder: Path, name: str, *, private: bool = True, allow_restricted: 
     files = _checked_files(folder, manifest)
     closed = restricted(manifest)
     if closed and not private and not allow_restricted:
+        reasons = "; ".join(f"{name} ({reason})" for name, reason in closed.items())
         raise UserError(
-            f"{folder}: rows of {len(closed)} datasets must not be published: {_listed(closed)}",
+            f"{folder}: rows of {len(closed)} datasets must not be published: {reasons}",
             remedy="push it as --private, build it without them, or, where you may publish them, "
             "pass --allow-restricted",
         )
@@ -62,8 +63,9 @@ def publish(folder: Path, name: str, *, private: bool = True, allow_restricted: 
     card = folder / CARD_NAME
     sent: dict[str, Path | bytes] = {path.name: path for path in files}
     sent[CARD_NAME] = card if card.is_file() else render_card(manifest).encode()
+    what = manifest.get("suite") or ", ".join(manifest["datasets"])
     url, is_private = commit(
-        api, name, sent, f"d2e-sft {manifest['version']}: {_what(manifest)}", repo_type="dataset", private=private
+        api, name, sent, f"d2e-sft {manifest['version']}: {what}", repo_type="dataset", private=private
     )
     return Published(url, list(sent), is_private, closed)
 
@@ -84,11 +86,3 @@ def _checked_files(folder: Path, manifest: Mapping[str, Any]) -> list[Path]:
             )
         files.append(path)
     return [*files, folder / MANIFEST_NAME]
-
-
-def _what(manifest: Mapping[str, Any]) -> str:
-    return str(manifest.get("suite") or ", ".join(manifest["datasets"]))
-
-
-def _listed(closed: Mapping[str, str]) -> str:
-    return "; ".join(f"{name} ({reason})" for name, reason in closed.items())

@@ -30,6 +30,11 @@ class ReadDataset:
     described_files: list[dict[str, Any]]
     splits: dict[Split, Samples]
 
+    @property
+    def changed_files(self) -> list[str]:
+        """The names of the files whose bytes are not the published ones."""
+        return [file["name"] for file in self.described_files if file["checksum"] == manifest.CHECKSUM_DIFFERS]
+
     def substitutes(self, split: Split) -> list[str]:
         """For each input of the split that stands in for an official file: which it is and how it differs."""
         texts = []
@@ -85,10 +90,9 @@ class Reading:
     def warnings(self) -> list[str]:
         """One line for each file whose bytes are not the published ones."""
         return [
-            f"{name}/{file['name']}: {manifest.CHECKSUM_DIFFERS}; counts may differ from the published ones"
+            f"{name}/{file}: {manifest.CHECKSUM_DIFFERS}; counts may differ from the published ones"
             for name, dataset in self.datasets.items()
-            for file in dataset.described_files
-            if file["checksum"] == manifest.CHECKSUM_DIFFERS
+            for file in dataset.changed_files
         ]
 
 
@@ -186,7 +190,7 @@ def _read(source: Source, splits: Sequence[Split], options: BuildOptions, readin
     files = find_files(source, splits, options.raw, settings.files.get(source.name))
     described = [manifest.describe_file(found.file, found.path) for found in files.values()]
     bad = BadRows(skip=options.skip_bad)
-    job = Job(source, files, options.seed, settings.sources[source.name], bad, frozenset(splits))
+    job = Job(source, files, options.seed, settings.sources[source.name], bad, splits)
     rows = {split: found for split, found in source.read(job).items() if split in splits}
     for split, found in rows.items():
         if not found.rows and bad.count(source.name, split):

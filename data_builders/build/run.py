@@ -7,7 +7,7 @@ others with it: they are written, and the result names it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from data_builders.build.writing import check_target, write_build
 from data_builders.dataset import manifest
 from data_builders.own_data.source import is_own
 from data_builders.quality.judged import quality_prompts
-from data_builders.raw.source import ALL_SPLITS, Samples
+from data_builders.raw.source import SPLITS, Samples
 from data_builders.refine.judged import Outcome, judge_refine, refine_prompts
 from data_builders.refine.rules import RefinerOptions, refine, refine_samples
 
@@ -75,7 +75,7 @@ def build(options: BuildOptions) -> Result:
         UserError: an unknown dataset or setting, no dataset that can be read, or too few samples for the ratios.
     """
     check_target(options.out)
-    reading = read_datasets(options, [options.suite.split] if options.suite else ALL_SPLITS)
+    reading = read_datasets(options, [options.suite.split] if options.suite else SPLITS)
     benchmark = read_benchmark(options)
     composition = compose(options, reading, benchmark)
     result = Result(warnings=reading.warnings() + benchmark.warnings(), mixture=composition.mixture)
@@ -101,7 +101,7 @@ def build(options: BuildOptions) -> Result:
             else "the files have no rows, or the filters' options leave none",
         )
     result.bad_rows = len(reading.bad.entries)
-    described = _describe(options, reading.settings.refiner, reading, benchmark, result)
+    described = _describe(options, reading, benchmark, result)
     result.files = write_build(options.out, composition.rows, reading.bad.entries, described)
     if result.failures:
         raise IncompleteBuildError(result)
@@ -160,16 +160,10 @@ def _refine(options: BuildOptions, refiner: RefinerOptions, composition: Composi
     return counts
 
 
-def _describe(
-    options: BuildOptions,
-    refiner: RefinerOptions,
-    reading: Reading,
-    benchmark: Benchmark,
-    result: Result,
-) -> dict[str, Any]:
+def _describe(options: BuildOptions, reading: Reading, benchmark: Benchmark, result: Result) -> dict[str, Any]:
     """The manifest but for its outputs."""
     return manifest.describe_build(
-        _describe_options(options, refiner),
+        _describe_options(options, reading.settings.refiner),
         options.seed,
         {
             name: manifest.describe_dataset(
@@ -184,7 +178,7 @@ def _describe(
             for name, dataset in reading.datasets.items()
         },
         suite=options.suite.name if options.suite else None,
-        published_counts=[row.to_json() for row in result.coverage],
+        published_counts=[asdict(row) for row in result.coverage],
         mixture=result.mixture.describe() if result.mixture else None,
         refining={
             split: {outcome.value: count for outcome, count in sorted(counts.items())}

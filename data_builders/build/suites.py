@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from d2e_sft.data.sample import EventSample, Format, Relation, Split
 from d2e_sft.util.errors import UserError
+from data_builders.sources import PIPER_SOURCES
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,7 @@ class Suite:
         name = self.merged.get((sample.dataset, sample.relation))
         if name is None:
             return sample
-        return sample.model_copy(
-            update={"dataset": name, "meta": {**sample.meta, "source_dataset": sample.dataset}},
-        )
+        return sample.model_copy(update={"dataset": name, "meta": {**sample.meta, "source_dataset": sample.dataset}})
 
     def sources_of(self, row: PublishedRow) -> list[str]:
         """The datasets whose samples a published row counts."""
@@ -99,19 +98,7 @@ PIPER = Suite(
     name="piper",
     summary="the 15 test sets of the PIPER benchmark (Table 7)",
     split="test",
-    datasets=(
-        "tempreason",
-        "timeqa",
-        "tracie",
-        "mctaco",
-        "cider",
-        "ester",
-        "cqa",
-        "cosmosqa",
-        "ecare",
-        "ifqa",
-        "wiqa",
-    ),
+    datasets=tuple(source.name for source in PIPER_SOURCES),
     published=(
         PublishedRow("temporal", "tempreason", "qa", 1_010),
         PublishedRow("temporal", "timeqa", "qa", 630),
@@ -132,34 +119,24 @@ PIPER = Suite(
     merged={(dataset, relation): "cster" for dataset in ("ester", "cqa") for relation in ("causal", "counterfactual")},
 )
 
+_RATIOS = {
+    "mctaco": 0.85,
+    "ifqa": 4.20,
+    "tracie": 5.08,
+    "ecare": 6.45,
+    "tempreason": 7.00,
+    "timeqa": 7.00,
+    "wiqa": 12.80,
+    "cosmosqa": 12.80,
+    "ester": 17.51,
+    "cqa": 26.31,
+}
 PIPER_10K = Suite(
     name="piper-10k",
     summary="the instruction set: 10,000 training samples in the ratios of Table 3",
     split="train",
-    datasets=(
-        "mctaco",
-        "ifqa",
-        "tracie",
-        "ecare",
-        "tempreason",
-        "timeqa",
-        "wiqa",
-        "cosmosqa",
-        "ester",
-        "cqa",
-    ),
-    ratios={
-        "mctaco": 0.85,
-        "ifqa": 4.20,
-        "tracie": 5.08,
-        "ecare": 6.45,
-        "tempreason": 7.00,
-        "timeqa": 7.00,
-        "wiqa": 12.80,
-        "cosmosqa": 12.80,
-        "ester": 17.51,
-        "cqa": 26.31,
-    },
+    datasets=tuple(_RATIOS),
+    ratios=_RATIOS,
     size=10_000,
     # The paper gives no bounds for training contexts. The upper one is the only number that it does give (appendix
     # A, TempReason); the lower one drops fragments, not e-CARE's and MC-TACO's one-sentence contexts.

@@ -18,8 +18,9 @@ from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, EventSample, Split, write
 from d2e_sft.util.errors import UserError
 from data_builders.build.card import CARD_NAME, write_card
 from data_builders.dataset import manifest
+from data_builders.raw.source import SPLITS
 
-_ROWS = (*(f"{split}.parquet" for split in manifest.SPLITS), BAD_ROWS_FILE)
+_ROWS = (*(f"{split}.parquet" for split in SPLITS), BAD_ROWS_FILE)
 
 
 def check_target(out: Path) -> None:
@@ -61,7 +62,7 @@ def write_build(
         UserError: a file cannot be written.
     """
     with _staging(out) as staging:
-        for split in manifest.SPLITS:
+        for split in SPLITS:
             if rows.get(split):
                 write_samples(rows[split], staging / f"{split}.parquet")
         if bad:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 import click
@@ -67,19 +68,7 @@ def _benchmarks(train: Path, against: Sequence[Path]) -> list[SampleSet]:
 def _print_overlap(overlap: Overlap) -> None:
     if overlap.cells:
         header = ("train", "test set", "test", "key", "exact", "of the test", "near", "set aside")
-        cells = [
-            (
-                cell.train_dataset,
-                cell.test_set,
-                cell.test_dataset,
-                cell.key,
-                f"{cell.exact:,}",
-                f"{cell.test_rows:,}",
-                f"{cell.near:,}",
-                f"{cell.set_aside:,}",
-            )
-            for cell in overlap.cells
-        ]
+        cells = [[f"{v:,}" if isinstance(v, int) else v for v in astuple(cell)] for cell in overlap.cells]
         click.echo(text_table([header, *cells]))
         click.echo()
     if overlap.near:

@@ -13,7 +13,7 @@ from d2e_sft.util.files import write_json
 from d2e_sft.util.tables import text_table
 from data_builders.build.options import BuildOptions
 from data_builders.build.reading import read_datasets
-from data_builders.raw.source import ALL_SPLITS
+from data_builders.raw.source import SPLITS
 from data_builders.refine.comparison import DATASETS, SCORERS, Measurement, compare_scorers, usable
 
 
@@ -34,7 +34,7 @@ def compare_refiners(*, raw: Path | None, scorers: str, samples: int, seed: int,
     unknown = {part.strip() for part in scorers.split(",")} - set(SCORERS)
     if unknown or not chosen:
         raise UserError(f"--scorers: got {scorers!r}; expected some of {', '.join(SCORERS)}")
-    reading = read_datasets(BuildOptions(DATASETS, raw=raw, seed=seed), ALL_SPLITS)
+    reading = read_datasets(BuildOptions(DATASETS, raw=raw, seed=seed), SPLITS)
     for error in reading.failures.values():
         click.echo(f"warning: {error}", err=True)
     measured: list[Measurement] = []

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft import __version__
-from d2e_sft.data.sample import EventSample, Split
+from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
 from data_builders.raw.source import RawFile, Samples, Source, SourceOptions
 
-SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 MANIFEST_NAME = "manifest.json"
 _PROJECT = "d2e-sft"
 CHECKSUM_EQUAL = "equals the published file"
@@ -68,10 +67,7 @@ def restricted(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def describe_build(
-    options: Mapping[str, Any],
-    seed: int,
-    datasets: Mapping[str, Any],
-    **sections: Any,
+    options: Mapping[str, Any], seed: int, datasets: Mapping[str, Any], **sections: Any
 ) -> dict[str, Any]:
     """The manifest but for its `outputs`, which are known once they are written.
 
@@ -118,21 +114,18 @@ def describe_dataset(
 def describe_file(file: RawFile, path: Path) -> dict[str, Any]:
     """One raw file's entry; size and checksum are those of the bytes that were read."""
     found = sha256_of(path)
+    checksum = CHECKSUM_EQUAL if found == file.sha256 else CHECKSUM_DIFFERS
+    if file.own or not file.sha256:
+        checksum = CHECKSUM_OWN if file.own else CHECKSUM_UNKNOWN
     return {
         "name": file.name,
         "url": file.url,
         "commit": file.commit,
         "bytes": path.stat().st_size,
         "sha256": found,
-        "checksum": CHECKSUM_OWN if file.own else _compare(found, file.sha256),
+        "checksum": checksum,
         "substitute": file.substitute,
     }
-
-
-def _compare(found: str, published: str) -> str:
-    if not published:
-        return CHECKSUM_UNKNOWN
-    return CHECKSUM_EQUAL if found == published else CHECKSUM_DIFFERS
 
 
 def describe_split(rows: Samples, bad_rows: int) -> dict[str, Any]:

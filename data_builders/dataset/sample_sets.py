@@ -8,7 +8,7 @@ from pathlib import Path
 
 from d2e_sft.data.sample import EventSample, Split, read_samples
 from d2e_sft.util.errors import UserError
-from data_builders.dataset.manifest import SPLITS
+from data_builders.raw.source import SPLITS
 
 
 @dataclass(frozen=True)

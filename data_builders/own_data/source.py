@@ -12,9 +12,8 @@ from data_builders.own_data.row import OwnRow, RowParser, to_sample
 from data_builders.own_data.spec import DELIMITERS, ENDINGS, EXAMPLE, OwnSpec, ending_of, name_of, read_spec
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Row, shortened
-from data_builders.raw.source import Input, Job, OwnData, RawFile, Samples, Source, SplitRows
+from data_builders.raw.source import SPLITS, Input, Job, OwnData, RawFile, Samples, Source, SplitRows
 
-_SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _OTHER_DELIMITERS = (";", "\t", "|", ",")
 
 
@@ -59,7 +58,7 @@ def own_source(path: Path) -> Source:
         inputs=inputs,
         read=partial(_read, spec, path.name),
         redistribution="" if spec.licence else f"{path.name} states no licence (add a line such as `licence: MIT`)",
-        splits=tuple(split for split in _SPLITS if split in spec.files or split in drawn),
+        splits=tuple(split for split in SPLITS if split in spec.files or split in drawn),
         own=OwnData(path, spec.model_dump(exclude_unset=True) | names),
     )
 

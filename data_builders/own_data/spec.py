@@ -29,7 +29,6 @@ EXAMPLE = """\
     format: qa
     relation: causal
     columns: {context: passage, question: query, answer: label}"""
-_SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
 

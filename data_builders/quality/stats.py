@@ -15,9 +15,10 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import FORMATS, NLI_LABELS, RELATIONS, EventSample, Split
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_tokenizer
-from data_builders.dataset.manifest import SPLITS, refined_share
+from data_builders.dataset.manifest import refined_share
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.context_free import ContextFree, hypothesis_alone
+from data_builders.raw.source import SPLITS
 
 VIEWS: tuple[View, ...] = get_args(View)
 WORDS = "words"

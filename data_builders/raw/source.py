@@ -7,7 +7,7 @@ hands the paths over in a `Job`; so a source is a plain function that is easy to
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -20,7 +20,7 @@ from data_builders.raw.reader import BadRows, RawInput
 RowT = TypeVar("RowT")
 Other = TypeVar("Other")
 
-ALL_SPLITS: frozenset[Split] = frozenset(("train", "dev", "test"))
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
 class SourceOptions(BaseModel):
@@ -216,7 +216,7 @@ class Job:
     seed: int
     options: SourceOptions
     bad: BadRows
-    splits: frozenset[Split] = ALL_SPLITS
+    splits: Collection[Split] = SPLITS
 
     def wants(self, split: Split) -> bool:
         return split in self.splits

@@ -21,7 +21,9 @@ from data_builders.sources.timeqa import TIMEQA
 from data_builders.sources.tracie import TRACIE
 from data_builders.sources.wiqa import WIQA
 
-_PIPER = (TEMPREASON, TIMEQA, TRACIE, MCTACO, CIDER, ESTER, CQA, COSMOSQA, ECARE, IFQA, WIQA)
+PIPER_SOURCES = (TEMPREASON, TIMEQA, TRACIE, MCTACO, CIDER, ESTER, CQA, COSMOSQA, ECARE, IFQA, WIQA)
 _OUT_OF_DISTRIBUTION = (STORYCLOZE, SOCIALIQA, ALPHANLI)
 _SYSTEMS = (CREPE, OPENPI2)
-SOURCES: dict[str, Source] = {source.name: source for source in (BOXES, *_PIPER, *_OUT_OF_DISTRIBUTION, *_SYSTEMS)}
+SOURCES: dict[str, Source] = {
+    source.name: source for source in (BOXES, *PIPER_SOURCES, *_OUT_OF_DISTRIBUTION, *_SYSTEMS)
+}

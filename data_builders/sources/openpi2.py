@@ -14,7 +14,7 @@ from itertools import product
 from d2e_sft.data.sample import Split
 from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import Row, clean
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
+from data_builders.raw.source import SPLITS, Input, Job, RawFile, Samples, Source, SplitRows
 from data_builders.sources.rows import not_in_test
 from data_builders.text.texts import goal_and_steps
 
@@ -76,7 +76,6 @@ _BENCHMARK = (
         14_970,
     ),
 )
-_SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _BETWEEN = " | "
 
 
@@ -225,10 +224,10 @@ OPENPI2 = Source(
     homepage="https://github.com/allenai/openpi-dataset/tree/main/v2.0",
     inputs=(
         Input("train", (TRAIN,), ("train",)),
-        Input("dev", (DEV,), _SPLITS),
-        Input("test", (TEST,), _SPLITS),
+        Input("dev", (DEV,), SPLITS),
+        Input("test", (TEST,), SPLITS),
     ),
-    splits=_SPLITS,
+    splits=SPLITS,
     read=read,
     notes={
         "rows": "one for each step, entity and attribute that changes; entity and attribute by their first mention",
