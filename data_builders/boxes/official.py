@@ -53,10 +53,10 @@ def _rows(drawn: Drawn, number: int, row_format: RowFormat) -> Iterator[dict[str
             for box in {operation.source, operation.target} - {-1}:
                 kinds[box][operation.kind] += 1
         for box, contents in enumerate(state):
+            begin, answer = f"{text} {wording.name(box)} contains", say_contents(contents)
             if row_format == "t5":
-                begin, answer = f"{text} {wording.name(box)}", _predicate(contents)
-            else:
-                begin, answer = f"{text} {wording.name(box)} contains", say_contents(contents)
+                begin = f"{text} {wording.name(box)}"
+                answer = f"contains {answer}" if contents else "is empty"
             yield {
                 "sentence": f"{begin} {answer}.",
                 "sentence_masked": f"{begin} {_MASK} .",
@@ -65,7 +65,3 @@ def _rows(drawn: Drawn, number: int, row_format: RowFormat) -> Iterator[dict[str
                 "numops": kinds[box].total(),
                 "numops_by_op": dict(kinds[box]),
             }
-
-
-def _predicate(contents: frozenset[str]) -> str:
-    return f"contains {say_contents(contents)}" if contents else "is empty"

@@ -49,10 +49,6 @@ class Wording(ABC):
             target=self.name(operation.target),
         )
 
-    def statement(self, box: int, contents: frozenset[str]) -> str:
-        """`Box 0 contains the a and the b`, the form in which contents are asked for and told."""
-        return f"{self.name(box)} contains {say_contents(contents)}"
-
     def sentences(self, scenario: Scenario) -> list[str]:
         """The operations."""
         return [
@@ -82,7 +78,7 @@ class PlainWording(Wording):
         return ", ".join(self.clause(box, contents) for box, contents in enumerate(state))
 
     def clause(self, box: int, contents: frozenset[str]) -> str:
-        return self.statement(box, contents)
+        return f"{self.name(box)} contains {say_contents(contents)}"
 
 
 class AlternateWording(Wording):

@@ -56,15 +56,7 @@ _FIELDS = (
 
 
 def write_card(manifest: Mapping[str, Any], folder: Path) -> Path:
-    """Write `README.md` for a build, from its manifest alone.
-
-    Args:
-        manifest: what `manifest.describe_build` gave.
-        folder: the build's folder.
-
-    Returns:
-        the file written.
-    """
+    """Write `README.md` into the folder of a build, from its manifest alone; returns the file."""
     path = folder / CARD_NAME
     write_whole(path, render_card(manifest))
     return path

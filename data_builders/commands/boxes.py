@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 
 import click
@@ -50,7 +49,6 @@ def boxes(
             write_whole(out / name, "".join(f"{row}\n" for row in rows))
     else:
         write_encrypted(out, lines, password)
-    counts = Counter({name: len(rows) for name, rows in lines.items()})
-    for name in lines:
-        click.echo(f"{name}: {len(found[name]):,} scenarios, {counts[name]:,} questions")
+    for name, rows in lines.items():
+        click.echo(f"{name}: {len(found[name]):,} scenarios, {len(rows):,} questions")
     click.echo(f"wrote {out}" + ("" if plain else f" (password {password})"))

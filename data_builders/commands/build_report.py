@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 
 import click
 
-from d2e_sft.util.tables import text_table
 from data_builders.build.coverage import Row
 from data_builders.build.mixture import Mixture
 from data_builders.build.run import Result
+from data_builders.commands.tables import print_table
 
 
 def print_result(result: Result) -> None:
@@ -17,8 +18,7 @@ def print_result(result: Result) -> None:
     for warning in result.warnings:
         click.echo(f"warning: {warning}", err=True)
     header = ("dataset", "split", "relation", "format", "rows")
-    click.echo(text_table([header, *((*key, f"{rows:,}") for key, rows in result.counts.items())]))
-    click.echo()
+    print_table(header, [(*key, rows) for key, rows in result.counts.items()])
     _print_filters(result)
     if result.coverage:
         _print_coverage(result.coverage)
@@ -39,47 +39,19 @@ def _print_filters(result: Result) -> None:
         for step in rows.filters
     ]
     if filters:
-        click.echo(text_table([("dataset", "split", "filter", "in → out"), *filters]))
-        click.echo()
+        print_table(("dataset", "split", "filter", "in → out"), filters)
 
 
 def _print_coverage(rows: Sequence[Row]) -> None:
     published, obtained = sum(row.published for row in rows), sum(row.obtained for row in rows)
-    click.echo(
-        text_table(
-            [
-                ("relation", "dataset", "format", "published", "obtained", "reason for a difference"),
-                *((r.relation, r.dataset, r.format, f"{r.published:,}", f"{r.obtained:,}", r.reason) for r in rows),
-                ("all", "", "", f"{published:,}", f"{obtained:,}", ""),
-            ]
-        )
-    )
-    click.echo()
+    header = ("relation", "dataset", "format", "published", "obtained", "reason for a difference")
+    print_table(header, [*map(astuple, rows), ("all", "", "", published, obtained, "")])
 
 
 def _print_mixture(mixture: Mixture) -> None:
-    click.echo(
-        text_table(
-            [
-                ("dataset", "ratio %", "wanted", "drawn", "reason for a difference"),
-                *(
-                    (
-                        name,
-                        f"{ratio:.2f}",
-                        f"{mixture.asked[name]:,}",
-                        f"{mixture.drawn[name]:,}",
-                        mixture.reason(name),
-                    )
-                    for name, ratio in mixture.ratios.items()
-                ),
-                (
-                    "all",
-                    f"{sum(mixture.ratios.values()):.2f}",
-                    f"{sum(mixture.asked.values()):,}",
-                    f"{len(mixture.samples):,}",
-                    "",
-                ),
-            ]
-        )
-    )
-    click.echo()
+    rows = [
+        (name, f"{ratio:.2f}", mixture.asked[name], mixture.drawn[name], mixture.reason(name))
+        for name, ratio in mixture.ratios.items()
+    ]
+    total = ("all", f"{sum(mixture.ratios.values()):.2f}", sum(mixture.asked.values()), len(mixture.samples), "")
+    print_table(("dataset", "ratio %", "wanted", "drawn", "reason for a difference"), [*rows, total])

@@ -10,7 +10,7 @@ import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
-from d2e_sft.util.tables import text_table
+from data_builders.commands.tables import print_table
 from data_builders.dataset.sample_sets import SampleSet, read_set
 from data_builders.quality.contamination import KEYS, THRESHOLD, Match, Overlap, find_overlap
 
@@ -68,9 +68,7 @@ def _benchmarks(train: Path, against: Sequence[Path]) -> list[SampleSet]:
 def _print_overlap(overlap: Overlap) -> None:
     if overlap.cells:
         header = ("train", "test set", "test", "key", "exact", "of the test", "near", "set aside")
-        cells = [[f"{v:,}" if isinstance(v, int) else v for v in astuple(cell)] for cell in overlap.cells]
-        click.echo(text_table([header, *cells]))
-        click.echo()
+        print_table(header, map(astuple, overlap.cells))
     if overlap.near:
         click.echo("most similar near-duplicates:")
         for line in _lines(overlap.near):

@@ -10,6 +10,7 @@ import click
 from d2e_sft.config.recipe import ModelSection
 from d2e_sft.util.files import write_json
 from d2e_sft.util.tables import percent, text_table
+from data_builders.commands.tables import print_table
 from data_builders.dataset.sample_sets import read_set
 
 if TYPE_CHECKING:
@@ -68,40 +69,21 @@ def _print(found: Stats) -> None:
 
     head = (*(["data"] if several else []), "dataset", "split")
     counts = [
-        (*name(group), relation, fmt, f"{rows:,}")
-        for group in found.groups
-        for (relation, fmt), rows in group.counts.items()
+        (*name(group), relation, fmt, rows) for group in found.groups for (relation, fmt), rows in group.counts.items()
     ]
-    total = (*([""] * len(head)), "", "all", f"{found.rows:,}")
-    click.echo(text_table([(*head, "relation", "format", "rows"), *counts, total]))
-    click.echo()
+    total = (*([""] * len(head)), "", "all", found.rows)
+    print_table((*head, "relation", "format", "rows"), [*counts, total])
     lengths = [
-        (
-            *name(group),
-            view,
-            f"{one.n:,}",
-            f"{one.mean:,.0f}",
-            f"{one.median:,.0f}",
-            f"{one.p95:,.0f}",
-            f"{one.longest:,}",
-        )
+        (*name(group), view, one.n, *(f"{words:,.0f}" for words in (one.mean, one.median, one.p95)), one.longest)
         for group in found.groups
         for view, one in group.lengths.items()
     ]
-    click.echo(text_table([(*head, "view", "n", f"mean {found.unit}", "median", "95 %", "longest"), *lengths]))
-    click.echo()
+    print_table((*head, "view", "n", f"mean {found.unit}", "median", "95 %", "longest"), lengths)
     if refined := [(*name(g), f"{percent(g.refined_share)} %") for g in found.groups if g.refined_share is not None]:
-        click.echo(text_table([(*head, "words the refiner keeps"), *refined]))
-        click.echo()
+        print_table((*head, "words the refiner keeps"), refined)
     if nli := [group for group in found.groups if group.context_free]:
-        click.echo(
-            text_table(
-                [
-                    (*head, "n", "contexts", "positive", "majority label", "hypothesis alone"),
-                    *((*name(g), *_nli_cells(g)) for g in nli),
-                ]
-            )
-        )
+        header = (*head, "n", "contexts", "positive", "majority label", "hypothesis alone")
+        click.echo(text_table([header, *((*name(g), *_nli_cells(g)) for g in nli)]))
         click.echo("hypothesis alone: accuracy of a classifier that never sees the context, 5-fold by context")
 
 

@@ -20,7 +20,7 @@ from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError
 from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import Row, clean, one_of
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions, SplitRows, github
+from data_builders.raw.source import Input, Job, Samples, Source, SourceOptions, SplitRows, github
 from data_builders.sources.rows import leave_out_blank, not_in_test
 from data_builders.text.texts import IfRule, fingerprint, has_if
 
@@ -29,14 +29,12 @@ _FILES = github("wilburOne/cosmosqa", "b6eb99cca4e2a51dd28a9a6f562534872d851639"
 # No checksum of the training file is known.
 TRAIN = _FILES.file("train.csv")
 TEST = _FILES.file("valid.csv", "a6a94fc1463ca82bb10f98ef68ed535405e6f5c36e044ff8e136b5c19dea63f3", 2_128_345)
-_INSTRUCTIONS_COMMIT = "22fe0264beedc2b5e3a2d9c62abb1923457052c7"
-INSTRUCTIONS = RawFile(
-    name="subtask024_cosmosqa_answer_generation.json",
-    url="https://raw.githubusercontent.com/anonymousGPT/natural-instructions-v1/"
-    f"{_INSTRUCTIONS_COMMIT}/tasks/subtask024_cosmosqa_answer_generation.json",
-    commit=_INSTRUCTIONS_COMMIT,
-    sha256="af21096d3a589c52dafd5ea744196c9a0e3ad531c1d69f56174ad7bbefefae6b",
-    bytes=3_644_069,
+INSTRUCTIONS = github(
+    "anonymousGPT/natural-instructions-v1", "22fe0264beedc2b5e3a2d9c62abb1923457052c7", "tasks"
+).file(
+    "subtask024_cosmosqa_answer_generation.json",
+    "af21096d3a589c52dafd5ea744196c9a0e3ad531c1d69f56174ad7bbefefae6b",
+    3_644_069,
     substitute="6,500 questions of Natural Instructions, right answers only: wrong ones are drawn from other stories",
 )
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 from d2e_sft.data.sample import Split
 from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import Row
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SplitRows, github
 from data_builders.sources.rows import first_of_each, leave_out_blank
 
-_COMMIT = "9c9adf1caa824c3689a035fa8522a4db05db54e1"
-_URL = f"https://raw.githubusercontent.com/wyu97/IfQA/{_COMMIT}/dataset"
+_FILES = github("wyu97/IfQA", "9c9adf1caa824c3689a035fa8522a4db05db54e1", "dataset/full_split")
 
 
 def _file(split: str, sha256: str, size: int) -> RawFile:
-    name = f"full_split/{split}.json"
-    return RawFile(name=name, url=f"{_URL}/{name}", commit=_COMMIT, sha256=sha256, bytes=size)
+    return _FILES.file(f"full_split/{split}.json", sha256, size, path=f"{split}.json")
 
 
 TRAIN = _file("train", "f97bf0684a628265ffea2998a58a6d9805756269c185799517c2a0d98b6d4da5", 2_401_854)

@@ -14,18 +14,16 @@ from itertools import product
 from d2e_sft.data.sample import Split
 from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import Row, clean
-from data_builders.raw.source import SPLITS, Input, Job, RawFile, Samples, Source, SplitRows
+from data_builders.raw.source import SPLITS, Input, Job, RawFile, Samples, Source, SplitRows, github
 from data_builders.sources.rows import not_in_test
 from data_builders.text.texts import goal_and_steps
 
-_COMMIT = "90acda8957e232decad40c41d86af79800bdd68e"
-_URL = f"https://raw.githubusercontent.com/allenai/openpi-dataset/{_COMMIT}/v2.0"
+_FILES = github("allenai/openpi-dataset", "90acda8957e232decad40c41d86af79800bdd68e", "v2.0")
 
 
 def _file(name: str, sha256: str = "", size: int = 0) -> RawFile:
     published = name.replace("cluster_mini", "source/cluster/archived/comparison_data")
-    path = published if published != name else f"data/{name}"
-    return RawFile(name=f"v2.0/{name}", url=f"{_URL}/{path}", commit=_COMMIT, sha256=sha256, bytes=size)
+    return _FILES.file(f"v2.0/{name}", sha256, size, path=published if published != name else f"data/{name}")
 
 
 # No checksum of the training file is known.
