@@ -40,7 +40,6 @@ class Asker:
     processes: Processes
     folder: Path
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _engine: Engine | None = None
 
     def ask(
         self,
@@ -95,7 +94,7 @@ class Asker:
             files,
             self.processes,
             fingerprint=lambda: self._fingerprint(task),
-            load_engine=self._load_engine,
+            load_engine=lambda: self._engine,
             write=write,
             overwrite=self.config.options.overwrite,
         )
@@ -121,10 +120,9 @@ class Asker:
             "seed": task.decoding.seed if task.decoding.temperature > 0 else None,
         }
 
-    def _load_engine(self) -> Engine:
-        if self._engine is None:
-            self._engine = make_engine(self.model, self.config, self.processes)
-        return self._engine
+    @cached_property
+    def _engine(self) -> Engine:
+        return make_engine(self.model, self.config, self.processes)
 
 
 def _digest(task: ConversationTask) -> str:

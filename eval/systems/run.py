@@ -17,6 +17,7 @@ from eval.systems.asker import Asker
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult, parse_options
 
 RAW_ROOT = Path("data/raw")
+_RECORDED = ("engine", "engine_counts", "seconds", "resumed", "environment")  # of each pass
 
 
 def evaluate_system(
@@ -45,7 +46,8 @@ def evaluate_system(
     config = resolve_options(model, options)
     if options.max_samples is None:  # the recipe's limit counts samples of PIPER
         config = replace(config, max_samples=None)
-    folder = run / "eval" / _folder_name(system, own, options)
+    parts = (system.name, own.variant, "without-context" if options.without_context else "")
+    folder = run / "eval" / "-".join(filter(None, parts))
     processes = join_processes(config.engine)
     if processes.is_main:
         warn_of_idle_options(config)
@@ -55,11 +57,6 @@ def evaluate_system(
     scores = _described(system, own, asker, result)
     processes.decided_by_main(lambda: _write(folder, scores, result))
     return scores, result, folder
-
-
-def _folder_name(system: System, own: SystemOptions, options: EvalOptions) -> str:
-    parts = [system.name, own.variant, "without-context" if options.without_context else ""]
-    return "-".join(filter(None, parts))
 
 
 def _located(system: System, data: Path | None) -> Path:
@@ -84,12 +81,8 @@ def _described(system: System, own: SystemOptions, asker: Asker, result: SystemR
         "options": own.model_dump(mode="json"),
         "max_samples": config.max_samples,
         "seed": config.options.seed,
-        "passes": {name: _record(record) for name, record in asker.records.items()},
+        "passes": {name: {key: record[key] for key in _RECORDED} for name, record in asker.records.items()},
     }
-
-
-def _record(record: dict[str, Any]) -> dict[str, Any]:
-    return {key: record[key] for key in ("engine", "engine_counts", "seconds", "resumed", "environment")}
 
 
 def _write(folder: Path, scores: dict[str, Any], result: SystemResult) -> None:

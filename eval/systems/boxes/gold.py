@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -123,7 +123,8 @@ def read_questions(path: Path, *, split: str, password: str = PASSWORD) -> list[
         UserError: no such file, or a row that is not of the format; file and line are named.
     """
     name, text = _read(path, split, password)
-    questions = [_question(name, number, line) for number, line in _lines(text)]
+    lines = enumerate(text.split("\n"), start=1)
+    questions = [_question(name, number, line) for number, line in lines if line.strip()]
     if not questions:
         raise UserError(f"{name}: holds no question; expected rows of Boxes", "generate it: d2e data boxes OUT.zip")
     return questions
@@ -163,10 +164,6 @@ def _only(where: Path, split: str, found: Sequence[P]) -> P:
         f"{where}: expected one file of Boxes whose name begins with {split!r}; found {held}",
         remedy="name the file itself (--data FILE) or more of it (--set split=FOLDER/test); d2e data boxes makes one",
     )
-
-
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    return ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
 
 
 def _question(name: str, number: int, line: str) -> Question:

@@ -30,6 +30,7 @@ from eval.systems.crepe.family import Dialogue, Entities, Request, hold, hold_by
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, EntityChange, Procedure
 from eval.systems.crepe.parse import Answer, Parse, read_code, read_option
 
+_WORDING: Any = wording("crepe/wording")
 # As the official code: procedures of many steps and events take long functions.
 _TOKENS = 2_000
 _TURN_TOKENS = 256
@@ -71,10 +72,6 @@ _STYLES: dict[str, CodeStyle] = {
 _GIVEN = CodeStyle(entities="gold")
 
 
-def _wording() -> Any:
-    return wording("crepe/wording")
-
-
 def ask_code(request: Request, asker: Asker) -> dict[str, Answer]:
     """Ask for the step functions of each procedure: all at once, or a turn each where the states are given."""
     if request.entities in ("gold", "predicted"):
@@ -100,7 +97,7 @@ def ask_code(request: Request, asker: Asker) -> dict[str, Answer]:
 
 def _instruction(request: Request) -> str:
     names = [f"code_{request.entities}", request.prompt, "code"]
-    text: str = _wording()[next(name for name in names if name in _wording())]["system"]
+    text: str = _WORDING[next(name for name in names if name in _WORDING)]["system"]
     return text
 
 
@@ -195,7 +192,7 @@ def solution(shown: Demonstration, style: CodeStyle) -> str:
 
 
 def _ask_step_by_step(request: Request, asker: Asker) -> dict[str, Answer]:
-    opening = [system(_wording()["code_given"]["system"]), *_demonstrated_turns(request.demonstrations)]
+    opening = [system(_WORDING["code_given"]["system"]), *_demonstrated_turns(request.demonstrations)]
     dialogues = []
     for procedure in request.procedures:
         told = _turns(procedure.goal, procedure.steps, procedure.events, request.states[procedure.id])
@@ -243,7 +240,7 @@ def _demonstrated_turns(demonstrations: Sequence[Demonstration]) -> Messages:
 
 def ask_flat(request: Request, asker: Asker) -> dict[str, Answer]:
     """Hold one dialogue for each event, a step a turn."""
-    opening = [system(_wording()["code_flat"]["system"]), *_demonstrated_flat(request)]
+    opening = [system(_WORDING["code_flat"]["system"]), *_demonstrated_flat(request)]
 
     def turns(procedure: Procedure, event: str) -> list[tuple[str, str]]:
         told = _flat_turns(procedure.goal, procedure.steps, event)
@@ -256,7 +253,7 @@ def ask_flat(request: Request, asker: Asker) -> dict[str, Answer]:
 
 
 def _flat_turns(goal: str, steps: Sequence[str], event: str) -> list[str]:
-    question = _wording()["code_flat"]["question"].format(event=event)
+    question = _WORDING["code_flat"]["question"].format(event=event)
     options = ", ".join(_quoted(LABELS[label]) for label in _OPTIONS)
     turns = [
         f"Context = {_quoted(step)}\nQuestion = {_quoted(question)}\nOptions = [{options}]\nAnswer =" for step in steps

@@ -100,7 +100,7 @@ def score_pairs(pairs: Pairs, seed: int) -> dict[str, Any]:
     return {
         "macro_f1": macro_f1(pairs.gold, pairs.predicted),
         "macro_f1_interval": _interval(pairs, seed),
-        "accuracy": _share(pairs.gold == pairs.predicted),
+        "accuracy": float(np.mean(pairs.gold == pairs.predicted)) if len(pairs.gold) else None,
         "f1": dict(zip(LABELS, map(float, f1), strict=True)),
         "corrected": {"macro_f1": macro_f1(pairs.corrected_gold, pairs.corrected_predicted, _CLASSES)},
         # The sub-tasks of section 6: whether the likelihood changes at all, and which way.
@@ -158,10 +158,6 @@ def _by_length(pairs: Pairs) -> dict[str, Any]:
 
 def _label_counts(labels: NDArray[np.int64]) -> dict[str, int]:
     return {name: int((labels == number).sum()) for number, name in enumerate(LABELS)}
-
-
-def _share(values: NDArray[np.bool_]) -> float | None:
-    return float(values.mean()) if len(values) else None
 
 
 def macro_f1_of(confusions: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -123,7 +123,11 @@ def _run(call: SystemCall, asker: Asker) -> SystemResult:
         parse=options.parse,
     )
     answers = FAMILIES[options.prompt].ask(request, asker)
-    labels = {name: _settled(answer) for name, answer in answers.items()}
+    # What could not be read counts as equally likely, as in the official code.
+    labels = {
+        name: [[EQUALLY if label is None else label for label in row] for row in answer.labels]
+        for name, answer in answers.items()
+    }
     predicted = {name: Predicted(rows, rows) for name, rows in labels.items()}
     scores = score(procedures, predicted, draws=options.chance_draws, seed=call.seed)
     scores["unparsed"] = _unparsed(answers)
@@ -137,14 +141,11 @@ def _score(predictions: Path, gold: Path, options: Any) -> SystemResult:
     procedures = read_procedures(gold)
     found = read_predictions(predictions, procedures, options.read, options.missing)
     scores = score(procedures, found.procedures, draws=options.chance_draws, seed=options.seed)
-    scores |= {
-        "read": found.read,
-        "strangers": found.strangers,
-        "missing": len(procedures) - len(found.procedures),
-    }
+    missing = len(procedures) - len(found.procedures)
+    scores |= {"read": found.read, "strangers": found.strangers, "missing": missing}
     notes = _notes(options.read, found)
-    if scores["missing"]:
-        notes.append(f"{scores['missing']} of {len(procedures)} procedures have no predictions and are left out")
+    if missing:
+        notes.append(f"{missing} of {len(procedures)} procedures have no predictions and are left out")
     return SystemResult(scores, tables(scores, f"CREPE, {predictions.name}", notes))
 
 
@@ -181,11 +182,6 @@ def _states(
         return {}
     states = read_states(options.entities_file, everything)
     return {procedure.id: fitting_states(procedure, states[procedure.id], seed) for procedure in procedures}
-
-
-def _settled(answer: Answer) -> list[list[int]]:
-    """What could not be read counts as equally likely, as in the official code."""
-    return [[EQUALLY if label is None else label for label in row] for row in answer.labels]
 
 
 def _unparsed(answers: Mapping[str, Answer]) -> dict[str, Any]:

@@ -19,18 +19,15 @@ from eval.systems.crepe.family import Request, answer_of_events, hold_by_event
 from eval.systems.crepe.gold import LABELS, MORE, EntityChange, Procedure
 from eval.systems.crepe.parse import Answer, changes_of, read_change, read_level, read_yes_or_no
 
+_WORDING: Any = wording("crepe/wording")
 _TOKENS = {"text": 12, "cot": 160, "self_ask": 200}
 _CHAT_TOKENS = 12
 _Changes = Sequence[Sequence[EntityChange]]
 
 
-def _wording() -> Any:
-    return wording("crepe/wording")
-
-
 def ask_texts(request: Request, asker: Asker) -> dict[str, Answer]:
     """Ask everything in one pass, and read a label for each event and step."""
-    opening = [system(_wording()[request.prompt]["system"]), *_demonstrated(request)]
+    opening = [system(_WORDING[request.prompt]["system"]), *_demonstrated(request)]
     conversations = [
         _conversation(request, opening, procedure, number, step)
         for procedure in request.procedures
@@ -55,8 +52,7 @@ def _conversation(request: Request, opening: Messages, procedure: Procedure, num
     changes = request.states.get(procedure.id)
     shown = _so_far(procedure.steps, step, changes)
     question, hidden = (
-        _question(request, procedure.goal, steps, procedure.events[number])
-        for steps in (shown, _wording()["not_shown"])
+        _question(request, procedure.goal, steps, procedure.events[number]) for steps in (shown, _WORDING["not_shown"])
     )
     return Conversation(
         request.dataset,
@@ -68,14 +64,14 @@ def _conversation(request: Request, opening: Messages, procedure: Procedure, num
 
 
 def _question(request: Request, goal: str, steps: str, event: str) -> str:
-    text: str = _wording()[request.prompt]["user"].format(goal=goal, steps=steps, event=event)
+    text: str = _WORDING[request.prompt]["user"].format(goal=goal, steps=steps, event=event)
     return text
 
 
 def _so_far(steps: Sequence[str], done: int, changes: _Changes | None) -> str:
     """The first steps, with the entity changes after each where they are given."""
     if done == 0:
-        text: str = _wording()["nothing_done"]
+        text: str = _WORDING["nothing_done"]
         return text
     return " ".join(
         step if changes is None or not changes[place] else f"{step} ({'; '.join(map(_said, changes[place]))})"
@@ -117,14 +113,14 @@ def _level(event: DemonstrationEvent, step: int) -> str:
 
 
 def _reasoning(event: DemonstrationEvent, step: int) -> str:
-    text: str = _wording()["cot"]["assistant"].format(
+    text: str = _WORDING["cot"]["assistant"].format(
         because=event.because, state=event.state(step), label=LABELS[event.label(step)]
     )
     return text
 
 
 def _follow_ups(event: DemonstrationEvent, step: int) -> str:
-    text: str = _wording()["self_ask"]["assistant"].format(
+    text: str = _WORDING["self_ask"]["assistant"].format(
         ask=event.ask,
         state_holds=_yes_or_no(event.holds[step]),
         link=event.link,
@@ -147,7 +143,7 @@ _SOLVED: dict[str, Callable[[DemonstrationEvent, int], str]] = {
 
 def ask_chat(request: Request, asker: Asker) -> dict[str, Answer]:
     """Hold one dialogue for each event; it begins before the first step, to have something to compare with."""
-    opening = [system(_wording()["chat"]["system"]), *_demonstrated_chats(request)]
+    opening = [system(_WORDING["chat"]["system"]), *_demonstrated_chats(request)]
     return hold_by_event(
         request,
         asker,
@@ -159,7 +155,7 @@ def ask_chat(request: Request, asker: Asker) -> dict[str, Answer]:
 
 
 def _chat_turns(procedure: Procedure | Demonstration, event: str) -> list[tuple[str, str]]:
-    texts = _wording()["chat"]
+    texts = _WORDING["chat"]
     start = texts["start"].format(goal=procedure.goal, event=event)
     return [(start, start), *((texts["turn"].format(step=step), texts["hidden_turn"]) for step in procedure.steps)]
 

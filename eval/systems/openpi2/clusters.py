@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
@@ -29,6 +29,7 @@ from eval.systems.system import ScoreTable, SystemCall, SystemResult
 
 ENTITY_INPUT, ENTITY_GOLD = "dev_data_mini_entity.json", "dev_data_mini_annotated_entity.json"
 ATTRIBUTE_INPUT, ATTRIBUTE_GOLD = "dev_data_mini_attr.json", "dev_data_mini_annotated_attr.json"
+_WORDING: Any = wording("openpi2/prompts/clusters")
 TEMPERATURE = 0.7  # the paper's
 _TOKENS = 256
 Kind = Literal["entities", "attributes"]
@@ -180,31 +181,29 @@ def _ask_runs(
 
 def cluster_prompt(procedure: ToCluster, entity: str, names: Sequence[str], *, hidden: bool = False) -> Messages:
     """Three solved examples, then the procedure's names; of its attributes where an entity is named."""
-    told = wording("openpi2/prompts/clusters")
     texts: list[str] = []
-    for example in told["attribute_examples" if entity else "entity_examples"]:
+    for example in _WORDING["attribute_examples" if entity else "entity_examples"]:
         shown = [name for group in example["groups"] for name in sorted(group)]
-        texts += [context(example["goal"], example["steps"]), told["accept"]]
+        texts += [context(example["goal"], example["steps"]), _WORDING["accept"]]
         texts += [_request(shown, example.get("entity", ""))]
-        texts += [told["groups"].format(lines="\n".join(f"- {group}" for group in example["groups"]))]
-    own = told["hidden_context"] if hidden else context(procedure.goal, procedure.steps)
-    return turns(*texts, own, told["accept"], _request(names, entity))
+        texts += [_WORDING["groups"].format(lines="\n".join(f"- {group}" for group in example["groups"]))]
+    own = _WORDING["hidden_context"] if hidden else context(procedure.goal, procedure.steps)
+    return turns(*texts, own, _WORDING["accept"], _request(names, entity))
 
 
 def context(goal: str, steps: Sequence[str]) -> str:
     """Goal and steps as told by somebody who wants to do it."""
-    told = wording("openpi2/prompts/clusters")
     lines = [
-        told["then" if place else "first"].format(step=step[:1].lower() + step[1:]) for place, step in enumerate(steps)
+        _WORDING["then" if place else "first"].format(step=step[:1].lower() + step[1:])
+        for place, step in enumerate(steps)
     ]
-    text: str = told["context"].format(goal=goal.lower(), steps=" ".join(lines))
+    text: str = _WORDING["context"].format(goal=goal.lower(), steps=" ".join(lines))
     return text
 
 
 def _request(names: Sequence[str], entity: str) -> str:
-    told = wording("openpi2/prompts/clusters")
     listed = ", ".join(repr(name) for name in names)
-    text: str = told["attributes" if entity else "entities"].format(entity=entity, names=listed)
+    text: str = _WORDING["attributes" if entity else "entities"].format(entity=entity, names=listed)
     return text
 
 

@@ -106,11 +106,8 @@ def complete_result(
         ScoreTable(title, ("scorer", "precision", "recall", "F1"), rows),
         bertscore_table("Complete sentences, BERTScore", [("sentences", bert["plain"], bert.get("expanded"))]),
     ]
-    detail = {
-        "procedures": len(predictions),
-        **{name: item.as_json() for name, item in figures.items()},
-        "bertscore": bert,
-    }
+    exact = {name: item.as_json() for name, item in figures.items()}
+    detail = {"procedures": len(predictions), **exact, "bertscore": bert}
     return SystemResult({"complete_f1": figures["official"].f1, "complete": detail}, tables)
 
 

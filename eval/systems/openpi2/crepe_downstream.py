@@ -29,6 +29,7 @@ from eval.systems.openpi2.metrics import cell
 from eval.systems.openpi2.task import OpenPIOptions, Task, conversation, drawn, sampling
 from eval.systems.system import ScoreTable, SystemCall, SystemResult
 
+_WORDING: Any = wording("openpi2/prompts/crepe")
 _TOKENS = 16
 _LABEL = re.compile(r"(equally|less|more) likely", re.IGNORECASE)
 
@@ -63,22 +64,23 @@ def likelihood_prompt(
         states: what each step changes, to be told; None tells nothing.
         hidden: the imagined view.
     """
-    told = wording("openpi2/prompts/crepe")
     if hidden:
-        start, asked = told["hidden_start"].format(event=event), [f"{told['hidden_step']}\n{told['question']}"]
+        start, asked = (
+            _WORDING["hidden_start"].format(event=event),
+            [f"{_WORDING['hidden_step']}\n{_WORDING['question']}"],
+        )
     else:
-        start = told["start"].format(goal=procedure.goal.lower(), event=event)
+        start = _WORDING["start"].format(goal=procedure.goal.lower(), event=event)
         blocks = procedure.blocks[: len(replies) + 1]
         asked = [_turn(block.step, states[place] if states else ()) for place, block in enumerate(blocks)]
     said = () if hidden else replies
     texts = [text for pair in zip(asked, said, strict=False) for text in pair]
-    return [system(told["system"]), *turns(start, told["accept"], *texts, asked[-1])]
+    return [system(_WORDING["system"]), *turns(start, _WORDING["accept"], *texts, asked[-1])]
 
 
 def _turn(step: str, changes: Sequence[StateChange]) -> str:
-    told = wording("openpi2/prompts/crepe")
-    listed = told["states"].format(states="; ".join(change.text for change in changes)) if changes else ""
-    return "\n".join(filter(None, (told["step"].format(step=step), listed, told["question"])))
+    listed = _WORDING["states"].format(states="; ".join(change.text for change in changes)) if changes else ""
+    return "\n".join(filter(None, (_WORDING["step"].format(step=step), listed, _WORDING["question"])))
 
 
 def ask_setting(

@@ -44,11 +44,7 @@ StateChanges = Mapping[str, Sequence[Sequence[StateChange]]]
 def ask_entity_states(
     asker: Asker, form: Form, procedures: Mapping[str, Procedure], *, with_salience: bool, **sampling: Any
 ) -> tuple[StateChanges, int]:
-    """Predicted changes by step, and how many lines of the answers are no such sentence.
-
-    Args:
-        sampling: temperature and seed.
-    """
+    """Predicted changes by step, and how many lines of the answers are no such sentence."""
     replies = ask_listing(asker, "complete", form, procedures, name="entity-states", **sampling)
     lines = {key: [list(filter(None, parse_sentences(reply))) for reply in said] for key, said in replies.items()}
     parsed = {key: [[parse_change(line) for line in step] for step in steps] for key, steps in lines.items()}
@@ -107,10 +103,9 @@ def _crepe_changes(step: Sequence[StateChange]) -> list[EntityChange]:
 
 def with_other_lines(result: SystemResult, count: int) -> SystemResult:
     """The result with how many lines of the answers are no state change."""
-    told = f"lines of the predicted entity states that are no state change, and are left out: {count}"
-    first = replace(result.tables[0], title=f"{result.tables[0].title}; {told}") if count else result.tables[0]
-    return replace(
-        result,
-        scores={**result.scores, "lines_that_are_no_state_change": count},
-        tables=[first, *result.tables[1:]],
-    )
+    first, *others = result.tables
+    if count:
+        told = f"lines of the predicted entity states that are no state change, and are left out: {count}"
+        first = replace(first, title=f"{first.title}; {told}")
+    scores = {**result.scores, "lines_that_are_no_state_change": count}
+    return replace(result, scores=scores, tables=[first, *others])

@@ -106,12 +106,7 @@ def first_integer(reply: str) -> int:
 def ask_global(
     asker: Asker, procedures: Mapping[str, Procedure], entities: Mapping[str, Sequence[str]], **sampling: Any
 ) -> dict[str, list[int]]:
-    """The salience of each entity in its procedure, each asked with the answers to those before it.
-
-    Args:
-        entities: by procedure.
-        sampling: temperature and seed.
-    """
+    """The salience of each procedure's entities, each asked with the answers to those before it."""
     conversations = {key: (entities[key], _opening(procedure, None)) for key, procedure in procedures.items()}
     replies = _ask_in_turn(asker, "salience-global", conversations, sampling)
     return {key: list(map(first_integer, said)) for key, said in replies.items()}
@@ -120,11 +115,7 @@ def ask_global(
 def ask_local(
     asker: Asker, procedures: Mapping[str, Procedure], entities: Mapping[str, Sequence[Sequence[str]]], **sampling: Any
 ) -> dict[str, list[list[int]]]:
-    """The salience of entities at each step, asked likewise.
-
-    Args:
-        entities: by procedure, for each step.
-    """
+    """The salience of some entities at each step of their procedure, asked likewise."""
     conversations = {
         f"{key}/{place + 1}": (entities[key][place], _opening(procedure, step))
         for key, procedure in procedures.items()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
 from typing import Any, TypeVar
 
 from eval.systems.json_file import Node
@@ -302,9 +302,7 @@ def _bertscores(
     by_step: list[tuple[str, Sequence[str]]] = []
     for key, steps in predictions.items():
         texts = [[f"{name} of {entity}" for entity, names in step.items() for name in names] for step in steps]
-        gold_steps = [
-            [text for texts in step for text in texts] for step in gold_schemata(gold[key], expanded=expanded)
-        ]
+        gold_steps = [list(chain.from_iterable(step)) for step in gold_schemata(gold[key], expanded=expanded)]
         everything = sorted({text for step in gold_steps for text in step})
         whole += [(text, everything) for text in sorted({text for step in texts for text in step})]
         by_step += [(text, step) for listed, step in zip(texts, gold_steps, strict=True) for text in listed]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -22,19 +22,25 @@ TaskName = Literal["all", "schemata", "states", "complete", "salience", "cluster
 PredictionKind = Literal["schemata", "states", "complete", "salience", "entity_clusters", "attribute_clusters", "pddl"]
 
 
+# How to score, which is no part of what is asked: answers are kept when it changes.
+ScorerModel = Annotated[
+    str | None, Field(exclude=True, description="scorer model of BERTScore; none is computed without")
+]
+ScorerLayers = Annotated[int | None, Field(ge=1, exclude=True, description="the layer compared, where not known")]
+PlannerSeconds = Annotated[float, Field(gt=0, exclude=True, description="for task=pddl: time for one problem")]
+
+
 class ScorerOptions(SystemOptions):
     """What the scorer alone needs to know."""
 
     task: PredictionKind = Field(default="schemata", description="what the predictions are of")
-    bertscore_model: str | None = Field(
-        default=None, description="scorer model of BERTScore; none is computed without"
-    )
-    bertscore_layers: int | None = Field(default=None, ge=1, description="the layer compared, where not known")
-    planner_seconds: float = Field(default=30.0, gt=0, description="for task=pddl: time for one problem")
+    bertscore_model: ScorerModel = None
+    bertscore_layers: ScorerLayers = None
+    planner_seconds: PlannerSeconds = 30.0
 
 
 class OpenPIOptions(SystemOptions):
-    """What is asked and how; what is excluded says how to score, so that answers are kept when it changes."""
+    """What is asked and how, and how it is scored."""
 
     task: TaskName = Field(default="all", description="all is schemata, states and complete")
     prompt: Form = Field(
@@ -43,12 +49,8 @@ class OpenPIOptions(SystemOptions):
     temperature: float = Field(
         default=0.0, ge=0, description="of all tasks but clusters and expansion, which take 0.7"
     )
-    bertscore_model: str | None = Field(
-        default=None, exclude=True, description="scorer model of BERTScore; none is computed without"
-    )
-    bertscore_layers: int | None = Field(
-        default=None, ge=1, exclude=True, description="the layer compared, where not known"
-    )
+    bertscore_model: ScorerModel = None
+    bertscore_layers: ScorerLayers = None
     entity_runs: int = Field(default=5, ge=1, description="answers that make one clustering of entities")
     attribute_runs: int = Field(default=3, ge=1, description="answers that make one clustering of attributes")
     repeats: int = Field(default=5, ge=1, description="clusterings of entities, whose scores are averaged")
@@ -59,7 +61,7 @@ class OpenPIOptions(SystemOptions):
         default="none", description="for task=pddl: the entity states that the prompt tells"
     )
     pddl_file: Path | None = Field(default=None, description="planning tasks, for task=pddl; none is our own set")
-    planner_seconds: float = Field(default=30.0, gt=0, exclude=True, description="for task=pddl: time for one problem")
+    planner_seconds: PlannerSeconds = 30.0
 
 
 @dataclass(frozen=True)

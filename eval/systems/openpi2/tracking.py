@@ -37,12 +37,9 @@ from eval.systems.openpi2.task import (
 )
 from eval.systems.system import SystemCall, SystemResult
 
+_WORDING: Any = wording("openpi2/prompts/tracking")
 Listing = Literal["schemata", "complete"]
 _LISTING_TOKENS = 200  # as the official scripts ask for
-
-
-def _wording() -> Any:
-    return wording("openpi2/prompts/tracking")
 
 
 def ask_listing(
@@ -52,7 +49,6 @@ def ask_listing(
 
     Args:
         name: of the passes, before their step; the task's where empty.
-        sampling: temperature and seed.
     """
     return ask_by_turns(
         asker,
@@ -113,30 +109,28 @@ def listing_prompt(
         replies: to the steps so far.
         hidden: the imagined view.
     """
-    told = _wording()
     steps = procedure.steps[: len(replies) + 1]
-    shown = [told["step"].format(step=step) for step in steps]
+    shown = [_WORDING["step"].format(step=step) for step in steps]
     if hidden:
-        shown, replies = [told["hidden_step"]], ()
+        shown, replies = [_WORDING["hidden_step"]], ()
     if form == "text":
         return turns(_listing_text(task, _goal(procedure.goal, hidden), shown, replies))
     texts = [text for pair in zip(shown, replies, strict=False) for text in pair]
     return [
         *_demonstrated(task, [(step, _listed(task, changes)) for step, changes in _demonstration()]),
-        *turns(_request(task, _goal(procedure.goal, hidden)), told[task]["accept"], *texts, shown[-1]),
+        *turns(_request(task, _goal(procedure.goal, hidden)), _WORDING[task]["accept"], *texts, shown[-1]),
     ]
 
 
 def states_chat_prompt(procedure: Procedure, place: int, state: GoldState, *, hidden: bool = False) -> Messages:
     """The states of one change at a step (counted from 0), asked by itself (tables 12 and 14's form)."""
-    told = _wording()
-    own = told["states"]
+    own = _WORDING["states"]
     solved = [
         (_question(step, attribute, entity), own["answer"].format(before=before, after=after))
         for step, changes in _demonstration()
         for entity, attribute, before, after in changes
     ]
-    step = told["hidden_step"] if hidden else told["step"].format(step=procedure.steps[place])
+    step = _WORDING["hidden_step"] if hidden else _WORDING["step"].format(step=procedure.steps[place])
     question = _question(step, state.attribute[0], state.entity[0])
     return [
         *_demonstrated("states", solved),
@@ -154,14 +148,18 @@ def states_text_prompt(
         replies: to the procedure's first changes, in order.
     """
     goal = _goal(procedure.goal, hidden)
-    lines = _hidden_line(changes, len(replies)) if hidden else _lines_so_far(procedure, changes, replies)
+    if hidden:
+        asked = [state for states in changes for state in states][len(replies)]
+        lines = [_WORDING["hidden_step"], _begun(asked)]
+    else:
+        lines = _lines_so_far(procedure, changes, replies)
     return turns("\n\n".join((_demonstration_text("states"), "\n".join((_text_head("states", goal), *lines)))))
 
 
 def _lines_so_far(procedure: Procedure, changes: Sequence[Sequence[GoldState]], replies: Sequence[str]) -> list[str]:
     lines, answers = [], iter(replies)
     for step, states in zip(procedure.steps, changes, strict=True):
-        lines.append(_wording()["step"].format(step=step))
+        lines.append(_WORDING["step"].format(step=step))
         for state in states:
             reply = next(answers, None)
             if reply is None:
@@ -170,17 +168,12 @@ def _lines_so_far(procedure: Procedure, changes: Sequence[Sequence[GoldState]], 
     return lines
 
 
-def _hidden_line(changes: Sequence[Sequence[GoldState]], answered: int) -> list[str]:
-    asked = [state for states in changes for state in states][answered]
-    return [_wording()["hidden_step"], _begun(asked)]
-
-
 def _begun(state: GoldState) -> str:
     return f"- {state.attribute[0]} of {state.entity[0]} was"
 
 
 def _listing_text(task: Listing, goal: str, steps: Sequence[str], replies: Sequence[str]) -> str:
-    cue = _wording()[task]["text_cue"]
+    cue = _WORDING[task]["text_cue"]
     lines = []
     for place, step in enumerate(steps):
         reply = replies[place] if place < len(replies) else ""
@@ -189,32 +182,29 @@ def _listing_text(task: Listing, goal: str, steps: Sequence[str], replies: Seque
 
 
 def _demonstration_text(task: str) -> str:
-    told = _wording()
-    lines = [_text_head(task, _goal(told["demonstration"]["goal"], hidden=False))]
+    lines = [_text_head(task, _goal(_WORDING["demonstration"]["goal"], hidden=False))]
     for step, changes in _demonstration():
         listed = _listed("complete" if task == "states" else task, changes)
-        lines += [step, " ".join(filter(None, (told[task].get("text_cue", ""), listed)))]
+        lines += [step, " ".join(filter(None, (_WORDING[task].get("text_cue", ""), listed)))]
     return "\n".join(lines)
 
 
 def _text_head(task: str, goal: str) -> str:
-    return " ".join(filter(None, (goal, _wording()[task]["text_request"])))
+    return " ".join(filter(None, (goal, _WORDING[task]["text_request"])))
 
 
 def _demonstrated(task: str, solved: Sequence[tuple[str, str]]) -> Messages:
-    told = _wording()
     texts = [text for pair in solved for text in pair]
-    request = _request(task, _goal(told["demonstration"]["goal"], hidden=False))
+    request = _request(task, _goal(_WORDING["demonstration"]["goal"], hidden=False))
     return [
-        system(told[task]["system"]),
-        *turns(request, told[task]["accept"], *texts, told["next"], told["agreed"]),
+        system(_WORDING[task]["system"]),
+        *turns(request, _WORDING[task]["accept"], *texts, _WORDING["next"], _WORDING["agreed"]),
     ]
 
 
 def _demonstration() -> list[tuple[str, list[Sequence[str]]]]:
-    told = _wording()
-    steps: list[dict[str, Any]] = told["demonstration"]["steps"]
-    return [(told["step"].format(step=step["text"]), step["changes"]) for step in steps]
+    steps: list[dict[str, Any]] = _WORDING["demonstration"]["steps"]
+    return [(_WORDING["step"].format(step=step["text"]), step["changes"]) for step in steps]
 
 
 def _listed(task: str, changes: Sequence[Sequence[str]]) -> str:
@@ -229,13 +219,13 @@ def _listed(task: str, changes: Sequence[Sequence[str]]) -> str:
 
 
 def _goal(goal: str, hidden: bool) -> str:
-    return "" if hidden else _wording()["goal"].format(goal=goal.lower())
+    return "" if hidden else _WORDING["goal"].format(goal=goal.lower())
 
 
 def _request(task: str, goal: str) -> str:
-    return " ".join(filter(None, (goal, _wording()[task]["request"])))
+    return " ".join(filter(None, (goal, _WORDING[task]["request"])))
 
 
 def _question(step: str, attribute: str, entity: str) -> str:
-    text: str = _wording()["states"]["question"].format(step=step, attribute=attribute, entity=entity)
+    text: str = _WORDING["states"]["question"].format(step=step, attribute=attribute, entity=entity)
     return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from d2e_sft.data.chat_template import Messages
 from eval.run.engines.conversation_task import Conversation
@@ -14,12 +15,12 @@ _ANSWER = re.compile(r"\b(no[ _-]?effect|no change|not affect|more|less)\b", re.
 _MARKER = re.compile(r"\b(answer:|effect is)", re.IGNORECASE)
 _LETTER = re.compile(r"\(?([ABC])\)?\s*(?:[.:)]|$)")
 # The system message, the form of a question, and the solved examples.
-_WORDING = "wiqa/prompts"
+_WORDING: Any = wording("wiqa/prompts")
 
 
 def most_shots() -> int:
     """How many solved examples there are."""
-    return len(wording(_WORDING)["demonstrations"])
+    return len(_WORDING["demonstrations"])
 
 
 def conversation(dataset: str, question: Question, *, shots: int, paragraph: bool) -> Conversation:
@@ -28,8 +29,8 @@ def conversation(dataset: str, question: Question, *, shots: int, paragraph: boo
     Args:
         paragraph: whether the question's paragraph is shown; without it the conversation is its imagined view.
     """
-    opening: Messages = [system(wording(_WORDING)["system"])]
-    for shown in wording(_WORDING)["demonstrations"][:shots]:
+    opening: Messages = [system(_WORDING["system"])]
+    for shown in _WORDING["demonstrations"][:shots]:
         opening += [_asked(shown["steps"], shown["stem"]), assistant(shown["answer"])]
     imagined = [*opening, _asked((), question.stem)]
     messages = [*opening, _asked(question.steps, question.stem)] if paragraph else imagined
@@ -37,10 +38,9 @@ def conversation(dataset: str, question: Question, *, shots: int, paragraph: boo
 
 
 def _asked(steps: Sequence[str], stem: str) -> dict[str, str]:
-    told = wording(_WORDING)
     listed = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, start=1))
-    process = told["process"].format(steps=listed) + "\n" if steps else ""
-    return user(process + told["question"].format(stem=stem))
+    process = _WORDING["process"].format(steps=listed) + "\n" if steps else ""
+    return user(process + _WORDING["question"].format(stem=stem))
 
 
 def read_answer(reply: str) -> Label | None:

@@ -205,22 +205,12 @@ def tables(scores: dict[str, Any], title: str, notes: list[str]) -> list[ScoreTa
 def _main_table(scores: dict[str, Any], title: str, notes: list[str]) -> ScoreTable:
     low, high = scores["accuracy_interval"]
     types = list(TYPES.values())
-    rows = [
-        [
-            "predictions",
-            *(percent(scores["by_type"][name]["accuracy"]) for name in types),
-            f"{percent(scores['accuracy'])} ({percent(low)}–{percent(high)})",
-        ]
-    ]
+    by_type = [scores["by_type"][name] for name in types]
+    every = f"{percent(scores['accuracy'])} ({percent(low)}–{percent(high)})"
+    rows = [["predictions", *(percent(row["accuracy"]) for row in by_type), every]]
     for name, row in scores["baselines"].items():
         rows.append([name, *(percent(row["by_type"][kind]) for kind in types), percent(row["accuracy"])])
-    rows.append(
-        [
-            "questions",
-            *(str(scores["by_type"][name]["questions"]) for name in types),
-            str(scores["counts"]["questions"]),
-        ]
-    )
+    rows.append(["questions", *(str(row["questions"]) for row in by_type), str(scores["counts"]["questions"])])
     rows.append(["unparsed", *[""] * len(types), percent(scores["unparsed"]["share"])])
     rows += [[f"note: {note}", *[""] * (len(types) + 1)] for note in notes]
     return ScoreTable(title, ["accuracy, %", *types, "all"], rows)
