@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
@@ -32,6 +32,8 @@ from vllm.inputs.engine import tokens_input  # noqa: E402
 
 # Submissions in a row without a token after which a pair gets the engine to itself.
 _ALONE_AFTER = 4
+# Read here, or without an effect: greedy decoding draws nothing, and the engine makes its own batches.
+_HANDLED = frozenset({"alpha", "max_new_tokens", "plausibility", "batch_size", "compiled", "seed", "top_k", "top_p"})
 
 
 def load_llm(
@@ -185,10 +187,12 @@ def stop_ids_of(llm: LLM, end_of_turn: int) -> list[int]:
 
 
 def _refuse_what_pairs_cannot(decoding: DecodingConfig) -> None:
-    for name in ("temperature", "stop_strings"):
-        if value := getattr(decoding, name):
+    """An option that is not read here must not be passed over in silence."""
+    for option in fields(decoding):
+        value = getattr(decoding, option.name)
+        if option.name not in _HANDLED and value != option.default:
             raise UserError(
-                f"{name}={value!r}: debiased decoding in vLLM offline is greedy and stops at tokens alone",
+                f"{option.name}={value!r}: debiased decoding in vLLM offline is greedy and stops at tokens alone",
                 remedy="decode in process (d2e_sft.decoding), or ask a server (d2e serve)",
             )
 

@@ -40,7 +40,8 @@ class RawFile:
         sha256: checksum of the published bytes; empty where none is known.
         bytes: their number; 0 where unknown.
         member: path of the file inside the archive (zip or tar) that `url` gives; empty where `url` gives the file.
-        by_hand: the steps to get it where it cannot be downloaded (registration, no public address).
+        by_hand: the steps to get it where it cannot be downloaded (registration, no public address); needed where
+            `url` is empty and the file is not `own`.
         substitute: for a file that stands in for an official one: what differs, in one clause; else empty.
         own: for a user's own file where it lies on this machine; None for published ones.
     """
@@ -54,6 +55,10 @@ class RawFile:
     by_hand: str = ""
     substitute: str = ""
     own: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.url or self.by_hand or self.own):
+            raise ValueError(f"{self.name}: a raw file needs `url`, `by_hand` or `own`, else nobody can get it")
 
 
 @dataclass(frozen=True)

@@ -120,8 +120,8 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
 
 def _environment() -> Environment:
     environment = page_environment(Path(__file__).parent)
-    environment.filters.update(percent=with_interval, points=points, p_value=p_value, shares=shares_in_percent)
-    environment.filters.update(share=percent, letter=_letter, shown=shown)
+    environment.filters.update(with_interval=with_interval, points=points, p_value=p_value, percent=percent)
+    environment.filters.update(label_shares=shares_in_percent, letter=_letter, shown=shown)
     return environment
 
 

@@ -44,7 +44,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]
             chart = inline_svg(figure, f"Score against {drawn_axis(sweep.axes).key} with 95 % intervals")
             figure.savefig(picture, dpi=150)
     environment = page_environment(Path(__file__).parent)
-    environment.filters["percent"] = with_interval
+    environment.filters["with_interval"] = with_interval
     write_whole(
         page,
         environment.get_template("sweep.html").render(
