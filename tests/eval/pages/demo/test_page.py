@@ -142,9 +142,9 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         finally:
             ended.set()
 
-    with monkeypatch.context() as patched:
-        patched.setattr("eval.pages.demo.answering.generate_debiased", decode)
-        yield ended
+    # Of the test's own monkeypatch, so that what both change is undone in the right order.
+    monkeypatch.setattr("eval.pages.demo.answering.generate_debiased", decode)
+    yield ended
     ended.set()
 
 
