@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import build
 from tests.data_builders.raw_rows import FILES, SUBSTITUTES
 from tests.hub_server import hub
 from tests.judge_server import judge, judge_environment, server
@@ -115,3 +117,10 @@ def raw_with_substitutes(raw: Path) -> Path:
     for name, content in SUBSTITUTES.items():
         (raw / name).write_bytes(content.encode() if isinstance(content, str) else content)
     return raw
+
+
+@pytest.fixture
+def built(raw: Path, tmp_path: Path) -> Path:
+    """TRACIE, e-CARE and ESTER, built from the small raw files."""
+    build(BuildOptions(["tracie", "ecare", "ester"], tmp_path / "built", raw))
+    return tmp_path / "built"

@@ -5,43 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from d2e_sft.cli import main
-from d2e_sft.data.sample import EventSample, write_samples
-from data_builders.build.options import BuildOptions
-from data_builders.build.run import build
+from d2e_sft.data.sample import write_samples
 from data_builders.commands import data
-from data_builders.dataset.sample_sets import read_set
-from data_builders.quality.stats import Stats, compute_stats
 from data_builders.quality.stats_page import render_page
-
-
-@pytest.fixture
-def built(raw: Path, tmp_path: Path) -> Path:
-    build(BuildOptions(["tracie", "ecare", "ester"], tmp_path / "built", raw))
-    return tmp_path / "built"
-
-
-def _nli(number: int, context: str, hypothesis: str, label: str, **changes: Any) -> EventSample:
-    row = {
-        "id": str(number),
-        "dataset": "own",
-        "split": "test",
-        "relation": "causal",
-        "format": "nli",
-        "context": context,
-        "question": hypothesis,
-        "answers": [label],
-    }
-    return EventSample.model_validate(row | changes)
-
-
-def _words(path: Path) -> Stats:
-    return compute_stats([read_set(path)], tokenizer="words")
+from tests.data_builders.nli_rows import nli, stats_in_words
 
 
 def _run(*arguments: object) -> Result:
@@ -53,12 +25,12 @@ def test_the_command_prints_and_writes_the_same_numbers(built: Path, tmp_path: P
     result = _run(built, "--tokenizer", "words", "--html", html, "--json", numbers)
     assert result.exit_code == 0, result.output
     written = json.loads(numbers.read_text("utf-8"))
-    assert written == _words(built).to_json()
+    assert written == stats_in_words(built).to_json()
     lines = [line.split() for line in result.output.splitlines()]
     for group in written["groups"]:
         for kind in group["counts"]:
             assert [group["dataset"], group["split"], kind["relation"], kind["format"], str(kind["rows"])] in lines
-    assert html.read_text("utf-8") == render_page(_words(built))
+    assert html.read_text("utf-8") == render_page(stats_in_words(built))
 
 
 def _error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -87,5 +59,5 @@ def test_bad_input_is_one_message(
     (tmp_path / "folder").mkdir()
     (tmp_path / "broken.parquet").write_text("no")
     (tmp_path / "empty.jsonl").touch()
-    write_samples([_nli(1, "It rained.", "It was wet.", "positive")], tmp_path / "good.jsonl")
+    write_samples([nli(1, "It rained.", "It was wet.", "positive")], tmp_path / "good.jsonl")
     assert message in _error(capsys, tmp_path / name, *options)

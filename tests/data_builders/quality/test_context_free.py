@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
 from d2e_sft.data.sample import EventSample
 from data_builders.quality.context_free import hypothesis_alone
-
-
-def _nli(number: int, context: str, hypothesis: str, label: str, **changes: Any) -> EventSample:
-    row = {
-        "id": str(number),
-        "dataset": "own",
-        "split": "test",
-        "relation": "causal",
-        "format": "nli",
-        "context": context,
-        "question": hypothesis,
-        "answers": [label],
-    }
-    return EventSample.model_validate(row | changes)
+from tests.data_builders.nli_rows import nli
 
 
 def _hypotheses(tell: str, seed: int = 1) -> list[EventSample]:
@@ -35,7 +21,7 @@ def _hypotheses(tell: str, seed: int = 1) -> list[EventSample]:
         if tell == "premise":
             label = ("positive", "negative")[premise % 2]
         word = {"hypothesis": {"positive": "surely", "negative": "never"}[label], "premise": f"word{premise}"}
-        rows.append(_nli(number, f"Story {premise}.", f"She {word.get(tell, 'then')} came home {number}.", label))
+        rows.append(nli(number, f"Story {premise}.", f"She {word.get(tell, 'then')} came home {number}.", label))
     return rows
 
 

@@ -5,49 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 from statistics import median
-from typing import Any
-
-import pytest
 
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.data.sample import read_samples
 from d2e_sft.data.views import ViewEncoder
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.dataset.sample_sets import SampleSet, read_set
 from data_builders.quality.context_free import hypothesis_alone
-from data_builders.quality.stats import Stats, compute_stats
+from data_builders.quality.stats import compute_stats
+from tests.data_builders.nli_rows import nli, stats_in_words
 from tests.tiny import tiny_tokenizer
-
-
-@pytest.fixture
-def built(raw: Path, tmp_path: Path) -> Path:
-    build(BuildOptions(["tracie", "ecare", "ester"], tmp_path / "built", raw))
-    return tmp_path / "built"
-
-
-def _nli(number: int, context: str, hypothesis: str, label: str, **changes: Any) -> EventSample:
-    row = {
-        "id": str(number),
-        "dataset": "own",
-        "split": "test",
-        "relation": "causal",
-        "format": "nli",
-        "context": context,
-        "question": hypothesis,
-        "answers": [label],
-    }
-    return EventSample.model_validate(row | changes)
-
-
-def _words(path: Path) -> Stats:
-    return compute_stats([read_set(path)], tokenizer="words")
 
 
 def test_counts_are_those_of_the_rows(built: Path) -> None:
     samples = [sample for split in ("train", "test") for sample in read_samples(built / f"{split}.parquet")]
     expected = Counter((s.split, s.dataset, s.relation, s.format) for s in samples)
-    stats = _words(built)
+    stats = stats_in_words(built)
     found = {
         (group.group.split, group.group.dataset, *kind): rows
         for group in stats.groups
@@ -59,7 +33,7 @@ def test_counts_are_those_of_the_rows(built: Path) -> None:
 
 def test_lengths_in_words_are_those_of_the_two_messages(built: Path) -> None:
     prompts = load_prompt_set("default")
-    for group in _words(built).groups:
+    for group in stats_in_words(built).groups:
         rows = [s for s in read_samples(built / f"{group.group.split}.parquet") if s.dataset == group.group.dataset]
         for view, lengths in group.lengths.items():
             words = [len(" ".join(m["content"] for m in prompts.messages(row, view)).split()) for row in rows]
@@ -81,7 +55,7 @@ def test_lengths_in_tokens_are_those_that_training_gets(built: Path, tmp_path: P
 
 
 def test_the_refined_view_counts_only_rows_that_have_one() -> None:
-    rows = [_nli(n, "It rained. A cat slept.", "It was wet.", "positive") for n in range(4)]
+    rows = [nli(n, "It rained. A cat slept.", "It was wet.", "positive") for n in range(4)]
     rows[0] = rows[0].model_copy(update={"refined_context": "It rained."})
     (group,) = compute_stats([SampleSet("own", rows)], tokenizer="words").groups
     assert (group.lengths["original"].n, group.lengths["refined"].n) == (4, 1)
@@ -92,7 +66,7 @@ def test_the_refined_view_counts_only_rows_that_have_one() -> None:
 
 
 def test_datasets_of_one_name_in_two_sets_stay_apart() -> None:
-    one, other = (_nli(1, "It rained.", "It was wet.", label) for label in ("positive", "negative"))
+    one, other = (nli(1, "It rained.", "It was wet.", label) for label in ("positive", "negative"))
     sets = [SampleSet("a", [one]), SampleSet("b", [other])]
     labels = {group.group.data: group.labels for group in compute_stats(sets, tokenizer="words").groups}
     assert labels == {"a": {"positive": 1, "negative": 0}, "b": {"positive": 0, "negative": 1}}

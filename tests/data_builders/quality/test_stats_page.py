@@ -4,37 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
-import pytest
-
-from d2e_sft.data.sample import EventSample
-from data_builders.build.options import BuildOptions
-from data_builders.build.run import build
 from data_builders.dataset.sample_sets import SampleSet, read_set
 from data_builders.quality.stats import compute_stats
 from data_builders.quality.stats_page import render_page
-
-
-@pytest.fixture
-def built(raw: Path, tmp_path: Path) -> Path:
-    build(BuildOptions(["tracie", "ecare", "ester"], tmp_path / "built", raw))
-    return tmp_path / "built"
-
-
-def _nli(number: int, context: str, hypothesis: str, label: str, **changes: Any) -> EventSample:
-    row = {
-        "id": str(number),
-        "dataset": "own",
-        "split": "test",
-        "relation": "causal",
-        "format": "nli",
-        "context": context,
-        "question": hypothesis,
-        "answers": [label],
-    }
-    return EventSample.model_validate(row | changes)
+from tests.data_builders.nli_rows import nli
 
 
 def test_the_page_is_whole_and_its_plots_are_described(built: Path) -> None:
@@ -48,7 +23,7 @@ def test_the_page_is_whole_and_its_plots_are_described(built: Path) -> None:
 
 
 def test_the_page_escapes_names() -> None:
-    rows = [_nli(1, "It rained.", "It was wet.", "positive", dataset="<b>$x_1$ & co")]
+    rows = [nli(1, "It rained.", "It was wet.", "positive", dataset="<b>$x_1$ & co")]
     page = render_page(compute_stats([SampleSet("<i>set", rows)], tokenizer="words"))
     assert "<b>" not in page
     assert "<i>" not in page
@@ -56,7 +31,7 @@ def test_the_page_escapes_names() -> None:
 
 
 def test_a_page_without_nli_and_refined_contexts_leaves_them_out() -> None:
-    rows = [_nli(1, "It rained.", "What got wet?", "all", format="qa")]
+    rows = [nli(1, "It rained.", "What got wet?", "all", format="qa")]
     page = render_page(compute_stats([SampleSet("own", rows)], tokenizer="words"))
     assert "hypothesis" not in page
     assert "What the refiner keeps" not in page
