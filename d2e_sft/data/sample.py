@@ -21,8 +21,10 @@ from d2e_sft.util.files import object_with_unique_keys, replacing
 Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional"]
 Format = Literal["nli", "scq", "mcq", "qa"]
 Split = Literal["train", "dev", "test"]
+Subset = Literal["aligned", "conflict", "gold", "irrelevant", "unanswerable"]
 RELATIONS: tuple[str, ...] = get_args(Relation)
 FORMATS: tuple[str, ...] = get_args(Format)
+SUBSETS: tuple[Subset, ...] = get_args(Subset)
 NLI_LABELS = ("positive", "negative")
 BAD_ROWS_FILE = "bad_rows.jsonl"
 
@@ -48,6 +50,8 @@ _PARQUET_SCHEMA = pa.schema(
         ("meta", pa.string()),
     ]
 )
+# Columns of a file in which some row has a value for one of them; other files are written without both.
+_SUBSET_FIELDS = [pa.field("subset", pa.string()), pa.field("habit", pa.list_(pa.string()))]
 
 
 class EventSample(BaseModel):
@@ -65,6 +69,10 @@ class EventSample(BaseModel):
         answers: nli: one of positive, negative. scq: the correct option. mcq: every correct option.
             qa: the accepted answers; training uses the first.
         meta: source row, licence and whatever else a builder records. Must be JSON.
+        subset: how the context stands to what one would answer without it: `aligned` (the same answer), `conflict`
+            (another), `gold` (relevant, nothing known of the habit), `irrelevant` (it does not help), `unanswerable`
+            (nobody can tell); None where a dataset does not say. Scores are also given by subset.
+        habit: what one who has not read would answer, in all accepted forms; empty where nothing is known of it.
 
     Raises:
         pydantic.ValidationError: for a row that breaks any of the above.
@@ -83,6 +91,8 @@ class EventSample(BaseModel):
     options: list[NonEmptyText] = Field(default_factory=list)
     answers: list[NonEmptyText] = Field(min_length=1)
     meta: dict[str, Any] = Field(default_factory=dict)
+    subset: Subset | None = None
+    habit: list[NonEmptyText] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _answers_fit_format(self) -> Self:
@@ -225,11 +235,16 @@ def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
     path = Path(path)
     check_ending(path)
     rows = [sample.model_dump() for sample in samples]
+    with_subsets = any(row["subset"] or row["habit"] for row in rows)
+    if not with_subsets:
+        for row in rows:
+            del row["subset"], row["habit"]
     with replacing(path) as partial:
         if path.suffix == ".parquet":
             for row in rows:
                 row["meta"] = json.dumps(row["meta"], ensure_ascii=False, sort_keys=True)
-            pq.write_table(pa.Table.from_pylist(rows, schema=_PARQUET_SCHEMA), partial, compression="zstd")
+            schema = pa.schema([*_PARQUET_SCHEMA, *_SUBSET_FIELDS]) if with_subsets else _PARQUET_SCHEMA
+            pq.write_table(pa.Table.from_pylist(rows, schema=schema), partial, compression="zstd")
         else:
             with partial.open("w", encoding="utf-8") as out:
                 for row in rows:

@@ -26,6 +26,16 @@ def test_rows_survive_a_round_trip(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_subset_and_habit_survive_and_are_written_only_where_a_row_has_them(tmp_path: Path, ending: str) -> None:
+    tagged = [make_sample(0, subset="conflict", habit=["kitchen", "the kitchen"]), make_sample(1), make_sample(2)]
+    for name, samples in (("tagged", tagged), ("untagged", tagged[1:])):
+        write_samples(samples, tmp_path / f"{name}.{ending}")
+        assert read_samples(tmp_path / f"{name}.{ending}") == samples
+    assert b"habit" in (tmp_path / f"tagged.{ending}").read_bytes()
+    assert b"habit" not in (tmp_path / f"untagged.{ending}").read_bytes()
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path, ending: str) -> None:
     for name in ("first", "second"):
         write_samples(make_samples(5), tmp_path / f"{name}.{ending}")
@@ -50,6 +60,7 @@ def _write_rows(path: Path, *changes: dict[str, Any]) -> Path:
         ({"format": "mcq", "options": ["a", "a"], "answers": ["a"]}, "same candidate twice"),
         ({"options": ["a"]}, "for a sample of format qa; expected none"),
         ({"relation": "spatial"}, "relation: got 'spatial'; Input should be 'temporal'"),
+        ({"subset": "aligne"}, "subset: got 'aligne'; Input should be 'aligned', 'conflict'"),
         ({"colour": "red"}, "colour: got 'red'; Extra inputs are not permitted"),
     ],
 )  # fmt: skip
