@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from d2e_sft.data.sample import EventSample, Format, Relation, Split, describe_validation_error
+from d2e_sft.data.sample import EventSample, Format, Relation, Split, Subset, describe_validation_error
 from d2e_sft.util.errors import UserError, did_you_mean
 from data_builders.raw.decoding import (
     DAMAGED,
@@ -81,6 +81,8 @@ class Draft:
         id: what tells it from the others of its dataset and split; empty is the number.
         meta: what else to record, beside file, row and licence.
         record_number: whether the number is recorded, too.
+        refined_context: where the row itself says what of the context the answer needs.
+        subset, habit: as in EventSample.
     """
 
     number: int
@@ -92,6 +94,9 @@ class Draft:
     id: str = ""
     meta: Mapping[str, object] = field(default_factory=dict)
     record_number: bool = True
+    refined_context: str | None = None
+    subset: Subset | None = None
+    habit: Collection[str] = ()
 
 
 class _Numbered(Protocol):
@@ -360,9 +365,12 @@ class RawInput:
                 relation=draft.relation,
                 format=self.format,
                 context=draft.context,
+                refined_context=draft.refined_context,
                 question=draft.question,
                 options=list(draft.options),
                 answers=list(draft.answers),
+                subset=draft.subset,
+                habit=list(draft.habit),
                 meta={
                     "source": self.name,
                     **({self.unit: draft.number} if draft.record_number else {}),

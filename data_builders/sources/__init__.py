@@ -12,6 +12,7 @@ from data_builders.sources.crepe import CREPE
 from data_builders.sources.ecare import ECARE
 from data_builders.sources.ester import ESTER
 from data_builders.sources.ifqa import IFQA
+from data_builders.sources.matres import MATRES
 from data_builders.sources.mctaco import MCTACO
 from data_builders.sources.openpi2 import OPENPI2
 from data_builders.sources.socialiqa import SOCIALIQA
@@ -24,6 +25,7 @@ from data_builders.sources.wiqa import WIQA
 PIPER_SOURCES = (TEMPREASON, TIMEQA, TRACIE, MCTACO, CIDER, ESTER, CQA, COSMOSQA, ECARE, IFQA, WIQA)
 _OUT_OF_DISTRIBUTION = (STORYCLOZE, SOCIALIQA, ALPHANLI)
 _SYSTEMS = (CREPE, OPENPI2)
+CONFLICT_SOURCES = (MATRES,)
 SOURCES: dict[str, Source] = {
-    source.name: source for source in (BOXES, *PIPER_SOURCES, *_OUT_OF_DISTRIBUTION, *_SYSTEMS)
+    source.name: source for source in (BOXES, *PIPER_SOURCES, *_OUT_OF_DISTRIBUTION, *_SYSTEMS, *CONFLICT_SOURCES)
 }

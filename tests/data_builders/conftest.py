@@ -9,6 +9,7 @@ import pytest
 
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
+from tests.data_builders.conflict_rows import CONFLICT_FILES
 from tests.data_builders.raw_rows import FILES, SUBSTITUTES
 from tests.hub_server import hub
 from tests.judge_server import judge, judge_environment, server
@@ -29,6 +30,7 @@ def raw(tmp_path: Path) -> Path:
         "mctaco/test_9442.tsv": MCTACO_TEST,
         "cider/cider_main.json": json.dumps(CIDER, indent=4),
         **FILES,
+        **CONFLICT_FILES,
     }.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,108 @@
+"""MATRES: which events are marked, and which rows go against the order of the text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.data.sample import Split
+from d2e_sft.util.errors import UserError
+from data_builders.raw.row import BadRowError
+from data_builders.sources.matres import OPTIONS, find_events
+from tests.data_builders.conflict_rows import MATRES_TABLE
+from tests.data_builders.reading import read, replace, steps
+
+_FOLDER = Path("conflict/event-temporal/matres")
+
+
+def _use_table(raw: Path) -> None:
+    """A table of character offsets in place of the publishers' features."""
+    for name in ("train_features_matres_event_only", "valid_features_matres_event_only", "test_features_matres"):
+        (raw / _FOLDER / f"{name}.json").unlink()
+    table = raw / "conflict/event-temporal/derived/matres_event_offsets.json"
+    table.parent.mkdir()
+    table.write_text(MATRES_TABLE)
+
+
+@pytest.mark.parametrize("positions", ["features", "table"])
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_the_events_meant_are_marked_and_the_refined_context_has_their_sentences(
+    raw: Path, split: Split, positions: str
+) -> None:
+    if positions == "table":
+        _use_table(raw)
+    samples = read(raw, "matres", (split,))[split].rows
+    assert [sample.context for sample in samples[:3]] == [
+        "Ada said no, Ben <e1>said</e1>. It rained. Later Cy <e2>said</e2> that they had agreed.",
+        "Ada said no, Ben said. It rained. Later Cy <e1>said</e1> that they had <e2>agreed</e2>.",
+        "The barn <e1>burned</e1> after lightning <e2>struck</e2>.",
+    ]
+    assert samples[0].refined_context == "Ada said no, Ben <e1>said</e1>. Later Cy <e2>said</e2> that they had agreed."
+    assert samples[1].refined_context == "Later Cy <e1>said</e1> that they had <e2>agreed</e2>."
+    assert samples[1].question == "Does the event <e1>said</e1> start before or after the event <e2>agreed</e2>?"
+
+
+def test_a_row_is_aligned_where_the_order_of_the_text_is_that_of_time(raw: Path) -> None:
+    samples = read(raw, "matres", ("test",))["test"].rows
+    assert [(sample.answers, sample.subset) for sample in samples] == [
+        (["before"], "aligned"),
+        (["after"], "conflict"),
+        (["after"], "conflict"),
+        (["unknown"], "conflict"),
+    ]
+    assert all(sample.habit == ["before"] for sample in samples)
+
+
+def test_pairs_that_annotators_could_not_order_may_be_dropped(raw: Path) -> None:
+    found = read(raw, "matres", ("test",), "vague=drop")["test"]
+    assert steps(found) == {"pairs with an order": (4, 3)}
+    assert not [sample for sample in found.rows if sample.answers == ["unknown"]]
+
+
+def test_the_first_event_is_always_marked_before_the_second() -> None:
+    text = "It rained, stopped and rained."
+    # The nearest "rained" to 22 is the last one, which stands after the only "stopped".
+    assert find_events(text, ("rained", "stopped"), (22, 11)) == [(3, 9), (11, 18)]
+    with pytest.raises(BadRowError, match="expected a word of the text before 'It'"):
+        find_events(text, ("stopped", "It"), (11, 0))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("test_text", '"labels": [0]', '"labels": [4]', r"item 1: labels: got \[4\]; expected a list of one label"),
+        ("test_text", '"e1": "burned"', '"e1": "bloomed"', "item 3: e1: got 'bloomed'; expected a word of the text"),
+        ("test", '"event_pos": [6, 15]', '"event_pos": [6]', r"item 1: event_pos: got \[6\]; expected two whole"),
+        ("test", '"input_ids"', '"ids"', "item 1: input_ids: missing; expected a list of token ids"),
+    ],
+)
+def test_a_bad_row_is_named(raw: Path, file: str, old: str, new: str, message: str) -> None:
+    replace(raw / _FOLDER / f"{file}_features_matres.json", old, new)
+    with pytest.raises(UserError, match=message):
+        read(raw, "matres", ("test",))
+
+
+def test_texts_and_places_of_different_lengths_are_refused(raw: Path) -> None:
+    (raw / _FOLDER / "test_features_matres.json").write_text("[]")
+    with pytest.raises(UserError, match=r"item 1: e1: got 'said'; expected an event whose place is item 1 of matres/"):
+        read(raw, "matres", ("test",))
+
+
+def test_the_published_files_have_the_published_counts(published_raw: Path) -> None:
+    if not (published_raw / _FOLDER).is_dir():
+        pytest.skip(f"{published_raw} lacks {_FOLDER}")
+    found = {split: rows.rows for split, rows in read(published_raw, "matres", ("train", "dev", "test")).items()}
+    labels = {split: Counter(one.answers[0] for one in rows) for split, rows in found.items()}
+    assert {split: [counts[label] for label in OPTIONS] for split, counts in labels.items()} == {
+        "train": [3_229, 2_044, 208, 855],
+        "dev": [3_233, 2_263, 232, 676],
+        "test": [412, 263, 30, 113],
+    }
+    assert Counter(one.subset for one in found["dev"]) == {"aligned": 3_233, "conflict": 3_171}
+    assert Counter(one.subset for one in found["test"]) == {"aligned": 412, "conflict": 406}
+    for one in (sample for rows in found.values() for sample in rows):
+        assert one.context.index("<e1>") < one.context.index("<e2>")
+        assert one.refined_context is not None
+        assert one.refined_context.count("<e1>") == one.refined_context.count("<e2>") == 1
