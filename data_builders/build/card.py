@@ -53,6 +53,10 @@ _FIELDS = (
     ("answers", "nli: positive or negative; scq and mcq: the correct options; qa: every accepted answer"),
     ("meta", "source row, licence and the like, as JSON text"),
 )
+_SUBSET_FIELDS = (
+    ("subset", "aligned, conflict, gold, irrelevant or unanswerable: how the context stands to the habit"),
+    ("habit", "what one would answer without reading, in all accepted forms"),
+)
 
 
 def write_card(manifest: Mapping[str, Any], folder: Path) -> Path:
@@ -77,7 +81,8 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         _section("Published and obtained counts", _published_table(manifest)),
         _section("Mixture", _mixture_table(manifest)),
         _section("Kept apart from the benchmark", _kept_apart(manifest)),
-        _section("Fields", _table(("field", "content"), [(f"`{name}`", what) for name, what in _FIELDS])),
+        _section("Subsets", _subset_table(datasets)),
+        _section("Fields", _field_table(datasets)),
         _section("Filters", _filter_table(datasets)),
         _section("Refined contexts", _refined(manifest, datasets)),
         _section("Sources", _source_table(datasets)),
@@ -200,6 +205,21 @@ def _kept_apart(manifest: Mapping[str, Any]) -> str:
     if unread := benchmark["not_read"]:
         text += f" Not compared, since their test rows could not be read: {', '.join(unread)}."
     return text
+
+
+def _subset_table(datasets: Mapping[str, Any]) -> str:
+    rows = [
+        (name, split, subset, count)
+        for name, dataset in datasets.items()
+        for split, entry in dataset["splits"].items()
+        for subset, count in entry.get("rows_by_subset", {}).items()
+    ]
+    return _table(("dataset", "split", "subset", "rows"), rows, numbers=1)
+
+
+def _field_table(datasets: Mapping[str, Any]) -> str:
+    fields = [*_FIELDS, *(_SUBSET_FIELDS if _subset_table(datasets) else ())]
+    return _table(("field", "content"), [(f"`{name}`", what) for name, what in fields])
 
 
 def _filter_table(datasets: Mapping[str, Any]) -> str:

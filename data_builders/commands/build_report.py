@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple
 
@@ -19,6 +20,10 @@ def print_result(result: Result) -> None:
         click.echo(f"warning: {warning}", err=True)
     header = ("dataset", "split", "relation", "format", "rows")
     print_table(header, [(*key, rows) for key, rows in result.counts.items()])
+    for (dataset, split), rows in result.splits.items():
+        if subsets := Counter(sample.subset for sample in rows.rows if sample.subset):
+            said = ", ".join(f"{count:,} {subset}" for subset, count in sorted(subsets.items()))
+            click.echo(f"subsets of {dataset} {split}: {said}")
     _print_filters(result)
     if result.coverage:
         _print_coverage(result.coverage)

@@ -129,15 +129,18 @@ def describe_file(file: RawFile, path: Path) -> dict[str, Any]:
 
 
 def describe_split(rows: Samples, bad_rows: int) -> dict[str, Any]:
-    """One split's entry: counts, filters, label balance and how much of the contexts the refiner kept."""
+    """One split's entry: counts (by subset too where rows say theirs), filters, label balance and how much of the
+    contexts the refiner kept."""
     samples = rows.rows
     labels = Counter(sample.answers[0] for sample in samples if sample.format == "nli")
+    subsets = Counter(sample.subset for sample in samples if sample.subset)
     return {
         "rows_read": rows.rows_read,
         "bad_rows": bad_rows,
         "filters": [asdict(step) for step in rows.filters],
         "rows_written": len(samples),
         "rows_by_relation": dict(sorted(Counter(sample.relation for sample in samples).items())),
+        **({"rows_by_subset": dict(sorted(subsets.items()))} if subsets else {}),
         "nli_labels": dict(sorted(labels.items())),
         "refined_share_of_words": refined_share(samples),
     }

@@ -11,6 +11,7 @@ from data_builders.sources.cqa import CQA
 from data_builders.sources.crepe import CREPE
 from data_builders.sources.ecare import ECARE
 from data_builders.sources.ester import ESTER
+from data_builders.sources.habit import HABIT
 from data_builders.sources.ifqa import IFQA
 from data_builders.sources.matres import MATRES
 from data_builders.sources.mctaco import MCTACO
@@ -26,6 +27,8 @@ PIPER_SOURCES = (TEMPREASON, TIMEQA, TRACIE, MCTACO, CIDER, ESTER, CQA, COSMOSQA
 _OUT_OF_DISTRIBUTION = (STORYCLOZE, SOCIALIQA, ALPHANLI)
 _SYSTEMS = (CREPE, OPENPI2)
 CONFLICT_SOURCES = (MATRES,)
+_GENERATED = (BOXES, HABIT)
 SOURCES: dict[str, Source] = {
-    source.name: source for source in (BOXES, *PIPER_SOURCES, *_OUT_OF_DISTRIBUTION, *_SYSTEMS, *CONFLICT_SOURCES)
+    source.name: source
+    for source in (*_GENERATED, *PIPER_SOURCES, *_OUT_OF_DISTRIBUTION, *_SYSTEMS, *CONFLICT_SOURCES)
 }

@@ -41,6 +41,13 @@ def test_build_takes_dataset_options_after_the_flags(tmp_path: Path) -> None:
     assert len(read_samples(tmp_path / "train.parquet")) == 6
 
 
+def test_build_prints_how_many_rows_of_each_subset_there_are(tmp_path: Path) -> None:
+    settings = ["habit.strength=0.95", "habit.train_samples=40", "habit.test_samples=6"]
+    result = _run("build", "--datasets", "habit", "--out", str(tmp_path), *settings)
+    assert "subsets of habit train: 38 aligned, 2 conflict\n" in result.stdout
+    assert "subsets of habit test: 6 aligned, 6 conflict\n" in result.stdout
+
+
 def test_build_counts_skipped_rows(raw: Path, tmp_path: Path) -> None:
     with (raw / "tracie/iid/tracie_train.txt").open("a") as file:
         file.write("bad\n")

@@ -1,0 +1,1 @@
+"""The habit task: things that are moved from place to place, most of them to where they always end."""
