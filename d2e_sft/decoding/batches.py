@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
@@ -89,9 +89,43 @@ def decode_prompts(
         ValueError: a list is of another length than `originals`.
     """
     results: list[list[int]] = [[] for _ in originals]
-    for name, values in {"imagined": imagined, "alpha": alpha, "groups": groups}.items():
-        if values is not None and len(values) != len(originals):
-            raise ValueError(f"{len(values)} values of {name} for {len(originals)} prompts")
+    check_counts(originals, imagined=imagined, alpha=alpha, groups=groups)
+    for indices, prefix in batches_of(originals, imagined, groups, decoding.batch_size):
+        answers = generate_debiased(
+            model,
+            [originals[i] for i in indices],
+            None if imagined is None else [imagined[i] for i in indices],
+            decoding,
+            alpha=None if alpha is None else [alpha[i] for i in indices],
+            stop_ids=stop_ids,
+            tokenizer=tokenizer,
+            pad_id=pad_id,
+            names=indices,
+            prefix=prefix,
+        )
+        for i, answer in zip(indices, answers, strict=True):
+            results[i] = answer
+        on_batch(indices, answers)
+    return results
+
+
+def check_counts(prompts: Sequence[Any], **lists: Sequence[Any] | None) -> None:
+    """Raise ValueError for a list that has not one entry a prompt: a prompt would be passed over, and nothing said."""
+    for name, values in lists.items():
+        if values is not None and len(values) != len(prompts):
+            raise ValueError(f"{len(values)} values of {name} for {len(prompts)} prompts")
+
+
+def batches_of(
+    originals: Sequence[Sequence[int]],
+    imagined: Sequence[Sequence[int]] | None,
+    groups: Sequence[Hashable] | None,
+    size: int,
+) -> Iterator[tuple[list[int], Prefix]]:
+    """The indices of the prompts that go through the model together, and what all prompts of their group begin with.
+
+    The prefix is one object for all batches of a group, and keeps its keys and values once they are computed.
+    """
     members_of: dict[Hashable, list[int]] = {}
     for i in range(len(originals)):
         members_of.setdefault(None if groups is None else groups[i], []).append(i)
@@ -99,24 +133,8 @@ def decode_prompts(
         # The longest first: if memory does not suffice, that shows at once.
         order = sorted(members, key=lambda i: len(originals[i]), reverse=True)
         prefix = _common_prefix([originals[i] for i in order], [imagined[i] for i in order] if imagined else [])
-        for start in range(0, len(order), decoding.batch_size):
-            indices = order[start : start + decoding.batch_size]
-            answers = generate_debiased(
-                model,
-                [originals[i] for i in indices],
-                None if imagined is None else [imagined[i] for i in indices],
-                decoding,
-                alpha=None if alpha is None else [alpha[i] for i in indices],
-                stop_ids=stop_ids,
-                tokenizer=tokenizer,
-                pad_id=pad_id,
-                names=indices,
-                prefix=prefix,
-            )
-            for i, answer in zip(indices, answers, strict=True):
-                results[i] = answer
-            on_batch(indices, answers)
-    return results
+        for start in range(0, len(order), size):
+            yield order[start : start + size], prefix
 
 
 def _common_prefix(originals: Sequence[Sequence[int]], imagined: Sequence[Sequence[int]]) -> Prefix:

@@ -16,10 +16,15 @@ import torch
 from d2e_sft.config.decoding import DecodingConfig, check_alpha
 from d2e_sft.data.chat_template import merged_stop_ids
 from d2e_sft.decoding.choice import TokenChoice
-from d2e_sft.decoding.rows import EncoderDecoderRows, PackedRows, PaddedRows, Prefix, is_sharded
-from d2e_sft.model.attention.registry import BY_BRANCH
-from d2e_sft.model.forward import bare_model
-from d2e_sft.model.packing_support import takes_packed_rows
+from d2e_sft.decoding.rows import (
+    EncoderDecoderRows,
+    PackedRows,
+    PaddedRows,
+    Prefix,
+    attending_by_branch,
+    decodes_packed,
+    no_gradients,
+)
 from d2e_sft.util.errors import UserError
 
 
@@ -82,8 +87,7 @@ def generate_debiased(
     active = list(range(len(originals)))  # which prompt each pair of the batch is
     alpha_of_prompt = torch.tensor(alphas, device=model.device)
     rows_of_model = _rows(model, originals, counterparts, debiased, decoding, prefix or Prefix(()), pad_id)
-    # Weights that are gathered in inference mode (FSDP) could not be trained on afterwards.
-    with torch.no_grad() if is_sharded(model) else torch.inference_mode(), rows_of_model as rows:
+    with no_gradients(model), rows_of_model as rows:
         for step in range(decoding.max_new_tokens):
             states = rows.next_states()
             of_rows = alpha_of_prompt[torch.tensor(active, device=model.device)[states.partner]]
@@ -170,14 +174,9 @@ def _rows(
     prefix: Prefix,
     pad_id: int,
 ) -> Iterator[PackedRows | PaddedRows]:
-    if model.config.is_encoder_decoder or is_sharded(model) or not takes_packed_rows(model):
+    if not decodes_packed(model):
         kind = EncoderDecoderRows if model.config.is_encoder_decoder else PaddedRows
         yield kind(model, originals, imagined, partner, pad_id)
         return
-    causal = bare_model(model)
-    given = causal.config._attn_implementation
-    causal.set_attn_implementation(BY_BRANCH)
-    try:
+    with attending_by_branch(model) as causal:
         yield PackedRows(causal, originals, imagined, partner, decoding, prefix)
-    finally:
-        causal.set_attn_implementation(given)

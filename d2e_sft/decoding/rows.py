@@ -10,7 +10,8 @@ width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,10 +22,11 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.cache import RowBlock, RowCache, SharedPrefix, StaticBlock, filled_holes
 from d2e_sft.decoding.choice import Head, RowStates
-from d2e_sft.model.attention.registry import KeysAndValues, placeholder_mask
+from d2e_sft.model.attention.registry import BY_BRANCH, KeysAndValues, placeholder_mask
 from d2e_sft.model.collation import encoder_inputs, left_pad
 from d2e_sft.model.forward import bare_model, head_of, hidden_states, last_logits, packed_inputs, unwrapped
 from d2e_sft.model.packing import PackedRow, pack
+from d2e_sft.model.packing_support import takes_packed_rows
 
 # Tokens of a prompt's packed row that go through the model at once: beyond it more at once is no faster.
 PREFILL_TOKENS = 8192
@@ -43,6 +45,28 @@ def is_sharded(model: Any) -> bool:
     from torch.distributed.fsdp import FSDPModule
 
     return unwrapped(model) is not model or isinstance(model, FSDPModule) or bool(is_deepspeed_zero3_enabled())
+
+
+def no_gradients(model: Any) -> AbstractContextManager[Any]:
+    """Inference mode, where that is harmless: weights gathered in it (FSDP) could not be trained on afterwards."""
+    return torch.no_grad() if is_sharded(model) else torch.inference_mode()
+
+
+def decodes_packed(model: Any) -> bool:
+    """Whether prompts go through the model in packed rows; else in padded ones."""
+    return not (model.config.is_encoder_decoder or is_sharded(model)) and takes_packed_rows(model)
+
+
+@contextmanager
+def attending_by_branch(model: Any) -> Iterator[Any]:
+    """The model inside its wrappers, with the attention that packed rows need; as it was afterwards."""
+    causal = bare_model(model)
+    given = causal.config._attn_implementation
+    causal.set_attn_implementation(BY_BRANCH)
+    try:
+        yield causal
+    finally:
+        causal.set_attn_implementation(given)
 
 
 def _next_states(model: Any, inputs: dict[str, Any]) -> Tensor:
@@ -78,7 +102,7 @@ class PackedRows:
         self.partner = list(partner)
         count = len(originals)
         row = pack([[*originals, *imagined]], prefix=len(prefix.tokens))
-        packed, states = prefill(self.model, row, prefix)
+        packed, states = prefill(self.model, row, prefix, [index[-1] for index in row.indices])
         self.compiled, room = decoding.compiled, decoding.max_new_tokens
         self.forward = _compiled_next_states if self.compiled else _next_states
         of_views = [rows for rows in (row.indices[:count], row.indices[count:]) if rows]
@@ -134,23 +158,26 @@ class PackedRows:
         return states
 
 
-def prefill(model: Any, row: PackedRow, prefix: Prefix) -> tuple[KeysAndValues, Tensor]:
-    """Keys and values of a packed row by layer, (1, K, T, D) each, and the states (sequences, H) of the last tokens.
+def prefill(model: Any, row: PackedRow, prefix: Prefix, places: Sequence[int]) -> tuple[KeysAndValues, Tensor]:
+    """Keys and values of a packed row by layer, (1, K, T, D) each, and the states (places, H) of some of its tokens.
 
     A prefix that has been computed before is not computed again; one that has not is, and keeps the result.
+
+    Args:
+        places: of tokens in the row, behind the prefix, in any order; one may be there twice.
     """
     forest = row.forest
     tokens = torch.tensor([row.tokens], device=model.device)
     packed = dict(prefix.packed)
     start = len(prefix.tokens) if packed else 0
-    last = torch.tensor([index[-1] for index in row.indices], device=model.device)
+    wanted = torch.tensor(places, device=model.device)
     states: list[Tensor] = []
     owners: list[Tensor] = []
     for end in _ends(row, start, len(prefix.tokens)):
         inputs = packed_inputs(model, forest, tokens, start, end, remember=packed, recall=packed if start else None)
         part = hidden_states(model, **inputs)[0]
-        here = ((last >= start) & (last < end)).nonzero().squeeze(1)
-        states.append(part[last[here] - start])
+        here = ((wanted >= start) & (wanted < end)).nonzero().squeeze(1)
+        states.append(part[wanted[here] - start])
         owners.append(here)
         if end == len(prefix.tokens):
             prefix.packed = dict(packed)

@@ -106,7 +106,7 @@ class EncoderDecoderCollator:
         indices = [list(range(i * width, i * width + len(shifted[i % len(batch)]))) for i in range(count)]
         return {
             **encoder_inputs(rows, self.pad_token_id),
-            "decoder_input_ids": _right_pad(shifted, self.pad_token_id),
+            "decoder_input_ids": right_pad(shifted, self.pad_token_id),
             **_answers(indices, batch, len(self.views)),
             "view_tokens": sum(map(len, rows)) + len(self.views) * sum(map(len, shifted)),
         }
@@ -129,10 +129,11 @@ def left_pad(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
 
 def encoder_inputs(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
     """`input_ids` and `attention_mask`, each (rows, longest), int64, of rows for an encoder, aligned to the left."""
-    return {"input_ids": _right_pad(rows, pad), "attention_mask": _right_pad([[1] * len(row) for row in rows], 0)}
+    return {"input_ids": right_pad(rows, pad), "attention_mask": right_pad([[1] * len(row) for row in rows], 0)}
 
 
-def _right_pad(rows: Sequence[Sequence[int]], pad: int) -> Tensor:
+def right_pad(rows: Sequence[Sequence[int]], pad: int) -> Tensor:
+    """(rows, longest), int64, aligned to the left."""
     longest = max(len(row) for row in rows)
     return torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
 
@@ -151,4 +152,4 @@ def _answers(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: int)
     last = [
         i for index, answer in zip(indices, answers * views, strict=True) for i in index[len(index) - len(answer) :]
     ]
-    return {"answer_index": torch.tensor(last).view(views, -1), "labels": _right_pad(answers, IGNORE)}
+    return {"answer_index": torch.tensor(last).view(views, -1), "labels": right_pad(answers, IGNORE)}
