@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, did_you_mean
+
+# What `--decoder` takes: each decoder's options with their defaults. What a decoder does is written, under the same
+# name, in `d2e_sft/decoding/decoders.py`.
+DECODERS: Mapping[str, Mapping[str, float]] = {
+    "plain": {},
+    "d2e": {"alpha": 0.5},
+    "cad": {"weight": 1.0},
+    "adacad": {"floor": 0.0},
+    "coiecd": {"weight": 1.0, "ratio": 4.0},
+    "cocoa": {"share": 0.5, "weight": 1.0},
+}
+_LIMITS = {"ratio": (1.0, math.inf, "1 or more"), "share": (0.0, 1.0, "0 to 1")}
+_OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # module:function
 
 
 @dataclass(frozen=True)
@@ -16,9 +30,13 @@ class DecodingConfig:
     """How answers are decoded, in process and in vLLM; where transformers' `generate` has a name for it, that one.
 
     Attributes:
-        alpha: the debias ratio α, any finite number from 0 on; 0 decodes plainly.
+        alpha: the debias ratio α of the decoder `d2e`, any finite number from 0 on; 0 decodes plainly. Of any other
+            decoder it is 0.
+        decoder: how the two views' logits become the next token's: `NAME` or `NAME:KEY=VALUE,…`, see `DECODERS`, or a
+            function of one's own, `module:function`. It is kept with every option spelt out, except that the option of
+            `d2e:alpha=VALUE` becomes `alpha`.
         max_new_tokens: tokens of an answer at most; the stop token that ends it is not counted.
-        temperature: 0 takes the most likely token, else it divides the debiased logits before one is drawn.
+        temperature: 0 takes the most likely token, else it divides the decoder's scores before one is drawn.
         top_k, top_p: draw among the k likeliest tokens, and among the likeliest that hold `top_p` of the probability.
         plausibility: β in [0, 1]: only tokens to which the original view alone gives at least β times the probability
             of its likeliest token may be chosen (Li et al. 2023, contrastive decoding); 0 allows all.
@@ -29,7 +47,7 @@ class DecodingConfig:
         compiled: compile the step (torch.compile) and keep all shapes; pays on a GPU, from some hundred prompts on.
 
     Raises:
-        UserError: a value is out of its range.
+        UserError: a value is out of its range, or there is no such decoder or no such option of it.
     """
 
     alpha: float = 0.5
@@ -43,8 +61,12 @@ class DecodingConfig:
     num_beams: int = 1
     batch_size: int = 16
     compiled: bool = False
+    decoder: str = "d2e"
 
     def __post_init__(self) -> None:
+        name, options = parse_decoder(self.decoder)
+        object.__setattr__(self, "alpha", options.pop("alpha", self.alpha) if name == "d2e" else 0.0)
+        object.__setattr__(self, "decoder", _spelt_out(name, options))
         check_alpha(self.alpha)
         if self.num_beams != 1:
             raise UserError(
@@ -65,6 +87,82 @@ class DecodingConfig:
                 raise UserError(f"{name}={getattr(self, name)}: out of range; expected {expected}")
         if isinstance(self.stop_strings, str) or not all(self.stop_strings):
             raise UserError(f"stop_strings={self.stop_strings!r}: expected a list of texts, none of them empty")
+
+    @property
+    def needs_imagined(self) -> bool:
+        """Whether a prompt without context is decoded beside the original; else decoding is plain."""
+        return self.alpha > 0 if self.decoder == "d2e" else self.decoder != "plain"
+
+    def record(self) -> dict[str, Any]:
+        """What results keep of it, as plain JSON: α (null of another decoder), and what is not the default.
+
+        `describe` puts it into words. Options that were not given are left out, so that results of earlier versions,
+        which had none of them, go on.
+        """
+        other = self.decoder not in ("d2e", "plain")
+        return {
+            "alpha": None if other else self.alpha,
+            **({"decoder": self.decoder} if other else {}),
+            **({"plausibility": self.plausibility} if self.plausibility > 0 else {}),
+        }
+
+
+def describe(record: Mapping[str, Any]) -> str:
+    """The words for a record of decoding, to stand after "decoded"; further keys of the record are not read."""
+    alpha, decoder = record.get("alpha"), record.get("decoder")
+    if not alpha and not decoder:
+        return "plainly"
+    how = f"with {decoder}" if decoder else f"debiased with α = {alpha:g}"
+    return how + (f" and a plausibility cut-off of {record['plausibility']:g}" if record.get("plausibility") else "")
+
+
+def parse_decoder(text: str) -> tuple[str, dict[str, float]]:
+    """The name and the options of `NAME` or `NAME:KEY=VALUE,…`; those that are not given have their defaults.
+
+    The `alpha` of `d2e` alone is left out where it is not given: it is then the run's, or that of `DecodingConfig`.
+    Options may be separated by `:`, too, where a comma already separates something else.
+
+    Raises:
+        UserError: no such decoder, no such option, or a value that does not fit.
+    """
+    words = str(text).split(":")
+    count = next((place for place, word in enumerate(words) if place and "=" in word), len(words))
+    if words[0] in DECODERS:
+        count = 1
+    name, given = ":".join(words[:count]), ",".join(words[count:])
+    if name not in DECODERS and not _OWN.fullmatch(name):
+        raise UserError(
+            f"decoder {name!r}: no such decoder.{did_you_mean(name, DECODERS)}",
+            f"choose one of {', '.join(DECODERS)}, or name a function of your own as module:function",
+        )
+    options = {key: value for key, value in DECODERS.get(name, {}).items() if key != "alpha"}
+    for option in given.split(",") if given else ():
+        key, equals, value = option.partition("=")
+        if name in DECODERS and key not in DECODERS[name]:
+            has = ", ".join(f"{key} [{default:g}]" for key, default in DECODERS[name].items()) or "none"
+            raise UserError(
+                f"decoder {text!r}: {name} has no option {key!r}; it has {has}.{did_you_mean(key, DECODERS[name])}"
+            )
+        if not equals:
+            raise UserError(f"decoder {text!r}: got {option!r}; expected KEY=VALUE")
+        options[key] = _number(text, key, value)
+    return name, options
+
+
+def _number(decoder: str, key: str, text: str) -> float:
+    low, high, expected = _LIMITS.get(key, (0.0, math.inf, "a finite number, 0 or more"))
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (low <= value <= high and math.isfinite(value)):
+        raise UserError(f"decoder {decoder!r}: {key}={text}: out of range; expected {expected}")
+    return value
+
+
+def _spelt_out(name: str, options: Mapping[str, float]) -> str:
+    texts = [f"{key}={value!r}".removesuffix(".0") for key, value in options.items()]
+    return ":".join([name, ",".join(texts)]) if texts else name
 
 
 def check_alpha(alpha: Any) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.decoding.decoders import ChosenDecoder, decoder_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class RowStates:
 
 @dataclass(frozen=True)
 class Head:
-    """From states to logits; `linear` heads are applied once to the subtracted states, the others to every row."""
+    """From states to logits; a `linear` head is applied once a pair if the decoder is linear, too, else once a row."""
 
     project: Callable[[Tensor], Tensor]
     linear: bool
@@ -44,11 +45,12 @@ class TokenChoice:
     """Chooses each pair's next token; keeps the random numbers of each request.
 
     Args:
-        decoding: plausibility, temperature, `top_k`, `top_p` and seed are read.
+        decoding: the decoder, plausibility, temperature, `top_k`, `top_p` and seed are read.
         names: of the requests; a request's draws depend on its name and the seed alone.
     """
 
     def __init__(self, decoding: DecodingConfig, names: Sequence[int]) -> None:
+        self.decoder = decoder_of(decoding)
         self.plausibility = decoding.plausibility
         self.greedy = decoding.temperature == 0
         self.warpers = LogitsProcessorList()
@@ -64,16 +66,16 @@ class TokenChoice:
         """(B,) tokens.
 
         Args:
-            alpha: (I,) of each imagined row.
+            alpha: (I,) of each imagined row; read by the decoder `d2e`.
             requests: (B,) whose turn each pair is.
         """
-        debiased, original = debiased_logits(states, head, alpha, with_original=self.plausibility > 0)
+        scores, original = decoded_scores(states, head, self.decoder, alpha, with_original=self.plausibility > 0)
         if self.plausibility > 0:
             floor = original.amax(dim=-1, keepdim=True) + math.log(self.plausibility)
-            debiased = debiased.masked_fill(original < floor, -torch.inf)
+            scores = scores.masked_fill(original < floor, -torch.inf)
         if self.greedy:
-            return debiased.argmax(dim=-1)
-        warped: Tensor = self.warpers(None, debiased)  # they look at no earlier token
+            return scores.argmax(dim=-1)
+        warped: Tensor = self.warpers(None, scores)  # they look at no earlier token
         return self._drawn(warped.double().softmax(dim=-1), requests)
 
     def _drawn(self, probabilities: Tensor, requests: Sequence[int]) -> Tensor:
@@ -83,24 +85,29 @@ class TokenChoice:
         return torch.searchsorted(cumulative, at.to(cumulative.device) * cumulative[:, -1:], right=True).squeeze(1)
 
 
-def debiased_logits(states: RowStates, head: Head, alpha: Tensor, *, with_original: bool) -> tuple[Tensor, Tensor]:
-    """`z_original − α · z_imagined` of each pair, float32 (B, V), and the original's logits.
+def decoded_scores(
+    states: RowStates, head: Head, decoder: ChosenDecoder, alpha: Tensor, *, with_original: bool
+) -> tuple[Tensor, Tensor]:
+    """The decoder's scores of each pair, float32 (B, V), and the original's logits; a pair of one row keeps these.
 
-    Without `with_original` the second result is only what came about: it may be the first.
+    Args:
+        alpha: (I,) of each imagined row.
+        with_original: the second result is needed; else it is only what came about, which may be the first.
     """
     pairs = len(states.original)
     if not len(states.partner):
         logits = head.project(states.original).float()
         return logits, logits
-    if not head.linear:
-        original = head.project(states.original).float()
-        return _subtract(original, head.project(states.imagined).float(), states.partner, alpha), original
+    if not (head.linear and decoder.linear):
+        logits = head.project(torch.cat([states.original, states.imagined])).float()  # its weights are read once
+        original, imagined = logits[:pairs], logits[pairs:]
+        return _combine(original, imagined, states.partner, decoder, alpha), original
     dtype = states.original.dtype
-    debiased = _subtract(states.original.float(), states.imagined.float(), states.partner, alpha).to(dtype)
-    rows = torch.cat([debiased, states.original]) if with_original else debiased
+    combined = _combine(states.original.float(), states.imagined.float(), states.partner, decoder, alpha).to(dtype)
+    rows = torch.cat([combined, states.original]) if with_original else combined
     logits = head.project(rows).float()
     return logits[:pairs], logits[-pairs:]
 
 
-def _subtract(original: Tensor, imagined: Tensor, partner: Tensor, alpha: Tensor) -> Tensor:
-    return original.index_add(0, partner, -alpha[:, None] * imagined)
+def _combine(original: Tensor, imagined: Tensor, partner: Tensor, decoder: ChosenDecoder, alpha: Tensor) -> Tensor:
+    return original.index_copy(0, partner, decoder(original[partner], imagined, alpha[:, None]))

@@ -1,19 +1,20 @@
 """The loop of debiased decoding: rows take a step, every pair takes a token, finished pairs leave.
 
-Each step runs 2B rows (B originals, B imagined) and picks a token by softmax of `z_original − α · z_imagined`; both
-rows of a pair then take it. A pair whose α is 0, or that has no context to remove, has no imagined row.
+Each step runs 2B rows (B originals, B imagined) and picks a token by the scores that the decoder makes of their
+logits, `z_original − α · z_imagined` unless another is chosen; both rows of a pair then take it. A pair that is
+decoded plainly (α is 0, or there is no context to remove) has no imagined row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from d2e_sft.config.decoding import DecodingConfig, check_alpha
+from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import merged_stop_ids
 from d2e_sft.decoding.choice import TokenChoice
 from d2e_sft.decoding.rows import (
@@ -48,10 +49,10 @@ def generate_debiased(
     Args:
         model: a causal or an encoder-decoder language model in eval mode.
         originals: token ids of each original prompt.
-        imagined: token ids of each prompt without context; needed unless every α is 0. A pair whose two prompts
-            are equal (no context to remove) is decoded plainly.
+        imagined: token ids of each prompt without context; needed unless all are decoded plainly. A pair whose two
+            prompts are equal (no context to remove) is.
         decoding: how; `batch_size` plays no part.
-        alpha: the debias ratio of each prompt; None: that of `decoding`.
+        alpha: the debias ratio of each prompt, of the decoder `d2e`; None: that of `decoding`.
         stop_ids: tokens that end an answer and are no part of it; None takes those of the generation config.
         tokenizer: reads the tokens where `decoding` has stop strings.
         pad_id: fills masked places where there are any.
@@ -64,7 +65,8 @@ def generate_debiased(
         the new token ids of each prompt, in order.
 
     Raises:
-        UserError: an α is out of range, or there are stop strings and no tokenizer.
+        UserError: an α is out of range or the decoder has none, a decoder of one's own does not import or returns
+            something else than scores, or there are stop strings and no tokenizer.
         ValueError: `imagined` or `alpha` is missing or of another length than `originals`, or a prompt has no token.
     """
     if decoding.stop_strings and tokenizer is None:
@@ -73,11 +75,11 @@ def generate_debiased(
         return []
     if streamer is not None and len(originals) > 1:
         raise ValueError(f"a streamer takes one prompt, got {len(originals)}; use on_token for several")
-    alphas = alpha_of_pairs(originals, imagined, decoding.alpha if alpha is None else alpha)
-    debiased = [i for i, each in enumerate(alphas) if each > 0]
+    of_pairs = decoding_of_pairs(originals, imagined, decoding, alpha)
+    paired = [i for i, each in enumerate(of_pairs) if each.needs_imagined]
     names = range(len(originals)) if names is None else names
-    counterparts = [imagined[i] for i in debiased] if imagined is not None else []
-    for which, of, prompts in (("originals", range(len(originals)), originals), ("imagined", debiased, counterparts)):
+    counterparts = [imagined[i] for i in paired] if imagined is not None else []
+    for which, of, prompts in (("originals", range(len(originals)), originals), ("imagined", paired, counterparts)):
         for i, prompt in zip(of, prompts, strict=True):
             if len(prompt) == 0:
                 raise ValueError(f"{which}[{names[i]}] has no token to predict the next one from")
@@ -85,8 +87,8 @@ def generate_debiased(
     stops = frozenset(stop_token_ids(model) if stop_ids is None else stop_ids)
     answers = _Answers([[] for _ in originals], stops, decoding.stop_strings, tokenizer, on_token, streamer)
     active = list(range(len(originals)))  # which prompt each pair of the batch is
-    alpha_of_prompt = torch.tensor(alphas, device=model.device)
-    rows_of_model = _rows(model, originals, counterparts, debiased, decoding, prefix or Prefix(()), pad_id)
+    alpha_of_prompt = torch.tensor([float(each.alpha) for each in of_pairs], device=model.device)
+    rows_of_model = _rows(model, originals, counterparts, paired, decoding, prefix or Prefix(()), pad_id)
     with no_gradients(model), rows_of_model as rows:
         for step in range(decoding.max_new_tokens):
             states = rows.next_states()
@@ -109,29 +111,34 @@ def stop_token_ids(model: Any, end_of_turn: int | None = None) -> list[int]:
     return merged_stop_ids(getattr(model.generation_config, "eos_token_id", None), end_of_turn)
 
 
-def alpha_of_pairs(
-    originals: Sequence[Sequence[int]], imagined: Sequence[Sequence[int]] | None, alpha: float | Sequence[float]
-) -> list[float]:
-    """The α of each pair of prompts, 0 where both are the same: they are one stream, with nothing to subtract.
+def decoding_of_pairs(
+    originals: Sequence[Sequence[int]],
+    imagined: Sequence[Sequence[int]] | None,
+    decoding: DecodingConfig,
+    alpha: Sequence[float] | None = None,
+) -> list[DecodingConfig]:
+    """How each pair of prompts is decoded: plainly where both are the same, one stream without anything to contrast.
 
     Args:
-        alpha: of all pairs, or of each.
+        alpha: the debias ratio of each pair; None: that of `decoding`.
 
     Raises:
-        UserError: an α is out of range.
+        UserError: an α is out of range, or the decoder has none.
         ValueError: `imagined` or `alpha` is missing or of another length than `originals`.
     """
-    alphas = [float(alpha)] * len(originals) if isinstance(alpha, float | int) else [float(each) for each in alpha]
-    for each in alphas:
-        check_alpha(each)
-    if len(alphas) != len(originals):
-        raise ValueError(f"{len(alphas)} values of alpha for {len(originals)} prompts")
-    if not any(alphas):
-        return alphas
+    if alpha is not None and decoding.decoder != "d2e":
+        raise UserError(f"alpha for each prompt with the decoder {decoding.decoder}: it has no α; expected d2e")
+    of_pairs = [decoding] * len(originals) if alpha is None else [replace(decoding, alpha=each) for each in alpha]
+    if len(of_pairs) != len(originals):
+        raise ValueError(f"{len(of_pairs)} values of alpha for {len(originals)} prompts")
+    if not any(each.needs_imagined for each in of_pairs):
+        return of_pairs
     if imagined is None or len(imagined) != len(originals):
-        raise ValueError(f"alpha={alpha} needs one imagined prompt for each of the {len(originals)} originals")
-    pairs = zip(alphas, originals, imagined, strict=True)
-    return [0.0 if list(original) == list(other) else each for each, original, other in pairs]
+        how = f"decoder {decoding.decoder}" if decoding.decoder != "d2e" else f"alpha={alpha or decoding.alpha}"
+        raise ValueError(f"{how} needs one imagined prompt for each of the {len(originals)} originals")
+    plain = replace(decoding, decoder="plain")
+    pairs = zip(of_pairs, originals, imagined, strict=True)
+    return [plain if list(original) == list(other) else each for each, original, other in pairs]
 
 
 @dataclass

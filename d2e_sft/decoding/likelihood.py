@@ -18,8 +18,9 @@ from torch import Tensor
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.batches import batches_of, check_counts
-from d2e_sft.decoding.choice import Head, RowStates, debiased_logits
-from d2e_sft.decoding.generate import alpha_of_pairs
+from d2e_sft.decoding.choice import Head, RowStates, decoded_scores
+from d2e_sft.decoding.decoders import ChosenDecoder, decoder_of
+from d2e_sft.decoding.generate import decoding_of_pairs
 from d2e_sft.decoding.rows import PaddedRows, Prefix, attending_by_branch, decodes_packed, no_gradients, prefill
 from d2e_sft.model.collation import encoder_inputs, left_pad, right_pad
 from d2e_sft.model.forward import head_of, last_logits
@@ -52,7 +53,7 @@ class _Answer:
 
     original: Tokens
     imagined: Tokens
-    alpha: float
+    decoding: DecodingConfig
     tokens: Tokens
     scored: int  # its last tokens, whose probabilities are asked for
 
@@ -75,13 +76,13 @@ def score_options(
     Args:
         model: a causal or an encoder-decoder language model in eval mode.
         originals: token ids of each original prompt.
-        imagined: token ids of each prompt without context; needed unless every α is 0. A pair whose two prompts
-            are equal (no context to remove) is scored plainly.
+        imagined: token ids of each prompt without context; needed unless all are scored plainly. A pair whose two
+            prompts are equal (no context to remove) is.
         options: for each prompt the token ids of its options.
-        decoding: α and `batch_size` (prompts that go through the model together) are read.
+        decoding: the decoder and `batch_size` (prompts that go through the model together) are read.
         given: for each prompt, how many of its options' first tokens are given and not scored: what a response form
             begins with. None: none.
-        alpha: the debias ratio of each prompt; None: that of `decoding`.
+        alpha: the debias ratio of each prompt, of the decoder `d2e`; None: that of `decoding`.
         groups: prompts of one group begin alike and share their batches; None: all are one.
         on_batch: called after each batch with the indices of its prompts and the scores of their options.
         pad_id: fills masked places where there are any.
@@ -90,7 +91,7 @@ def score_options(
         for each prompt the scores of its options, in order.
 
     Raises:
-        UserError: an α is out of range, or there is a plausibility cut-off, which leaves tokens no probability.
+        UserError: as `generate_debiased`, or there is a plausibility cut-off, which leaves tokens no probability.
         ValueError: a list is of another length than `originals`, or a prompt or an option has no token.
     """
     if decoding.plausibility > 0:
@@ -100,13 +101,13 @@ def score_options(
             "score options without it",
         )
     check_counts(originals, imagined=imagined, options=options, given=given, alpha=alpha, groups=groups)
-    alphas = alpha_of_pairs(originals, imagined, decoding.alpha if alpha is None else alpha)
+    of_pairs = decoding_of_pairs(originals, imagined, decoding, alpha)
     answers = [
         [
             _Answer(
                 original,
-                imagined[i] if imagined is not None and alphas[i] else (),
-                alphas[i],
+                imagined[i] if imagined is not None and of_pairs[i].needs_imagined else (),
+                of_pairs[i],
                 option,
                 len(option) - (0 if given is None else given[i]),
             )
@@ -118,7 +119,7 @@ def score_options(
     results: list[list[OptionScore]] = [[] for _ in originals]
     for indices, prefix in batches_of(originals, imagined, groups, decoding.batch_size):
         flat = [answer for i in indices for answer in answers[i]]
-        scores = iter(_score(model, flat, prefix, decoding.batch_size, pad_id))
+        scores = iter(_score(model, flat, prefix, decoding, pad_id))
         of_batch = [[next(scores) for _ in answers[i]] for i in indices]
         for i, of_prompt in zip(indices, of_batch, strict=True):
             results[i] = of_prompt
@@ -129,27 +130,31 @@ def score_options(
 def _check_tokens(answers: Sequence[Sequence[_Answer]]) -> None:
     for i, of_prompt in enumerate(answers):
         for j, answer in enumerate(of_prompt):
-            if not len(answer.original) or (answer.alpha and not len(answer.imagined)):
+            if not len(answer.original) or (answer.decoding.needs_imagined and not len(answer.imagined)):
                 raise ValueError(f"prompt {i} has no token to predict the next one from")
             if answer.scored < 1:
                 raise ValueError(f"options[{i}][{j}] has no token to score")
 
 
-def _score(model: Any, answers: Sequence[_Answer], prefix: Prefix, batch_size: int, pad_id: int) -> list[OptionScore]:
+def _score(
+    model: Any, answers: Sequence[_Answer], prefix: Prefix, decoding: DecodingConfig, pad_id: int
+) -> list[OptionScore]:
+    decoder, size = decoder_of(decoding), decoding.batch_size
     with no_gradients(model):
         if decodes_packed(model):
             with attending_by_branch(model) as causal:
                 head = Head(*head_of(causal))
-                return _scores(answers, _packed_states(causal, answers, prefix), head)
+                return _scores(answers, _packed_states(causal, answers, prefix), head, decoder)
         states_of = _decoder_logits if model.config.is_encoder_decoder else _padded_logits
-        parts = [answers[start : start + batch_size] for start in range(0, len(answers), batch_size)]
-        return [one for part in parts for one in _scores(part, states_of(model, part, pad_id), PaddedRows.head)]
+        parts = [answers[start : start + size] for start in range(0, len(answers), size)]
+        scored = [_scores(part, states_of(model, part, pad_id), PaddedRows.head, decoder) for part in parts]
+        return [score for part in scored for score in part]
 
 
 def _rows_of(answers: Sequence[_Answer]) -> list[tuple[Tokens, _Answer]]:
-    """Each answer with its original prompt, then each debiased one with its imagined prompt."""
-    debiased = [(answer.imagined, answer) for answer in answers if answer.alpha]
-    return [(answer.original, answer) for answer in answers] + debiased
+    """Each answer with its original prompt, then each that needs it with its imagined prompt."""
+    paired = [(answer.imagined, answer) for answer in answers if answer.decoding.needs_imagined]
+    return [(answer.original, answer) for answer in answers] + paired
 
 
 def _packed_states(model: Any, answers: Sequence[_Answer], prefix: Prefix) -> list[Tensor]:
@@ -209,21 +214,25 @@ def _decoder_logits(model: Any, answers: Sequence[_Answer], pad_id: int) -> list
     ]
 
 
-def _scores(answers: Sequence[_Answer], states: Sequence[Tensor], head: Head) -> list[OptionScore]:
+def _scores(
+    answers: Sequence[_Answer], states: Sequence[Tensor], head: Head, decoder: ChosenDecoder
+) -> list[OptionScore]:
     """From the states that predict the scored tokens, in the order of `_rows_of`, to the score of each answer."""
     targets = [token for answer in answers for token in answer.tokens[len(answer.tokens) - answer.scored :]]
-    alphas = [answer.alpha for answer in answers for _ in range(answer.scored)]
+    how = [answer.decoding for answer in answers for _ in range(answer.scored)]
     original, imagined = torch.cat([*states[: len(answers)]]), torch.cat([*states[len(answers) :], states[0][:0]])
     device = original.device
-    alpha, target = torch.tensor(alphas, device=device), torch.tensor(targets, device=device)
+    target = torch.tensor(targets, device=device)
+    alpha = torch.tensor([float(each.alpha) for each in how], device=device)
+    paired = torch.tensor([each.needs_imagined for each in how], device=device)
     logprobs, greedy = [], []
     done = 0  # of the imagined states
     for start in range(0, len(targets), _AT_ONCE):
         end = min(start + _AT_ONCE, len(targets))
-        partner = alpha[start:end].nonzero().squeeze(1)
+        partner = paired[start:end].nonzero().squeeze(1)
         part = RowStates(original[start:end], imagined[done : done + len(partner)], partner)
         done += len(partner)
-        logits, _ = debiased_logits(part, head, alpha[start:end][partner], with_original=False)
+        logits, _ = decoded_scores(part, head, decoder, alpha[start:end][partner], with_original=False)
         wanted = target[start:end, None]
         logprobs.append(logits.log_softmax(dim=-1).gather(1, wanted).squeeze(1))
         greedy.append(logits.argmax(dim=-1) == target[start:end])

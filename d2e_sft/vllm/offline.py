@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import merged_stop_ids
 from d2e_sft.data.sample import EventSample
-from d2e_sft.decoding.generate import alpha_of_pairs
+from d2e_sft.decoding.generate import decoding_of_pairs
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import (
     check_engine,
@@ -112,8 +112,8 @@ def generate_debiased(
         ValueError: a missing imagined prompt, or lists of different lengths.
     """
     _refuse_what_pairs_cannot(decoding)
-    alphas = alpha_of_pairs(originals, imagined, decoding.alpha if alpha is None else alpha)
-    paired = [i for i, each in enumerate(alphas) if each > 0]
+    of_pairs = decoding_of_pairs(originals, imagined, decoding, alpha)
+    paired = [i for i, each in enumerate(of_pairs) if each.needs_imagined]
     _check_lengths(llm, [*originals, *((imagined or [])[i] for i in paired)], decoding.max_new_tokens)
     if not originals:
         return []
@@ -129,7 +129,7 @@ def generate_debiased(
         i: PairRequest(
             original=originals[i],
             imagined=imagined[i],  # type: ignore[index]
-            decoding=replace(decoding, alpha=alphas[i]),
+            decoding=of_pairs[i],
             stops=tuple(stop_ids),
             sentinel=chosen,
             draw=None if draws is None else draws[i],

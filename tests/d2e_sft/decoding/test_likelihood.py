@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from d2e_sft.decoding import DecodingConfig, generate_debiased
+from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.decoding.likelihood import OptionScore, score_options
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import PREFIX, random_prompts
@@ -55,6 +56,24 @@ def directly(
     debiased, target = debiased[given:], torch.tensor(option[given:])
     logprobs = debiased.log_softmax(-1)[torch.arange(len(target)), target]
     return OptionScore(logprobs.sum().item(), len(target), bool((debiased.argmax(-1) == target).all()))
+
+
+@pytest.mark.parametrize("decoder", ["cad", "adacad:floor=0.2", "coiecd"])
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "t5"])
+def test_a_score_is_the_log_softmax_of_the_decoders_scores(kind: str, decoder: str) -> None:
+    model = tiny_model(kind, seed=1)
+    originals, imagined, options, given = case()
+    decoding = DecodingConfig(decoder=decoder, batch_size=3)
+    scores = score_options(model, originals, imagined, options, decoding, given=given)
+    for i, of_prompt in enumerate(options):
+        for option, score in zip(of_prompt, scores[i], strict=True):
+            logits = logits_of(model, originals[i], option)
+            if originals[i] != imagined[i]:
+                logits = decoder_of(decoding)(logits, logits_of(model, imagined[i], option))
+            target = torch.tensor(option)[:, None]
+            expected = logits.log_softmax(-1).gather(1, target)[given[i] :].sum().item()
+            # float32 against float64, relative to sums of 10 to 500
+            assert score.logprob == pytest.approx(expected, rel=2e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 2.0])

@@ -1,0 +1,169 @@
+"""The decoders: from the logits of the two views to the scores of the next token, each one short function.
+
+All of them push the distribution with context away from the one without: `z_original + weight · (z_original −
+z_imagined)`, where the weight is fixed (d2e, cad, cocoa), differs from step to step (adacad) or from token to token
+(coiecd). `softmax(scores)` is the distribution that is decoded from, and greedy decoding takes the largest score.
+
+To add one: a function here, a line in `DECODERS`, and its options with their defaults in `d2e_sft/config/decoding.py`.
+Without any of it a function of one's own is named as `module:function`; it takes the same arguments.
+
+Legend: P pairs of rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from torch import Tensor
+
+from d2e_sft.config import decoding as config
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.functions import load_function
+
+Options = Mapping[str, Any]
+# (original (…, V), imagined (…, V), options) → scores (…, V)
+Scores = Callable[[Tensor, Tensor, Options], Tensor]
+
+
+def plain(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
+    """The logits with context as they are."""
+    return original
+
+
+def d2e(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
+    """D²E: `z_o − α·z_im`. Divided by 1 − α it is CAD with weight α/(1 − α): for α < 1 both choose alike greedily."""
+    return original - options["alpha"] * imagined
+
+
+def cad(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
+    """Context-aware decoding: `(1 + a)·z_o − a·z_im`; greedily the same as D²E with α = a/(1 + a)."""
+    return original + options["weight"] * (original - imagined)
+
+
+def adacad(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
+    """CAD whose weight is each step's Jensen–Shannon divergence of the two distributions, `floor` at least.
+
+    In nats, so that the weight is at most ln 2 unless the floor is higher.
+    """
+    log_p, log_q = original.log_softmax(-1), imagined.log_softmax(-1)
+    log_mean = log_p.logaddexp(log_q) - math.log(2)
+    divergence = (log_p.exp() * (log_p - log_mean) + log_q.exp() * (log_q - log_mean)).sum(-1, keepdim=True) / 2
+    return original + divergence.clamp(min=options["floor"]) * (original - imagined)
+
+
+def coiecd(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
+    """COIECD as its released code computes it: contrast only where the distribution with context is undecided.
+
+    Tokens with more than 1/`ratio` of the largest probability, unless there is only one, and those with less than
+    `ratio` times the smallest get `log p_o + a·(log p_o − log p_im)`, the others `log p_im + a·(log p_o − log p_im)`.
+    With a = 1 the others keep p_o, and a step with one clear winner is plain. The paper words the bounds as a band
+    around the entropy of p_im; in the code that entropy cancels.
+    """
+    log_p, log_q = original.log_softmax(-1), imagined.log_softmax(-1)
+    margin = math.log(options["ratio"])
+    likely = log_p > log_p.amax(-1, keepdim=True) - margin
+    unlikely = log_p < log_p.amin(-1, keepdim=True) + margin
+    undecided = likely.sum(-1, keepdim=True) > 1
+    return log_p.where(likely & undecided | unlikely, log_q) + options["weight"] * (log_p - log_q)
+
+
+def cocoa(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
+    """The sum that CoCoA's released code decodes from: `s·log p_o + (1 − s)·log p_im + a·(log p_o − log p_im)`.
+
+    With its fixed s = 0.5 and a = 1 greedily the same as CAD with weight 0.5. Left out are the paper's share s of each
+    step, which the code computes and then overwrites, the penalty for repeated tokens, the mixture with the uniform
+    distribution, and the ban on ending an answer within five tokens.
+    """
+    mixture = options["share"] * original + (1 - options["share"]) * imagined
+    return mixture + options["weight"] * (original - imagined)
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder and what is known of it.
+
+    Attributes:
+        scores: the function.
+        source: the paper that it is from.
+        linear: a fixed combination of the two logits. It is then applied to hidden states, before a linear head.
+    """
+
+    scores: Scores
+    source: str
+    linear: bool = False
+
+
+DECODERS: Mapping[str, Decoder] = {
+    "plain": Decoder(plain, "", linear=True),
+    "d2e": Decoder(d2e, "PIPER paper, section 3.3", linear=True),
+    "cad": Decoder(cad, "Shi et al., NAACL 2024, arXiv 2305.14739", linear=True),
+    "adacad": Decoder(adacad, "Wang et al., NAACL 2025, arXiv 2409.07394"),
+    "coiecd": Decoder(coiecd, "Yuan et al., Findings of ACL 2024, arXiv 2402.11893"),
+    "cocoa": Decoder(cocoa, "Khandelwal et al., EMNLP 2025, arXiv 2508.17670", linear=True),
+}
+
+
+@dataclass(frozen=True)
+class ChosenDecoder:
+    """A decoder with its options.
+
+    Attributes:
+        name: as in `DECODERS`, or `module:function`.
+        linear: see `Decoder`.
+    """
+
+    name: str
+    scores: Scores
+    options: Mapping[str, float]
+    linear: bool
+
+    def __call__(self, original: Tensor, imagined: Tensor, alpha: Tensor | None = None) -> Tensor:
+        """The scores (P, V) of the next token; in float32 or better.
+
+        Args:
+            original, imagined: (P, V) logits of the two views; of a linear decoder also hidden states.
+            alpha: (P, 1) each pair's own ratio, which `d2e` alone has.
+
+        Raises:
+            UserError: a function of one's own returned something else than scores of this shape.
+        """
+        options = self.options if alpha is None or self.name != "d2e" else {**self.options, "alpha": alpha}
+        scores = self.scores(original, imagined, options)
+        if self.name not in DECODERS and (not isinstance(scores, Tensor) or scores.shape != original.shape):
+            got = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+            raise UserError(
+                f"decoder {self.name}: returned {got}; expected a tensor of scores of shape {tuple(original.shape)}, "
+                "as its two arguments have"
+            )
+        return scores
+
+
+def decoder_of(decoding: DecodingConfig) -> ChosenDecoder:
+    """The decoder that `decoding` names, with its options.
+
+    Raises:
+        UserError: a function of one's own that cannot be imported.
+    """
+    chosen = named_decoder(decoding.decoder)
+    if chosen.name != "d2e":
+        return chosen
+    return ChosenDecoder(chosen.name, chosen.scores, {"alpha": decoding.alpha}, chosen.linear)
+
+
+@cache
+def named_decoder(text: str) -> ChosenDecoder:
+    """The decoder of `NAME:KEY=VALUE,…`; `d2e` has the default α where none is given.
+
+    Raises:
+        UserError: no such decoder or option, or a function of one's own that cannot be imported.
+    """
+    name, options = config.parse_decoder(text)
+    if name not in DECODERS:
+        return ChosenDecoder(name, load_function(name, "decoder"), options, linear=False)
+    decoder = DECODERS[name]
+    return ChosenDecoder(name, decoder.scores, {**config.DECODERS[name], **options}, decoder.linear)

@@ -1,0 +1,254 @@
+"""Each decoder against its formula, worked token by token in plain Python from two streams of logits."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from d2e_sft.config import decoding as config
+from d2e_sft.decoding import DecodingConfig, generate_debiased
+from d2e_sft.decoding.decoders import DECODERS, decoder_of, named_decoder
+from d2e_sft.util.errors import UserError
+from tests.d2e_sft.decoding.pairs import frequent_token, random_prompts
+from tests.tiny import tiny_model
+
+Rule = Callable[[list[float], list[float]], list[float]]
+VOCABULARY = 40
+NEW_TOKENS = 8
+
+
+def _probabilities(logits: Sequence[float]) -> list[float]:
+    most = max(logits)
+    parts = [math.exp(each - most) for each in logits]
+    return [part / math.fsum(parts) for part in parts]
+
+
+def _divergence(p: Sequence[float], q: Sequence[float]) -> float:
+    """Jensen–Shannon, in nats."""
+    total = 0.0
+    for a, b in zip(p, q, strict=True):
+        mean = (a + b) / 2
+        total += (a * math.log(a / mean) if a else 0.0) / 2 + (b * math.log(b / mean) if b else 0.0) / 2
+    return total
+
+
+def _products(original: list[float], imagined: list[float], exponents: Sequence[tuple[float, float]]) -> list[float]:
+    """`p_o^x · p_im^y` of each token with exponents of its own, normalised: by products, not by sums of logs."""
+    p, q = _probabilities(original), _probabilities(imagined)
+    parts = [a**x * b**y for a, b, (x, y) in zip(p, q, exponents, strict=True)]
+    return [part / math.fsum(parts) for part in parts]
+
+
+def _contrasted(weight: float) -> Rule:
+    return lambda o, i: _products(o, i, [(1 + weight, -weight)] * len(o))
+
+
+def _adaptive(floor: float) -> Rule:
+    def rule(original: list[float], imagined: list[float]) -> list[float]:
+        weight = max(floor, _divergence(_probabilities(original), _probabilities(imagined)))
+        return _contrasted(weight)(original, imagined)
+
+    return rule
+
+
+def _constrained(weight: float, ratio: float) -> Rule:
+    """By the two bounds of the released code, which it sets on 1/p, renormalised."""
+
+    def rule(original: list[float], imagined: list[float]) -> list[float]:
+        p = _probabilities(original)
+        inverse = [1 / each for each in p]
+        inverse = [each / math.fsum(inverse) for each in inverse]
+        low, high = min(inverse) * ratio, max(inverse) / ratio
+        outside = [each >= low for each in inverse]
+        if sum(not each for each in outside) == 1:
+            outside = [True] * len(p)
+        contrasts = [not out or each > high for out, each in zip(outside, inverse, strict=True)]
+        exponents = [(1 + weight, -weight) if each else (weight, 1 - weight) for each in contrasts]
+        return _products(original, imagined, exponents)
+
+    return rule
+
+
+REFERENCES: dict[str, Rule] = {
+    "plain": lambda o, i: _probabilities(o),
+    "d2e:alpha=0.7": lambda o, i: _products(o, i, [(1, -0.7)] * len(o)),
+    "cad": _contrasted(1.0),
+    "cad:weight=0.25": _contrasted(0.25),
+    "adacad": _adaptive(0.0),
+    "adacad:floor=0.3": _adaptive(0.3),
+    "coiecd": _constrained(1.0, 4.0),
+    "coiecd:weight=0.5,ratio=2": _constrained(0.5, 2.0),
+    "cocoa": _contrasted(0.5),  # 0.5 · log p_o + 0.5 · log p_im + 1 · (log p_o − log p_im)
+    "cocoa:share=0.8,weight=0.6": _contrasted(0.4),
+}
+
+
+def _streams(count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Float64 logits of two views, flat in some rows and peaked in others, from like each other to unlike."""
+    generator = torch.Generator().manual_seed(seed)
+    scale = torch.logspace(-1, 1, count, dtype=torch.float64)[:, None]
+    common, own, other = (
+        torch.randn(count, VOCABULARY, generator=generator, dtype=torch.float64) * scale for _ in range(3)
+    )
+    apart = torch.rand(count, 1, generator=generator, dtype=torch.float64)
+    return common + apart * own + 3, common + apart * other
+
+
+@pytest.mark.parametrize("text", REFERENCES)
+def test_the_softmax_of_the_scores_is_the_formulas_distribution(text: str) -> None:
+    original, imagined = _streams(200)
+    found = named_decoder(text)(original, imagined).softmax(-1)
+    pairs = zip(original.tolist(), imagined.tolist(), strict=True)
+    expected = torch.tensor([REFERENCES[text](o, i) for o, i in pairs], dtype=torch.float64)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_every_decoder_has_a_reference_here_and_its_options_in_the_configuration() -> None:
+    assert {text.partition(":")[0] for text in REFERENCES} == set(DECODERS) == set(config.DECODERS)
+
+
+@pytest.mark.parametrize("text", REFERENCES)
+def test_what_is_called_linear_acts_on_hidden_states_as_on_logits(text: str) -> None:
+    generator = torch.Generator().manual_seed(1)
+    head = torch.randn(VOCABULARY, 12, generator=generator, dtype=torch.float64)
+    original, imagined = torch.randn(2, 50, 12, generator=generator, dtype=torch.float64)
+    decoder = named_decoder(text)
+    by_states = decoder(original, imagined) @ head.T if decoder.linear else None
+    by_logits = decoder(original @ head.T, imagined @ head.T)
+    assert decoder.linear == (decoder.name not in ("adacad", "coiecd"))
+    if by_states is not None:
+        torch.testing.assert_close(by_states, by_logits, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("weight", [0.25, 0.5, 1.0, 3.0])
+def test_cad_is_greedily_d2e_with_alpha_a_over_1_plus_a(weight: float) -> None:
+    original, imagined = _streams(500, seed=2)
+    cad = named_decoder(f"cad:weight={weight}")(original, imagined)
+    d2e = named_decoder(f"d2e:alpha={weight / (1 + weight)!r}")(original, imagined)
+    torch.testing.assert_close(cad, (1 + weight) * d2e, rtol=1e-12, atol=1e-12)
+    assert cad.argmax(-1).tolist() == d2e.argmax(-1).tolist() != original.argmax(-1).tolist()
+
+
+def test_adacad_lies_between_plain_and_cad_with_ln_2() -> None:
+    original, imagined = _streams(500, seed=3)
+    gap = original - imagined
+    weight = ((named_decoder("adacad")(original, imagined) - original) / gap)[:, 0]
+    assert weight.min() > 0
+    assert weight.max() <= math.log(2)
+    assert weight.max() - weight.min() > 0.6, "the streams go from alike to apart"
+    far = torch.tensor([[50.0, 0.0]]), torch.tensor([[0.0, 50.0]])
+    torch.testing.assert_close(
+        named_decoder("adacad")(*far), named_decoder(f"cad:weight={math.log(2)!r}")(*far), rtol=1e-6, atol=0
+    )
+    assert named_decoder("adacad")(original, original).equal(original), "nothing to contrast"
+
+
+def test_coiecd_is_plain_where_the_context_decides_and_cad_among_those_it_leaves_open() -> None:
+    # p_o of the first row: one token above a quarter of the largest; of the second row two.
+    original = torch.tensor([[5.0, 3.0, 2.9, -1.0], [5.0, 4.8, 2.9, -1.0]], dtype=torch.float64)
+    imagined = torch.tensor([[5.0, 0.0, 4.0, -1.0], [5.0, 0.0, 4.0, -1.0]], dtype=torch.float64)
+    clear, undecided = named_decoder("coiecd")(original, imagined)
+    log_p, log_q = original.log_softmax(-1), imagined.log_softmax(-1)
+    torch.testing.assert_close(clear[:3], log_p[0, :3])
+    torch.testing.assert_close(undecided[:2], (2 * log_p - log_q)[1, :2])
+    torch.testing.assert_close(undecided[2], log_p[1, 2])
+    assert (clear.argmax(), undecided.argmax()) == (0, 1)
+
+
+def _naive(model: Any, original: list[int], imagined: list[int], rule: Rule, stops: list[int]) -> list[int]:
+    """Two whole forwards a token, without a cache, a batch or a head of one's own."""
+    answer: list[int] = []
+    with torch.no_grad():
+        while len(answer) < NEW_TOKENS:
+            z_original, z_imagined = (
+                model(torch.tensor([prompt + answer])).logits[0, -1].double().tolist()
+                for prompt in (original, imagined)
+            )
+            scores = rule(z_original, z_imagined)
+            token = scores.index(max(scores))
+            if token in stops:
+                return answer
+            answer.append(token)
+    return answer
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "bloom"])  # packed with a linear head, capped logits, padded
+@pytest.mark.parametrize("text", REFERENCES)
+def test_a_batch_decodes_the_tokens_of_a_naive_loop(text: str, kind: str) -> None:
+    model = tiny_model(kind, seed=1)
+    originals, imagined = random_prompts(4, 8, 30, seed=1), random_prompts(4, 3, 12, seed=2)
+    imagined[2] = list(originals[2])  # nothing to remove: plain
+    stops = [frequent_token(model, originals, imagined, NEW_TOKENS)]
+    decoding = DecodingConfig(decoder=text, max_new_tokens=NEW_TOKENS)
+    ours = generate_debiased(model, originals, imagined, decoding, stop_ids=stops)
+    rules = [REFERENCES[text if place != 2 else "plain"] for place in range(4)]
+    assert ours == [_naive(model, o, i, r, stops) for o, i, r in zip(originals, imagined, rules, strict=True)]
+
+
+def test_decoders_differ_from_each_other_on_this_model() -> None:
+    model = tiny_model(seed=1)
+    originals, imagined = random_prompts(12, 8, 30, seed=1), random_prompts(12, 3, 12, seed=2)
+
+    def decoded(text: str) -> list[list[int]]:
+        decoding = DecodingConfig(decoder=text, max_new_tokens=NEW_TOKENS)
+        return generate_debiased(model, originals, imagined, decoding, stop_ids=[])
+
+    answers = {text: decoded(text) for text in ("plain", "d2e:alpha=0.7", "cad", "adacad", "coiecd", "cocoa")}
+    for text, answer in answers.items():
+        assert [other for other in answers if answers[other] == answer] == [text]
+
+
+OWN = """
+import torch
+
+def halved(original, imagined, options):
+    return original - options["share"] * imagined
+
+def flat(original, imagined, options):
+    return original.sum(-1)
+
+LIST = [1]
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module of one's own in the working folder."""
+    name = f"own_{random.Random(str(tmp_path)).randrange(10**12)}"
+    (tmp_path / f"{name}.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return name
+
+
+def test_a_function_of_ones_own_decodes(own: str) -> None:
+    model = tiny_model(seed=1)
+    originals, imagined = random_prompts(4, 8, 30, seed=1), random_prompts(4, 3, 12, seed=2)
+
+    def decoded(decoder: str) -> list[list[int]]:
+        decoding = DecodingConfig(decoder=decoder, max_new_tokens=NEW_TOKENS)
+        return generate_debiased(model, originals, imagined, decoding, stop_ids=[])
+
+    assert decoded(f"{own}:halved:share=0.5") == decoded("d2e:alpha=0.5") != decoded("plain")
+
+
+def test_a_function_of_ones_own_that_returns_no_scores_is_told_what_it_returned(own: str) -> None:
+    decoding = DecodingConfig(decoder=f"{own}:flat")
+    with pytest.raises(UserError, match=rf"decoder {own}:flat: returned shape \(1,\); expected .* shape \(1, \d+\)"):
+        generate_debiased(tiny_model(), [[5, 6, 7]], [[5, 7]], decoding, stop_ids=[])
+
+
+def test_the_decoder_of_a_configuration_has_its_alpha() -> None:
+    original, imagined = _streams(3)
+    decoder = decoder_of(DecodingConfig(alpha=0.3))
+    assert decoder(original, imagined).equal(original - 0.3 * imagined)
+    each = torch.tensor([[0.0], [0.3], [2.0]])
+    assert decoder(original, imagined, each).equal(original - each * imagined)

@@ -1,0 +1,47 @@
+"""A function of the user's own: found in the working folder, and told what is wrong with its name."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.functions import load_function
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
+
+
+def test_it_is_found_in_the_working_folder_and_in_packages_there(folder: Path) -> None:
+    (folder / "mine_one.py").write_text("def twice(x):\n    return 2 * x\n", encoding="utf-8")
+    (folder / "mine_two").mkdir()
+    (folder / "mine_two" / "part.py").write_text("def thrice(x):\n    return 3 * x\n", encoding="utf-8")
+    assert load_function("mine_one:twice", "decoder")(4) == 8
+    assert load_function("mine_two.part:thrice", "decoder")(4) == 12
+
+
+def test_an_installed_module_comes_before_one_of_the_same_name_here(folder: Path) -> None:
+    (folder / "fractions.py").write_text("gcd = None\n", encoding="utf-8")
+    assert load_function("fractions:Fraction", "decoder")(1, 2) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nowhere_at_all:f", "decoder 'nowhere_at_all:f': module 'nowhere_at_all' cannot be imported"),
+        ("mine_bad:f", r"cannot be imported \(ZeroDivisionError"),
+        ("mine_three:twise", r"'twise' of .*mine_three.py does not exist. Did you mean 'twice'\?"),
+        ("mine_three:NUMBER", "'NUMBER' of .* is no function"),
+    ],
+)
+def test_what_cannot_be_called_is_named(folder: Path, name: str, said: str) -> None:
+    (folder / "mine_bad.py").write_text("1 / 0\n", encoding="utf-8")
+    (folder / "mine_three.py").write_text("NUMBER = 1\ndef twice(x):\n    return x\n", encoding="utf-8")
+    with pytest.raises(UserError, match=said):
+        load_function(name, "decoder")
