@@ -38,4 +38,4 @@ def load_function(name: str, role: str) -> Callable[..., Any]:
         names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         hint = did_you_mean(function_name, names)
         raise UserError(f"{role} {name!r}: {function_name!r} of {module.__file__} {is_other}.{hint}")
-    return function  # type: ignore[no-any-return]
+    return function
