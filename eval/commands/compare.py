@@ -8,13 +8,16 @@ import click
 
 from d2e_sft.util.files import write_json
 from eval.compare.compare import compare_runs
-from eval.compare.runs import load_runs
-from eval.compare.tables import comparison_tables
+from eval.compare.runs import load_runs, only_subset, reference_first
+from eval.compare.subset_tables import all_tables, subset_comparison_tables
 
 
 @click.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--bench", metavar="NAME", help="Benchmark to compare on. [default: the only one all runs share]")
+@click.option("--reference", metavar="RUN", help="Run that differences are to. [default: the first]")
+@click.option("--subset", metavar="NAME", help="Samples of one subset alone, such as conflict. [default: all]")
+@click.option("--groups", is_flag=True, help="Of samples with subsets, print the tables by dataset and format, too.")
 @click.option(
     "--json",
     "json_file",
@@ -22,7 +25,15 @@ from eval.compare.tables import comparison_tables
     type=click.Path(path_type=Path, dir_okay=False),
     help="Also write the numbers to FILE, as fractions.",
 )
-def compare(runs: tuple[Path, ...], bench: str | None, json_file: Path | None) -> None:
+def compare(
+    runs: tuple[Path, ...],
+    *,
+    bench: str | None,
+    reference: str | None,
+    subset: str | None,
+    groups: bool,
+    json_file: Path | None,
+) -> None:
     """Print the scores of several runs side by side.
 
     Each RUN is a folder that `d2e eval` has scored; all must be scored on the same samples. The tables are
@@ -30,9 +41,23 @@ def compare(runs: tuple[Path, ...], bench: str | None, json_file: Path | None) -
     the predicted labels, for runs that were also evaluated --without-context what the context adds, and paired
     differences to the first RUN, where * marks a corrected p below 0.05.
 
+    Where samples have subsets (aligned, conflict, …): accuracy by subset, the gap between aligned and conflict, how
+    often the answer is the habit, paired differences, and a verdict for each RUN against the reference.
+
     Example: d2e compare runs/base runs/sft runs/d2e --bench piper
+
+    Example by subset: d2e compare runs/d2e runs/teacher runs/sft --bench habit --reference sft
     """
-    comparison = compare_runs(load_runs(runs, bench))
-    click.echo(comparison_tables(comparison))
+    loaded = load_runs(runs, bench)
+    if reference is not None:
+        loaded = reference_first(loaded, reference)
+    if subset is not None:
+        loaded = only_subset(loaded, subset)
+    comparison = compare_runs(loaded)
+    if comparison.subsets is None or groups:
+        click.echo(all_tables(comparison))
+    else:
+        click.echo(f"{comparison.bench}; tables by dataset, relation and format: --groups\n")
+        click.echo(subset_comparison_tables(comparison.subsets))
     if json_file is not None:
         write_json(json_file, comparison.to_json())

@@ -136,9 +136,12 @@ def _evaluate_system(
 
 
 def _show(scores: RunScores, run: Path, *, without_context: bool) -> None:
+    from eval.compare.subset_tables import subset_table
     from eval.compare.tables import score_table
 
     click.echo(score_table(scores))
+    if scores.subsets:
+        click.echo(f"\n{subset_table(scores)}\n")
     folder = run / "eval" / scores.bench.name
     counts = {
         f"bad rows skipped, kept in {BAD_ROWS_FILE} beside the scores": scores.bad_rows,

@@ -13,6 +13,7 @@ from typing import Any
 
 from eval.compare.context_use import ContextUse, asked_without_context, context_use, read_without_context
 from eval.compare.runs import ScoredRun
+from eval.compare.subset_comparison import SubsetComparison, compare_subsets
 from eval.score.extract import Mode
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import ALL, METRICS, MODES, GroupKey, by_relation, gold_shares, group_of
@@ -67,11 +68,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs on one benchmark: a row a group, then the relations' averages, and the last row over all samples."""
+    """Runs on one benchmark: a row a group, then the relations' averages, and the last row over all samples.
+
+    Attributes:
+        subsets: the same by subset; None where no row is tagged.
+    """
 
     bench: str
     labels: tuple[str, ...]
     rows: tuple[Row, ...]
+    subsets: SubsetComparison | None = None
 
     @property
     def asked_without(self) -> list[str]:
@@ -86,7 +92,9 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain dicts and lists, scores as fractions."""
-        return asdict(self)
+        content = asdict(replace(self, subsets=None))
+        del content["subsets"]
+        return content if self.subsets is None else {**content, "subsets": self.subsets.to_json()}
 
 
 def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
@@ -103,7 +111,8 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
             rows.append(_row((AVERAGE, relation, "–"), [groups[key] for key in keys], runs, without, seed))
     if len(groups) > 1:
         rows.append(_row(ALL, [list(runs[0].predictions)], runs, without, seed))
-    return Comparison(runs[0].scores.bench.name, tuple(run.label for run in runs), _corrected(rows))
+    labels = tuple(run.label for run in runs)
+    return Comparison(runs[0].scores.bench.name, labels, _corrected(rows), compare_subsets(runs, seed=seed))
 
 
 def _row(

@@ -6,13 +6,14 @@ model's folder has neither a recipe nor a trainer state, and that is no error.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from d2e_sft.util.errors import UserError, did_you_mean
 from eval.score.predictions import Prediction, SampleKey, read_predictions
-from eval.score.scores import SCORES_FILE, RunScores, group_of, read_scores
+from eval.score.scores import SCORES_FILE, RunScores, group_of, read_scores, score_predictions
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,50 @@ def scored_benches(path: Path, bench: str | None = None) -> list[str]:
             remedy=f"d2e eval {path} --bench {bench}",
         )
     return found if bench is None else [bench]
+
+
+def reference_first(runs: Sequence[ScoredRun], name: str) -> list[ScoredRun]:
+    """The runs in their order, but the one of this label or path before all others: differences are to the first.
+
+    Raises:
+        UserError: no run is called so.
+    """
+    for run in runs:
+        if name == run.label or Path(name).resolve() == run.path.resolve():
+            return [run, *(other for other in runs if other is not run)]
+    labels = [run.label for run in runs]
+    raise UserError(
+        f"--reference {name}: none of the runs; expected {', '.join(labels)}.{did_you_mean(name, labels)}",
+        remedy="name one of the runs that are compared",
+    )
+
+
+def only_subset(runs: Sequence[ScoredRun], subset: str) -> list[ScoredRun]:
+    """The runs with the samples of one subset alone, scored again.
+
+    Raises:
+        UserError: no sample has that tag; the subsets that there are are named.
+    """
+    counts = Counter(p.subset for p in runs[0].predictions.values() if p.subset is not None)
+    if not counts:
+        raise UserError(
+            f"--subset {subset}: no sample of {runs[0].scores.bench.name} has a tag",
+            remedy="drop it; or give the benchmark's rows the field `subset` and score the runs again with d2e eval",
+        )
+    if subset not in counts:
+        held = ", ".join(f"{name} ({count:,} samples)" for name, count in counts.items())
+        raise UserError(
+            f"--subset {subset}: {runs[0].scores.bench.name} has none; expected {held}.{did_you_mean(subset, counts)}",
+            remedy="choose one of these",
+        )
+    return [_with_only(run, subset) for run in runs]
+
+
+def _with_only(run: ScoredRun, subset: str) -> ScoredRun:
+    chosen = {key: prediction for key, prediction in run.predictions.items() if prediction.subset == subset}
+    scores = score_predictions(list(chosen.values()))
+    parts = {name: getattr(scores, name) for name in scores.model_fields_set}
+    return replace(run, predictions=chosen, scores=run.scores.model_copy(update=parts))
 
 
 def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:

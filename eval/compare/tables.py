@@ -42,8 +42,8 @@ def points(difference: Difference | None) -> str:
 
 def p_value(difference: Difference) -> str:
     """A p-value and, behind it in brackets, the one that is corrected for the other rows."""
-    corrected = "" if difference.adjusted_p is None else f" ({_p(difference.adjusted_p)})"
-    return _p(difference.p_value) + corrected
+    corrected = "" if difference.adjusted_p is None else f" ({short_p(difference.adjusted_p)})"
+    return short_p(difference.p_value) + corrected
 
 
 def score_table(scores: Scores) -> str:
@@ -173,7 +173,8 @@ def _share_table(comparison: Comparison) -> str:
     return _table(["gold", *comparison.labels], lines)
 
 
-def _p(value: float) -> str:
+def short_p(value: float) -> str:
+    """A p-value to three digits behind the point."""
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 

@@ -26,6 +26,7 @@ SHOTS = 3
 MODERATE_WORDS = 120
 # Where moderate ones are few, at least so many of the shortest are drawn from, or the draw would be none.
 LEAST_CHOICE = 20
+_NOT_IN_PROMPTS = {"meta", "subset", "habit"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Demonstrations:
         for group in sorted(self.groups):
             digest.update(repr(group).encode())
             for row in self.groups[group]:
-                digest.update(row.model_dump_json(exclude={"meta"}).encode())
+                digest.update(row.model_dump_json(exclude=_NOT_IN_PROMPTS).encode())
         return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:

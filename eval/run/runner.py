@@ -135,7 +135,8 @@ def _write(evaluation: Evaluation, completed: CompletedPass) -> RunScores:
         for sample, output in zip(rows.chosen, completed.outputs, strict=True)
     ]
     scored = score_predictions(predictions, seed=evaluation.config.options.seed)
-    scores = RunScores(**_facts(evaluation, completed.record), **dict(scored))
+    parts = {name: getattr(scored, name) for name in scored.model_fields_set}
+    scores = RunScores(**_facts(evaluation, completed.record), **parts)
     write_predictions(predictions, files.predictions)
     if files.stem == WITH_CONTEXT:
         write_json(files.folder / SCORES_FILE, scores.content())

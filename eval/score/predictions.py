@@ -10,12 +10,13 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from d2e_sft.data.sample import Format, Relation, describe_validation_error
+from d2e_sft.data.sample import Format, Relation, Subset, describe_validation_error
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing
 from eval.score.extract import Mode
 
 SampleKey = tuple[str, str]  # dataset, id: an id is unique within its dataset only
+_WRITTEN_WHERE_GIVEN = ("subset", "habit")  # lines of samples without them stay as they were before there were any
 
 
 class Prediction(BaseModel):
@@ -30,6 +31,7 @@ class Prediction(BaseModel):
             `none` where no answer was recognised.
         exact_match, f1: scores in [0, 1].
         set_accuracy: mcq only: 1 where exactly the correct options were named, in whatever order.
+        subset, habit: the sample's own, where it has them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -48,6 +50,8 @@ class Prediction(BaseModel):
     exact_match: float = Field(ge=0, le=1)
     f1: float = Field(ge=0, le=1)
     set_accuracy: float | None = Field(default=None, ge=0, le=1)
+    subset: Subset | None = None
+    habit: list[str] = Field(default_factory=list)
 
     @property
     def parsed(self) -> bool:
@@ -69,7 +73,8 @@ def write_predictions(predictions: Iterable[Prediction], path: str | Path) -> No
     """Write predictions as JSONL, one object a line; the file appears only when it is complete."""
     with replacing(Path(path)) as partial, partial.open("w", encoding="utf-8") as out:
         for prediction in predictions:
-            out.write(prediction.model_dump_json() + "\n")
+            left_out = {name for name in _WRITTEN_WHERE_GIVEN if not getattr(prediction, name)}
+            out.write(prediction.model_dump_json(exclude=left_out) + "\n")
 
 
 def read_predictions(path: str | Path) -> list[Prediction]:

@@ -18,6 +18,7 @@ from d2e_sft.util.errors import UserError
 from eval.score.extract import Mode
 from eval.score.predictions import Prediction
 from eval.score.statistics import Interval, bootstrap_average
+from eval.score.subsets import DatasetSubsets, score_subsets
 
 SCORES_FILE = "scores.json"
 GroupKey = tuple[str, str, str]  # dataset, relation, format
@@ -67,12 +68,17 @@ class AverageScores(BaseModel):
 
 
 class Scores(BaseModel):
-    """What predictions score: over all samples, over groups alike, by relation and by group."""
+    """What predictions score: over all samples, over groups alike, by relation and by group.
+
+    Attributes:
+        subsets: of tagged rows; without one it is not written.
+    """
 
     overall: GroupScores
     macro: AverageScores | None = None
     relations: list[AverageScores] = Field(default_factory=list)
     groups: list[GroupScores]
+    subsets: list[DatasetSubsets] = Field(default_factory=list)
 
     def content(self) -> dict[str, Any]:
         """As plain JSON, without the fields that were not set, such as the label shares of other formats than nli."""
@@ -188,11 +194,13 @@ def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Sc
         raise UserError("no prediction to score; expected at least one")
     groups = {key: _score(key, members, seed) for key, members in group_predictions(predictions).items()}
     relations = by_relation(groups).items()
+    subsets = score_subsets(predictions, seed=seed)
     return Scores(
         overall=_score(ALL, predictions, seed),
         macro=_average(list(groups.values())),
         relations=[_average([groups[key] for key in keys], relation=relation) for relation, keys in relations],
         groups=list(groups.values()),
+        **({"subsets": subsets} if subsets else {}),
     )
 
 

@@ -70,6 +70,52 @@ def bootstrap_average(groups: Sequence[ArrayLike], *, seed: int = 0, resamples: 
     return Interval(_average(scores), float(low), float(high))
 
 
+def bootstrap_gap(
+    first: Sequence[ArrayLike], second: Sequence[ArrayLike], *, seed: int = 0, resamples: int = RESAMPLES
+) -> Interval:
+    """The plain mean over G groups of `mean(first) − mean(second)`, two sets of samples that are not paired.
+
+    Args:
+        first: G arrays, each (n_g,) scores; `second` G arrays (m_g,) of other samples, both resampled.
+
+    Raises:
+        ValueError: the two differ in groups, or something is empty.
+    """
+    ones, others = _checked(first), _checked(second)
+    rng = np.random.default_rng(seed)
+    pairs = list(zip(ones, others, strict=True))
+    gaps = [_resampled_means(one, rng, resamples) - _resampled_means(other, rng, resamples) for one, other in pairs]
+    low, high = np.quantile(np.mean(gaps, axis=0), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(_average(ones) - _average(others), float(low), float(high))
+
+
+def bootstrap_ratio(
+    parts: Sequence[ArrayLike], rests: Sequence[ArrayLike], *, seed: int = 0, resamples: int = RESAMPLES
+) -> Interval | None:
+    """`p / (p + r)`, where p and r are the plain means of G groups' means; None where both are 0.
+
+    Resamples in which both come out as 0 say nothing of the ratio and are left out of its interval.
+
+    Args:
+        parts: G arrays, each (n_g,); `rests` the same samples' other value, in the same order.
+
+    Raises:
+        ValueError: the two differ in groups or in a group's length, or something is empty.
+    """
+    ps, rs = _checked(parts), _checked(rests)
+    p, r = _average(ps), _average(rs)
+    rng = np.random.default_rng(seed)
+    means = np.zeros((resamples, 2))
+    for one, other in zip(ps, rs, strict=True):
+        rows, counts = np.unique(np.stack([one, other], axis=1), axis=0, return_counts=True)  # (K, 2), (K,)
+        means += rng.multinomial(one.size, counts / one.size, size=resamples) @ rows / one.size  # (R, 2)
+    sums = means.sum(axis=1)
+    if p + r == 0:
+        return None
+    low, high = np.quantile(means[sums > 0, 0] / sums[sums > 0], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(p / (p + r), float(low), float(high))
+
+
 def paired_average(
     first: Sequence[ArrayLike],
     second: Sequence[ArrayLike],

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from eval.score.metrics import exact_match, token_f1
 from eval.score.predictions import Prediction, write_predictions
 from eval.score.scores import score_predictions
 
@@ -45,6 +46,27 @@ def choice(number: int, right: bool, **changes: Any) -> Prediction:
         "answer": [answer],
     }
     return prediction(number, right, **{**fields, **changes})
+
+
+def story(
+    number: int, subset: str, said: str, *, habit: str | Sequence[str] = "kitchen", **changes: Any
+) -> Prediction:
+    """A qa prediction of a tagged row: the key is in the garage, and unread one would say `habit`."""
+    fields: dict[str, Any] = {
+        "dataset": "habit",
+        "format": "qa",
+        "context": f"Story {number}: Felix takes the key from the barn to the garage.",
+        "question": f"Story {number}: where is the key now?",
+        "gold": ["garage"],
+        "output": f"The answer is: {said}",
+        "answer": [said] if said else [],
+        "extraction": "strict" if said else "none",
+        "exact_match": exact_match(said, ["garage"]),
+        "f1": token_f1(said, ["garage"]),
+        "subset": subset,
+        "habit": [habit] if isinstance(habit, str) else list(habit),
+    }
+    return prediction(number, False, **{**fields, **changes})
 
 
 def make_run(

@@ -9,9 +9,9 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from eval.compare.compare import compare_runs
-from eval.compare.runs import load_runs
+from eval.compare.runs import load_runs, only_subset, reference_first
 from eval.score.scores import score_predictions
-from tests.eval.fake_runs import choice, make_run, prediction
+from tests.eval.fake_runs import choice, make_run, prediction, story
 
 
 def test_runs_of_one_name_are_told_apart_by_their_path(tmp_path: Path) -> None:
@@ -96,3 +96,31 @@ def test_repeated_ids_are_refused(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [prediction(1, True), prediction(1, False)])
     with pytest.raises(UserError, match="repeat"):
         load_runs([run])
+
+
+def test_the_reference_is_named_by_label_or_path_and_stands_first(tmp_path: Path) -> None:
+    runs = load_runs([make_run(tmp_path / name, [prediction(1, True)]) for name in ("base", "sft", "d2e")])
+    for name in ("sft", str(tmp_path / "sft")):
+        assert [run.label for run in reference_first(runs, name)] == ["sft", "base", "d2e"]
+    with pytest.raises(UserError, match=r"--reference stf: none of the runs.*Did you mean 'sft'"):
+        reference_first(runs, "stf")
+
+
+def test_one_subset_s_samples_are_scored_again(tmp_path: Path) -> None:
+    rows = [
+        story(1, "conflict", "garage"),
+        story(2, "conflict", "kitchen"),
+        story(3, "aligned", "x"),
+        prediction(4, True),
+    ]
+    (run,) = only_subset(load_runs([make_run(tmp_path / "run", rows)]), "conflict")
+    assert [p.id for p in run.predictions.values()] == ["s1", "s2"]
+    assert (run.scores.overall.n, run.scores.overall.exact_match.mean) == (2, 0.5)
+    assert run.scores.model == "model of run"
+
+
+def test_a_subset_of_rows_without_tags_says_what_they_lack(tmp_path: Path) -> None:
+    runs = load_runs([make_run(tmp_path / "run", [prediction(1, True)])])
+    with pytest.raises(UserError, match="--subset conflict: no sample of mini has a tag") as error:
+        only_subset(runs, "conflict")
+    assert "`subset`" in str(error.value)

@@ -100,3 +100,23 @@ def test_the_same_options_give_the_same_scores(world: Path, tmp_path: Path) -> N
         assert evaluate(world, tmp_path / name, "--setting", "few_shot", "--alpha", 0.5) == 0
     one, two = (scores_of(tmp_path / name, "bench-few_shot") for name in ("one", "two"))
     assert without_the_clock(one) == without_the_clock(two)
+
+
+def test_tagged_rows_have_measures_by_subset_and_untagged_ones_leave_no_trace_of_them(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path / "plain") == 0
+    assert "subsets" not in scores_of(tmp_path / "plain")
+    assert not {"subset", "habit"} & set(predictions(tmp_path / "plain")[0])
+    tags = [
+        {"subset": ["aligned", "conflict"][i % 4 // 2], "habit": ["the sea"]} if i % 2 == 0 else {} for i in range(8)
+    ]
+    save_bench(tmp_path / "bench", [bench_row(i, **tag) for i, tag in enumerate(tags)])
+    capsys.readouterr()
+    assert d2e("eval", world / "model", "--bench", tmp_path / "bench", "--out", tmp_path / "run", *QUICK) == 0
+    (own,) = scores_of(tmp_path / "run")["subsets"]
+    assert {name: one["n"] for name, one in own["subsets"].items()} == {"aligned": 2, "conflict": 2}
+    assert [p.get("subset") for p in predictions(tmp_path / "run")[:3]] == ["aligned", None, "conflict"]
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Without a tag, and not in it: 4 samples" in printed
+    assert "| made-up | gap" in printed

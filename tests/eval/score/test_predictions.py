@@ -9,7 +9,7 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from eval.score.predictions import read_predictions, write_predictions
-from tests.eval.fake_runs import choice, prediction
+from tests.eval.fake_runs import choice, prediction, story
 
 
 def test_predictions_read_back_as_written_one_a_line(tmp_path: Path) -> None:
@@ -18,6 +18,17 @@ def test_predictions_read_back_as_written_one_a_line(tmp_path: Path) -> None:
     write_predictions(rows, file)
     assert read_predictions(file) == rows
     assert file.read_bytes().count(b"\n") == 2
+
+
+def test_subset_and_habit_are_written_only_where_a_row_has_them(tmp_path: Path) -> None:
+    rows = [prediction(1, True), story(2, "conflict", "kitchen"), story(3, "gold", "garage", habit=[])]
+    file = tmp_path / "predictions.jsonl"
+    write_predictions(rows, file)
+    assert read_predictions(file) == rows
+    untagged, tagged, without_habit = file.read_text(encoding="utf-8").splitlines()
+    assert list(json.loads(untagged))[-1] == "set_accuracy", "the line of a row without a tag is as it always was"
+    assert json.loads(tagged)["habit"] == ["kitchen"]
+    assert "habit" not in json.loads(without_habit)
 
 
 @pytest.mark.parametrize("damage", ['{"id": "s2", "data', "[1]", '{"id": "s2"}', "\udcff"])

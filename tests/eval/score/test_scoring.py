@@ -22,6 +22,13 @@ def test_an_output_becomes_a_prediction_that_keeps_sample_and_text() -> None:
     assert (read.answer, read.extraction, read.exact_match, read.f1) == (["a spoon"], "strict", 0.0, 0.0)
 
 
+def test_a_prediction_keeps_its_sample_s_subset_and_habit() -> None:
+    sample = make_sample(1, subset="conflict", habit=["the lake", "lake"])
+    read = score_output(sample, "The answer is: the lake", "The answer is:")
+    assert (read.subset, read.habit) == ("conflict", ["the lake", "lake"])
+    assert (score_output(make_sample(1), "x", "The answer is:").subset) is None
+
+
 def test_qa_takes_the_best_accepted_answer() -> None:
     assert score_answer("qa", Extraction(("red house",), "strict"), ["blue", "the red house"])[:2] == (1.0, 1.0)
 

@@ -10,6 +10,8 @@ import pytest
 from eval.score.statistics import (
     Difference,
     bootstrap_average,
+    bootstrap_gap,
+    bootstrap_ratio,
     holm,
     paired_average,
 )
@@ -134,3 +136,36 @@ def test_groups_that_do_not_pair_are_refused() -> None:
         bootstrap_average([])
     with pytest.raises(ValueError, match="longer"):
         paired_average([[1.0]], [[1.0], [0.0]])
+
+
+def test_the_interval_of_a_gap_agrees_with_the_normal_approximation() -> None:
+    gap = bootstrap_gap([[1.0] * 270 + [0.0] * 30], [[1.0] * 250 + [0.0] * 250], resamples=20_000)
+    half = 1.96 * math.sqrt(0.9 * 0.1 / 300 + 0.5 * 0.5 / 500)
+    assert gap.mean == pytest.approx(0.4)
+    assert gap.low == pytest.approx(0.4 - half, abs=0.003)
+    assert gap.high == pytest.approx(0.4 + half, abs=0.003)
+
+
+def test_a_gap_of_groups_is_the_plain_mean_of_their_gaps() -> None:
+    gap = bootstrap_gap([[1.0] * 4, [1.0, 0.0]], [[0.0] * 9, [1.0, 1.0, 0.0]])
+    assert gap.mean == pytest.approx(((1 - 0) + (1 / 2 - 2 / 3)) / 2)
+    with pytest.raises(ValueError, match="shorter"):
+        bootstrap_gap([[1.0], [1.0]], [[1.0]])
+
+
+def test_a_ratio_is_resampled_with_its_samples_together() -> None:
+    # Each sample has one of the two or neither; of the 200 that have one, 50 have the part: as a share of 50 in 200.
+    part, rest = [1.0] * 50 + [0.0] * 250, [0.0] * 50 + [1.0] * 150 + [0.0] * 100
+    ratio = bootstrap_ratio([part], [rest], resamples=20_000)
+    half = 1.96 * math.sqrt(0.25 * 0.75 / 200)
+    assert ratio is not None
+    assert ratio.mean == 0.25
+    assert ratio.low == pytest.approx(0.25 - half, abs=0.005)
+    assert ratio.high == pytest.approx(0.25 + half, abs=0.005)
+
+
+def test_a_ratio_of_nothing_is_none_and_resamples_without_either_are_left_out() -> None:
+    assert bootstrap_ratio([[0.0, 0.0]], [[0.0, 0.0]]) is None
+    ratio = bootstrap_ratio([[1.0, 0.0]], [[0.0, 0.0]])
+    assert ratio is not None
+    assert (ratio.mean, ratio.low, ratio.high) == (1.0, 1.0, 1.0)

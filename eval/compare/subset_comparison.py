@@ -1,0 +1,171 @@
+"""Runs by subset, side by side: who reads more than the first run, on which rows, and whether that is decided.
+
+A run reads more if it is better on conflict rows, where habit is wrong, and not worse on aligned ones: a method may
+buy the one with the other. Both differences are paired by sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from d2e_sft.data.sample import Subset
+from d2e_sft.util.errors import UserError
+from eval.compare.context_use import asked_without_context, read_without_context
+from eval.compare.runs import ScoredRun
+from eval.score.predictions import Prediction, SampleKey
+from eval.score.statistics import Difference, Interval, bootstrap_average, holm, paired_average
+from eval.score.subsets import AVERAGE, DatasetSubsets, by_subset, gives, score_subsets, with_both
+
+MARGIN = 0.03  # as much of aligned accuracy may be lost, as a fraction, by a run that is said to read more
+
+
+@dataclass(frozen=True)
+class RunSubsets:
+    """One run on one dataset, or on average.
+
+    Attributes:
+        changes: subset → paired difference of its accuracy to the first run's; empty for the first.
+        habit_unread: the share of conflict rows with a habit to which the model gives the habit when asked without the
+            context; None where it was not asked. Where this is small, the model has not the habit of the dataset.
+    """
+
+    label: str
+    scores: DatasetSubsets
+    changes: dict[Subset, Difference]
+    habit_unread: Interval | None
+
+    @property
+    def verdict(self) -> str:
+        """What the changes decide: of conflict rows by the corrected p, of aligned ones by the interval."""
+        conflict, aligned = self.changes["conflict"], self.changes.get("aligned")
+        changes = [change for change in (conflict, aligned) if change is not None]
+        if all(change.low >= -MARGIN and change.high <= MARGIN for change in changes):
+            return "no difference"
+        aligned_lower = aligned is not None and aligned.significant and aligned.mean < 0
+        if not conflict.significant:
+            return "aligned lower, conflict not decided" if aligned_lower else "not decided"
+        if conflict.mean < 0:
+            return "reads less"
+        if aligned is None or aligned.low >= -MARGIN:
+            return "reads more"
+        return "conflict higher, aligned lower" if aligned_lower else "conflict higher, aligned not decided"
+
+
+@dataclass(frozen=True)
+class DatasetComparison:
+    """All runs on one dataset, or on the average of those that have aligned and conflict rows."""
+
+    dataset: str
+    runs: tuple[RunSubsets, ...]
+
+    @property
+    def sizes(self) -> dict[Subset, int]:
+        """Subset → number of samples."""
+        return {name: scores.n for name, scores in self.runs[0].scores.subsets.items()}
+
+
+@dataclass(frozen=True)
+class SubsetComparison:
+    """Runs on tagged rows.
+
+    Attributes:
+        datasets: in order of appearance; the average comes last.
+        untagged: samples that have no tag and are left out of this.
+    """
+
+    datasets: tuple[DatasetComparison, ...]
+    untagged: int
+
+    @property
+    def headline(self) -> DatasetComparison:
+        """What a verdict is about: the average, else the dataset with both subsets, else the last with conflict."""
+        for wanted in ({"aligned", "conflict"}, {"conflict"}, set[str]()):
+            for own in reversed(self.datasets):
+                if wanted <= own.sizes.keys():
+                    return own
+        raise AssertionError("no dataset")
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain dicts and lists, scores as fractions."""
+        return {
+            "untagged": self.untagged,
+            "datasets": [
+                {"dataset": own.dataset, "runs": [_run_json(run) for run in own.runs]} for own in self.datasets
+            ],
+        }
+
+
+def compare_subsets(runs: Sequence[ScoredRun], *, seed: int = 0) -> SubsetComparison | None:
+    """Measures by subset of runs that `eval.compare.runs.load_runs` found to fit; None where no row is tagged.
+
+    Raises:
+        UserError: a sample has not the same tag in all runs.
+    """
+    _check_same_tags(runs)
+    tagged = by_subset(list(runs[0].predictions.values()))
+    scores = [score_subsets(list(run.predictions.values()), seed=seed) for run in runs]
+    unread = [read_without_context(r, r.predictions.values()) if asked_without_context(r) else None for r in runs]
+    datasets = []
+    for place, first in enumerate(scores[0]):
+        members = with_both(tagged) if first.dataset == AVERAGE else [first.dataset]
+        groups = {name: [tagged[dataset][name] for dataset in members] for name in first.subsets}
+        changes = _corrected([_changes(groups, run.predictions, seed) for run in runs[1:]])
+        rows = [
+            RunSubsets(run.label, own[place], change, _habit_unread(groups.get("conflict", []), answers, seed))
+            for run, own, change, answers in zip(runs, scores, [{}, *changes], unread, strict=True)
+        ]
+        datasets.append(DatasetComparison(first.dataset, tuple(rows)))
+    counted = sum(len(rows) for own in tagged.values() for rows in own.values())
+    return SubsetComparison(tuple(datasets), len(runs[0].predictions) - counted) if datasets else None
+
+
+def _check_same_tags(runs: Sequence[ScoredRun]) -> None:
+    for run in runs[1:]:
+        for key, first in runs[0].predictions.items():
+            if run.predictions[key].subset != first.subset:
+                raise UserError(
+                    f"{run.folder / 'predictions.jsonl'}: sample {first.id!r} of {first.dataset} has the subset "
+                    f"{run.predictions[key].subset}, in {runs[0].folder / 'predictions.jsonl'} {first.subset}",
+                    remedy="one of them was scored before rows had subsets; score both again with d2e eval",
+                )
+
+
+def _changes(
+    before: Mapping[Subset, Sequence[Sequence[Prediction]]], other: Mapping[SampleKey, Prediction], seed: int
+) -> dict[Subset, Difference]:
+    return {
+        name: paired_average(
+            [[float(p.right) for p in group] for group in groups],
+            [[float(other[p.dataset, p.id].right) for p in group] for group in groups],
+            seed=seed,
+        )
+        for name, groups in before.items()
+    }
+
+
+def _corrected(changes: Sequence[dict[Subset, Difference]]) -> list[dict[Subset, Difference]]:
+    """p-values adjusted for all runs and subsets of a dataset, which are read together."""
+    adjusted = iter(holm([change for own in changes for change in own.values()]))
+    return [{name: next(adjusted) for name in own} for own in changes]
+
+
+def _habit_unread(
+    conflict: Sequence[Sequence[Prediction]], answers: Mapping[SampleKey, Prediction] | None, seed: int
+) -> Interval | None:
+    groups = [known for group in conflict if (known := [p for p in group if p.habit])]
+    if answers is None or not groups:
+        return None
+    said = [[float(gives(answers.get((p.dataset, p.id), p), p.habit)) for p in group] for group in groups]
+    return bootstrap_average(said, seed=seed)
+
+
+def _run_json(run: RunSubsets) -> dict[str, Any]:
+    return {
+        "run": run.label,
+        **run.scores.model_dump(exclude={"dataset"}, exclude_unset=True),
+        "changes": {name: asdict(change) for name, change in run.changes.items()},
+        "habit_unread": None if run.habit_unread is None else asdict(run.habit_unread),
+        "verdict": run.verdict if "conflict" in run.changes else None,
+    }

@@ -1,0 +1,175 @@
+"""Does a model read? Accuracy by subset, the habit gap, and how often an answer is the habit.
+
+A row may be tagged with how its context stands to what one would answer without it, the habit (`EventSample.subset`).
+Who reads is as good on conflict rows, where the two differ, as on aligned ones, where they are the same; who answers
+from habit is right on the aligned rows alone. docs/scores.md has the definitions and where each comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel
+
+from d2e_sft.data.sample import SUBSETS, Subset
+from eval.score.metrics import exact_match, normalise, option_key, same_answers
+from eval.score.predictions import Prediction
+from eval.score.statistics import Interval, bootstrap_average, bootstrap_gap, bootstrap_ratio
+
+AVERAGE = "average"  # the dataset's place in what averages datasets
+
+
+class AnswerCells(BaseModel):
+    """Shares of outputs that contain an accepted answer alone, the habit alone, both or neither; they sum to 1."""
+
+    context_only: float
+    habit_only: float
+    both: float
+    neither: float
+
+
+class SubsetScores(BaseModel):
+    """One subset of a dataset; fractions with 95 % bootstrap intervals.
+
+    Attributes:
+        n: the number of samples.
+        accuracy: the share of right answers: exact match, for mcq of the sets. On conflict rows this is adoption of
+            the context (where the context is right and the habit wrong: correction), on aligned rows agreement.
+        mean: the mean of exact match and F1 of each sample.
+        with_habit: how many of them say the habit; the rest of this is about these, and not given for aligned rows,
+            where the habit is the accepted answer.
+        habit_rate: the share of answers that are the habit, compared as accuracy compares: on conflict rows the
+            counterpart of accuracy (where the habit is right and the context wrong: resistance).
+        contains: what outputs contain.
+        memorisation_ratio: P_o / (P_s + P_o) of Zhou et al. (2023): P_o is the share of outputs that contain the
+            habit, P_s that of those that contain an accepted answer, over all rows, whatever the model knew before.
+            Not given where no output contains either.
+    """
+
+    n: int
+    accuracy: Interval
+    mean: Interval
+    with_habit: int = 0
+    habit_rate: Interval | None = None
+    contains: AnswerCells | None = None
+    memorisation_ratio: Interval | None = None
+
+
+class DatasetSubsets(BaseModel):
+    """A dataset's subsets, or the plain average of the datasets that have aligned and conflict rows.
+
+    Attributes:
+        gap: the habit gap, accuracy on aligned rows − accuracy on conflict rows; where there are both.
+        balanced: the plain mean of the two accuracies.
+    """
+
+    dataset: str
+    subsets: dict[Subset, SubsetScores]
+    gap: Interval | None = None
+    balanced: Interval | None = None
+
+
+_COMPARED: tuple[Subset, ...] = ("aligned", "conflict")
+Tagged = dict[str, dict[Subset, list[Prediction]]]  # dataset → subset → its predictions
+
+
+def by_subset(predictions: Sequence[Prediction]) -> Tagged:
+    """Tagged predictions by dataset, in order of appearance, and subset, in the order of `SUBSETS`."""
+    tagged: Tagged = {}
+    for prediction in predictions:
+        if prediction.subset is not None:
+            tagged.setdefault(prediction.dataset, {}).setdefault(prediction.subset, []).append(prediction)
+    return {dataset: {name: own[name] for name in SUBSETS if name in own} for dataset, own in tagged.items()}
+
+
+def with_both(tagged: Tagged) -> list[str]:
+    """The datasets that have aligned and conflict rows, of which alone there is a gap."""
+    return [dataset for dataset, own in tagged.items() if "aligned" in own and "conflict" in own]
+
+
+def score_subsets(predictions: Sequence[Prediction], *, seed: int = 0) -> list[DatasetSubsets]:
+    """The subsets of each dataset, and at last the average where several have aligned and conflict rows.
+
+    Empty where no row is tagged. Rows without a tag are in none of it.
+    """
+    tagged = by_subset(predictions)
+    scored = [_scored(dataset, [own], seed) for dataset, own in tagged.items()]
+    both = with_both(tagged)
+    if len(both) > 1:
+        pairs = [{name: tagged[dataset][name] for name in _COMPARED} for dataset in both]
+        scored.append(_scored(AVERAGE, pairs, seed))
+    return scored
+
+
+def gives(prediction: Prediction, answers: Sequence[str]) -> bool:
+    """Whether the extracted answer is one of `answers`, compared as the format's exact match compares.
+
+    For nli the label, for mcq the set of all of them in whatever order, for scq an option, for qa normalised text.
+    """
+    if not answers or not prediction.answer:
+        return False
+    if prediction.format == "mcq":
+        return same_answers(prediction.answer, answers)
+    said = " ".join(prediction.answer)
+    if prediction.format == "nli":
+        return prediction.parsed and said in answers
+    if prediction.format == "scq":
+        return option_key(said) in map(option_key, answers)
+    return exact_match(said, answers) == 1
+
+
+def contains(prediction: Prediction, answers: Sequence[str]) -> bool:
+    """Whether the output contains one of `answers`, both normalised (Zhou et al. 2023: as characters, not words).
+
+    An option that was named by its letter counts as contained. Labels of nli and sets of options are compared as in
+    `gives`: the words of a label or an option stand in many an output that does not choose it.
+    """
+    if prediction.format in ("nli", "mcq"):
+        return gives(prediction, answers)
+    text = normalise("\n".join([prediction.output, *prediction.answer]))
+    return any(key in text for answer in answers if (key := normalise(answer)))
+
+
+def _scored(dataset: str, groups: Sequence[dict[Subset, list[Prediction]]], seed: int) -> DatasetSubsets:
+    """One dataset's subsets, or the average of several that have the same ones."""
+    names = list(groups[0])
+    right = {name: [[float(p.right) for p in own[name]] for own in groups] for name in names}
+    scores = DatasetSubsets(
+        dataset=dataset, subsets={name: _subset(name, [own[name] for own in groups], seed) for name in names}
+    )
+    if "aligned" in right and "conflict" in right:
+        scores.gap = bootstrap_gap(right["aligned"], right["conflict"], seed=seed)
+        scores.balanced = bootstrap_average([*right["aligned"], *right["conflict"]], seed=seed)
+    return scores
+
+
+def _subset(name: Subset, groups: Sequence[Sequence[Prediction]], seed: int) -> SubsetScores:
+    scores = SubsetScores(
+        n=sum(len(group) for group in groups),
+        accuracy=bootstrap_average([[float(p.right) for p in group] for group in groups], seed=seed),
+        mean=bootstrap_average([[p.mean for p in group] for group in groups], seed=seed),
+    )
+    habitual = [said for group in groups if (said := [p for p in group if p.habit])]
+    if habitual and name != "aligned":
+        scores.with_habit = sum(len(group) for group in habitual)
+        scores.habit_rate = bootstrap_average([[float(gives(p, p.habit)) for p in g] for g in habitual], seed=seed)
+        context = [[contains(p, p.gold) for p in group] for group in habitual]
+        habit = [[contains(p, p.habit) for p in group] for group in habitual]
+        scores.contains = _cells(context, habit)
+        scores.memorisation_ratio = bootstrap_ratio(habit, context, seed=seed)
+    return scores
+
+
+def _cells(context: Sequence[Sequence[bool]], habit: Sequence[Sequence[bool]]) -> AnswerCells:
+    """The four shares, the plain mean over groups."""
+    pairs = [list(zip(*group, strict=True)) for group in zip(context, habit, strict=True)]
+
+    def share(cell: tuple[bool, bool]) -> float:
+        return sum(group.count(cell) / len(group) for group in pairs) / len(pairs)
+
+    return AnswerCells(
+        context_only=share((True, False)),
+        habit_only=share((False, True)),
+        both=share((True, True)),
+        neither=share((False, False)),
+    )

@@ -1,0 +1,132 @@
+"""Runs by subset: differences pair by sample, and a verdict follows from both of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from eval.compare.runs import load_runs
+from eval.compare.subset_comparison import RunSubsets, SubsetComparison, compare_subsets
+from eval.score.predictions import Prediction, write_predictions
+from eval.score.statistics import Difference, paired_average
+from eval.score.subsets import AVERAGE, DatasetSubsets
+from tests.eval.fake_runs import make_run, prediction, story
+
+
+def habit_rows(aligned: int, conflict: int, *, dataset: str = "habit", of: int = 40) -> list[Prediction]:
+    """So many right of each subset's `of` rows; wrong conflict rows are answered with the habit."""
+    rows = [
+        story(n, "aligned", "garage" if n < aligned else "attic", habit="garage", dataset=dataset) for n in range(of)
+    ]
+    return rows + [
+        story(100 + n, "conflict", "garage" if n < conflict else "kitchen", dataset=dataset) for n in range(of)
+    ]
+
+
+def compared(folder: Path, **runs: list[Prediction]) -> SubsetComparison:
+    comparison = compare_subsets(load_runs([make_run(folder / name, rows) for name, rows in runs.items()]))
+    assert comparison is not None
+    return comparison
+
+
+def test_runs_without_tags_have_no_measures_by_subset(tmp_path: Path) -> None:
+    assert compare_subsets(load_runs([make_run(tmp_path / "run", [prediction(1, True)])])) is None
+
+
+def test_differences_pair_by_sample_whatever_the_order_of_the_file(tmp_path: Path) -> None:
+    other = list(reversed(habit_rows(36, 28)))
+    comparison = compared(tmp_path, sft=habit_rows(38, 16), d2e=other)
+    reference, run = comparison.datasets[0].runs
+    assert reference.changes == {}
+    conflict, direct = run.changes["conflict"], paired_average([[1.0] * 16 + [0.0] * 24], [[1.0] * 28 + [0.0] * 12])
+    assert (conflict.mean, conflict.low, conflict.high) == (direct.mean, direct.low, direct.high)
+    assert run.changes["aligned"].mean == pytest.approx(-2 / 40)
+    assert conflict.adjusted_p == pytest.approx(2 * conflict.p_value), "two subsets of one run"
+
+
+def test_p_values_are_corrected_for_all_runs_and_subsets_of_a_dataset(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, sft=habit_rows(38, 16), a=habit_rows(38, 23), b=habit_rows(38, 24))
+    changes = [run.changes["conflict"] for run in comparison.datasets[0].runs[1:]]
+    smallest = min(change.p_value for change in changes)
+    assert changes[1].p_value == smallest
+    assert changes[1].adjusted_p == pytest.approx(4 * smallest)
+
+
+def test_the_average_is_the_headline_and_weighs_datasets_alike(tmp_path: Path) -> None:
+    lone = [story(n, "conflict", "garage", dataset="proverbs") for n in range(5)]
+    rows = {
+        "sft": [*habit_rows(40, 0), *habit_rows(10, 5, dataset="news", of=10), *lone, prediction(1, True)],
+        "d2e": [*habit_rows(40, 20), *habit_rows(10, 5, dataset="news", of=10), *lone, prediction(1, True)],
+    }
+    comparison = compared(tmp_path, **rows)
+    assert comparison.untagged == 1
+    assert [own.dataset for own in comparison.datasets] == ["habit", "news", "proverbs", AVERAGE]
+    assert comparison.headline.dataset == AVERAGE
+    assert comparison.headline.sizes == {"aligned": 50, "conflict": 50}
+    assert comparison.headline.runs[1].changes["conflict"].mean == pytest.approx((20 / 40 + 0) / 2)
+
+
+def test_without_an_average_the_headline_is_what_has_both_subsets(tmp_path: Path) -> None:
+    lone = [story(n, "conflict", "garage", dataset="proverbs") for n in range(5)]
+    assert compared(tmp_path / "a", run=[*habit_rows(1, 1), *lone]).headline.dataset == "habit"
+    gold = [story(n, "gold", "garage", dataset="a third", habit=[]) for n in range(5)]
+    assert compared(tmp_path / "b", run=[*lone, *gold]).headline.dataset == "proverbs"
+
+
+def test_a_run_scored_before_rows_had_tags_is_refused_by_name(tmp_path: Path) -> None:
+    rows = habit_rows(3, 3, of=4)
+    untagged = [row.model_copy(update={"subset": None, "habit": []}) for row in rows]
+    runs = [make_run(tmp_path / "new", rows), make_run(tmp_path / "old", untagged)]
+    with pytest.raises(UserError, match=r"old.*sample 's0' of habit has the subset None.*aligned"):
+        compare_subsets(load_runs(runs))
+
+
+def test_how_often_the_model_says_the_habit_unread_is_told_where_it_was_asked(tmp_path: Path) -> None:
+    rows = habit_rows(4, 4, of=4)
+    run = make_run(tmp_path / "run", rows)
+    unread = [row if row.subset == "aligned" else story(int(row.id[1:]), "conflict", "kitchen") for row in rows]
+    unread[-1] = story(103, "conflict", "attic")
+    write_predictions(unread, run / "eval" / "mini" / "without_context.jsonl")
+    comparison = compare_subsets(load_runs([run]))
+    assert comparison is not None
+    said = comparison.headline.runs[0].habit_unread
+    assert said is not None
+    assert said.mean == 0.75
+
+
+def verdict(conflict: tuple[float, float, float, float], aligned: tuple[float, float, float, float] | None) -> str:
+    """The verdict of changes given as mean, low, high, corrected p."""
+
+    def difference(values: tuple[float, float, float, float]) -> Difference:
+        return Difference(*values, adjusted_p=values[3])
+
+    changes = {"conflict": difference(conflict)} | ({} if aligned is None else {"aligned": difference(aligned)})
+    scores = DatasetSubsets(dataset="habit", subsets={})
+    return RunSubsets("d2e", scores, changes, None).verdict  # type: ignore[arg-type]
+
+
+HIGHER, LOWER, OPEN = (0.2, 0.1, 0.3, 0.001), (-0.2, -0.3, -0.1, 0.001), (0.0, -0.1, 0.1, 1.0)
+KEPT, EQUAL = (0.01, -0.02, 0.04, 0.7), (0.0, -0.02, 0.02, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("conflict", "aligned", "said"),
+    [
+        (HIGHER, KEPT, "reads more"),
+        (HIGHER, None, "reads more"),
+        (HIGHER, HIGHER, "reads more"),
+        (HIGHER, OPEN, "conflict higher, aligned not decided"),
+        (HIGHER, LOWER, "conflict higher, aligned lower"),
+        (LOWER, HIGHER, "reads less"),
+        (OPEN, KEPT, "not decided"),
+        (OPEN, LOWER, "aligned lower, conflict not decided"),
+        (EQUAL, EQUAL, "no difference"),
+        (EQUAL, KEPT, "not decided"),
+    ],
+)
+def test_a_verdict_follows_from_both_changes(
+    conflict: tuple[float, float, float, float], aligned: tuple[float, float, float, float] | None, said: str
+) -> None:
+    assert verdict(conflict, aligned) == said

@@ -1,0 +1,106 @@
+"""Tables by subset: a row a run, within a terminal, a verdict a run at the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eval.compare.subset_tables import subset_table
+from eval.score.scores import score_predictions
+from tests.command import d2e
+from tests.eval.compare.test_subset_comparison import habit_rows
+from tests.eval.fake_runs import make_run, prediction, story
+
+
+def cells(output: str, start: str) -> list[list[str]]:
+    """The cells of all table rows that begin with `start`."""
+    lines = [line for line in output.splitlines() if line.startswith(f"| {start} ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    rights = {"sft": (39, 16), "d2e": (40, 0), "teacher": (39, 30)}
+    return [make_run(tmp_path / name, habit_rows(*right)) for name, right in rights.items()]
+
+
+def test_a_row_a_run_with_both_accuracies_and_the_gap(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert d2e("compare", *runs) == 0
+    output = capsys.readouterr().out
+    scores, answers, changes = cells(output, "teacher")
+    assert [cell.split()[0] for cell in scores[1:]] == ["97.5", "75.0", "22.5"]
+    assert [cell.split()[0] for cell in answers[1:]] == ["25.0", "25.0", "75.0", "25.0", "0.0", "0.0"]
+    assert [cell.split()[0] for cell in changes[1:]] == ["+0.0", "1.000", "+35.0", "<0.001"]
+    assert max(map(len, output.splitlines())) <= 100
+    assert "| habit | temporal" not in output, "tables by group stand behind --groups"
+    assert d2e("compare", *runs, "--groups") == 0
+    assert cells(capsys.readouterr().out, "habit")[0][:4] == ["habit", "temporal", "qa", "80"]
+
+
+def test_the_output_ends_with_a_verdict_a_run(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert d2e("compare", *runs) == 0
+    *_, first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("d2e against sft: conflict -40.0 [-")
+    assert first.endswith(": reads less")
+    assert second.startswith("teacher against sft: conflict +35.0 [+")
+    assert second.endswith(": reads more")
+
+
+def test_another_run_than_the_first_can_be_the_reference(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert d2e("compare", *runs, "--reference", "d2e") == 0
+    output = capsys.readouterr().out
+    assert "sft against d2e: conflict +40.0" in output
+    assert "teacher against d2e: conflict +75.0" in output
+
+
+def test_several_datasets_have_a_column_and_the_verdict_is_on_their_average(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = [story(500 + n, "irrelevant", "garage", habit="garage") for n in range(4)]
+    for name, right in (("sft", (38, 20)), ("sft-of-a-longer-name", (40, 12))):
+        rows = [*habit_rows(*right), *habit_rows(*right, dataset="matres_narrative"), *others, prediction(1, True)]
+        make_run(tmp_path / name, rows)
+    assert d2e("compare", tmp_path / "sft", tmp_path / "sft-of-a-longer-name") == 0
+    output = capsys.readouterr().out
+    assert [row[:2] for row in cells(output, "average")][:2] == [
+        ["average", "sft"],
+        ["average", "sft-of-a-longer-name"],
+    ]
+    assert "Without a tag, and not in it: 1" in " ".join(output.split())
+    assert "Verdict with 80 conflict and 80 aligned samples (average)" in output
+    assert cells(output, "habit")[2][2] == "100.0 [100.0, 100.0]", "irrelevant rows have a table of their own"
+    assert "| memotrap" not in output
+
+
+def test_one_subset_alone_and_a_subset_that_there_is_not(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert d2e("compare", *runs, "--subset", "conflict") == 0
+    output = capsys.readouterr().out
+    assert "gap" not in output
+    assert output.splitlines()[-1].endswith("reads more")
+    assert d2e("compare", *runs, "--subset", "unanswerable") == 1
+    error = capsys.readouterr().err
+    assert "--subset unanswerable: mini has none; expected aligned (40 samples), conflict (40 samples)" in error
+    assert error.count("error:") == 1
+
+
+def test_the_json_has_the_subsets_and_is_as_before_without_tags(runs: list[Path], tmp_path: Path) -> None:
+    assert d2e("compare", *runs, "--json", tmp_path / "tagged.json") == 0
+    (own,) = json.loads((tmp_path / "tagged.json").read_text())["subsets"]["datasets"]
+    teacher = own["runs"][2]
+    assert (teacher["run"], teacher["verdict"]) == ("teacher", "reads more")
+    assert teacher["gap"]["mean"] == pytest.approx(0.225)
+    assert teacher["changes"]["conflict"]["adjusted_p"] < 0.05
+    assert d2e("compare", make_run(tmp_path / "plain", [prediction(1, True)]), "--json", tmp_path / "plain.json") == 0
+    assert set(json.loads((tmp_path / "plain.json").read_text())) == {"bench", "labels", "rows"}
+
+
+def test_one_run_s_table_has_a_row_a_subset_and_one_for_the_gap() -> None:
+    table = subset_table(score_predictions([*habit_rows(39, 16), prediction(1, True)]))
+    rows = cells(table, "habit")
+    assert [row[1] for row in rows] == ["aligned", "conflict", "gap"]
+    assert [row[3].split()[0] for row in rows] == ["97.5", "40.0", "57.5"]
+    assert [row[4].split()[0] for row in rows] == ["–", "60.0", "–"]
+    assert "not in it: 1 sample" in " ".join(table.split())
+    assert subset_table(score_predictions([prediction(1, True)])) == ""
