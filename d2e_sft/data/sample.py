@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import object_with_unique_keys, replacing
 
-Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional"]
+Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional", "factual"]
 Format = Literal["nli", "scq", "mcq", "qa"]
 Split = Literal["train", "dev", "test"]
 Subset = Literal["aligned", "conflict", "gold", "irrelevant", "unanswerable"]
@@ -60,7 +60,8 @@ class EventSample(BaseModel):
     Attributes:
         id: unique within its dataset and split (checked where a whole file is read).
         dataset: the source, for example `tracie`.
-        relation: the event relation that the sample probes.
+        relation: the event relation that the sample probes; `factual` where it asks for a fact, of no relation of
+            events.
         format: `nli`, `scq` (one correct option), `mcq` (one or more) or `qa` (free text).
         context: the passage; for nli the premise. Empty only where the task has none.
         refined_context: the context's relevant parts, or None where no refiner has run.

@@ -44,7 +44,10 @@ _FIELDS = (
     ("id", "unique within dataset and split"),
     ("dataset", "the source dataset, or the name under which PIPER counts it"),
     ("split", "train, dev or test"),
-    ("relation", "temporal, causal, counterfactual or subevent_conditional"),
+    (
+        "relation",
+        "temporal, causal, counterfactual, subevent_conditional, or factual (of no relation of events)",
+    ),
     ("format", "nli, scq (one correct option), mcq (one or more) or qa (free text)"),
     ("context", "the passage; for nli the premise"),
     ("refined_context", "the context's parts that have to do with the question; null where none were chosen"),

@@ -98,7 +98,7 @@ def build(
       train: mine.csv               CSV, TSV, JSONL, JSON or Parquet; dev and test too, as files or as a share of train
       test: 0.2
       format: qa                    or nli, scq, mcq
-      relation: causal              or temporal, counterfactual, subevent_conditional
+      relation: causal              or temporal, counterfactual, subevent_conditional, factual
       columns: {context: passage, question: query, answer: label}
 
     \b

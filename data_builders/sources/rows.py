@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -28,6 +29,12 @@ def not_in_test(rows: Iterable[T], test: Iterable[Any], *keys: Callable[[Any], H
     """The rows that share none of the keys with a test row; an empty key is shared with nothing."""
     taken = [{key(row) for row in test} - {""} for key in keys]
     return [row for row in rows if not any(key(row) in met for key, met in zip(keys, taken, strict=True))]
+
+
+def draw_share(keys: Iterable[T], share: float, rng: random.Random) -> set[T]:
+    """A share of the different keys, drawn at random; what it holds depends on the order of their first rows."""
+    different = list(dict.fromkeys(keys))
+    return set(rng.sample(different, round(share * len(different))))
 
 
 def leave_out_blank(rows: SplitRows[Draft]) -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 IfRule = Literal["substring", "word"]
 
 _NO_LETTER = re.compile(r"[\W_]+")
+_WORD = re.compile(r"\w+")
 _IF = re.compile(r"\bif\b", re.IGNORECASE)
 
 
@@ -24,6 +25,11 @@ def has_if(question: str, rule: IfRule) -> bool:
 def fingerprint(text: str) -> str:
     """The letters and digits of a text in lower case: equal for copies that differ in spacing or punctuation."""
     return _NO_LETTER.sub("", text.lower())
+
+
+def words(text: str) -> str:
+    """The words of a text in lower case with one blank between them, without punctuation."""
+    return " ".join(_WORD.findall(text.lower()))
 
 
 def word_count(text: str) -> int:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.data_builders.raw_rows import csv_text, json_lines
 
 
 def matres_row(text: str, first: str, second: str, label: int) -> dict[str, Any]:
@@ -38,6 +44,117 @@ MATRES_FEATURES = [
     matres_features(8, 2, 5, 3),
 ]
 MATRES_OFFSETS = [[23, 58], [58, 77], [9, 32], [9, 32]]
+
+
+def kre_row(number: int, question: str, choices: list[str], answer: str, context: str) -> dict[str, Any]:
+    return {"question": question, "choices": choices, "id": f"squad_{number}", "answer": answer, "context": context}
+
+
+# The true option alone has no blank before it. Of the rewritten passages the third keeps the true answer and the
+# fourth lacks its own; for the last question a model refused to write options.
+_COLOURS, _YEARS = ["red", " blue ", " green", " black,"], [" 1901 ", "1902", " 1903", " 1904"]
+_REFUSED = [" I cannot.", " I cannot. ", "red", " I cannot"]
+KRE_GOLDEN = [
+    kre_row(0, "What colour is the barn?", _COLOURS, "red", "The barn is red. It was built in 1902."),
+    kre_row(1, "When was the barn built?", _YEARS, "1902", "The barn is red. It was built in 1902."),
+    kre_row(2, "What colour is the boat?", _COLOURS, "red", "The boat is red."),
+    kre_row(3, "What colour is the gate?", _COLOURS, "red", "The gate is red."),
+    kre_row(4, "What colour is the well?", _REFUSED, "red", "The well is red."),
+]
+KRE_NEGATIVE = [
+    kre_row(0, "What colour is the barn?", _COLOURS, " blue ", "The barn is Blue."),
+    kre_row(1, "When was the barn built?", _YEARS, " 1901 ", "The barn was built in 1901."),
+    kre_row(2, "What colour is the boat?", _COLOURS, " green", "The boat is green, and its sail is red."),
+    kre_row(3, "What colour is the gate?", _COLOURS, " black,", "The gate is dark."),
+    kre_row(4, "What colour is the well?", _REFUSED, " I cannot", "I cannot."),
+]
+
+
+def nq_swap_row(question: str, context: str, answers: list[str], swapped: str) -> dict[str, Any]:
+    return {
+        "question": question,
+        "org_context": context,
+        "org_answer": answers,
+        "sub_context": context.replace(answers[0], swapped),
+        "sub_answer": [swapped],
+    }
+
+
+_SONG = "<P> Ann Dow wrote the song , and Bo Ray sang it in 1970 . </P>"
+NQ_SWAP = [
+    nq_swap_row("who wrote the song", _SONG, ["Ann Dow", "Dow"], "Cy Fay"),
+    nq_swap_row("who wrote the song", _SONG, ["Ann Dow", "Dow"], "Di Ash"),
+    nq_swap_row("who wrote the song", _SONG, ["Ann Dow", "Dow"], "Di Ash"),
+    nq_swap_row("who sang the song", _SONG, ["Bo Ray"], "Ed Fox"),
+    nq_swap_row("where is the well", "<P> The well is in Oakham , " + "far " * 50 + "</P>", ["Oakham"], "Elmham"),
+]
+
+
+def parquet_bytes(rows: list[dict[str, Any]]) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), out)
+    return out.getvalue()
+
+
+def faitheval_row(name: str, answer: str, choices: list[str]) -> dict[str, Any]:
+    return {
+        "id": name,
+        "question": "Why does ice float?",
+        "answer": choices["ABCDE".index(answer)],
+        "answerKey": answer,
+        "choices": choices,
+        "context": f"Experts agree: {choices['ABCDE'.index(answer)]}.",
+        "justification": "Made up.",
+        "num of options": len(choices),
+    }
+
+
+def arc_row(name: str, labels: str, answer: str) -> dict[str, Any]:
+    choices = [{"text": f"option {label}", "label": label} for label in labels]
+    return {"id": name, "question": {"stem": "Why does ice float?", "choices": choices}, "answerKey": answer}
+
+
+FAITHEVAL = [
+    faitheval_row("Mercury_1", "D", ["it is light", "it is cold", "it is hard", "it is old"]),
+    faitheval_row("NYSEDREGENTS_2", "A", ["it is heavy", "it is light", "it is hot"]),
+]
+ARC = [arc_row("Mercury_1", "ABCD", "A"), arc_row("NYSEDREGENTS_2", "123", "2"), arc_row("Mercury_9", "ABCD", "B")]
+ARC_KEYS = json.dumps({"note": "by id", "matched_by_id_only": [], "key": {"Mercury_1": "A", "NYSEDREGENTS_2": "B"}})
+
+MEMOTRAP_COLUMNS = ["prompt", "classes", "answer_index"]
+_EVENT = "Ida Elm showed that ponds freeze from above."
+_ICE = "\nA. Ponds freeze from above.\nB. Ponds freeze from below.\nAnswer:"
+_LETTERS = '[" A", " B"]'
+MEMOTRAP = {
+    "1-proverb-ending": [
+        ['Write a quote that ends in the word "late": Advice: better never than', "[' early.', ' late.']", "1"]
+    ],
+    "2-proverb-translation": [
+        [
+            "Translate the following sentence from German into English.\nIn Ruhe: Kraft.\nto:\nIn quiet is",
+            "[' power.', \" rest.\"]",
+            "0",
+        ]
+    ],
+    "3-hate-speech-ending": [['Write a sign that says all are "in": Everyone is', "[' in.', ' out.']", "0"]],
+    "4-history-of-science-qa": [
+        [f"What was the common belief before the following event: {_EVENT}{_ICE}", _LETTERS, "1"],
+        [f"{_EVENT} Prior to the aforementioned event, what was the common belief?{_ICE}", _LETTERS, "1"],
+    ],
+}
+
+
+def cpi_row(place: str, answer: str, known: str) -> dict[str, str]:
+    return {
+        "context": f"In 2031 {place} moved its capital from {known} to {answer}.",
+        "question": f"What is the capital of {place}?",
+        "answer": answer,
+        "memory_answer": known,
+    }
+
+
+CPI_FACTS = [cpi_row("Arda", "Ulm", "Bree"), cpi_row("Narn", "Hay", "Oz (official); Kansas City (old name: Oz)")]
+
 _EVENT_TEMPORAL = "conflict/event-temporal"
 
 # Path in the raw folder → content.
@@ -50,5 +167,12 @@ CONFLICT_FILES: dict[str, str | bytes] = {
         f"{_EVENT_TEMPORAL}/matres/{name}.json": json.dumps(MATRES_FEATURES)
         for name in ("train_features_matres_event_only", "valid_features_matres_event_only", "test_features_matres")
     },
+    "conflict/kre-squad/squad_golden.json": json.dumps(KRE_GOLDEN, indent=4),
+    "conflict/kre-squad/squad_negative.json": json.dumps(KRE_NEGATIVE, indent=4),
+    "conflict/nq-swap/dev-00000-of-00001.parquet": parquet_bytes(NQ_SWAP),
+    "conflict/faitheval/faitheval_data.json": json.dumps(FAITHEVAL, indent=4),
+    "conflict/faitheval/ARC-Challenge-Test.jsonl": json_lines(ARC),
+    **{f"conflict/memotrap/{name}.csv": csv_text(MEMOTRAP_COLUMNS, rows) for name, rows in MEMOTRAP.items()},
+    "conflict/cpi-world-facts/world_facts.json": json.dumps(CPI_FACTS),
 }
 MATRES_TABLE = json.dumps(dict.fromkeys(("train", "valid", "test"), MATRES_OFFSETS))
