@@ -166,6 +166,11 @@ class SettingPrompts:
 Wording = PromptSet | SettingPrompts  # what a prompt is made from; a prompt set alone: zero-shot
 
 
+def candidate_responses(wording: Wording, sample: EventSample) -> list[str]:
+    """The response form with each of the sample's candidates as the one answer in it."""
+    return [wording.response(sample.model_copy(update={"answers": [option]})) for option in sample.candidates]
+
+
 def view_context(sample: EventSample, view: View) -> str:
     """The context that a view of the sample shows; empty for the imagined view."""
     if view == "imagined":

@@ -113,6 +113,11 @@ class EventSample(BaseModel):
             raise ValueError(f"answers: {self.answers!r} for an scq sample; expected exactly one")
         return self
 
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """What may be answered: the options, of nli the labels; nothing where the answer is free text."""
+        return NLI_LABELS if self.format == "nli" else tuple(self.options)
+
 
 def describe_validation_error(error: ValidationError) -> str:
     """A pydantic error as one line: field, value found, what was expected."""

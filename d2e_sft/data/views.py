@@ -11,7 +11,7 @@ from typing import Any
 
 from d2e_sft.config.recipe import Overlong, View
 from d2e_sft.data.chat_template import ChatEncoder
-from d2e_sft.data.prompts import Wording, view_context
+from d2e_sft.data.prompts import Wording, candidate_responses, view_context
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 
@@ -67,6 +67,19 @@ class ViewEncoder:
         """The response and its end-of-turn token."""
         text = self.prompt_set.response(sample)
         return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end_of_turn]
+
+    def option_ids(self, sample: EventSample) -> tuple[list[list[int]], int]:
+        """The response to each of the sample's candidates, without an end, and how many first tokens all share.
+
+        Only tokens of the response form are counted as common, never those of an option: a score of what follows
+        compares the options, and nothing else.
+        """
+        texts = [self.prompt_set.marker(sample.format), *candidate_responses(self.prompt_set, sample)]
+        form, *responses = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        common = 0
+        while common < len(form) and all(tokens[common : common + 1] == [form[common]] for tokens in responses):
+            common += 1
+        return responses, common
 
     def prompt_ids(self, sample: EventSample, view: View, budget: int | None = None) -> list[int]:
         """The prompt of one view, up to where the answer begins; at most `budget` tokens where context can be cut."""

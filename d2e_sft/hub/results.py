@@ -98,6 +98,8 @@ def _result(path: Path) -> BenchmarkResult:
 def _facts(scores: Mapping[str, Any]) -> tuple[str, ...]:
     facts = [_SETTINGS.get(scores.get("setting", ""), "zero-shot"), f"prompt set `{Path(scores['prompt_set']).name}`"]
     facts.append(_decoded(scores))
+    if scores.get("answer") == "likelihood":
+        facts.append("the likeliest option, nothing generated")
     if subset := scores.get("subset"):
         facts.append(
             f"a random subset: at most {subset['per_group']} of each dataset × relation × format, "

@@ -16,7 +16,8 @@ from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.util.errors import UserError
 from eval.commands.engine_options import engine_options
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
-from eval.run.options import ENGINES, OVERLONG_RULES, EvalOptions
+from eval.run.options import ANSWER_RULES, ENGINES, OVERLONG_RULES, EvalOptions
+from eval.score.likelihood import NORMALISATIONS
 from eval.systems.registry import SYSTEM_NAMES, load_system
 
 if TYPE_CHECKING:
@@ -53,6 +54,20 @@ if TYPE_CHECKING:
     default=0.0,
     metavar="β",
     help="Only tokens that the original view gives at least β times its best probability. [default: 0, which is all]",
+)
+@click.option(
+    "--answer",
+    type=click.Choice(ANSWER_RULES),
+    default="generate",
+    show_default=True,
+    help="Generate a text, or take the likeliest of a sample's options.",
+)
+@click.option(
+    "--normalise",
+    type=click.Choice(NORMALISATIONS),
+    default="none",
+    show_default=True,
+    help="With --answer likelihood: by which length an option's log-probability is divided.",
 )
 @click.option("--prompt-set", help="Wording; default: as trained, else `default`.")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens. [default: 64; cot 512]")
@@ -100,12 +115,14 @@ def evaluate(
 
     MODEL is a run folder, a checkpoint, an adapter, a Hub name, builtin:smollm2-135m-instruct, or with --engine openai
     an endpoint's name of its model. Predictions and scores are written to RUN/eval/BENCH/, in other settings than
-    zero_shot to RUN/eval/BENCH-SETTING/. What was decoded is kept as it comes: after a kill the same command goes on.
+    zero_shot to RUN/eval/BENCH-SETTING/, with --answer likelihood to RUN/eval/BENCH-likelihood/. What was decoded is
+    kept as it comes: after a kill the same command goes on.
 
     \b
     Examples:
       d2e eval runs/d2e-mini --bench data/mini --max-samples 100
       d2e eval runs/d2e --suite piper --setting few_shot --launch ddp --processes 8
+      d2e eval runs/d2e --suite piper --answer likelihood
       d2e eval gpt-4o --suite piper --engine openai --concurrency 16
     """
     _refuse_half_a_call(bench, suite, data, given, options, launcher, processes)
@@ -143,7 +160,11 @@ def _show(scores: RunScores, run: Path, *, without_context: bool) -> None:
     if scores.subsets:
         click.echo(f"\n{subset_table(scores)}\n")
     folder = run / "eval" / scores.bench.name
+    if scores.overall.acc is not None and scores.overall.acc_norm is not None:
+        by_sum, by_length = scores.overall.acc.mean, scores.overall.acc_norm.mean
+        click.echo(f"likeliest option correct: acc {by_sum:.1%} (sum), acc_norm {by_length:.1%} (sum per character)")
     counts = {
+        "rows without options left out": scores.without_options,
         f"bad rows skipped, kept in {BAD_ROWS_FILE} beside the scores": scores.bad_rows,
         "contexts cut to fit the model": scores.truncated,
         "samples without a context": scores.empty_contexts,
@@ -155,7 +176,7 @@ def _show(scores: RunScores, run: Path, *, without_context: bool) -> None:
         click.echo(f"predictions without context, for `d2e errors {run}`: {folder / 'without_context.jsonl'}")
     else:
         click.echo(f"scores and predictions: {folder}")
-        if scores.bench.suite in SUITES:
+        if scores.bench.suite in SUITES and scores.answer == "generate":  # the paper's numbers are of generated text
             from eval.compare.paper_entries import write_paper_tables
 
             for path in write_paper_tables(run, folder.name):
@@ -192,6 +213,11 @@ def _refuse_half_a_call(
         )
     if system is not None:
         _refuse_what_systems_have_not(system, options)
+    if options["normalise"] != "none" and options["answer"] != "likelihood":
+        raise UserError(
+            f"--normalise {options['normalise']}: is about options by likelihood, and answers are generated",
+            remedy="drop it, or add --answer likelihood",
+        )
     if options["demonstrations"] is not None and options["setting"] != "few_shot":
         raise UserError(
             f"--demonstrations with --setting {options['setting']}, whose prompts show none; expected few_shot",
@@ -204,6 +230,7 @@ def _refuse_half_a_call(
 def _refuse_what_systems_have_not(system: str, options: dict[str, Any]) -> None:
     own = {
         "--setting": options["setting"] != "zero_shot",
+        "--answer": options["answer"] != "generate",
         "--prompt-set": options["prompt_set"] is not None,
         "--overlong": options["overlong"] != "error",
         "--skip-bad": options["skip_bad"],

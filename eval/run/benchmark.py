@@ -44,12 +44,19 @@ class BenchmarkRows:
         chosen: those that are decoded, in file order.
         bad: those that are skipped.
         sha256: the SHA-256 of the file.
+        without_options: how many good rows are not asked, since options are scored and they have none.
     """
 
     all: list[EventSample]
     chosen: list[EventSample]
     bad: list[BadRow]
     sha256: str
+    without_options: int = 0
+
+    @property
+    def is_subset(self) -> bool:
+        """Whether rows that could be asked are not."""
+        return len(self.chosen) < len(self.all) - self.without_options
 
 
 def locate_benchmark(path: str | Path) -> Benchmark:
@@ -120,6 +127,22 @@ def choose_per_group(samples: Sequence[EventSample], limit: int | None, seed: in
     generator = random.Random(seed)
     chosen = [i for indices in groups.values() for i in generator.sample(indices, min(limit, len(indices)))]
     return [samples[i] for i in sorted(chosen)]
+
+
+def with_candidates(samples: Sequence[EventSample], file: Path) -> list[EventSample]:
+    """The samples that have something to choose from.
+
+    Raises:
+        UserError: none has.
+    """
+    askable = [sample for sample in samples if sample.candidates]
+    if not askable:
+        raise UserError(
+            f"{file}: all {len(samples)} rows ask for free text (qa); --answer likelihood compares options, and "
+            "expected rows of nli, scq or mcq",
+            "generate the answers: --answer generate",
+        )
+    return askable
 
 
 def choose_samples(samples: Sequence[EventSample], names: Sequence[str], count: int, seed: int) -> list[EventSample]:

@@ -22,6 +22,8 @@ _OPTION_NAMES = {
     "model": "the model",
     "alpha": "--alpha",
     "plausibility": "--plausibility",
+    "answer": "--answer",
+    "tokenizer": "--tokenizer",
     "max_new_tokens": "--max-new-tokens",
     "setting": "--setting",
     "prompt_set": "the prompt set",
@@ -54,12 +56,13 @@ def fingerprint(
         "view": "imagined" if options.without_context else "original",
         "alpha": decoding.alpha,
         **plausibility_of(decoding),
-        "max_new_tokens": decoding.max_new_tokens,
+        **answer_of(config),
+        "max_new_tokens": None if options.answer == "likelihood" else decoding.max_new_tokens,
         "setting": options.setting,
         "prompt_set": f"{prompts.name}, sha256 {prompts.digest(options.setting)}",
         "demonstrations": None if demonstrations is None else f"sha256 {demonstrations.digest()}",
         "bench": f"sha256 {rows.sha256}, {len(rows.all)} rows",
-        "subset": f"{config.max_samples} a group, seed {options.seed}" if len(rows.chosen) < len(rows.all) else None,
+        "subset": f"{config.max_samples} a group, seed {options.seed}" if rows.is_subset else None,
         "dtype": options.dtype,
         "temperature": options.endpoint.temperature if config.engine == "openai" else 0,
         "cut_to": options.vllm.get("max_model_len") if options.overlong == "truncate_context" else None,
@@ -69,6 +72,14 @@ def fingerprint(
 def plausibility_of(decoding: DecodingConfig) -> Fingerprint:
     """The cut-off, where there is one: results are not to differ by an option that was not given."""
     return {"plausibility": decoding.plausibility} if decoding.plausibility > 0 else {}
+
+
+def answer_of(config: EvalConfig) -> Fingerprint:
+    """How answers come about, where they are not generated; of an endpoint also by which tokenizer."""
+    if config.options.answer == "generate":
+        return {}
+    own = {"tokenizer": config.options.tokenizer} if config.engine == "openai" else {}
+    return {"answer": config.options.answer, **own}
 
 
 def check_fingerprint(before: Fingerprint, now: Fingerprint, file: Path, *, companion: bool = False) -> None:

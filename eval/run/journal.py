@@ -58,13 +58,18 @@ class CompletedPass:
     """A pass of which every answer is there.
 
     Attributes:
-        outputs: of all prompts, in their order.
+        answers: to all prompts, in their order.
         record: what they were decoded with: fingerprint, engine, environment, its counts and seconds (of the last
             session), and how many were `resumed` (decoded by earlier sessions) and `truncated`.
     """
 
-    outputs: list[str]
+    answers: list[Answer]
     record: dict[str, Any]
+
+    @property
+    def outputs(self) -> list[str]:
+        """What was generated for each prompt."""
+        return [answer.output for answer in self.answers]
 
 
 def run_pass(
@@ -182,7 +187,9 @@ def _finished_answers(files: PassFiles, keys: Sequence[SampleKey]) -> dict[int, 
         try:
             row = json.loads(line)
             if (row["dataset"], row["id"]) == (dataset, name):
-                answers[index] = Answer(index, str(row["output"]))
+                scored = row.get("likelihoods")
+                scores = None if scored is None else [(option["logprob"], option["tokens"]) for option in scored]
+                answers[index] = Answer(index, str(row["output"]), scores=scores)
                 continue
             problem = f"is about {row['id']!r} of {row['dataset']!r}; expected {name!r} of {dataset!r}"
         except (ValueError, KeyError, TypeError) as error:
@@ -265,7 +272,7 @@ def _gather(
 ) -> CompletedPass:
     """The answers of all processes and sessions to the `count` prompts, once all have come."""
     if resumed.record is not None:
-        return CompletedPass([resumed.answers[i].output for i in range(count)], resumed.record)
+        return CompletedPass([resumed.answers[i] for i in range(count)], resumed.record)
     journal = read_journal(files)
     missing = [i for i in range(count) if i not in journal.answers]
     if missing:
@@ -280,4 +287,4 @@ def _gather(
         "resumed": len(resumed.answers),
         "truncated": sum(journal.answers[i].truncated for i in range(count)),
     }
-    return CompletedPass([journal.answers[i].output for i in range(count)], record)
+    return CompletedPass([journal.answers[i] for i in range(count)], record)

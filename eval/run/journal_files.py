@@ -28,11 +28,21 @@ Fingerprint = dict[str, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """The output for the sample at `index` of those to decode; `truncated` if its context was cut to fit."""
+    """The output for the sample at `index` of those to decode.
+
+    Attributes:
+        truncated: its context was cut to fit.
+        scores: where its options were scored and nothing was generated: the log-probability and the tokens of each.
+    """
 
     index: int
     output: str
     truncated: bool = False
+    scores: list[tuple[float, int]] | None = None
+
+    def line(self) -> dict[str, Any]:
+        """As JSON; without the scores where there are none."""
+        return {name: value for name, value in vars(self).items() if name != "scores" or value is not None}
 
 
 @dataclass(frozen=True)
@@ -166,7 +176,7 @@ class JournalWriter:
 
     def write(self, answers: Iterable[Answer]) -> None:
         """Append answers, all of them in one piece."""
-        self._append([vars(answer) for answer in answers])
+        self._append([answer.line() for answer in answers])
 
     def close(self) -> None:
         """Close the file."""

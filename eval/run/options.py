@@ -11,16 +11,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.config.decoding import DecodingConfig, describe
 from d2e_sft.config.recipe import EvalSection, ModelSection, recipe_of
 from d2e_sft.data.prompts import Setting
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.util.errors import UserError
+from eval.score.likelihood import Normalise
 
 EngineName = Literal["auto", "transformers", "vllm", "openai"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 OverlongRule = Literal["error", "truncate_context"]
 OVERLONG_RULES: tuple[OverlongRule, ...] = get_args(OverlongRule)
+AnswerRule = Literal["generate", "likelihood"]
+ANSWER_RULES: tuple[AnswerRule, ...] = get_args(AnswerRule)
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,9 @@ class EvalOptions:
 
     Attributes:
         engine: `auto` is `openai` where the endpoint has an address, else `transformers`.
+        answer: generate a text and read the answer from it, or take the likeliest of a sample's options.
+        normalise: by what length of an option its log-probability is divided to find the likeliest.
+        tokenizer: of an endpoint's model whose options are scored; None: the model's name is one.
         without_context: decode the imagined prompts alone, plainly: what the model says when it has not read.
         plausibility: only tokens that the original view gives at least so much of its best probability; 0 allows all.
         max_samples: at most so many samples of each dataset × relation × format, drawn with `seed`.
@@ -43,6 +49,9 @@ class EvalOptions:
     """
 
     engine: EngineName = "auto"
+    answer: AnswerRule = "generate"
+    normalise: Normalise = "none"
+    tokenizer: str | None = None
     setting: Setting = "zero_shot"
     without_context: bool = False
     alpha: float | None = None
@@ -105,6 +114,8 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
     )
     if engine == "openai":
         _refuse_what_endpoints_cannot(model, options, asked)
+    if options.answer == "likelihood":
+        _refuse_what_scoring_cannot(options, engine, asked)
     alpha = 0.0 if options.without_context else asked.alpha
     return EvalConfig(
         options=options,
@@ -143,4 +154,30 @@ def _refuse_what_endpoints_cannot(model: str, options: EvalOptions, asked: Decod
             f"--overlong {options.overlong} with --engine openai: {model!r} cannot be asked for its tokens, so no "
             "context can be cut to fit; expected error",
             remedy="drop --overlong; the server refuses what is too long for it, and the sample is named",
+        )
+
+
+def _refuse_what_scoring_cannot(options: EvalOptions, engine: str, asked: DecodingConfig) -> None:
+    """Options of generated answers, which would have no effect, and an engine without the distribution."""
+    generates = {
+        "--setting cot": options.setting == "cot",
+        f"--max-new-tokens {options.max_new_tokens}": options.max_new_tokens is not None,
+        "--compile": options.compiled,
+    }
+    for flag in (flag for flag, is_given in generates.items() if is_given):
+        raise UserError(
+            f"{flag} with --answer likelihood: is about text that is generated, and options are scored as they are",
+            remedy="drop one of the two",
+        )
+    if asked.plausibility > 0:
+        raise UserError(
+            f"--plausibility {asked.plausibility:g} with --answer likelihood: an option with a token below the "
+            "cut-off would have no probability at all; expected 0",
+            remedy="drop one of the two",
+        )
+    if engine == "vllm" and asked.needs_imagined and not options.without_context:
+        raise UserError(
+            f"--answer likelihood with --engine vllm, decoded {describe(asked.record())}: vLLM gives out the "
+            "log-probabilities of its own distribution alone; expected plain decoding",
+            remedy="add --alpha 0, or score in process: --engine transformers",
         )

@@ -16,15 +16,17 @@ from typing import Any
 from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
 from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, read_samples, write_bad_rows
 from d2e_sft.util.files import sha256_of, write_json
-from eval.run.benchmark import Benchmark, BenchmarkRows, choose_per_group, locate_benchmark
+from eval.run.benchmark import Benchmark, BenchmarkRows, choose_per_group, locate_benchmark, with_candidates
 from eval.run.demonstrations import Demonstrations, load_demonstrations
 from eval.run.engines.choose import identity_of, make_engine
+from eval.run.engines.option_task import OptionTask
 from eval.run.engines.sample_task import SampleTask
 from eval.run.fingerprint import fingerprint, plausibility_of
 from eval.run.journal import CompletedPass, run_pass
 from eval.run.journal_files import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles
 from eval.run.options import EvalConfig, EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.processes import join_processes
+from eval.score.likelihood import score_likelihoods
 from eval.score.predictions import write_predictions
 from eval.score.scores import SCORES_FILE, RunScores, ScoredBenchmark, score_predictions
 from eval.score.scoring import score_output
@@ -73,7 +75,8 @@ def evaluate_model(model: str, benchmark: str | Path | Benchmark, *, run: Path, 
     processes = join_processes(config.engine)
     if processes.is_main:
         _warn(evaluation)
-    task = SampleTask(
+    kind = OptionTask if options.answer == "likelihood" else SampleTask
+    task = kind(
         samples=rows.chosen,
         wording=evaluation.wording,
         decoding=config.decoding,
@@ -99,8 +102,9 @@ def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: 
     benchmark = benchmark if isinstance(benchmark, Benchmark) else locate_benchmark(benchmark)
     bad: list[BadRow] = []
     samples = read_samples(benchmark.file, bad_rows=bad if options.skip_bad else None)
-    chosen = choose_per_group(samples, config.max_samples, options.seed)
-    rows = BenchmarkRows(samples, chosen, bad, sha256_of(benchmark.file))
+    askable = with_candidates(samples, benchmark.file) if options.answer == "likelihood" else samples
+    chosen = choose_per_group(askable, config.max_samples, options.seed)
+    rows = BenchmarkRows(samples, chosen, bad, sha256_of(benchmark.file), without_options=len(samples) - len(askable))
     prompt_set = load_prompt_set(config.prompt_set)
     prompt_set.digest(options.setting)  # a set without this setting is refused before anything else is read
     shown = None
@@ -108,7 +112,8 @@ def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: 
     if options.setting == "few_shot":
         shown = load_demonstrations(benchmark, chosen, samples, given=options.demonstrations, seed=options.seed)
         wording = SettingPrompts(prompt_set, options.setting, shown.of)
-    name = benchmark.name if options.setting == "zero_shot" else f"{benchmark.name}-{options.setting}"
+    parts = (benchmark.name, options.setting, options.answer)
+    name = "-".join(part for part in parts if part not in ("zero_shot", "generate"))
     files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
     return Evaluation(model, benchmark, rows, config, wording, shown, files)
 
@@ -119,9 +124,27 @@ def _warn(evaluation: Evaluation) -> None:
         lacking = ", ".join(benchmark.lacking)
         print(f"warning: {benchmark.file.parent} is incomplete, it lacks {lacking}", file=sys.stderr)
     warn_of_idle_options(evaluation.config)
+    if evaluation.config.options.answer == "likelihood":
+        _warn_of_options(evaluation.rows)
     if empty and evaluation.config.decoding.alpha > 0:
         print(
             f"warning: {empty} of {len(evaluation.rows.chosen)} samples have no context and are decoded plainly",
+            file=sys.stderr,
+        )
+
+
+def _warn_of_options(rows: BenchmarkRows) -> None:
+    if rows.without_options:
+        print(
+            f"warning: {rows.without_options} of {len(rows.all)} rows ask for free text (qa) and are left out, as "
+            "they have no options to score",
+            file=sys.stderr,
+        )
+    several = sum(len(sample.answers) > 1 for sample in rows.chosen)
+    if several:
+        print(
+            f"warning: {several} of {len(rows.chosen)} samples have several correct options (mcq); the likeliest "
+            "alone is the answer, and acc asks whether it is one of them",
             file=sys.stderr,
         )
 
@@ -130,10 +153,17 @@ def _write(evaluation: Evaluation, completed: CompletedPass) -> RunScores:
     """Score the outputs; write predictions, scores and the rows that were left out."""
     files, rows, wording = evaluation.files, evaluation.rows, evaluation.wording
     write_bad_rows(rows.bad, files.folder / BAD_ROWS_FILE)
-    predictions = [
-        score_output(sample, output, wording.marker(sample.format), evaluation.config.options.setting)
-        for sample, output in zip(rows.chosen, completed.outputs, strict=True)
-    ]
+    options = evaluation.config.options
+    if options.answer == "likelihood":
+        predictions = [
+            score_likelihoods(sample, answer.scores or [], wording, options.normalise)
+            for sample, answer in zip(rows.chosen, completed.answers, strict=True)
+        ]
+    else:
+        predictions = [
+            score_output(sample, output, wording.marker(sample.format), options.setting)
+            for sample, output in zip(rows.chosen, completed.outputs, strict=True)
+        ]
     scored = score_predictions(predictions, seed=evaluation.config.options.seed)
     parts = {name: getattr(scored, name) for name in scored.model_fields_set}
     scores = RunScores(**_facts(evaluation, completed.record), **parts)
@@ -150,19 +180,29 @@ def _facts(evaluation: Evaluation, record: dict[str, Any]) -> dict[str, Any]:
     subset = {"per_group": config.max_samples, "seed": options.seed, "of": len(rows.all)}
     return {
         "model": evaluation.model,
+        **_answered_by(evaluation),
         "alpha": decoding.alpha,
         **plausibility_of(decoding),
         "setting": options.setting,
         "prompt_set": evaluation.wording.prompt_set.name,
         "prompt_set_given": config.prompt_set,
-        "max_new_tokens": decoding.max_new_tokens,
+        "max_new_tokens": None if options.answer == "likelihood" else decoding.max_new_tokens,
         "bench": ScoredBenchmark(
             name=evaluation.files.folder.name, file=str(benchmark.file), sha256=rows.sha256, suite=benchmark.suite
         ),
         "lacking": list(benchmark.lacking),
-        "subset": subset if len(rows.chosen) < len(rows.all) else None,
+        "subset": subset if rows.is_subset else None,
         "demonstrations": None if shown is None else {**shown.describe(), "seed": options.seed},
         "bad_rows": len(rows.bad),
         "empty_contexts": evaluation.empty_contexts,
         **{key: record[key] for key in ("engine", "engine_counts", "truncated", "resumed", "seconds", "environment")},
     }
+
+
+def _answered_by(evaluation: Evaluation) -> dict[str, Any]:
+    """How options were scored, where nothing was generated; other results do not say so."""
+    options = evaluation.config.options
+    if options.answer == "generate":
+        return {}
+    left_out = evaluation.rows.without_options
+    return {"answer": options.answer, "normalise": options.normalise, "without_options": left_out}

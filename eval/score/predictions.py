@@ -16,7 +16,26 @@ from d2e_sft.util.files import replacing
 from eval.score.extract import Mode
 
 SampleKey = tuple[str, str]  # dataset, id: an id is unique within its dataset only
-_WRITTEN_WHERE_GIVEN = ("subset", "habit")  # lines of samples without them stay as they were before there were any
+# Lines of predictions without them stay as they were before there were any.
+_WRITTEN_WHERE_GIVEN = ("subset", "habit", "likelihoods", "acc", "acc_norm")
+
+
+class ScoredOption(BaseModel):
+    """An option and how likely the model finds it.
+
+    Attributes:
+        option: its text; of nli a label.
+        logprob: the sum of its tokens' log-probabilities, in nats; the response form before it is not counted.
+        tokens: how many these are.
+        characters: of the text that they stand for: an option with its letter.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    option: str
+    logprob: float
+    tokens: int = Field(ge=1)
+    characters: int = Field(ge=1)
 
 
 class Prediction(BaseModel):
@@ -32,6 +51,9 @@ class Prediction(BaseModel):
         exact_match, f1: scores in [0, 1].
         set_accuracy: mcq only: 1 where exactly the correct options were named, in whatever order.
         subset, habit: the sample's own, where it has them.
+        likelihoods: where options were scored and nothing was generated: each of them, in order. `output` is then
+            the response with the chosen one.
+        acc, acc_norm: of those: whether the option with the largest sum, or the largest sum per character, is correct.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -52,6 +74,9 @@ class Prediction(BaseModel):
     set_accuracy: float | None = Field(default=None, ge=0, le=1)
     subset: Subset | None = None
     habit: list[str] = Field(default_factory=list)
+    likelihoods: list[ScoredOption] | None = None
+    acc: float | None = Field(default=None, ge=0, le=1)
+    acc_norm: float | None = Field(default=None, ge=0, le=1)
 
     @property
     def parsed(self) -> bool:
@@ -73,7 +98,7 @@ def write_predictions(predictions: Iterable[Prediction], path: str | Path) -> No
     """Write predictions as JSONL, one object a line; the file appears only when it is complete."""
     with replacing(Path(path)) as partial, partial.open("w", encoding="utf-8") as out:
         for prediction in predictions:
-            left_out = {name for name in _WRITTEN_WHERE_GIVEN if not getattr(prediction, name)}
+            left_out = {name for name in _WRITTEN_WHERE_GIVEN if getattr(prediction, name) in (None, [])}
             out.write(prediction.model_dump_json(exclude=left_out) + "\n")
 
 

@@ -34,6 +34,7 @@ class GroupScores(BaseModel):
         n: the number of samples.
         mean: the mean of exact match and F1 of each sample, the number that the paper reports.
         set_accuracy: mcq only.
+        acc, acc_norm: of options by likelihood only.
         extraction: the shares of strict, of lenient and of no extraction.
         label_shares: nli only: how often each label was predicted; `other` is an output without a label.
         gold_shares: nli only: how often each label is the gold one.
@@ -47,6 +48,8 @@ class GroupScores(BaseModel):
     exact_match: Interval
     f1: Interval
     set_accuracy: Interval | None = None
+    acc: Interval | None = None
+    acc_norm: Interval | None = None
     extraction: dict[Mode, float]
     label_shares: dict[str, float] | None = None
     gold_shares: dict[str, float] | None = None
@@ -104,6 +107,9 @@ class EvaluationFacts(BaseModel):
     """What was decoded and how.
 
     Attributes:
+        answer: `generate`, or `likelihood` where options were scored; written where it is.
+        normalise: by what length the likeliest option was chosen.
+        without_options: rows of free text that were left out, as they have no options to score.
         plausibility: the cut-off; 0 allows all tokens, and is not written.
         engine: more than one where sessions had others.
         prompt_set_given: a name, or the file of a set of one's own.
@@ -115,6 +121,9 @@ class EvaluationFacts(BaseModel):
     """
 
     model: str
+    answer: str = "generate"
+    normalise: str | None = None
+    without_options: int = 0
     alpha: float | None
     plausibility: float = 0.0
     setting: Setting = "zero_shot"
@@ -209,6 +218,8 @@ def _score(key: GroupKey, predictions: Sequence[Prediction], seed: int) -> Group
     values = {metric: [getattr(prediction, metric) for prediction in predictions] for metric in METRICS}
     if fmt == "mcq":
         values["set_accuracy"] = [prediction.set_accuracy or 0.0 for prediction in predictions]
+    if all(prediction.likelihoods for prediction in predictions):
+        values |= {name: [getattr(prediction, name) for prediction in predictions] for name in ("acc", "acc_norm")}
     own: dict[str, Any] = {metric: bootstrap_average([scores], seed=seed) for metric, scores in values.items()}
     if fmt == "nli":
         own |= {"label_shares": _label_shares(predictions), "gold_shares": gold_shares(predictions)}

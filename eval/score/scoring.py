@@ -14,7 +14,7 @@ from eval.score.extract import Extraction, extract_answer
 from eval.score.metrics import exact_match, option_key, token_f1
 from eval.score.predictions import Prediction
 
-_SAMPLE_FIELDS = set(Prediction.model_fields) & set(EventSample.model_fields)
+SAMPLE_FIELDS = set(Prediction.model_fields) & set(EventSample.model_fields)
 
 
 class AnswerScores(NamedTuple):
@@ -36,7 +36,7 @@ def score_output(sample: EventSample, output: str, marker: str, setting: Setting
     extraction = extract_answer(output, fmt=sample.format, options=sample.options, marker=marker, setting=setting)
     scores = score_answer(sample.format, extraction, sample.answers, sample.options)
     return Prediction(
-        **sample.model_dump(include=_SAMPLE_FIELDS),
+        **sample.model_dump(include=SAMPLE_FIELDS),
         gold=sample.answers,
         output=output,
         answer=list(extraction.answers),

@@ -30,6 +30,7 @@ _EXTRACTION: dict[Mode, str] = {
     "none": "not parsed",
 }
 _COUNTS = {  # of scores.json: said where some run has any
+    "without_options": "rows without options left out",
     "bad_rows": "bad rows left out",
     "empty_contexts": "samples without a context",
     "truncated": "contexts cut to fit",
@@ -112,7 +113,8 @@ def _written(value: Any) -> str:
 def _evaluation(run: ScoredRun, *, with_cut_off: bool) -> dict[str, Any]:
     scores = run.scores
     extraction = scores.overall.extraction
-    shares = (f"{percent(extraction.get(mode, 0.0))} % {name}" for mode, name in _EXTRACTION.items())
+    shares = ", ".join(f"{percent(extraction.get(mode, 0.0))} % {name}" for mode, name in _EXTRACTION.items())
+    by_length = "" if scores.normalise == "none" else f" (log-probability by {scores.normalise})"
     return {
         "model": scores.model,
         "α at decoding": scores.alpha,
@@ -125,7 +127,7 @@ def _evaluation(run: ScoredRun, *, with_cut_off: bool) -> dict[str, Any]:
         "benchmark sha256": scores.bench.sha256,
         "datasets lacking": ", ".join(scores.lacking),
         **{f"subset: {name}": value for name, value in (scores.subset or {}).items()},
-        "answers": ", ".join(shares),
+        "answers": shares if scores.answer == "generate" else f"the likeliest option{by_length}",
         **{name: getattr(scores, key) or None for key, name in _COUNTS.items()},
         "evaluation time": None if scores.seconds is None else f"{scores.seconds:,.0f} s",
     }

@@ -25,12 +25,16 @@ class TokenPrompts:
         imagined: what is subtracted; None where nothing is.
         truncated: places of the prompts whose contexts were cut.
         end_of_turn: the token that ends an answer.
+        options: of each prompt the responses that are scored, where nothing is generated.
+        given: of each prompt how many first tokens of its responses are given, and not scored.
     """
 
     originals: list[list[int]]
     imagined: list[list[int]] | None
     truncated: frozenset[int]
     end_of_turn: int
+    options: list[list[list[int]]] | None = None
+    given: list[int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,12 @@ import torch
 import transformers
 
 from d2e_sft.data.chat_template import pad_id
-from d2e_sft.decoding import decode_prompts, stop_token_ids
+from d2e_sft.decoding import OptionScore, decode_prompts, score_options, stop_token_ids
 from d2e_sft.model.compilation import check_compiler
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.positions import position_limit
 from eval.run.engines.engine import OnAnswers, Task, TokenPrompts
+from eval.run.engines.option_task import OptionTask
 from eval.run.journal_files import Answer
 from eval.run.options import EvalConfig
 
@@ -52,6 +53,9 @@ class InProcessEngine:
     def decode(self, places: Sequence[int], on_answers: OnAnswers) -> None:
         assert self._begun is not None
         task, prompts = self._begun
+        if isinstance(task, OptionTask):
+            self._score(task, prompts, places, on_answers)
+            return
         groups = task.groups
 
         def on_batch(indices: list[int], answers: list[list[int]]) -> None:
@@ -67,6 +71,30 @@ class InProcessEngine:
             groups=[groups[place] for place in places],
             on_batch=on_batch,
             stop_ids=stop_token_ids(self._model, prompts.end_of_turn),
+            pad_id=pad_id(self._tokenizer),
+        )
+
+    def _score(self, task: OptionTask, prompts: TokenPrompts, places: Sequence[int], on_answers: OnAnswers) -> None:
+        assert prompts.options is not None
+        assert prompts.given is not None
+        groups = task.groups
+
+        def on_batch(indices: list[int], scores: list[list[OptionScore]]) -> None:
+            answers = []
+            for index, of_options in zip(indices, scores, strict=True):
+                place, pairs = places[index], [(score.logprob, score.tokens) for score in of_options]
+                answers.append(task.scored(place, pairs, truncated=place in prompts.truncated))
+            on_answers(answers)
+
+        score_options(
+            self._model,
+            [prompts.originals[place] for place in places],
+            None if prompts.imagined is None else [prompts.imagined[place] for place in places],
+            [prompts.options[place] for place in places],
+            task.decoding,
+            given=[prompts.given[place] for place in places],
+            groups=[groups[place] for place in places],
+            on_batch=on_batch,
             pad_id=pad_id(self._tokenizer),
         )
 

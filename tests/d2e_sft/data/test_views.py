@@ -54,6 +54,28 @@ def test_the_response_names_the_options_by_letter_and_text(prompts: PromptSet) -
     assert "(A) sun\n(B) moon" in _text(prompts, FORMAT_SAMPLES["scq"], "imagined")
 
 
+@pytest.mark.parametrize(
+    ("name", "form", "options"),
+    [
+        ("nli", "The answer is:", [" positive", " negative"]),
+        ("scq", "The correct option is:", [" (A) sun", " (B) moon"]),
+        ("mcq", "The correct options are:", [" (A) sun", " (B) moon", " (C) sea"]),
+    ],
+)
+def test_each_candidate_is_answered_in_the_response_form_whose_tokens_are_the_common_ones(
+    encoder: ViewEncoder, name: str, form: str, options: list[str]
+) -> None:
+    responses, common = encoder.option_ids(FORMAT_SAMPLES[name])
+    decode = encoder.tokenizer.decode
+    assert [decode(tokens[:common]) for tokens in responses] == [form] * len(options)
+    assert [decode(tokens[common:]) for tokens in responses] == options
+
+
+def test_the_candidates_answer_is_that_of_training(encoder: ViewEncoder) -> None:
+    responses, _ = encoder.option_ids(FORMAT_SAMPLES["scq"])
+    assert [*responses[1], encoder.end_of_turn] == encoder.answer_ids(FORMAT_SAMPLES["scq"])
+
+
 def test_braces_in_a_users_text_stay_text(prompts: PromptSet) -> None:
     sample = make_sample(1, context="a {question} b {context}", question="{answer}?")
     assert "a {question} b {context}" in _text(prompts, sample, "original")

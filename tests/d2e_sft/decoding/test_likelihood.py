@@ -93,6 +93,16 @@ def test_a_score_is_the_log_softmax_of_the_debiased_logits_summed_over_the_optio
             assert (score.tokens, score.greedy) == (expected.tokens, expected.greedy)
 
 
+def test_d2e_and_cad_choose_the_same_tokens_and_yet_may_rank_options_differently() -> None:
+    model = tiny_model("llama", seed=1)
+    originals, imagined, options, _ = case()
+    rules = [DecodingConfig(alpha=0.8), DecodingConfig(decoder="cad:weight=4")]  # 0.8 = 4 / (1 + 4)
+    d2e, cad = (score_options(model, originals, imagined, options, rule) for rule in rules)
+    assert [[o.greedy for o in p] for p in d2e] == [[o.greedy for o in p] for p in cad]
+    best = [[max(range(len(p)), key=lambda j: p[j].logprob) for p in scores] for scores in (d2e, cad)]
+    assert best[0] != best[1], "the logits of one are five times those of the other"
+
+
 @pytest.mark.parametrize("kind", ["llama", "mistral-window", "gpt2"])
 def test_packed_options_score_as_a_forward_for_each_option_and_view(
     kind: str, monkeypatch: pytest.MonkeyPatch

@@ -36,6 +36,14 @@ def test_a_related_systems_benchmark_keeps_its_own_tables(tmp_path: Path) -> Non
     assert ["all", "12.0"] in rows_of(results)
 
 
+def test_options_by_likelihood_are_told_from_generated_answers(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    write_scores(run)
+    [file] = run.glob("eval/*/scores.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "answer": "likelihood"}))
+    assert "α = 0.5; the likeliest option, nothing generated" in section_of(card_of(run), "Results")
+
+
 def test_a_run_without_scores_says_so(tmp_path: Path) -> None:
     card = card_of(make_run(tmp_path))
     assert section_of(card, "Results").strip() == "This model has not been scored."

@@ -1,0 +1,223 @@
+"""`d2e eval --answer likelihood` in this process: what is scored, what is kept, and what cannot be scored."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import normalizers
+
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
+from d2e_sft.data.sample import EventSample
+from d2e_sft.data.views import ViewEncoder
+from d2e_sft.model.loading import load_model
+from d2e_sft.util.errors import UserError
+from eval.run.engines import in_process
+from eval.run.engines.option_task import OptionTask
+from tests.command import Kill, d2e
+from tests.command import evaluate as evaluate_killed
+from tests.eval.benches import bench_row, bench_rows, predictions, save_bench, scores_of, train_rows, without_the_clock
+from tests.tiny import save_tiny_model, tiny_tokenizer
+
+FOLDER = "bench-likelihood"
+
+
+def choice_row(number: int, **changes: Any) -> EventSample:
+    options = ["rain", "a long, long drought", "snow" * (number % 3 + 1)]
+    fields: dict[str, Any] = {"format": "scq", "options": options, "answers": [options[number % 3]]}
+    return bench_row(number, **{**fields, **changes})
+
+
+ROWS = [
+    *(choice_row(number) for number in range(5)),
+    choice_row(5, format="mcq", answers=["rain", "a long, long drought"]),
+    choice_row(6, context=""),
+    *(bench_row(number) for number in (7, 9, 11)),  # nli
+]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model, and a benchmark of all formats that have options."""
+    folder = tmp_path_factory.mktemp("world")
+    save_tiny_model(folder / "model", seed=3)
+    trains = [
+        *train_rows(),
+        *(choice_row(i, id=f"c{i}", split="train", context=f"Hail on day {i}.") for i in range(8)),
+    ]
+    save_bench(
+        folder / "bench",
+        ROWS,
+        [*trains, *(row.model_copy(update={"format": "mcq", "id": f"m{row.id}"}) for row in trains[-8:])],
+    )
+    return folder
+
+
+def arguments(world: Path, run: Path, *more: object) -> list[Any]:
+    common = ("--bench", world / "bench", "--out", run, "--batch-size", 3, "--answer", "likelihood")
+    return [world / "model", *common, *more]
+
+
+def evaluate(world: Path, run: Path, *more: object) -> int:
+    return d2e("eval", *arguments(world, run, *more))
+
+
+def logprob(
+    model: Any, original: list[int], imagined: list[int], option: list[int], given: int, alpha: float
+) -> float:
+    """By a forward of the whole text for each view."""
+    logits = [
+        model.requires_grad_(False)(torch.tensor([[*prompt, *option]])).logits[0, len(prompt) - 1 : -1].double()
+        for prompt in (original, imagined)
+    ]
+    debiased = logits[0] - (alpha if original != imagined else 0) * logits[1]
+    return float(debiased.log_softmax(-1)[range(given, len(option)), option[given:]].sum())
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_predictions_hold_each_options_log_probability_behind_the_response_form(
+    world: Path, tmp_path: Path, kind: str, alpha: float
+) -> None:
+    folder = save_tiny_model(tmp_path / "model", kind, seed=3) if kind == "t5" else world / "model"
+    assert d2e("eval", folder, *arguments(world, tmp_path, "--alpha", alpha)[1:]) == 0
+    rows = predictions(tmp_path, FOLDER)
+    assert [row["id"] for row in rows] == [sample.id for sample in ROWS]
+    texts = [[option["option"] for option in row["likelihoods"]] for row in rows]
+    assert texts == [list(sample.candidates) for sample in ROWS]
+    scores = scores_of(tmp_path, FOLDER)
+    assert (scores["answer"], scores["normalise"], scores["max_new_tokens"]) == ("likelihood", "none", None)
+    assert scores["overall"]["acc"]["mean"] == sum(row["acc"] for row in rows) / len(rows)
+    if kind == "t5":
+        return
+    loaded = load_model(str(folder))
+    encoder = ViewEncoder(loaded.tokenizer, load_prompt_set("default"), ("original", "imagined"))
+    for sample, row in zip(ROWS, rows, strict=True):
+        original, imagined = (encoder.prompt_ids(sample, view) for view in encoder.views)
+        options, given = encoder.option_ids(sample)
+        expected = [logprob(loaded.model.eval(), original, imagined, option, given, alpha) for option in options]
+        assert [option["logprob"] for option in row["likelihoods"]] == pytest.approx(expected, rel=1e-5, abs=1e-5)
+        assert row["answer"] == [sample.candidates[expected.index(max(expected))]]
+        assert [option["tokens"] for option in row["likelihoods"]] == [len(option) - given for option in options]
+
+
+def test_the_length_to_normalise_by_can_be_chosen_afterwards_without_asking_the_model_again(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path) == 0
+    by_sum = predictions(tmp_path, FOLDER)
+    monkeypatch.setattr(in_process, "score_options", lambda *_, **__: pytest.fail("asked again"))
+    assert evaluate(world, tmp_path, "--normalise", "characters") == 0
+    assert "decoded before, and only scored again" in capsys.readouterr().err
+    by_length = predictions(tmp_path, FOLDER)
+    assert [row["likelihoods"] for row in by_length] == [row["likelihoods"] for row in by_sum]
+    assert [row["answer"] for row in by_length] != [row["answer"] for row in by_sum]
+    assert scores_of(tmp_path, FOLDER)["normalise"] == "characters"
+
+
+def test_generated_answers_keep_a_folder_and_a_form_of_their_own(world: Path, tmp_path: Path) -> None:
+    assert evaluate(world, tmp_path) == 0
+    assert d2e("eval", world / "model", "--bench", world / "bench", "--out", tmp_path, "--max-new-tokens", 4) == 0
+    assert "likelihoods" not in predictions(tmp_path)[0]
+    assert not {"answer", "normalise", "without_options"} & scores_of(tmp_path).keys()
+    assert "acc" not in scores_of(tmp_path)["overall"]
+
+
+def test_few_shot_and_the_pass_without_context_score_options_too(world: Path, tmp_path: Path) -> None:
+    assert evaluate(world, tmp_path, "--setting", "few_shot", "--alpha", 0.5) == 0
+    assert scores_of(tmp_path, "bench-few_shot-likelihood")["demonstrations"] is not None
+    assert evaluate(world, tmp_path, "--alpha", 0.5) == 0
+    assert evaluate(world, tmp_path, "--alpha", 0.5, "--without-context") == 0
+    unread = predictions(tmp_path, FOLDER, "without_context")
+    assert [row["likelihoods"] for row in unread] != [row["likelihoods"] for row in predictions(tmp_path, FOLDER)]
+
+
+def test_a_killed_evaluation_goes_on(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kill = Kill("eval.run.journal_files:JournalWriter._append", 3, after=True)
+    assert evaluate_killed(tmp_path, arguments(world, tmp_path / "run"), kill).status == -9
+    assert evaluate(world, tmp_path / "run") == 0
+    assert "resumed: 6 of 10 samples were decoded before" in capsys.readouterr().err
+    assert evaluate(world, tmp_path / "whole") == 0
+    assert predictions(tmp_path / "run", FOLDER) == predictions(tmp_path / "whole", FOLDER)
+    one, two = (without_the_clock(scores_of(tmp_path / name, FOLDER)) for name in ("run", "whole"))
+    assert one | {"resumed": 0} == two
+
+
+def test_rows_of_free_text_are_left_out_and_counted(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_bench(tmp_path / "bench", bench_rows(8))  # half of them qa
+    common = ("--bench", tmp_path / "bench", "--out", tmp_path, "--answer", "likelihood")
+    assert d2e("eval", world / "model", *common) == 0
+    printed = capsys.readouterr()
+    assert "warning: 4 of 8 rows ask for free text (qa) and are left out" in printed.err
+    assert "rows without options left out: 4" in printed.out
+    assert "acc " in printed.out
+    scores = scores_of(tmp_path, FOLDER)
+    assert (scores["without_options"], scores["overall"]["n"], scores["subset"]) == (4, 4, None)
+
+
+def test_several_correct_options_are_counted(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate(world, tmp_path) == 0
+    assert "warning: 1 of 10 samples have several correct options (mcq)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--setting", "cot"), "--setting cot with --answer likelihood"),
+        (("--max-new-tokens", 9), "--max-new-tokens 9 with --answer likelihood"),
+        (("--compile",), "--compile with --answer likelihood"),
+        (("--alpha", 0.5, "--plausibility", 0.1), "--plausibility 0.1 with --answer likelihood"),
+        (("--answer", "generate", "--normalise", "tokens"), "--normalise tokens: is about options by likelihood"),
+        (("--bench", "wiqa"), "--answer with --bench wiqa"),
+        (("--bench", "{qa}"), "all 1 rows ask for free text (qa)"),
+    ],
+)
+def test_calls_that_make_no_sense_are_refused(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[object, ...], said: str
+) -> None:
+    save_bench(tmp_path / "qa", [bench_row(0)])
+    filled = [str(argument).format(qa=tmp_path / "qa") for argument in more]
+    assert evaluate(world, tmp_path / "run", *filled) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("error:") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def task(*rows: EventSample) -> OptionTask:
+    return OptionTask(
+        samples=rows,
+        wording=SettingPrompts(load_prompt_set("default")),
+        decoding=DecodingConfig(alpha=0.5),
+        without_context=False,
+        overlong="error",
+    )
+
+
+def test_an_option_without_tokens_is_refused_by_name() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("positive", "")
+    with pytest.raises(UserError, match=r"sample 's1' of 'made-up': .* makes no token of option 'positive'"):
+        task(bench_row(1)).tokens(tokenizer, encoder_decoder=False, limit=None)
+
+
+def test_the_longest_response_needs_room_behind_the_prompt() -> None:
+    rows = [bench_row(1), bench_row(3)]
+    prompts = task(*rows).tokens(tiny_tokenizer(), encoder_decoder=False, limit=None)
+    room = len("The answer is: positive")
+    budget = max(map(len, prompts.originals))
+    fits = task(*rows).tokens(tiny_tokenizer(), encoder_decoder=False, limit=budget + room)
+    assert fits.originals == prompts.originals
+    with pytest.raises(UserError, match=f"1 of 2 samples exceed .* {budget - 1} tokens beside {room} new ones"):
+        task(*rows).tokens(tiny_tokenizer(), encoder_decoder=False, limit=budget + room - 1)
+
+
+def test_a_log_probability_that_says_nothing_is_refused_by_name() -> None:
+    with pytest.raises(UserError, match="sample 's1' of 'made-up': the log-probability of option 'negative' is nan"):
+        task(bench_row(1)).scored(0, [(-1.0, 1), (math.nan, 1)], truncated=False)
