@@ -88,6 +88,7 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         _section("Fields", _field_table(datasets)),
         _section("Filters", _filter_table(datasets)),
         _section("Refined contexts", _refined(manifest, datasets)),
+        _section("Counterfactual swaps", _swaps(manifest)),
         _section("Sources", _source_table(datasets)),
         _section("Notes", _notes(datasets)),
         _section("How to build it again", _rebuild(manifest)),
@@ -251,6 +252,18 @@ def _refined(manifest: Mapping[str, Any], datasets: Mapping[str, Any]) -> str:
     return f"{text}\n\n{_table(('dataset', 'split', 'words kept, %'), rows, numbers=1)}"
 
 
+def _swaps(manifest: Mapping[str, Any]) -> str:
+    swap = manifest.get("swap")
+    if not swap:
+        return ""
+    rows = [(name, done["rows"], done["wanted"], done["swapped"]) for name, done in swap["datasets"].items()]
+    text = (
+        "In these training rows the answer was replaced by another entity of the same kind, in the contexts too, so "
+        "they say what is not so; `meta.swapped` names both entities, and the originals are not among the rows."
+    )
+    return f"{text}\n\n{_table(('dataset', 'training rows', 'to be swapped', 'swapped'), rows, numbers=3)}"
+
+
 def _source_table(datasets: Mapping[str, Any]) -> str:
     rows = []
     for name, dataset in datasets.items():
@@ -300,6 +313,8 @@ def _arguments(manifest: Mapping[str, Any]) -> list[str]:
     for flag, bound in zip(("--min-context-words", "--max-context-words"), options["context_words"], strict=True):
         if bound is not None:
             arguments += [flag, str(bound)]
+    if swap := manifest.get("swap"):
+        arguments += ["--swap", f"{swap['share']:g}"]
     for name in manifest.get("benchmark", {}).get("kept_apart_from", ()):
         if name not in SUITES:  # the instruction set is kept apart from the suites by itself
             arguments += ["--against", name]

@@ -38,6 +38,7 @@ class BuildOptions:
         bounds: of the contexts of training samples.
         size: rows to draw, for a suite with ratios; None takes the suite's own number.
         allow_shortfall: draw from the other datasets what one lacks.
+        swap: share of each dataset's training rows in which answer and context get another entity.
         against: benchmark files or build folders whose rows must not be among the training samples.
         judge: the language model that filters and refines training samples; None leaves both to rules.
         judge_options: what `judge` was made from.
@@ -54,6 +55,7 @@ class BuildOptions:
     bounds: ContextBounds = field(default_factory=ContextBounds)
     size: int | None = None
     allow_shortfall: bool = False
+    swap: float = 0.0
     against: Sequence[Path] = ()
     judge: Judge | None = None
     judge_options: JudgeOptions = field(default_factory=JudgeOptions)

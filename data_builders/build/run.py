@@ -14,7 +14,7 @@ from typing import Any
 from d2e_sft.util.errors import UserError
 from data_builders.build import coverage
 from data_builders.build.benchmark import Benchmark, read_benchmark
-from data_builders.build.compose import Composition, compose, first_judged
+from data_builders.build.compose import Composition, compose, first_judged, source_of
 from data_builders.build.mixture import Mixture
 from data_builders.build.options import JUDGE_JOBS, BuildOptions
 from data_builders.build.reading import Reading, read_datasets
@@ -25,6 +25,7 @@ from data_builders.quality.judged import quality_prompts
 from data_builders.raw.source import SPLITS, Samples
 from data_builders.refine.judged import Outcome, judge_refine, refine_prompts
 from data_builders.refine.rules import RefinerOptions, refine, refine_samples
+from data_builders.swap.swap import Refusal, Swaps, swap_samples
 
 
 @dataclass
@@ -41,6 +42,7 @@ class Result:
         coverage: obtained against published counts, for a suite that has them.
         mixture: what was drawn, for a suite with ratios.
         refining: split → how its contexts were refined.
+        swaps: dataset → what of its training rows was swapped.
     """
 
     files: list[Path] = field(default_factory=list)
@@ -52,6 +54,7 @@ class Result:
     coverage: list[coverage.Row] = field(default_factory=list)
     mixture: Mixture | None = None
     refining: dict[str, Counter[Outcome]] = field(default_factory=dict)
+    swaps: dict[str, Swaps] = field(default_factory=dict)
 
 
 class IncompleteBuildError(UserError):
@@ -79,12 +82,14 @@ def build(options: BuildOptions) -> Result:
     benchmark = read_benchmark(options)
     composition = compose(options, reading, benchmark)
     result = Result(warnings=reading.warnings() + benchmark.warnings(), mixture=composition.mixture)
+    result.refining = _refine(options, reading.settings.refiner, composition)
+    result.swaps = _swap(options, composition)
+    result.warnings += [line for name, done in result.swaps.items() if (line := _too_few_swaps(name, done))]
     for name, error in reading.failures.items():
         if name in reading.missing and _may_lack(options, name):
             result.warnings.append(str(error))
         else:
             result.failures[reading.what_lacks(name)] = error
-    result.refining = _refine(options, reading.settings.refiner, composition)
     for name, dataset in reading.datasets.items():
         for split, rows in dataset.splits.items():
             rows.rows = composition.of(name, split)
@@ -136,6 +141,12 @@ def _emptied(name: str, split: str, rows: Samples) -> list[str]:
     return [f"{name} {split}: the filter {step.name!r} left none of {step.rows_in:,} {step.unit}" for step in steps]
 
 
+def _too_few_swaps(name: str, done: Swaps) -> str | None:
+    if done.swapped == done.wanted:
+        return None
+    return f"{name} train: {done.swapped:,} rows are swapped in place of {done.wanted:,}; no others can be"
+
+
 def _may_lack(options: BuildOptions, name: str) -> bool:
     """Whether the result is complete without a dataset whose raw file is missing.
 
@@ -158,6 +169,33 @@ def _refine(options: BuildOptions, refiner: RefinerOptions, composition: Composi
             refined = judge_refine(samples, judge, lambda sample: refine(sample, refiner))
             composition.rows[split], counts[split] = refined.samples, refined.counts
     return counts
+
+
+def _swap(options: BuildOptions, composition: Composition) -> dict[str, Swaps]:
+    """Swap the training rows dataset by dataset, after refining, so that both contexts say the same."""
+    if not options.swap:
+        return {}
+    train = composition.rows.get("train", [])
+    swaps: dict[str, Swaps] = {}
+    for name in dict.fromkeys(map(source_of, train)):
+        places = [place for place, row in enumerate(train) if source_of(row) == name]
+        rows, swaps[name] = swap_samples(
+            [train[place] for place in places], options.swap, options.random(f"{name}/swap")
+        )
+        for place, row in zip(places, rows, strict=True):
+            train[place] = row
+    if not any(done.wanted for done in swaps.values()):
+        raise UserError(
+            f"--swap {options.swap:g}: is less than one of {len(train):,} training rows", "raise the share"
+        )
+    if not any(done.swapped for done in swaps.values()):
+        refused = sum((done.refused for done in swaps.values()), Counter[Refusal]())
+        why = "".join(f"\n  {count:,}: {reason.value}" for reason, count in refused.most_common())
+        raise UserError(
+            f"--swap {options.swap:g}: found nothing to swap in {len(train):,} training rows{why}",
+            remedy="drop --swap, or build data whose answers are entities that stand in the context, such as habit",
+        )
+    return swaps
 
 
 def _describe(options: BuildOptions, reading: Reading, benchmark: Benchmark, result: Result) -> dict[str, Any]:
@@ -184,6 +222,9 @@ def _describe(options: BuildOptions, reading: Reading, benchmark: Benchmark, res
             split: {outcome.value: count for outcome, count in sorted(counts.items())}
             for split, counts in result.refining.items()
         },
+        swap={"share": options.swap, "datasets": {name: done.describe() for name, done in result.swaps.items()}}
+        if result.swaps
+        else None,
         judge=_describe_judge(options),
         failures={reading.what_lacks(name): reading.why(name) for name in reading.failures},
         benchmark=benchmark.describe(),

@@ -67,6 +67,14 @@ from data_builders.sources import SOURCES
     help="Leave out training samples that stand in this benchmark file or build folder; once for each. "
     f"{PIPER_10K.name} is kept apart from {' and '.join(PIPER_10K.disjoint_from)} in any case.",
 )
+@click.option(
+    "--swap",
+    metavar="SHARE",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="In this share of each dataset's training rows, 0 to 1, replace the answer by another entity of its kind, "
+    "in the contexts too, where that makes sense. A swapped row takes its original's place.",
+)
 @judge_options
 @click.option(
     "--judge-jobs",
@@ -117,6 +125,7 @@ def build(
             "--min-context-words": min_context_words is not None,
             "--max-context-words": max_context_words is not None,
             "--against": bool(given["against"]),
+            "--swap": given["swap"] > 0,
         },
     )
     bounds = chosen.bounds if chosen else ContextBounds()

@@ -31,6 +31,10 @@ def print_result(result: Result) -> None:
         _print_mixture(result.mixture)
     for split, counts in result.refining.items():
         click.echo(f"refined {split}: " + ", ".join(f"{count:,} {how.value}" for how, count in sorted(counts.items())))
+    for name, done in result.swaps.items():
+        click.echo(f"swapped {name} train: {done.swapped:,} of {done.rows:,} rows")
+        for reason, count in done.refused.most_common():
+            click.echo(f"  refused: {count:,}, {reason.value}")
     if result.bad_rows:
         click.echo(f"bad rows put aside: {result.bad_rows:,}")
     for path in result.files:

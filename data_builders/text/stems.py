@@ -15,7 +15,7 @@ which while who whom why will with would you your ll ve re d m
 """
 # The words of the questions themselves, not of what they ask about; stems.
 _QUESTION_WORDS_TEXT = "start end begin happen cause effect event context desire time subevent prerequisite"
-_STOP_WORDS = frozenset(f"{_STOP_WORDS_TEXT} {_QUESTION_WORDS_TEXT}".split())
+STOP_WORDS = frozenset(f"{_STOP_WORDS_TEXT} {_QUESTION_WORDS_TEXT}".split())
 
 
 def words(text: str) -> list[str]:
@@ -25,8 +25,8 @@ def words(text: str) -> list[str]:
 
 def stems(text: str) -> set[str]:
     """The stems of a text's content words."""
-    found = {stem(word) for word in words(text) if word not in _STOP_WORDS}
-    return {one for one in found if one not in _STOP_WORDS}
+    found = {stem(word) for word in words(text) if word not in STOP_WORDS}
+    return {one for one in found if one not in STOP_WORDS}
 
 
 @lru_cache(maxsize=100_000)

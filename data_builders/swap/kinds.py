@@ -1,0 +1,138 @@
+"""What kind of entity an answer is: by its shape, by what the question asks for, and by how the context writes it.
+
+Answers of one kind can stand in for each other: two years, two numbers of as many digits with the same unit, two
+capitalised names after `Which club …`, two single words after `Where …`. Nothing here knows what a word means, so a
+kind is narrow where shape says little.
+"""
+
+from __future__ import annotations
+
+import re
+
+from data_builders.text.stems import STOP_WORDS, words
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+YEAR = re.compile(r"\b(?:1\d|20)\d\d\b")
+_MONTH = (
+    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?"
+    r"|Nov(?:ember)?|Dec(?:ember)?)"
+)
+_DATE = re.compile(rf"\b{_MONTH}\b(?=.*\d)|\b\d+\D+{_MONTH}\b")
+_NUMBER = re.compile(r"\W?\d\S*(?: \S+){0,2}")  # with its unit
+_NUMBER_WORDS = _set(
+    "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen twenty thirty forty "
+    "fifty sixty seventy eighty ninety hundred thousand"
+)
+# What stands for no entity: another one in its place would say something else, not the same of another.
+_NO_ENTITY = _set(
+    "yes no none nothing nobody nowhere unknown true false never always both neither it he she they him them her this "
+    "that these those here there everything everyone everybody"
+)
+_AUXILIARIES = _set(
+    "is are was were be been do does did has have had will would can could shall should may might must"
+)
+_QUESTION_WORDS = _set("who whom whose where when which what how why")
+_COUNTED = _set("many much long old far")
+_MOST_CONTENT_WORDS = {"name": 6, "phrase": 3}
+
+Kind = tuple[str, ...]
+
+
+def kind_of(answer: str, question: str, seen: str) -> Kind | None:
+    """The kind of an answer; None where it is no entity (a clause, `nothing`), so that a swap would make nonsense.
+
+    The first part is `year`, `date`, `number`, `name` or `phrase`; answers are of one kind if all parts are equal.
+
+    Args:
+        seen: what is known of how the answer is written elsewhere: the dataset's contexts, as `plain` gives them.
+    """
+    if not words(answer) or answer.strip().casefold() in _NO_ENTITY or answer[-1] in ",;:":
+        return None
+    return _kind_of_quantity(answer) or _kind_of_words(answer, question, seen)
+
+
+def plain(text: str) -> str:
+    """Lower case, with single blanks: what `kind_of` looks an answer up in."""
+    return " ".join(text.casefold().split())
+
+
+def _kind_of_quantity(answer: str) -> Kind | None:
+    if YEAR.fullmatch(answer):
+        return ("year",)
+    if _DATE.search(answer):
+        return ("date", re.sub(r"\d+", "9", re.sub(_MONTH, "M", YEAR.sub("Y", answer))))
+    if _NUMBER.fullmatch(answer):
+        return ("number", re.sub(r"\d", "9", answer))
+    return ("number", "in words") if answer.casefold() in _NUMBER_WORDS else None
+
+
+def _kind_of_words(answer: str, question: str, seen: str) -> Kind | None:
+    parts = answer.split()
+    content = [part for part in parts if part.casefold() not in STOP_WORDS]
+    shape = "name" if all(map(_is_capitalised, content)) else "phrase"
+    is_clause = shape == "phrase" and not _AUXILIARIES.isdisjoint(words(answer))
+    if not content or is_clause or len(content) > _MOST_CONTENT_WORDS[shape]:
+        return None
+    asked, key = asked_for(question), plain(answer)
+    after_the = f" the {key}" in seen
+    if shape == "phrase":
+        form = " ".join(part.casefold() if part.casefold() in STOP_WORDS else "_" for part in parts)
+        return (shape, asked, form, _flag("plural", re.search(r"[^s]s$", content[-1])), _flag("after the", after_the))
+    flags = [
+        _flag("after the", after_the or parts[0].casefold() == "the"),
+        _flag("quoted", answer[0] in "\"'“‘"),
+        _flag("with a comma", "," in answer),
+    ]
+    if asked == "who":
+        # Countries and teams are asked for by `who` too; a person has two names, mostly, and nothing is in a person.
+        flags += [_flag("one word", len(parts) == 1), _flag("place", after_the or f" in {key}" in seen)]
+    return (shape, asked, *flags)
+
+
+def _flag(name: str, holds: object) -> str:
+    return name if holds else ""
+
+
+def asked_for(question: str) -> str:
+    """What a question asks for: `who`, `where`, `when`, or the noun of `which club`, `how many people`.
+
+    A question that names no kind (`What will happen if …?`) is its own: only the same question of other names and
+    numbers asks for the same.
+    """
+    asked = words(_asking_part(question))
+    at = next((number for number, word in enumerate(asked) if word in _QUESTION_WORDS), None)
+    word = "" if at is None else asked[at]
+    if word in ("who", "whom", "whose", "where", "when"):
+        return "who" if word == "whom" else word
+    rest = asked[at + 1 : at + 7] if at is not None else []
+    noun = next((rest[i - 1] for i in range(1, len(rest)) if rest[i] in _AUXILIARIES), None)
+    if word == "how" and rest and rest[0] in _COUNTED:
+        return f"how {rest[0]} {noun or rest[-1]}"
+    # Without an auxiliary what follows may be the verb: `What caused …?`
+    if word in ("what", "which") and rest and rest[0] not in _AUXILIARIES and (noun or not _like_verb(rest[0])):
+        return noun or rest[0]
+    return " ".join(map(_masked, question.split()))
+
+
+def _asking_part(question: str) -> str:
+    """Of `If …, who would …?` what follows the comma: the condition may hold a `who` of its own."""
+    parts = question.split(",")
+    asking = [part for part in parts if not _QUESTION_WORDS.isdisjoint(words(part))]
+    return question if words(question)[:1] != ["if"] or not asking else asking[-1]
+
+
+def _like_verb(word: str) -> bool:
+    return word.endswith(("s", "ed")) or word in ("led", "made", "kept", "gave", "took", "came", "drove", "brought")
+
+
+def _masked(part: str) -> str:
+    return re.sub(r"\d+", "9", "_" if _is_capitalised(part) else part.casefold())
+
+
+def _is_capitalised(part: str) -> bool:
+    first = next((letter for letter in part if letter.isalnum()), "")
+    return first.isupper() or first.isdigit()

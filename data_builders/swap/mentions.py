@@ -1,0 +1,106 @@
+"""Mentions of an entity in a text: finding all of them, what makes a replacement unsafe, and replacing them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from data_builders.text.stems import STOP_WORDS, stem
+
+_WORD = re.compile(r"[^\W_]+")
+_GONE = " \x00 "
+_SHORTEST_STEM = 4  # `Spain` and `Spaniard` are not told apart by less, nor `barn` and `barns`
+
+
+@lru_cache(maxsize=20_000)
+def _pattern(entity: str) -> re.Pattern[str]:
+    """The entity as whole words in any letter case and with any blanks; a number not as a part of another."""
+    body = r"\s+".join(map(re.escape, entity.split()))
+    before = r"(?<![\w-])(?<!\d[.,])" if entity[0].isdigit() else r"(?<!\w)" if entity[0].isalnum() else ""
+    after = r"(?![\w-])(?![.,]\d)" if entity[-1].isdigit() else r"(?!\w)" if entity[-1].isalnum() else ""
+    return re.compile(before + body + after, re.IGNORECASE)
+
+
+def mentions(entity: str, text: str) -> list[str]:
+    """Each mention as it is written."""
+    return _pattern(entity).findall(text)
+
+
+def without(entity: str, text: str) -> str:
+    """The text without the mentions of the entity."""
+    return _pattern(entity).sub(_GONE, text)
+
+
+def is_replaceable(entity: str, text: str) -> bool:
+    """Whether every mention is written as the entity is, but for a capital at its start or capitals throughout."""
+    return all(_written_like(entity, mention, entity) is not None for mention in mentions(entity, text))
+
+
+def leaves_traces(entity: str, rest: str) -> bool:
+    """Whether a text, rid of the entity's mentions, still speaks of it or may do so.
+
+    That is by one of its words (`Obama` of `Barack Obama`), by an inflection or derivation of one (`barns`,
+    `Israeli`), or by the first letters of its words (`BBC`).
+    """
+    content = content_words(entity)
+    found = set(_WORD.findall(rest))
+    capitals = "".join(word[0] for word in content if word[0].isupper())
+    if len(capitals) > 1 and capitals in found:
+        return True
+    for word in content:
+        others = found if word[0].isupper() or word.isdigit() else {other.casefold() for other in found}
+        if word in others or any(_derived(word, other) for other in others):
+            return True
+    return False
+
+
+def is_part_of_a_name(entity: str, text: str) -> bool:
+    """Whether a capitalised entity stands beside a capitalised word: `Vicar General` in `Deputy Vicar General`."""
+    if not entity[:1].isupper():
+        return False
+    body = _pattern(entity).pattern
+    beside = re.findall(rf"(?:([^\W_]+)[ -])?(?i:{body})(?:[ -]([^\W_]+))?", text)
+    return any(word[:1].isupper() and word.casefold() not in STOP_WORDS for pair in beside for word in pair)
+
+
+def content_words(entity: str) -> list[str]:
+    """The words that name it, without initials and words such as `of` and `the`."""
+    return [word for word in _WORD.findall(entity) if word.casefold() not in STOP_WORDS and len(word) > 1] or [entity]
+
+
+def exchanged(text: str, others: Mapping[str, str]) -> str:
+    """The text with every mention of each entity replaced by its other, all at once, so that two can change places."""
+    patterns = [(entity, _pattern(entity)) for entity in sorted(others, key=len, reverse=True)]
+
+    def other(match: re.Match[str]) -> str:
+        mention = match[0]
+        entity = next(entity for entity, pattern in patterns if pattern.fullmatch(mention))
+        written = _written_like(entity, mention, others[entity])
+        assert written is not None, "mentions that are written otherwise are refused before"
+        return written
+
+    return re.sub("|".join(pattern.pattern for _, pattern in patterns), other, text, flags=re.IGNORECASE)
+
+
+def needs_other_article(entity: str, other: str, text: str) -> bool:
+    """Whether an `a` or `an` before a mention does not go with the other entity."""
+    before = re.search(rf"\ban?\s+(?:{_pattern(entity).pattern})", text, re.IGNORECASE)
+    return before is not None and (entity[0].casefold() in "aeiou") != (other[0].casefold() in "aeiou")
+
+
+def _written_like(entity: str, mention: str, other: str) -> str | None:
+    """`other` with the capitals that the mention has and the entity has not; None where they differ otherwise."""
+    mention, entity = " ".join(mention.split()), " ".join(entity.split())
+    if mention == entity:
+        return other
+    if mention == entity[:1].upper() + entity[1:]:
+        return other[:1].upper() + other[1:]
+    return other.upper() if mention == entity.upper() and len(mention) > 1 else None
+
+
+def _derived(word: str, other: str) -> bool:
+    """Whether one of two words is the other with an ending."""
+    if min(len(word), len(other)) < _SHORTEST_STEM or word == other:
+        return False
+    return word.startswith(other) or other.startswith(word) or stem(word.casefold()) == stem(other.casefold())

@@ -1,0 +1,186 @@
+"""Counterfactual swaps of training samples: answer and context get another entity of the same kind.
+
+As in Longpre et al. (2021, "Entity-Based Knowledge Conflicts in Question Answering"), the other entity is an answer of
+another sample of the dataset, or for single choice another option. The question stays. Where the other entity stands
+in the context already, the two change places there, so that the context keeps saying one thing; a number or a date
+must be new to it. What cannot be swapped without making nonsense is refused, with a reason.
+
+A swapped sample replaces its original. Exchanging `meta["swapped"]["to"]` and `["from"]` gives the original back.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from d2e_sft.data.sample import EventSample
+from data_builders.swap.kinds import YEAR, Kind, kind_of, plain
+from data_builders.swap.mentions import (
+    exchanged,
+    is_part_of_a_name,
+    is_replaceable,
+    leaves_traces,
+    mentions,
+    needs_other_article,
+    without,
+)
+
+_MOST_YEARS_BETWEEN = 10
+
+
+class Refusal(Enum):
+    """Why a sample is not swapped."""
+
+    LABEL = "the answer is a label"
+    SEVERAL = "several right options"
+    ABSENT = "the answer does not stand in the context"
+    NO_ENTITY = "the answer is a clause or no entity"
+    OTHER_CASE = "written in other letter case in the context"
+    IN_QUESTION = "the question names the answer"
+    OTHER_ANSWER = "another accepted answer stands in the context"
+    TRACES = "the context names a part, an inflection or a short form of the answer, or a longer name"
+    REPEATED_NUMBER = "the number stands in the context more than once"
+    NO_OTHER = "no other answer of its kind fits"
+
+
+@dataclass
+class Swaps:
+    """What was swapped in one dataset.
+
+    Attributes:
+        rows: its training rows.
+        wanted: how many of them were to be swapped.
+        swapped: how many are.
+        refused: reason → rows that were looked at, in random order, until as many as wanted were swapped.
+    """
+
+    rows: int
+    wanted: int
+    swapped: int = 0
+    refused: Counter[Refusal] = field(default_factory=Counter)
+
+    def describe(self) -> dict[str, object]:
+        """For the manifest."""
+        refused = {reason.value: self.refused[reason] for reason in Refusal if self.refused[reason]}
+        return {"rows": self.rows, "wanted": self.wanted, "swapped": self.swapped, "refused": refused}
+
+
+def swap_samples(samples: Sequence[EventSample], share: float, rng: random.Random) -> tuple[list[EventSample], Swaps]:
+    """Swap a share of the samples of one dataset, chosen at random among those that can be swapped.
+
+    Args:
+        share: of all samples, from 0 to 1; `round(share · len(samples))` are swapped, or as many as can be.
+
+    Returns:
+        the samples in their order, the swapped ones in the places of their originals; and the account.
+    """
+    swaps = Swaps(len(samples), round(share * len(samples)))
+    seen = plain(" ".join(dict.fromkeys(sample.context for sample in samples)))
+    # What is an option need not be written anywhere else.
+    kinds = [kind_of(sample.answers[0], sample.question, "" if sample.options else seen) for sample in samples]
+    pool: dict[Kind, dict[str, None]] = {}
+    for sample, kind in zip(samples, kinds, strict=True):
+        if kind and sample.format == "qa":
+            pool.setdefault(kind, {})[sample.answers[0]] = None
+    result = list(samples)
+    for place in rng.sample(range(len(samples)), len(samples)):
+        if swaps.swapped == swaps.wanted:
+            break
+        sample, kind = samples[place], kinds[place]
+        if kind and sample.options:
+            others = [one for one in sample.options if kind_of(one, sample.question, "") == kind]
+        else:
+            others = list(pool.get(kind, ())) if kind else []
+        outcome = swap_one(sample, kind, rng.sample(others, len(others)))
+        if isinstance(outcome, Refusal):
+            swaps.refused[outcome] += 1
+        else:
+            result[place] = outcome
+            swaps.swapped += 1
+    return result, swaps
+
+
+def swap_one(sample: EventSample, kind: Kind | None, others: Sequence[str]) -> EventSample | Refusal:
+    """One sample with the first of the other entities that fits, or why it is refused.
+
+    Args:
+        kind: of the sample's answer.
+        others: entities of that kind.
+    """
+    if refusal := _refusal(sample, kind):
+        return refusal
+    assert kind is not None
+    answer = sample.answers[0]
+    other = next((one for one in others if _fits(sample, one, kind)), None)
+    if other is None:
+        return Refusal.NO_OTHER
+    refined = sample.refined_context
+    renamed = {answer: other, other: answer}
+    return sample.model_copy(
+        update={
+            "id": f"{sample.id}-swapped",
+            "context": exchanged(sample.context, renamed),
+            "refined_context": None if refined is None else exchanged(refined, renamed),
+            "answers": [other],
+            "subset": "conflict" if sample.habit else sample.subset,
+            "meta": {**sample.meta, "swapped": {"from": answer, "to": other}},
+        }
+    )
+
+
+def _refusal(sample: EventSample, kind: Kind | None) -> Refusal | None:
+    """Why a sample cannot be swapped, whatever the other entity; None where it may."""
+    answer, texts = sample.answers[0], _texts(sample)
+    if sample.format == "nli":
+        return Refusal.LABEL
+    if sample.options and len(sample.answers) > 1:
+        return Refusal.SEVERAL
+    found, rest = mentions(answer, sample.context), without(answer, texts)
+    if not found or kind is None:
+        return Refusal.NO_ENTITY if found else Refusal.ABSENT
+    checks = {
+        Refusal.OTHER_CASE: not is_replaceable(answer, texts),
+        Refusal.IN_QUESTION: _names(sample.question, answer),
+        Refusal.OTHER_ANSWER: any(mentions(other, rest) for other in sample.answers[1:]),
+        Refusal.TRACES: leaves_traces(answer, rest) or is_part_of_a_name(answer, texts),
+        Refusal.REPEATED_NUMBER: kind[0] == "number" and len(found) > 1,
+    }
+    return next((refusal for refusal, holds in checks.items() if holds), None)
+
+
+def _fits(sample: EventSample, other: str, kind: Kind) -> bool:
+    """Whether the other entity may stand for the sample's answer; an answer of habit would be no counterfactual."""
+    answer, texts = sample.answers[0], _texts(sample)
+    if other.casefold() in {text.casefold() for text in (*sample.answers, *sample.habit)}:
+        return False
+    if _names(sample.question, other) or mentions(answer, other) or mentions(other, answer):
+        return False
+    if kind[0] in ("year", "date", "number"):
+        if mentions(other, texts) or not _keeps_order(answer, other, texts):
+            return False
+    elif is_part_of_a_name(other, texts) or not is_replaceable(other, texts):
+        return False
+    if leaves_traces(other, without(other, without(answer, texts))):
+        return False
+    return not needs_other_article(answer, other, texts) and not needs_other_article(other, answer, texts)
+
+
+def _keeps_order(answer: str, other: str, texts: str) -> bool:
+    """Whether the two are near and no year of the text lies between them, so that what came first still does."""
+    years = [*YEAR.findall(answer)[-1:], *YEAR.findall(other)[-1:]]
+    if len(years) < 2:
+        return True
+    first, last = sorted(years)
+    near = int(last) - int(first) <= _MOST_YEARS_BETWEEN
+    return near and not any(first < year < last for year in YEAR.findall(texts))
+
+
+def _names(text: str, entity: str) -> bool:
+    return bool(mentions(entity, text)) or leaves_traces(entity, text)
+
+
+def _texts(sample: EventSample) -> str:
+    return f"{sample.context}\n{sample.refined_context or ''}"

@@ -1,0 +1,206 @@
+"""Counterfactual swaps: whoever reads is right, nothing of the old answer is left, and nonsense is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.util.errors import UserError
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import build
+from data_builders.swap.mentions import exchanged
+from data_builders.swap.swap import Refusal, Swaps, swap_samples
+from tests.data_builders.sources.test_boxes import _simulate
+
+Built = dict[str, list[EventSample]]
+
+
+def _build(out: Path, dataset: str, *settings: str, swap: float = 0.5, seed: int = 0) -> Built:
+    result = build(BuildOptions([dataset], out, seed=seed, swap=swap, settings=settings))
+    return {path.stem: read_samples(path) for path in result.files if path.suffix == ".parquet"}
+
+
+def _row(number: int, context: str, question: str, *answers: str, **other: object) -> EventSample:
+    fields = {"id": f"hand-{number}", "dataset": "hand", "split": "train", "relation": "causal", "format": "qa"}
+    return EventSample.model_validate(
+        {**fields, "context": context, "question": question, "answers": answers, **other}
+    )
+
+
+# Two towns, so that each is the other's substitute.
+TOWN = _row(0, "Ann moved to Lima in May. Lima is warm.", "Which town did Ann move to?", "Lima")
+OTHER = _row(1, "Bob left Oslo for good.", "Which town did Bob leave?", "Oslo")
+
+
+def _swap(*rows: EventSample, share: float = 1.0, seed: int = 0) -> tuple[list[EventSample], Swaps]:
+    return swap_samples(rows, share, random.Random(seed))
+
+
+def _why(row: EventSample) -> set[Refusal]:
+    """Why the row was refused, among two others that can be swapped; nothing if it was swapped."""
+    rows, swaps = _swap(row, TOWN, OTHER)
+    assert swaps.swapped + swaps.refused.total() == 3
+    assert ("swapped" in rows[0].meta) != (rows[0] == row)
+    return set(swaps.refused)
+
+
+@pytest.fixture(scope="module")
+def habit(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, Built, Path]:
+    """The habit task as it is, with half of its training rows swapped, and where that stands."""
+    settings = ["habit.train_samples=200", "habit.test_samples=20", "habit.strength=0.95"]
+    folder = tmp_path_factory.mktemp("habit")
+    plain = _build(folder / "plain", "habit", *settings, swap=0)
+    return plain, _build(folder / "swapped", "habit", *settings), folder / "swapped"
+
+
+def test_a_share_of_the_training_rows_is_replaced_and_the_test_is_left_alone(
+    habit: tuple[Built, Built, Path],
+) -> None:
+    plain, swapped, _ = habit
+    assert swapped["test"] == plain["test"]
+    assert len(swapped["train"]) == len(plain["train"]) == 200
+    changed = [(old, new) for old, new in zip(plain["train"], swapped["train"], strict=True) if old != new]
+    assert len(changed) == 100
+    for old, new in changed:
+        assert new.id == f"{old.id}-swapped"
+        assert (new.question, new.habit, new.subset) == (old.question, old.habit, "conflict")
+        assert new.meta["swapped"] == {"from": old.answers[0], "to": new.answers[0]}
+        assert new.answers[0] not in (*old.answers, *old.habit)
+
+
+def test_a_reader_of_swapped_stories_is_right_and_the_original_can_be_had_back(
+    habit: tuple[Built, Built, Path],
+) -> None:
+    plain, swapped, _ = habit
+    for old, new in zip(plain["train"], swapped["train"], strict=True):
+        moves = rf"[Tt]he {new.meta['thing']} (?:is in|to) the (\w+)\."
+        for text in (new.context, new.refined_context or ""):
+            assert re.findall(moves, text)[-1] == new.answers[0]
+        if "swapped" in new.meta:
+            back = {
+                new.meta["swapped"][one]: new.meta["swapped"][two] for one, two in (("to", "from"), ("from", "to"))
+            }
+            assert exchanged(new.context, back) == old.context
+            assert exchanged(new.refined_context or "", back) == old.refined_context
+
+
+def test_the_build_says_what_was_swapped(habit: tuple[Built, Built, Path]) -> None:
+    folder = habit[2]
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    entry = {"rows": 200, "wanted": 100, "swapped": 100, "refused": {}}
+    assert manifest["swap"] == {"share": 0.5, "datasets": {"habit": entry}}
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "| habit | 200 | 100 | 100 |" in card
+    assert "--swap 0.5" in card
+
+
+def test_the_seed_decides_what_is_swapped(tmp_path: Path, habit: tuple[Built, Built, Path]) -> None:
+    settings = ["habit.train_samples=200", "habit.test_samples=20", "habit.strength=0.95", "habit.seed=0"]
+    assert _build(tmp_path / "again", "habit", *settings) == habit[1]
+    assert _build(tmp_path / "other", "habit", *settings, seed=1)["train"] != habit[1]["train"]
+
+
+def test_swapped_boxes_are_what_the_text_says(tmp_path: Path) -> None:
+    settings = ["boxes.train_samples=150", "boxes.test_samples=5", "boxes.operations=4"]
+    swapped = [row for row in _build(tmp_path, "boxes", *settings)["train"] if "swapped" in row.meta]
+    assert len(swapped) == 75
+    for row in swapped:
+        # The published wording lists things in alphabetical order, which a renamed thing may break.
+        contents = set(re.findall(r"the (\w+)", row.answers[0]))
+        assert _simulate(row.context, in_order=False)[str(row.meta["box"])] == contents
+
+
+def test_every_mention_is_replaced_in_both_contexts() -> None:
+    row = TOWN.model_copy(update={"refined_context": "Lima is warm."})
+    (new, _), _ = _swap(row, OTHER)
+    assert new.context == "Ann moved to Oslo in May. Oslo is warm."
+    assert (new.refined_context, new.answers, new.subset) == ("Oslo is warm.", ["Oslo"], None)
+
+
+def test_an_entity_that_stands_in_the_context_changes_places_with_the_answer() -> None:
+    (new, _), _ = _swap(TOWN.model_copy(update={"context": "Ann left Oslo for Lima."}), OTHER)
+    assert new.context == "Ann left Lima for Oslo."
+
+
+def test_single_choice_takes_another_of_its_options() -> None:
+    row = _row(
+        2,
+        "Mia hid the key in the barn.",
+        "Where is the key?",
+        "barn",
+        format="scq",
+        options=["garage", "barn", "Lima"],
+    )
+    (new,), _ = _swap(row)
+    assert (new.context, new.answers) == ("Mia hid the key in the garage.", ["garage"])
+    assert new.options == row.options
+
+
+def test_a_year_is_swapped_only_for_a_near_one_that_leaves_the_order_of_years() -> None:
+    asked = "When was it built?"
+    row = _row(2, "Planned for 2019, it opened in 2021.", asked, "2019")
+    years = {"2018": True, "2020": True, "2022": False, "1944": False, "2021": False}
+    for year, fits in years.items():
+        rows, _ = _swap(row, _row(3, f"{year} was it.", asked, year))
+        assert (rows[0].answers == [year]) == fits, year
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        (_row(2, "It rained.", "It was wet.", "positive", format="nli"), Refusal.LABEL),
+        (_row(2, "A b.", "Which?", "A", "b", format="mcq", options=["A", "b", "c"]), Refusal.SEVERAL),
+        (_row(2, "She moved.", "Which town did Ann move to?", "Lima"), Refusal.ABSENT),
+        (_row(2, "He fell as it was dark and wet.", "Why?", "it was dark and wet"), Refusal.NO_ENTITY),
+        (_row(2, "Box 1 has nothing in it.", "What does Box 1 contain?", "nothing"), Refusal.NO_ENTITY),
+        (_row(2, "She likes lima beans.", "Which town does Ann like?", "Lima"), Refusal.OTHER_CASE),
+        (_row(2, "Ann moved to Lima.", "Which town near Lima did Ann like?", "Lima"), Refusal.IN_QUESTION),
+        (_row(2, "To Lima, the City of Kings.", "Which town?", "Lima", "City of Kings"), Refusal.OTHER_ANSWER),
+        (_row(2, "To Santa Rosa. Rosa is warm.", "Which town?", "Santa Rosa"), Refusal.TRACES),
+        (_row(2, "The Lima Times, Lima.", "Which town?", "Lima"), Refusal.TRACES),
+        (_row(2, "He bought 12 pens on day 12.", "How many pens?", "12"), Refusal.REPEATED_NUMBER),
+        (_row(2, "Ann Lee went.", "Who went?", "Ann Lee"), Refusal.NO_OTHER),
+    ],
+)  # fmt: skip
+def test_nonsense_is_refused_with_a_reason(row: EventSample, why: Refusal) -> None:
+    assert _why(row) == {why}
+
+
+@pytest.mark.parametrize(
+    ("context", "question"),
+    [
+        ("Ann moved to Lima.", "Which town, not Oslo, did Ann move to?"),  # the question names the other
+        ("Ann moved to Lima, not to Oslos.", "Which town did Ann move to?"),  # the context has a trace of it
+        ("Ann moved to Lima, a Lima of Oslo Fjord.", "Which town did Ann move to?"),  # part of a longer name
+        ("Ann saw a Lima.", "Which town did Ann see?"),  # a Oslo
+    ],
+)
+def test_an_other_entity_that_does_not_fit_is_not_taken(context: str, question: str) -> None:
+    rows, swaps = _swap(_row(2, context, question, "Lima"), OTHER)
+    assert "swapped" not in rows[0].meta
+    assert swaps.refused[Refusal.NO_OTHER]
+
+
+def test_the_habit_is_never_the_other_entity() -> None:
+    known = TOWN.model_copy(update={"habit": ["oslo"], "subset": "conflict"})
+    rows, _ = _swap(known, OTHER)
+    assert rows[0] == known
+
+
+def test_less_than_asked_for_is_counted() -> None:
+    nothing = _row(5, "It rained.", "Why?", "clouds")
+    rows, swaps = _swap(nothing, TOWN, OTHER, nothing.model_copy(update={"id": "hand-6"}), share=0.75)
+    assert (swaps.wanted, swaps.swapped, swaps.refused[Refusal.ABSENT]) == (3, 2, 2)
+    assert [row.id for row in rows] == ["hand-5", "hand-0-swapped", "hand-1-swapped", "hand-6"]
+
+
+def test_a_swap_that_finds_nothing_is_an_error_with_the_reasons(raw: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--swap 1: found nothing to swap in \d+ training rows\n  \d+: .* label"):
+        build(BuildOptions(["tracie"], tmp_path / "out", raw, swap=1.0))
+    with pytest.raises(UserError, match=r"--swap 0.001: is less than one of 20 training rows"):
+        _build(tmp_path / "few", "habit", "habit.train_samples=20", swap=0.001)
