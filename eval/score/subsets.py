@@ -40,10 +40,10 @@ class SubsetScores(BaseModel):
             where the habit is the accepted answer.
         habit_rate: the share of answers that are the habit, compared as accuracy compares: on conflict rows the
             counterpart of accuracy (where the habit is right and the context wrong: resistance).
-        contains: what outputs contain.
-        memorisation_ratio: P_o / (P_s + P_o) of Zhou et al. (2023): P_o is the share of outputs that contain the
-            habit, P_s that of those that contain an accepted answer, over all rows, whatever the model knew before.
-            Not given where no output contains either.
+        contains: conflict rows only: what outputs contain.
+        memorisation_ratio: conflict rows only: P_o / (P_s + P_o) of Zhou et al. (2023): P_o is the share of outputs
+            that contain the habit, P_s that of those that contain an accepted answer, over all rows, whatever the
+            model knew before. Not given where no output contains either.
     """
 
     n: int
@@ -153,6 +153,7 @@ def _subset(name: Subset, groups: Sequence[Sequence[Prediction]], seed: int) -> 
     if habitual and name != "aligned":
         scores.with_habit = sum(len(group) for group in habitual)
         scores.habit_rate = bootstrap_average([[float(gives(p, p.habit)) for p in g] for g in habitual], seed=seed)
+    if habitual and name == "conflict":
         context = [[contains(p, p.gold) for p in group] for group in habitual]
         habit = [[contains(p, p.habit) for p in group] for group in habitual]
         scores.contains = _cells(context, habit)

@@ -2,11 +2,12 @@
 //
 // A sample is [group, id, context, question, options, gold, answers], and of each run's answer there is
 // [right, F1 in percent, answers or null, output, pattern or -1, reason or -1]. Texts are places in `data.texts`.
+// Where samples have subsets, their habits stand behind the answers, and 1 behind an answer that is wrong and the habit.
 
 const PAGE = 20;
 const PAIR = [["mended", "Mended"], ["broken", "Broken"], ["right", "Both right"], ["wrong", "Both wrong"]];
 const SINGLE = [["right", "Right"], ["wrong", "Wrong"]];
-const FACETS = ["dataset", "relation", "format"];
+const FACETS = ["dataset", "relation", "format", "subset"];
 const by = (id) => document.getElementById(id);
 const browser = { data: null, lower: [], found: [], shown: 0, terms: [] };
 
@@ -26,7 +27,7 @@ function state() {
   const chosen = document.querySelector("#filters [name=change]:checked");
   return {
     from: Number(by("from").value), to: Number(by("to").value), change: chosen ? chosen.value : "",
-    dataset: by("dataset").value, relation: by("relation").value, format: by("format").value,
+    ...Object.fromEntries(FACETS.map((facet) => [facet, by(facet).value])),
     search: by("search").value.trim(),
   };
 }
@@ -42,7 +43,7 @@ function kindOf(sample, from, to) {
 function samplesWith(terms) {
   const hits = terms.map((term) => browser.lower.map((text) => text.includes(term)));
   return (sample) => {
-    const texts = [sample[2], sample[3], ...sample[4], ...sample[5]];
+    const texts = [sample[2], sample[3], ...sample[4], ...sample[5], ...(sample[7] || [])];
     for (const [, , answers, output, , reason] of sample[6]) texts.push(...(answers || []), output, reason);
     return terms.every((term, i) => sample[1].toLowerCase().includes(term) || texts.some((text) => text >= 0 && hits[i][text]));
   };
@@ -114,8 +115,8 @@ function paragraphs(numbers, className) {
 
 function card(sample, now) {
   const { data } = browser;
-  const [group, id, context, question, options, gold, answers] = sample;
-  const [dataset, relation, format] = data.groups[group];
+  const [group, id, context, question, options, gold, answers, habit = []] = sample;
+  const format = data.groups[group][2];
   const nli = format === "nli", left = data.texts[question] === "";
   const title = kinds().find(([key]) => key === kindOf(sample, now.from, now.to))[1];
   const pair = data.runs.length > 1 ? [element("span", { className: "quiet" }, ` · ${data.runs[now.from]} → ${data.runs[now.to]}`)] : [];
@@ -132,6 +133,7 @@ function card(sample, now) {
     }
   }
   if (gold.length) entry(list, gold.length > 1 ? "Gold answers" : "Gold answer", ...paragraphs(gold, ""));
+  if (habit.length) entry(list, "Habit: the answer of one who has not read", ...paragraphs(habit, ""));
   const asked = data.instructions.filter(([of]) => of === format);
   const told = asked.map(([, text, labels]) =>
     element("p", {}, asked.length > 1 ? element("strong", {}, `${labels.join(", ")}: `) : "", data.texts[text]));
@@ -139,16 +141,17 @@ function card(sample, now) {
   head.tabIndex = -1;
   return element("article", { className: "card" },
     head,
-    element("p", { className: "quiet" }, `${dataset} · ${relation} · ${format} · `, ...marked(id)),
+    element("p", { className: "quiet" }, `${data.groups[group].join(" · ")} · `, ...marked(id)),
     list,
     ...(told.length ? [element("details", { className: "told" }, element("summary", {}, "Instruction"), ...told)] : []),
     element("div", { className: "runs" }, ...answers.map((one, run) => answer(one, data.runs[run], left))));
 }
 
-function answer([right, f1, said, output, pattern, reason], label, left) {
+function answer([right, f1, said, output, pattern, reason, habitual], label, left) {
   const { data } = browser;
   const aside = [];
   if (!right) aside.push(`F1 ${f1.toFixed(1)}`);
+  if (habitual) aside.push("the habit");
   if (pattern >= 0) aside.push(data.patterns[pattern]);
   const box = element("div", { className: `said ${right ? "right" : "wrong"}` },
     element("div", {}, element("span", { className: "verdict" }, right ? "✓ right" : "✗ wrong"), ` · ${label}`,

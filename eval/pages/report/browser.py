@@ -20,7 +20,8 @@ from eval.pages.report.facts import Instruction
 from eval.pages.report.patterns import PATTERN_PARTS
 from eval.pages.report.samples import OUTCOMES, Outcome, choose_samples, in_turns, shown
 from eval.score.predictions import Prediction, SampleKey
-from eval.score.scores import GroupKey, group_of
+from eval.score.scores import group_of
+from eval.score.subsets import gives
 
 COMPRESS_FROM = 1_000_000  # characters: a smaller page stays readable as text, and works in older browsers
 
@@ -59,11 +60,13 @@ def browser_data(
     def number(text: str) -> int:
         return texts.setdefault(text, len(texts))
 
-    groups: dict[GroupKey, int] = {}
+    tagged = any(sample.subset for sample in runs[0].predictions.values())
+    groups: dict[tuple[str, ...], int] = {}
     samples = []
     for key in _in_order(runs, limit):
         sample = runs[0].predictions[key]
-        group = groups.setdefault(group_of(sample), len(groups))
+        facets = (*group_of(sample), *([sample.subset or "no tag"] if tagged else []))
+        group = groups.setdefault(facets, len(groups))
         answers = [_answer(run.predictions[key], key, patterns.get(run.label), number) for run in runs]
         samples.append(
             [
@@ -74,6 +77,7 @@ def browser_data(
                 list(map(number, sample.options)),
                 list(map(number, sample.gold)),
                 answers,
+                *([list(map(number, sample.habit))] if tagged else []),
             ]
         )
     return {
@@ -88,9 +92,9 @@ def browser_data(
 
 def _in_order(runs: Sequence[ScoredRun], limit: int | None) -> list[SampleKey]:
     """Groups in turns, so that the first cards of any filter are not all of one dataset."""
-    members: dict[GroupKey, list[SampleKey]] = {}
+    members: dict[tuple[str | None, ...], list[SampleKey]] = {}
     for key, prediction in runs[0].predictions.items():
-        members.setdefault(group_of(prediction), []).append(key)
+        members.setdefault((*group_of(prediction), prediction.subset), []).append(key)
     keys = list(in_turns(list(members.values())))
     if limit is None or limit >= len(keys):
         return keys
@@ -117,7 +121,7 @@ def _safe(text: str) -> str:
 def _answer(
     prediction: Prediction, key: SampleKey, patterns: RunPatterns | None, number: Callable[[str], int]
 ) -> list[Any]:
-    """[right, F1 in percent, answers or null, output, pattern or -1, reason or -1]."""
+    """[right, F1 in percent, answers or null, output, pattern or -1, reason or -1]; and 1 for the habit, if wrong."""
     pattern = reason = -1
     error = None if patterns is None else patterns.errors.get(key)
     if error is not None and patterns is not None:
@@ -131,4 +135,5 @@ def _answer(
         number(shown(prediction.output)) if prediction.question else -1,
         pattern,
         reason,
+        *([1] if not prediction.right and gives(prediction, prediction.habit) else []),
     ]

@@ -25,6 +25,7 @@ from eval.pages.report import charts
 from eval.pages.report.browser import browser_data, count_changes, packed
 from eval.pages.report.facts import Instruction, instructions, run_facts
 from eval.pages.report.patterns import pattern_section
+from eval.pages.report.reading import read_reading
 from eval.pages.report.samples import check_datasets, choose_samples, shown, without_texts
 from eval.pages.report.training import read_training
 
@@ -72,7 +73,8 @@ def render_page(runs: Sequence[ScoredRun], options: ReportOptions | None = None)
         "title": options.title or f"Event reasoning on {comparison.bench}",
         "comparison": comparison,
         "asked_without": comparison.asked_without,
-        "radars": charts.radars(comparison),
+        "reading": read_reading(comparison.subsets),
+        "radars": [] if comparison.subsets else charts.radars(comparison),
         "bars": charts.bars(comparison),
         "shares": charts.shares(comparison),
         "collapses": collapses(comparison),
@@ -104,12 +106,15 @@ def _browser(
 
 def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str, str]]:
     """Anchor and name of the page's parts."""
+    by_subset = context["reading"] is not None  # the parts by group are then folded
     parts = [
-        ("scores", "Scores", True),
-        ("differences", "Differences", len(comparison.labels) > 1),
-        ("context", "Context", bool(comparison.asked_without)),
-        ("groups", "Charts", True),
-        ("labels", "Labels", context["shares"] is not None),
+        ("reading", "Does it read?", by_subset),
+        ("by-group", "Scores by group", by_subset),
+        ("scores", "Scores", not by_subset),
+        ("differences", "Differences", not by_subset and len(comparison.labels) > 1),
+        ("context", "Context", not by_subset and bool(comparison.asked_without)),
+        ("groups", "Charts", not by_subset),
+        ("labels", "Labels", not by_subset and context["shares"] is not None),
         ("errors", "Errors", True),
         ("curves", "Training", bool(context["curves"])),
         ("samples", "Samples", True),

@@ -106,7 +106,7 @@ def without_texts(runs: Sequence[ScoredRun], datasets: Collection[str]) -> list[
 
 
 def redacted(prediction: Prediction) -> Prediction:
-    """The prediction without context, question, options and output; gold and answer stay where they are labels."""
+    """The prediction without context, question, options and output; gold, habit and answer stay if they are labels."""
     labels = prediction.format == "nli"
     return prediction.model_copy(
         update={
@@ -115,6 +115,7 @@ def redacted(prediction: Prediction) -> Prediction:
             "options": [],
             "output": "",
             "gold": prediction.gold if labels else [],
+            "habit": prediction.habit if labels else [],
             "answer": prediction.answer if labels and prediction.parsed else [],
         }
     )

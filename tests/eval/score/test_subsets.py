@@ -73,6 +73,14 @@ def test_rows_without_a_habit_count_for_accuracy_alone() -> None:
     assert (gold.with_habit, gold.habit_rate, gold.contains) == (0, None, None)
 
 
+def test_unanswerable_rows_have_a_habit_rate_and_no_memorisation_ratio() -> None:
+    rows = [story(n, "unanswerable", "kitchen" if n < 3 else "unknown", gold=["unknown"]) for n in range(4)]
+    own = score_subsets(rows)[0].subsets["unanswerable"]
+    assert own.habit_rate is not None
+    assert own.habit_rate.mean == 0.75
+    assert (own.contains, own.memorisation_ratio) == (None, None)
+
+
 def test_the_average_weighs_datasets_alike_and_is_over_those_with_both_subsets() -> None:
     big = [story(n, "aligned", "garage", habit="garage", dataset="big") for n in range(8)]
     big += [story(20 + n, "conflict", "kitchen" if n < 6 else "garage", dataset="big") for n in range(8)]

@@ -21,7 +21,7 @@ from eval.pages.report import browser
 from eval.pages.report.page import ReportOptions, render_page, write_report
 from eval.score.predictions import Prediction
 from tests.browser import after_scripts
-from tests.eval.fake_runs import choice, make_run, prediction
+from tests.eval.fake_runs import choice, make_run, prediction, story
 
 ATTACK = "</script><script>document.title = 'taken over'</script><!-- <b>bold</b> & 'quoted' \u2028"
 MARKS = {  # right or wrong, by sample
@@ -286,3 +286,37 @@ def test_the_browser_can_be_limited_or_left_out(runs: list[Path], tmp_path: Path
 
 def _report(runs: list[Path], *arguments: object) -> Result:
     return CliRunner().invoke(report, [*map(str, runs), *map(str, arguments)])
+
+
+def test_samples_with_subsets_can_be_filtered_by_them_and_show_the_habit(tmp_path: Path) -> None:
+    rows = [story(1, "aligned", "garage", habit="garage"), story(2, "conflict", "kitchen"), prediction(3, True)]
+    write_report(load_runs([make_run(tmp_path / "run", rows)]), tmp_path / "report.html")
+    shown = after_scripts(tmp_path / "report.html", tmp_path, fragment="#subset=conflict")
+    cards = re.findall(r'<article class="card">.*?</article>', shown, flags=re.DOTALL)
+    assert len(cards) == 1
+    assert "habit · temporal · qa · conflict · " in cards[0]
+    assert re.search(r"Habit: .*?<p[^>]*>kitchen</p>", cards[0])
+    assert "the habit)" in cards[0], "a wrong answer that is the habit is marked"
+    everything = after_scripts(tmp_path / "report.html", tmp_path)
+    assert everything.count("the habit)") == 1
+    assert [value for value in ("aligned", "conflict", "no tag") if f'<option value="{value}">' in everything] == [
+        "aligned",
+        "conflict",
+        "no tag",
+    ]
+
+
+def test_samples_without_subsets_hold_nothing_of_them(tmp_path: Path) -> None:
+    (run,) = load_runs([make_run(tmp_path / "run", [prediction(1, False)])])
+    data = browser.browser_data([run], {}, [])
+    assert data["groups"] == [["stories", "temporal", "nli"]]
+    assert len(data["samples"][0]) == 7
+    assert len(data["samples"][0][6][0]) == 6
+
+
+def test_a_habit_is_left_out_with_the_other_texts(tmp_path: Path) -> None:
+    page = render_page(
+        load_runs([make_run(tmp_path / "run", [story(1, "conflict", "attic", habit="a secret place")])]),
+        ReportOptions(no_texts_of=("habit",)),
+    )
+    assert "secret place" not in page

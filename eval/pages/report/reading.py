@@ -1,0 +1,176 @@
+"""The one picture: conflict accuracy against aligned accuracy, a point a run; and the table under it.
+
+Who reads stands at the upper right, near the diagonal; who answers from habit at the lower right. A run that is above
+the reference and not left of it reads more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from d2e_sft.data.sample import SUBSETS, Subset
+from d2e_sft.util.html.figures import COLOURS, STYLE, inline_svg
+from eval.compare.subset_comparison import DatasetComparison, SubsetComparison
+from eval.compare.subset_tables import verdicts
+from eval.pages.report.plots import MARKERS, error_lengths
+from eval.score.statistics import Interval
+
+_SIDE = 6.4  # inches
+_SPACE = 4.6  # percentage points between two names
+
+
+class ReadingPoint(NamedTuple):
+    """One run's accuracies, as fractions."""
+
+    label: str
+    aligned: Interval
+    conflict: Interval
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the page shows of measures by subset.
+
+    Attributes:
+        chart: None where no dataset has aligned and conflict rows.
+        told: the verdicts, one a run but the first, behind a line that says what their words mean; or nothing.
+    """
+
+    chart: Markup | None
+    told: list[str]
+    comparison: SubsetComparison
+
+    @property
+    def headline(self) -> DatasetComparison:
+        """What chart and verdicts are about."""
+        return self.comparison.headline
+
+    @property
+    def names(self) -> list[Subset]:
+        """The subsets that some dataset has."""
+        return [name for name in SUBSETS if any(name in own.sizes for own in self.comparison.datasets)]
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether some dataset has aligned and conflict rows."""
+        return any(own.runs[0].scores.gap is not None for own in self.comparison.datasets)
+
+    @property
+    def has_habit(self) -> bool:
+        """Whether some conflict row says the habit."""
+        scores = [own.runs[0].scores.subsets.get("conflict") for own in self.comparison.datasets]
+        return any(one is not None and one.habit_rate is not None for one in scores)
+
+
+def read_reading(comparison: SubsetComparison | None) -> Reading | None:
+    """The section's content; None where no row is tagged."""
+    if comparison is None:
+        return None
+    own = comparison.headline
+    chart = None
+    if {"aligned", "conflict"} <= own.sizes.keys():
+        points = [
+            ReadingPoint(run.label, run.scores.subsets["aligned"].accuracy, run.scores.subsets["conflict"].accuracy)
+            for run in own.runs
+        ]
+        chart = reading_chart(points)
+    told = [line for part in verdicts(comparison) for line in part.replace("\n  ", " ").splitlines()]  # unwrapped
+    return Reading(chart, told, comparison)
+
+
+def reading_chart(points: Sequence[ReadingPoint]) -> Markup:
+    """Conflict accuracy (y) against aligned accuracy (x) with 95 % intervals; the first point is the reference."""
+    with mpl.rc_context(STYLE):
+        figure = reading_figure(points)
+        names = ", ".join(point.label for point in points)
+        description = (
+            f"Conflict accuracy against aligned accuracy of {names}, with 95 % intervals; the reference is "
+            f"{points[0].label}. "
+            + "; ".join(
+                f"{p.label}: conflict {100 * p.conflict.mean:.1f}, aligned {100 * p.aligned.mean:.1f}" for p in points
+            )
+        )
+        return inline_svg(figure, description)
+
+
+def reading_figure(points: Sequence[ReadingPoint]) -> Figure:
+    """The same as a figure of matplotlib, drawn in the style that is set."""
+    figure = Figure(figsize=(_SIDE, _SIDE), layout="constrained")
+    axes = figure.add_subplot()
+    _prepare(axes)
+    if len(points) > 1:
+        axes.axhline(100 * points[0].conflict.mean, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
+        axes.axvline(100 * points[0].aligned.mean, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
+    for index, (point, height) in enumerate(zip(points, _heights(points), strict=True)):
+        x, y = 100 * point.aligned.mean, 100 * point.conflict.mean
+        colour = COLOURS[index % len(COLOURS)]
+        axes.errorbar(
+            [x],
+            [y],
+            xerr=error_lengths([point.aligned]),
+            yerr=error_lengths([point.conflict]),
+            fmt=MARKERS[index % len(MARKERS)],
+            color=colour,
+            markersize=8 if index else 11,
+            markeredgecolor="#222222" if index == 0 else "white",
+            markeredgewidth=1.6 if index == 0 else 0.8,
+            elinewidth=1.2,
+            capsize=2.5,
+            zorder=4,
+            clip_on=False,
+        )
+        left = x > 50
+        beside = 100 * point.aligned.low - 2.5 if left else 100 * point.aligned.high + 2.5  # clear of the interval
+        axes.annotate(
+            f"{point.label} (reference)" if index == 0 and len(points) > 1 else point.label,
+            (x, y),
+            xytext=(beside, height),
+            ha="right" if left else "left",
+            va="center",
+            fontsize=10,
+            fontweight="bold" if index == 0 else "normal",
+            color=colour,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8},
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 4},
+            zorder=5,
+        )
+    return figure
+
+
+def _prepare(axes: Axes) -> None:
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 100)
+    axes.set_aspect("equal")
+    axes.fill_between([0, 100], [0, 100], color="#f3f4f6", zorder=0, linewidth=0)
+    axes.plot([0, 100], [0, 100], color="#888888", linewidth=1, linestyle="--", zorder=1)
+    quiet: dict[str, Any] = {"color": "#666666", "fontsize": 9, "zorder": 2}
+    axes.text(17, 19, "no gap: aligned = conflict", rotation=45, ha="center", va="center", **quiet)
+    axes.text(45, 7, "answers from habit", ha="center", va="center", **quiet)
+    axes.set_xlabel("aligned: habit is right (accuracy, percent)")
+    axes.set_ylabel("conflict: habit is wrong (accuracy, percent)")
+    axes.set_axisbelow(True)
+
+
+def _heights(points: Sequence[ReadingPoint]) -> list[float]:
+    """Where each name stands: beside its point, moved up or down until no two on a side touch."""
+    heights = [100 * point.conflict.mean for point in points]
+    for side in (True, False):
+        members = sorted(
+            (i for i, point in enumerate(points) if (point.aligned.mean > 0.5) == side), key=lambda i: heights[i]
+        )
+        space = min(_SPACE, 96 / max(1, len(members) - 1))
+        for place, index in enumerate(members):
+            lowest = heights[members[place - 1]] + space if place else 3.0
+            heights[index] = max(heights[index], lowest)
+        ceiling = 98.0
+        for index in reversed(members):
+            heights[index] = min(heights[index], ceiling)
+            ceiling = heights[index] - space
+    return heights
