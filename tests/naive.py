@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,28 +13,77 @@ import torch
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder, encode_samples
-from d2e_sft.model.collation import IGNORE
+from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
-from d2e_sft.objective.loss import d2e_loss
 from tests.tiny import make_samples, tiny_tokenizer
-
-SUMS = ("loss", "ce", "kl", "correct", "plain_correct", "imagined_correct")
 
 
 def encoded_rows(config: D2ESection, count: int = 4) -> list[dict[str, Any]]:
     """Dataset rows of `count` samples, encoded for the objective's views."""
     encoder = ViewEncoder(tiny_tokenizer(), load_prompt_set("default"), config.views)
     encoded = encode_samples(make_samples(count), encoder, max_length=1000)
-    return [{**item.prompts, "answer": item.answer} for item in encoded.kept]
+    return [{**item.prompts, "answer": item.answer, "content": item.content} for item in encoded.kept]
 
 
-def naive_sums(model: Any, rows: Sequence[dict[str, list[int]]], config: D2ESection) -> list[torch.Tensor]:
-    """`SUMS`, one sample and one view at a time, unpadded, from whole logits."""
-    totals = [torch.zeros(()) for _ in SUMS]
+def naive_terms(
+    logits: dict[str, torch.Tensor], targets: torch.Tensor, content: torch.Tensor, config: D2ESection
+) -> dict[str, torch.Tensor]:
+    """Each term of an objective over the tokens (n,), from whole logits (n, V), as its formula has it.
+
+    Written without the package's functions, one token at a time.
+    """
+    terms: dict[str, torch.Tensor] = {}
+    for i, target in enumerate(targets):
+        at = {view: of_view[i] for view, of_view in logits.items()}
+        for name, value in _token_terms(at, int(target), bool(content[i]), config).items():
+            terms[name] = terms.get(name, torch.zeros((), dtype=value.dtype)) + value
+    return terms
+
+
+def _token_terms(
+    at: dict[str, torch.Tensor], target: int, is_content: bool, config: D2ESection
+) -> dict[str, torch.Tensor]:
+    original, imagined, refined = (at.get(view) for view in ("original", "imagined", "refined"))
+    assert original is not None
+    name, p = config.objective, {view: z.softmax(0) for view, z in at.items()}
+
+    def ce(z: torch.Tensor) -> torch.Tensor:
+        return -z.softmax(0)[target].log()
+
+    def kl(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return sum(a * (a / b).log() for a, b in zip(one.softmax(0), other.softmax(0), strict=True))  # type: ignore[return-value]
+
+    if name == "product":
+        assert imagined is not None
+        both = p["original"] * p["imagined"].detach() ** (config.product_weight if is_content else 0)
+        return {"ce": -(both / both.sum())[target].log(), "imagined_ce": ce(imagined)}
+    if name == "honest":
+        assert imagined is not None
+        return {"ce": ce(original), "imagined_ce": ce(imagined)}
+    alpha: float | torch.Tensor = config.effective_alpha
+    if name == "weighted" and imagined is not None:
+        if config.alpha_weight == "agreement":
+            alpha = alpha * (int(original.argmax()) != int(imagined.argmax()))
+        else:
+            middle = ((p["original"] + p["imagined"]) / 2).log()
+            alpha = alpha * ((kl(original, middle) + kl(imagined, middle)) / 2 / math.log(2)).detach()
+    subtracted = 0 if imagined is None else alpha * imagined
+    u, v = original - subtracted, None if refined is None else refined - subtracted
+    if name in ("teacher", "honest-teacher"):
+        assert v is not None
+        own = {"imagined_ce": ce(imagined)} if name == "honest-teacher" and imagined is not None else {}
+        return {"ce": ce(u), "refined_ce": ce(v), "kl": kl(v.detach(), u), **own}
+    forwards = config.kl_direction == "original_refined"
+    zero = torch.zeros((), dtype=original.dtype)
+    return {"ce": ce(u), "kl": zero if v is None else kl(u, v) if forwards else kl(v, u)}
+
+
+def naive_sums(model: Any, rows: Sequence[dict[str, Any]], config: D2ESection) -> dict[str, torch.Tensor]:
+    """The loss, its terms and the counts: one sample and one view at a time, unpadded, from whole logits."""
+    totals: dict[str, torch.Tensor] = {}
     for row in rows:
-        answer = torch.tensor(row["answer"])
-        logits = {}
+        answer, logits = torch.tensor(row["answer"]), dict[str, torch.Tensor]()
         for view in config.views:
             if model.config.is_encoder_decoder:
                 decoder = torch.tensor([[model.config.decoder_start_token_id, *row["answer"][:-1]]])
@@ -43,17 +93,17 @@ def naive_sums(model: Any, rows: Sequence[dict[str, list[int]]], config: D2ESect
                 logits[view] = model(input_ids=ids).logits[0, -len(answer) - 1 : -1]
             if view != "original" and config.view_gradients == "original":
                 logits[view] = logits[view].detach()
-        loss = d2e_loss(
-            logits["original"],
-            answer,
-            imagined=logits.get("imagined"),
-            refined=logits.get("refined"),
-            alpha=config.effective_alpha,
-            kl_weight=config.kl_weight,
-            kl_direction=config.kl_direction,
-        )
-        parts = (loss.loss, loss.ce, loss.kl, loss.correct, loss.plain_correct, loss.imagined_correct)
-        totals = [total + part for total, part in zip(totals, parts, strict=True)]
+        terms = naive_terms(logits, answer, torch.tensor(row["content"]), config)
+        loss = sum(config.kl_weight * term if name == "kl" else term for name, term in terms.items())
+        original, imagined = logits["original"], logits.get("imagined", torch.zeros(()))
+        right = {
+            "correct": original - config.decoding_alpha * imagined,
+            "plain_correct": original,
+            "imagined_correct": imagined.expand_as(original) if "imagined" in logits else None,
+        }
+        hits = {name: torch.tensor(0) if z is None else (z.argmax(-1) == answer).sum() for name, z in right.items()}
+        for name, value in {"loss": loss, **terms, **hits}.items():
+            totals[name] = totals.get(name, 0) + value
     return totals
 
 
@@ -64,10 +114,7 @@ def gradients_of(model: Any) -> dict[str, torch.Tensor]:
 
 def sums_of(model: Any, rows: Sequence[dict[str, Any]], config: D2ESection, layout: Layout) -> dict[str, torch.Tensor]:
     """What the model's forward gives for one batch of a layout, with the objective attached."""
-    batch = collator_for(layout, config, model.config)(rows)
-    labels = batch.pop("labels")
-    batch.pop("view_tokens")
-    sums: dict[str, torch.Tensor] = model(**batch, targets=labels[labels != IGNORE])
+    sums: dict[str, torch.Tensor] = model(**model_inputs(collator_for(layout, config, model.config)(rows)))
     return sums
 
 
@@ -76,13 +123,14 @@ def assert_equal_to_naive(model: Any, config: D2ESection, packing: Packing, atte
     rows = encoded_rows(config)
     reference = copy.deepcopy(model)
     expected = naive_sums(reference, rows, config)
-    expected[0].backward()
+    expected["loss"].backward()
     layout = choose_layout(model, config, packing, attention)
     attach_objective(model, config, through_logits=layout.through_logits)
     sums = sums_of(model, rows, config, layout)
     sums["loss"].backward()
-    for name, value in zip(SUMS, expected, strict=True):
-        assert sums[name].item() == pytest.approx(value.item(), abs=1e-6 * expected[0].item()), name
+    assert sums.keys() == expected.keys()
+    for name, value in expected.items():
+        assert sums[name].item() == pytest.approx(value.item(), abs=1e-6 * expected["loss"].item()), name
     ours, theirs = gradients_of(model), gradients_of(reference)
     assert ours.keys() == theirs.keys()
     for name, gradient in theirs.items():

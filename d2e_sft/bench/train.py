@@ -16,8 +16,9 @@ from torch import Tensor
 
 from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows, token_floor
 from d2e_sft.bench.peak_memory import PeakMemory
+from d2e_sft.config.objectives import ViewGradients
 from d2e_sft.config.recipe import D2ESection, Precision
-from d2e_sft.model.collation import Row, ViewGradients
+from d2e_sft.model.collation import Row
 from d2e_sft.model.device import autocast, timed
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.packing_support import choose_layout

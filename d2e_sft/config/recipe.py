@@ -18,10 +18,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.extends import EXTENDS, Keys, read_recipe
 from d2e_sft.config.lookup import RecipeSource, require_recipe
+from d2e_sft.config.objectives import View, ViewGradients, check_name, check_options, is_own, spec_of
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import load_yaml, write_whole
 
-View = Literal["original", "imagined", "refined"]
 Overlong = Literal["error", "drop", "truncate_context"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["4bit", "8bit"]
@@ -84,33 +84,62 @@ class DataSection(_Section):
 
 
 class D2ESection(_Section):
-    """The objective (PIPER paper, section 3): L = CE(o − α·im) + kl_weight · KL.
+    """The objective, by name (see `d2e_sft/objective/objectives.py`) or a function of your own, `module:function`.
 
-    `debias` off drops the imagined view (the paper's "w/o DEE"), `distill` off the refined one ("w/o DIE"),
-    both off is plain SFT. `kl_direction` names the first and second argument of the divergence.
+    Of `d2e` (PIPER paper, section 3), L = CE(o − α·im) + kl_weight · KL, `debias` off drops the imagined view (the
+    paper's "w/o DEE"), `distill` off the refined one ("w/o DIE"), both off is plain SFT. `kl_direction` names the
+    first and second argument of the divergence. What an objective does not use it does not read; `debias` and
+    `distill` are by default as it has them, and resolved here.
+
+    `product_weight` weighs the imagined view's log-probabilities in `product`; `alpha_weight` says which weight each
+    token's α gets in `weighted`; `own_views` are what a function of your own is given.
     """
 
+    objective: Annotated[str, AfterValidator(check_name)] = "d2e"
     alpha: float = Field(default=0.5, ge=0, allow_inf_nan=False)
     debias: bool = True
     distill: bool = True
     kl_weight: float = Field(default=1.0, ge=0)
     kl_direction: Literal["original_refined", "refined_original"] = "original_refined"
-    view_gradients: Literal["all", "original"] = "all"
+    view_gradients: ViewGradients = "all"
+    product_weight: float = Field(default=1.0, ge=0)
+    alpha_weight: Literal["agreement", "jsd"] = "agreement"
+    own_views: list[View] = Field(default=["original", "imagined"])
+
+    @model_validator(mode="after")
+    def _as_the_objective_has_it(self) -> Self:
+        given, spec = set(self.model_fields_set), spec_of(self.objective)
+        check_options(self.objective, given, self.debias, self.distill, self.view_gradients)
+        if "debias" not in given:
+            self.debias = spec.debias[0]
+        if "distill" not in given:
+            self.distill = spec.distill[0]
+        if self.own_views[:1] != ["original"] or len(set(self.own_views)) < len(self.own_views):
+            raise ValueError(f"d2e.own_views={self.own_views}: expected original first, and no view twice")
+        return self
 
     @property
     def effective_alpha(self) -> float:
-        """The ratio that training and decoding use: 0 without debiasing."""
+        """The ratio of training: 0 where nothing is subtracted."""
         return self.alpha if self.debias else 0.0
+
+    @property
+    def decoding_alpha(self) -> float:
+        """The ratio that the objective's model is decoded with; 0 is plain decoding."""
+        return self.alpha if spec_of(self.objective).debiased_decoding else self.effective_alpha
 
     @property
     def views(self) -> tuple[View, ...]:
         """The views that some term of the loss needs; no other is ever computed."""
-        views: list[View] = ["original"]
+        if is_own(self.objective):
+            return tuple(self.own_views)
+        needed = set(spec_of(self.objective).views)
         if self.effective_alpha > 0:
-            views.append("imagined")
+            needed.add("imagined")
         if self.distill and self.kl_weight > 0:
-            views.append("refined")
-        return tuple(views)
+            needed.add("refined")
+        order: tuple[View, ...] = ("original", "imagined", "refined")
+        return tuple(view for view in order if view in needed)
 
 
 class TrainSection(_Section):
@@ -190,8 +219,8 @@ class Recipe(_Section):
 
     @property
     def decoding(self) -> DecodingConfig:
-        """How its model is decoded: with the α of `eval.alpha` where that is set, else the one it was trained with."""
-        alpha = self.d2e.effective_alpha if self.eval.alpha is None else self.eval.alpha
+        """How its model is decoded: with the α of `eval.alpha` where that is set, else as its objective has it."""
+        alpha = self.d2e.decoding_alpha if self.eval.alpha is None else self.eval.alpha
         return DecodingConfig(alpha=alpha, max_new_tokens=self.eval.max_new_tokens, batch_size=self.eval.batch_size)
 
     def as_yaml(self) -> str:

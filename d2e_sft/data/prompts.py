@@ -103,6 +103,10 @@ class PromptSet(BaseModel):
             answer = sample.answers[0]
         return _fill(self._prompt(sample.format, setting).response, {"answer": answer})
 
+    def answer_start(self, sample: EventSample, setting: Setting = "zero_shot") -> int:
+        """Where in the `response` of a sample the answer begins, in characters."""
+        return len(self._prompt(sample.format, setting).response.removesuffix("{answer}"))
+
     def marker(self, fmt: Format, setting: Setting = "zero_shot") -> str:
         """The text that precedes the answer in the response form of a format."""
         return self._prompt(fmt, setting).marker
@@ -154,6 +158,10 @@ class SettingPrompts:
         """The response form with the sample's answer in it."""
         return self.prompt_set.response(sample, self.setting)
 
+    def answer_start(self, sample: EventSample) -> int:
+        """Where in the `response` of a sample the answer begins, in characters."""
+        return self.prompt_set.answer_start(sample, self.setting)
+
     def marker(self, fmt: Format) -> str:
         """The text that precedes the answer in the response form of a format."""
         return self.prompt_set.marker(fmt, self.setting)
@@ -179,8 +187,8 @@ def view_context(sample: EventSample, view: View) -> str:
         return sample.context
     if sample.refined_context is None:
         raise UserError(
-            f"sample {sample.id!r} of {sample.dataset!r}: refined_context is missing, and d2e.distill needs it",
-            remedy="build the data with a refiner, or set d2e.distill=false",
+            f"sample {sample.id!r} of {sample.dataset!r}: refined_context is missing, and the refined view needs it",
+            remedy="build the data with a refiner, or set d2e.distill=false (d2e.objective: one without that view)",
         )
     return sample.refined_context
 

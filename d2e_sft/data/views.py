@@ -6,7 +6,7 @@ The answer is tokenised once and appended to each view's prompt, so its tokens a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from d2e_sft.config.recipe import Overlong, View
@@ -18,10 +18,16 @@ from d2e_sft.util.errors import UserError
 
 @dataclass(frozen=True)
 class EncodedSample:
-    """Token ids of each view's prompt, and of the one answer with its end-of-turn token."""
+    """Token ids of each view's prompt, and of the one answer with its end-of-turn token.
+
+    Attributes:
+        content: of each answer token, whether it is the answer's own; False where the response form fixes it ("The
+            answer is:") and for the end of the turn. A token in which the answer begins is the answer's.
+    """
 
     prompts: dict[View, list[int]]
     answer: list[int]
+    content: list[bool] = field(default_factory=list)
 
     @property
     def longest(self) -> int:
@@ -61,7 +67,7 @@ class ViewEncoder:
         answer = self.answer_ids(sample)
         budget = None if max_length is None else max_length - len(answer)
         prompts = {view: self.prompt_ids(sample, view, budget) for view in self.views}
-        return EncodedSample(prompts=prompts, answer=answer)
+        return EncodedSample(prompts=prompts, answer=answer, content=self.answer_content(sample))
 
     def answer_ids(self, sample: EventSample) -> list[int]:
         """The response and its end-of-turn token."""
@@ -80,6 +86,18 @@ class ViewEncoder:
         while common < len(form) and all(tokens[common : common + 1] == [form[common]] for tokens in responses):
             common += 1
         return responses, common
+
+    def answer_content(self, sample: EventSample) -> list[bool]:
+        """Of each of the `answer_ids`, whether it is the answer's own, see `EncodedSample`."""
+        text = self.prompt_set.response(sample)
+        start = self.prompt_set.answer_start(sample)
+        if self.tokenizer.is_fast:
+            encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+            return [*(end > start for _, end in encoded["offset_mapping"]), False]
+        # A slow tokenizer has no offsets: the form's tokens are those that it begins with by itself, too.
+        ids, form = (self.tokenizer(part, add_special_tokens=False)["input_ids"] for part in (text, text[:start]))
+        fixed = _common(ids, form)
+        return [*(i >= fixed for i in range(len(ids))), False]
 
     def prompt_ids(self, sample: EventSample, view: View, budget: int | None = None) -> list[int]:
         """The prompt of one view, up to where the answer begins; at most `budget` tokens where context can be cut."""
@@ -174,3 +192,9 @@ def _largest(upper: int, fits: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    pairs = zip(one, other, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

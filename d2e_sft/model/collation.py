@@ -2,8 +2,9 @@
 
 A view's tokens are its prompt and the answer without its last token: that one is predicted, but predicts nothing.
 
-Every collator returns `input_ids` and what the model needs beside them, `labels` (B, A) filled with −100, and
-`view_tokens`, the tokens of all views as they would be without sharing or padding.
+Every collator returns `input_ids` and what the model needs beside them, `labels` (B, A) filled with −100, `content`
+(B, A) where the rows say which answer tokens the response form leaves open, and `view_tokens`, the tokens of all views
+as they would be without sharing or padding.
 
 Legend: B samples, A tokens of the longest answer, N answer tokens of the batch, T tokens of a packed row.
 """
@@ -12,17 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from d2e_sft.config.recipe import View
+from d2e_sft.config.objectives import View, ViewGradients
 from d2e_sft.model.packing import pack
 
 IGNORE = -100
-ViewGradients = Literal["all", "original"]
-Row = dict[str, Any]  # one dataset row: the prompt ids of each view, and `answer`
+# One dataset row: the prompt ids of each view, `answer`, and in `content` a bool for each token of it.
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def _tokens(sample: Row, view: View) -> list[int]:
 
 
 def _answers(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: int) -> dict[str, Tensor]:
-    """`labels`, and as `answer_index` (views, N) the last tokens of each sequence, as many as its answer has.
+    """`labels`, `content`, and as `answer_index` (views, N) each sequence's last tokens, as many as its answer has.
 
     Args:
         indices: of the tokens of each sequence; sequences view by view.
@@ -152,4 +153,7 @@ def _answers(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: int)
     last = [
         i for index, answer in zip(indices, answers * views, strict=True) for i in index[len(index) - len(answer) :]
     ]
-    return {"answer_index": torch.tensor(last).view(views, -1), "labels": right_pad(answers, IGNORE)}
+    found = {"answer_index": torch.tensor(last).view(views, -1), "labels": right_pad(answers, IGNORE)}
+    if all("content" in sample for sample in batch):
+        found["content"] = right_pad([sample["content"] for sample in batch], False)
+    return found

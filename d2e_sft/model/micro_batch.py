@@ -14,14 +14,17 @@ from d2e_sft.model.device import autocast
 
 
 def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -> dict[str, Any]:
-    """What the trainer makes of a collator's batch: `targets` (N,) in place of `labels`, no counts.
+    """What the trainer makes of a collator's batch: `targets` and `content` (N,) in place of padded rows, no counts.
 
     Args:
         device: where the tensors are moved; None leaves them.
     """
     labels: Tensor = batch["labels"]
     inputs = {name: value for name, value in batch.items() if name not in ("labels", "view_tokens")}
-    inputs["targets"] = labels[labels.ne(IGNORE)]
+    answers = labels.ne(IGNORE)
+    inputs["targets"] = labels[answers]
+    if "content" in inputs:
+        inputs["content"] = inputs["content"][answers]
     return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
 
 

@@ -1,4 +1,4 @@
-"""The D²E objective inside a language model's own forward.
+"""The objective inside a language model's own forward.
 
 There, the hooks of DDP, FSDP and DeepSpeed see one forward a step, only the hidden states at answer positions reach
 the head, and no logits leave the model.
@@ -13,18 +13,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from d2e_sft.config.recipe import D2ESection, View
+from d2e_sft.config.objectives import View
+from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.attention.registry import KeysAndValues
 from d2e_sft.model.forward import bare_model, head_of, hidden_states, packed_inputs
 from d2e_sft.model.packing import TokenForest
 from d2e_sft.objective.loss import CHUNK_ELEMENTS, D2ELoss, chunked_d2e_loss, d2e_loss
+from d2e_sft.objective.terms import IN_CLOSED_FORM, sum_logits, sum_states
 
 
 def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool = False) -> None:
     """Let the model's forward, given `targets`, return the objective in place of logits.
 
     The forward then takes the tensors of a collator with `targets` (N,) for `labels`, and `view_accuracy` as
-    `chunked_d2e_loss` does, and returns a dict of the sums `D2ELoss` by name. Without `targets` it is what it was.
+    `chunked_d2e_loss` does, and returns a dict of sums over answer tokens: `loss`, which carries gradient, each of the
+    objective's terms, and the counts `correct` (by the logits that the model is decoded by), `plain_correct` (of the
+    original view alone) and `imagined_correct`, the last two where they were asked for. Without `targets` it is what
+    it was.
 
     Args:
         through_logits: take the logits that the model's own forward gives, for a head that `head_of` does not know.
@@ -39,10 +44,8 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
         # An adapter's wrapper adds every argument it knows as None.
         given = {name: value for name, value in inputs.items() if value is not None}
         if own_logits:
-            result = _step_through_logits(plain, d2e, targets, given)
-        else:
-            result = step_through_states(causal, d2e, targets, given, view_accuracy=view_accuracy)
-        return {name: value for name, value in vars(result).items() if value is not None}
+            return _step_through_logits(plain, d2e, targets, given)
+        return step_through_states(causal, d2e, targets, given, view_accuracy=view_accuracy)
 
     # generate() reads from the signature what a model takes.
     signature = inspect.signature(plain)
@@ -58,44 +61,62 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
 
 def step_through_states(
     model: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any], *, view_accuracy: bool = False
-) -> D2ELoss:
-    """The objective on one batch of a collator, from hidden states at answer positions.
+) -> dict[str, Tensor]:
+    """The objective on one batch of a collator, from hidden states at answer positions; see `attach_objective`.
 
     Args:
         model: a bare causal language model.
         targets: (N,) the answer tokens.
-        inputs: the collator's `answer_index` and what the model needs beside it.
+        inputs: the collator's `answer_index`, `content` where it has it, and what the model needs beside them.
         view_accuracy: as for `chunked_d2e_loss`.
     """
+    content = _content(targets, inputs)
     if "forest" in inputs:
         states = _packed_states(model, d2e, inputs)
     else:
         states = _by_view(d2e, inputs, lambda **rows: hidden_states(model, **rows))
-    return loss_of_states(model, d2e, targets, states, view_accuracy=view_accuracy)
+    return loss_of_states(model, d2e, targets, states, content, view_accuracy=view_accuracy)
 
 
 def loss_of_states(
-    model: Any, d2e: D2ESection, targets: Tensor, states: dict[View, Tensor], *, view_accuracy: bool = False
-) -> D2ELoss:
-    """The objective from the views' hidden states (N, H) that predict the answer tokens (N,)."""
+    model: Any,
+    d2e: D2ESection,
+    targets: Tensor,
+    states: dict[View, Tensor],
+    content: Tensor | None = None,
+    *,
+    view_accuracy: bool = False,
+) -> dict[str, Tensor]:
+    """The objective from the views' hidden states (N, H) that predict the answer tokens (N,).
+
+    Args:
+        content: (N,) bool, see `objectives`; None for all.
+    """
     project, linear = head_of(model)
     head = model.get_output_embeddings()
     vocabulary = getattr(head, "out_features", None) or model.config.get_text_config().vocab_size
     rows = max(1, CHUNK_ELEMENTS // vocabulary)
-    return chunked_d2e_loss(
+    cut: dict[str, Any] = {
+        "parameters": list(head.parameters()),
+        "chunk_rows": rows,
+        "chunks": _chunks_anywhere(head, -(-len(targets) // rows), targets.device),
+    }
+    if d2e.objective not in IN_CLOSED_FORM:
+        given = torch.ones_like(targets, dtype=torch.bool) if content is None else content
+        return sum_states(d2e, states, targets, given, project, **cut)
+    result = chunked_d2e_loss(
         states["original"],
         targets,
         project,
-        parameters=list(head.parameters()),
         imagined=states.get("imagined"),
         refined=states.get("refined"),
         **_loss_options(d2e),
         linear=linear,
         others_detached=d2e.view_gradients == "original",
         view_accuracy=view_accuracy,
-        chunk_rows=rows,
-        chunks=_chunks_anywhere(head, -(-len(targets) // rows), targets.device),
+        **cut,
     )
+    return _named(result)
 
 
 def _packed_states(model: Any, d2e: D2ESection, inputs: dict[str, Any]) -> dict[View, Tensor]:
@@ -148,11 +169,24 @@ def _by_view(d2e: D2ESection, inputs: dict[str, Any], run: Callable[..., Tensor]
     return dict(zip(d2e.views, parts, strict=True))
 
 
-def _step_through_logits(plain: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any]) -> D2ELoss:
+def _step_through_logits(plain: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any]) -> dict[str, Tensor]:
     """The objective from logits of the model's own forward."""
+    content = _content(targets, inputs)
     logits = _by_view(d2e, inputs, lambda **rows: plain(**rows, use_cache=False).logits)
+    if d2e.objective not in IN_CLOSED_FORM:
+        return sum_logits(d2e, logits, targets, content)
     imagined, refined = logits.get("imagined"), logits.get("refined")
-    return d2e_loss(logits["original"], targets, imagined=imagined, refined=refined, **_loss_options(d2e))
+    return _named(d2e_loss(logits["original"], targets, imagined=imagined, refined=refined, **_loss_options(d2e)))
+
+
+def _content(targets: Tensor, inputs: dict[str, Any]) -> Tensor:
+    """Which answer tokens the response form leaves open; all where the batch does not say."""
+    content: Tensor | None = inputs.pop("content", None)
+    return torch.ones_like(targets, dtype=torch.bool) if content is None else content
+
+
+def _named(loss: D2ELoss) -> dict[str, Tensor]:
+    return {name: value for name, value in vars(loss).items() if value is not None}
 
 
 def _loss_options(d2e: D2ESection) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """The D²E objective; torch only, one row a token.
 
 `d2e_loss` is the reference, as the paper writes it. `chunked_d2e_loss` is the same number from hidden states, with a
-few rows of logits in memory at a time: a chunk's gradient is computed in the forward, while its logits are there (in
-closed form to the logits, by autograd from there through the head), and the backward only scales it.
+few rows of logits in memory at a time (see `chunks`), whose gradient is in closed form.
 
 Legend: N answer tokens, V vocabulary, H hidden size. Everything is summed over tokens; the caller divides by the
 number of answer tokens of the global batch, which only it knows.
@@ -10,14 +9,15 @@ number of answer tokens of the global batch, which only it knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from d2e_sft.objective.chunks import ChunkedObjective, SumsAndGradients, at_least_float32, sum_in_chunks
 
 KLDirection = Literal["original_refined", "refined_original"]
 # 64 MiB of float32 for each distribution.
@@ -68,26 +68,26 @@ def d2e_loss(
         ValueError: a view's shape differs from `original`'s.
     """
     _check_shapes(original, imagined, refined)
-    imagined = None if imagined is None else _at_least_float32(imagined)
-    debiased = debias(_at_least_float32(original), imagined, alpha)
+    imagined = None if imagined is None else at_least_float32(imagined)
+    debiased = debias(at_least_float32(original), imagined, alpha)
     log_p = F.log_softmax(debiased, dim=-1)
     ce = F.nll_loss(log_p, targets, reduction="sum")
     kl = torch.zeros_like(ce)
     loss = ce
     if refined is not None:
-        log_q = F.log_softmax(debias(_at_least_float32(refined), imagined, alpha), dim=-1)
+        log_q = F.log_softmax(debias(at_least_float32(refined), imagined, alpha), dim=-1)
         first, second = (log_p, log_q) if kl_direction == "original_refined" else (log_q, log_p)
         # F.kl_div(input, target) is KL(target ‖ input).
         kl = F.kl_div(second, first, reduction="sum", log_target=True)
         loss = ce + kl_weight * kl
-    correct = _hits(debiased, targets)
+    correct = count_hits(debiased, targets)
     return D2ELoss(
         loss=loss,
         ce=ce.detach(),
         kl=kl.detach(),
         correct=correct,
-        plain_correct=correct if imagined is None else _hits(original, targets),
-        imagined_correct=torch.zeros_like(correct) if imagined is None else _hits(imagined, targets),
+        plain_correct=correct if imagined is None else count_hits(original, targets),
+        imagined_correct=torch.zeros_like(correct) if imagined is None else count_hits(imagined, targets),
     )
 
 
@@ -132,159 +132,51 @@ def chunked_d2e_loss(
     if linear and not others_detached:
         states = {name: debias(view, imagined, alpha) for name, view in states.items() if name != "imagined"}
     pair = (original.detach(), imagined.detach()) if imagined is not None and view_accuracy else None
-    objective = _ChunkedObjective(project, states, targets, pair, alpha, kl_weight, kl_direction, others_detached)
-    rows = len(targets) if chunk_rows is None else chunk_rows
-    count = max(1, chunks or 1, -(-len(targets) // max(rows, 1)))
-    parts = [slice(i * rows, (i + 1) * rows) for i in range(count)]  # the last ones may be empty
-    if torch.is_grad_enabled():
-        trained = [parameter for parameter in parameters if parameter.requires_grad]
-        # A gathered head is whole only in a call and in a call's backward, and has to be when its gradients are handed
-        # out. So it is called once more, without rows; that call's backward comes after the loss's.
-        call = project(original[:0]) if chunks is not None and trained else None
-        gradients = _Gradients([*states.values()], trained)
-        sums: tuple[Tensor, ...] = _GradientInForward.apply(
-            objective, parts, gradients, call, *states.values(), *trained
-        )
-    else:
-        sums = objective.sums(parts, None)
-    loss, ce, kl, correct, *of_views = sums
+    weights = {"ce": 1.0, "kl": kl_weight}
+    detached = ("imagined", "refined") if others_detached else ()
+    objective = _ChunkedD2E(project, states, targets, weights, detached, pair, alpha, kl_direction)
+    sums = sum_in_chunks(objective, parameters, chunk_rows, chunks)
     if imagined is None:
-        return D2ELoss(loss, ce, kl, correct, plain_correct=correct, imagined_correct=torch.zeros_like(correct))
-    plain_correct, imagined_correct = of_views or (None, None)
-    return D2ELoss(loss, ce, kl, correct, plain_correct, imagined_correct)
+        correct = sums["correct"]
+        return D2ELoss(**sums, plain_correct=correct, imagined_correct=torch.zeros_like(correct))
+    plain_correct, imagined_correct = (sums.pop(name, None) for name in ("plain_correct", "imagined_correct"))
+    return D2ELoss(**sums, plain_correct=plain_correct, imagined_correct=imagined_correct)
 
 
 @dataclass(frozen=True)
-class _ChunkedObjective:
-    """What `chunked_d2e_loss` is asked for: `states` to project for the loss, `pair` to count what each gets right."""
+class _ChunkedD2E(ChunkedObjective):
+    """The objective in closed form; of `pair` is counted what each view gets right by itself."""
 
-    project: Callable[[Tensor], Tensor]
-    states: Mapping[str, Tensor]
-    targets: Tensor
     pair: tuple[Tensor, Tensor] | None
     alpha: float
-    kl_weight: float
     kl_direction: KLDirection
-    others_detached: bool
 
-    def sums(self, parts: Sequence[slice], gradients: _Gradients | None) -> tuple[Tensor, ...]:
-        """loss, ce, kl, correct and, with a pair, what either view gets right; to be called without gradient."""
-        totals = [
-            torch.stack(column).sum(dim=0) for column in zip(*(self._part(p, gradients) for p in parts), strict=True)
-        ]
-        return totals[0] + self.kl_weight * totals[1], *totals
-
-    def _part(self, part: slice, gradients: _Gradients | None) -> tuple[Tensor, ...]:
+    def of_chunk(self, part: slice, logits: dict[str, Tensor]) -> SumsAndGradients:
+        """As `ChunkedObjective` has it."""
+        projected = [logits[name].detach() for name in ("original", "imagined") if "imagined" in logits]
         targets = self.targets[part]
-        pieces = {name: view[part].detach().requires_grad_(view.requires_grad) for name, view in self.states.items()}
-        with torch.set_grad_enabled(gradients is not None):
-            logits = dict(
-                zip(pieces, _project_each(self.project, [*pieces.values()], self.others_detached), strict=True)
-            )
-            projected = [logits[name].detach() for name in ("original", "imagined") if "imagined" in logits]
+        with torch.enable_grad():
             debiased = self._debiased(logits)
         ce, kl, correct, *to_logits = _loss_and_gradients(
-            debiased["original"], debiased.get("refined"), targets, self.kl_weight, self.kl_direction
+            debiased["original"], debiased.get("refined"), targets, self.weights["kl"], self.kl_direction
         )
-        if gradients is not None:
-            gradients.add(part, [*pieces.values()], [*debiased.values()], to_logits)
-        if self.pair is None:
-            return ce, kl, correct
-        pair = projected or self.project(torch.cat([view[part] for view in self.pair])).chunk(2)
-        return ce, kl, correct, *(_hits(view, targets) for view in pair)
+        sums = {"ce": ce, "kl": kl, "correct": correct}
+        if self.pair is not None:
+            pair = projected or self.project(torch.cat([view[part] for view in self.pair])).chunk(2)
+            named = zip(("plain_correct", "imagined_correct"), pair, strict=True)
+            sums |= {name: count_hits(view, targets) for name, view in named}
+        return sums, list(zip(debiased.values(), to_logits, strict=True))
 
     def _debiased(self, logits: dict[str, Tensor]) -> dict[str, Tensor]:
         if "imagined" not in logits:  # there is none, or it was subtracted from the states
             return logits
         # As in d2e_loss: differences are taken in float32 at least.
-        imagined = _at_least_float32(logits["imagined"])
+        imagined = at_least_float32(logits["imagined"])
         return {
-            name: debias(_at_least_float32(view), imagined, self.alpha)
+            name: debias(at_least_float32(view), imagined, self.alpha)
             for name, view in logits.items()
             if name != "imagined"
         }
-
-
-class _Gradients:
-    """Gradients of hidden states and of the head's parameters, filled chunk by chunk."""
-
-    def __init__(self, states: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
-        self._parameters = parameters
-        self._of_states = [
-            torch.zeros_like(state, dtype=_wide(state)) if state.requires_grad else None for state in states
-        ]
-        self._of_parameters: list[Tensor | None] = [None] * len(parameters)
-
-    def add(
-        self, part: slice, pieces: Sequence[Tensor], logits: Sequence[Tensor], to_logits: Sequence[Tensor]
-    ) -> None:
-        """Take the gradients of a chunk's logits through the head.
-
-        Args:
-            part: the chunk's rows.
-            pieces: the chunk's hidden states, for which the head was called.
-            logits: what came of them.
-            to_logits: the gradients of `logits`.
-        """
-        wanted = [piece for piece in pieces if piece.requires_grad] + [*self._parameters]
-        pairs = [(z, gradient) for z, gradient in zip(logits, to_logits, strict=True) if z.requires_grad]
-        if not wanted or not pairs:
-            return
-        scale = _scale_for_float16(pieces, to_logits) if any(z.dtype == torch.float16 for z, _ in pairs) else None
-        found = torch.autograd.grad(
-            [z for z, _ in pairs],
-            wanted,
-            [(gradient if scale is None else gradient * scale).to(z.dtype) for z, gradient in pairs],
-            allow_unused=True,
-        )
-        exact = iter(one if one is None or scale is None else one.to(_wide(one)) / scale for one in found)
-        for total in self._of_states:
-            if total is not None and (one := next(exact)) is not None:
-                total[part] = one
-        for i, one in enumerate(exact):
-            total = self._of_parameters[i]
-            self._of_parameters[i] = one if total is None else total if one is None else total.add_(one)
-
-    def times(self, factor: Tensor) -> list[Tensor | None]:
-        """All of them multiplied by the loss's own gradient, in place."""
-        return [one if one is None else one.mul_(factor) for one in (*self._of_states, *self._of_parameters)]
-
-
-class _GradientInForward(torch.autograd.Function):
-    """The sums of a `_ChunkedObjective`, whose gradients are ready when the forward ends.
-
-    The head's parameters are inputs, so that their gradients are handed out in the backward, where the hooks of DDP,
-    FSDP and DeepSpeed wait for them.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        objective: _ChunkedObjective,
-        parts: Sequence[slice],
-        gradients: _Gradients,
-        call: Tensor | None,
-        *inputs: Tensor,
-    ) -> tuple[Tensor, ...]:
-        ctx.gradients, ctx.dtypes = gradients, [tensor.dtype for tensor in inputs]
-        ctx.of_call = None if call is None else torch.zeros_like(call)
-        sums = objective.sums(parts, gradients)
-        ctx.mark_non_differentiable(*sums[1:])
-        return sums
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor, *unused: Any) -> tuple[Tensor | None, ...]:
-        if ctx.gradients is None:
-            raise RuntimeError("chunked_d2e_loss: a second backward; the gradients were given away by the first")
-        scaled, ctx.gradients = ctx.gradients.times(gradient), None
-        return (
-            None,
-            None,
-            None,
-            ctx.of_call,
-            *(one if one is None else one.to(dtype) for one, dtype in zip(scaled, ctx.dtypes, strict=True)),
-        )
 
 
 def _loss_and_gradients(
@@ -295,12 +187,12 @@ def _loss_and_gradients(
     With p = softmax u, q = softmax v, y one-hot, d = log p − log q, for KL(p ‖ q) of a token K = Σ p·d:
     ∂u = p − y + λ·p·(d − K), ∂v = λ·(q − p); for KL(q ‖ p), K = −Σ q·d: ∂u = p − y + λ·(p − q), ∂v = λ·q·(−d − K).
     """
-    correct = _hits(u, targets)
-    log_p = F.log_softmax(_at_least_float32(u), dim=-1)
+    correct = count_hits(u, targets)
+    log_p = F.log_softmax(at_least_float32(u), dim=-1)
     ce = F.nll_loss(log_p, targets, reduction="sum")
     if v is None:
         return ce, torch.zeros_like(ce), correct, _minus_one_at(targets, log_p.exp_())
-    log_q = F.log_softmax(_at_least_float32(v), dim=-1)
+    log_q = F.log_softmax(at_least_float32(v), dim=-1)
     forwards = kl_direction == "original_refined"
     each, difference, p, q = _divergence(log_p, log_q, forwards)
     if forwards:
@@ -326,31 +218,8 @@ def _divergence(log_p: Tensor, log_q: Tensor, forwards: bool) -> tuple[Tensor, T
     return each[:, None], difference, p, q
 
 
-def _scale_for_float16(states: Sequence[Tensor], to_logits: Sequence[Tensor]) -> Tensor:
-    """() what gradients in float16 are multiplied by on their way through the head.
-
-    The loss is not scaled yet, and most of p is below what float16 holds. As large as no product can leave its range:
-    the bound is that of the weights' gradient, a sum over rows, and of the states', with weights of at most 16.
-    """
-    largest = torch.stack([state.abs().max() for state in states if state.numel()] or [states[0].new_ones(())]).max()
-    over_rows = sum(gradient.abs().sum(dim=0).amax() for gradient in to_logits) * largest
-    over_tokens = sum(gradient.abs().sum(dim=1).max() for gradient in to_logits if len(gradient))
-    bound = torch.maximum(over_rows, torch.as_tensor(over_tokens, device=over_rows.device)).clamp(min=1)
-    return torch.exp2(torch.floor(torch.log2(4096 / bound)))
-
-
-def _project_each(
-    project: Callable[[Tensor], Tensor], states: Sequence[Tensor], others_detached: bool
-) -> tuple[Tensor, ...]:
-    """Logits of each of the states, the first one's alone with gradient if the others are detached."""
-    if not others_detached or len(states) == 1:
-        return project(torch.cat([*states])).chunk(len(states))
-    with torch.no_grad():
-        others = project(torch.cat([*states[1:]])).chunk(len(states) - 1)
-    return (project(states[0]), *others)
-
-
-def _hits(logits: Tensor, targets: Tensor) -> Tensor:
+def count_hits(logits: Tensor, targets: Tensor) -> Tensor:
+    """() how many rows have their largest logit at the target."""
     return (logits.argmax(dim=-1) == targets).sum()
 
 
@@ -358,12 +227,3 @@ def _check_shapes(original: Tensor, imagined: Tensor | None, refined: Tensor | N
     for name, view in (("imagined", imagined), ("refined", refined)):
         if view is not None and view.shape != original.shape:
             raise ValueError(f"{name}: shape {tuple(view.shape)}; expected that of original, {tuple(original.shape)}")
-
-
-def _at_least_float32(view: Tensor) -> Tensor:
-    return view if view.dtype in (torch.float32, torch.float64) else view.float()
-
-
-def _wide(tensor: Tensor) -> torch.dtype:
-    """The dtype that a gradient is kept in until it is scaled."""
-    return torch.float32 if tensor.dtype == torch.float16 else tensor.dtype

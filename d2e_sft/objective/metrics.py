@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,27 +16,29 @@ class ObjectiveMetrics:
 
     Args:
         d2e: the objective.
+        weights: the names of its terms, and how often each counts in the loss; see `weights_of`.
         device: where the sums are kept; reading them waits for it, so that is done once, by `compute`.
     """
 
-    def __init__(self, d2e: D2ESection, device: torch.device) -> None:
+    def __init__(self, d2e: D2ESection, weights: Mapping[str, float], device: torch.device) -> None:
         self.d2e = d2e
+        self.weights = weights
         precise = torch.float32 if device.type == "mps" else torch.float64
-        self._sums = torch.zeros(9, dtype=precise, device=device)
+        self._sums = torch.zeros(len(weights) + 7, dtype=precise, device=device)
 
     def update(self, sums: dict[str, Tensor], targets: Tensor, view_tokens: int, scale: Tensor | float = 1.0) -> None:
         """Add a micro-batch.
 
         Args:
-            sums: `D2ELoss` by name, sums over its answer tokens; without `plain_correct` and `imagined_correct` the
-                micro-batch does not count for the accuracies of single views.
+            sums: as the model's forward returns them, over its answer tokens; without `plain_correct` and
+                `imagined_correct` the micro-batch does not count for the accuracies of single views.
             targets: (N,) its answer tokens.
             view_tokens: tokens of all its views.
             scale: what its sums are multiplied by in the loss; 1 gives every answer token the same weight.
         """
         answers = torch.tensor(len(targets), device=targets.device)
         tokens = torch.tensor(view_tokens, device=targets.device)
-        of_loss = [sums["ce"] * scale, sums["kl"] * scale, answers * scale]
+        of_loss = [*(sums[term] * scale for term in self.weights), answers * scale]
         none = torch.zeros_like(answers)
         of_views = [sums.get(name, none) for name in ("plain_correct", "imagined_correct")]
         counted = answers if "plain_correct" in sums else none
@@ -44,17 +47,22 @@ class ObjectiveMetrics:
     def compute(self, accelerator: Any) -> tuple[dict[str, float], float]:
         """The values to log, and the number of tokens of all views, over all processes; the sums begin anew.
 
-        `ce` and `kl` are in nats an answer token, weighted as the loss is; the accuracies are shares of answer tokens.
+        Terms are in nats an answer token, weighted as the loss is; the accuracies are shares of answer tokens.
         """
         sums, self._sums = self._sums, torch.zeros_like(self._sums)
         if accelerator.num_processes > 1:
             sums = accelerator.gather(sums[None]).sum(dim=0)
         # In training the shares of one optimiser step add up to `num_processes`, so `share` is the number of steps in
-        # that unit, and ce + kl_weight · kl equals the mean of step losses that the Trainer logs.
-        ce, kl, share, correct, answers, plain, imagined, counted, tokens = sums.tolist()
-        values = {"ce": ce / share, "kl": kl / share, "debiased_accuracy": correct / answers}
+        # that unit, and the weighted sum of the terms equals the mean of step losses that the Trainer logs.
+        *terms, share, correct, answers, plain, imagined, counted, tokens = sums.tolist()
+        values = {name: term / share for name, term in zip(self.weights, terms, strict=True)}
+        values["debiased_accuracy"] = correct / answers
         if counted:
             values["plain_accuracy"] = plain / counted
             if "imagined" in self.d2e.views:
                 values["bias_share"] = imagined / counted
         return values, tokens
+
+    def loss_of(self, values: Mapping[str, float]) -> float:
+        """The loss of an answer token, of what `compute` returns."""
+        return sum(weight * values[name] for name, weight in self.weights.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -39,11 +39,12 @@ class ProcessBatches(Sampler[list[int]]):
 class HeldOutEvaluation(Trainer):
     """Gives `Trainer.evaluate` the objective's own values, as means over all answer tokens of the held-out rows.
 
-    Logs `eval_loss`, `eval_ce`, `eval_kl`, `eval_debiased_accuracy`, `eval_plain_accuracy` and `eval_bias_share`,
-    defined as in training. Whoever subclasses it adds micro-batches by `update_held_out`.
+    Logs `eval_loss`, the objective's terms (`eval_ce`, …), `eval_debiased_accuracy`, `eval_plain_accuracy` and
+    `eval_bias_share`, defined as in training. Whoever subclasses it adds micro-batches by `update_held_out`.
     """
 
     d2e: D2ESection
+    term_weights: Mapping[str, float]  # of the objective's terms, see `weights_of`
     evaluation_seconds = 0.0  # in all evaluations so far, so that they are not taken for training
     _held_out: ObjectiveMetrics | None = None
     _own_batches = 0
@@ -74,13 +75,13 @@ class HeldOutEvaluation(Trainer):
         """As transformers' own, with a mean over answer tokens in place of one over batches."""
         sampler = dataloader.batch_sampler
         self._own_batches = sampler.own if isinstance(sampler, ProcessBatches) else len(dataloader)
-        self._held_out = ObjectiveMetrics(self.d2e, self.args.device)
+        self._held_out = ObjectiveMetrics(self.d2e, self.term_weights, self.args.device)
         try:
             output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **options)
             values, _ = self._held_out.compute(self.accelerator)
+            values = {"loss": self._held_out.loss_of(values), **values}
         finally:
             self._held_out = None
-        values = {"loss": values["ce"] + self.d2e.kl_weight * values["kl"], **values}
         output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in values.items()})
         return output
 

@@ -18,6 +18,7 @@ from d2e_sft.data.sample import check_readable
 from d2e_sft.model.attention.registry import IMPLEMENTATIONS
 from d2e_sft.model.loading import LoadedModel, load_model, resolve_name
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
+from d2e_sft.objective.own import function_of
 from d2e_sft.train.rows import TokenRows, read_rows
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError
@@ -67,11 +68,12 @@ def check_recipe(recipe: Recipe, processes: int) -> int:
         micro-batches a process runs for one optimiser step.
 
     Raises:
-        UserError: a file is missing, or as `precision_for` and `accumulation_steps`.
+        UserError: a file is missing, or as `function_of`, `precision_for` and `accumulation_steps`.
     """
     for file in (recipe.data.train, recipe.data.dev):
         if file is not None:
             check_readable(Path(file))
+    function_of(recipe.d2e)
     recipe.train.precision = precision_for(recipe)
     return accumulation_steps(recipe.train, processes)
 

@@ -39,7 +39,7 @@ class TokenRows:
 
     @cached_property
     def dataset(self) -> datasets.Dataset:
-        """Their tokens, as columns `answer` and one a view."""
+        """Their tokens, as columns `answer`, `content` and one a view."""
         return datasets.Dataset.from_list([dataset_row(item) for item in self.encoded.kept])
 
 
@@ -97,7 +97,8 @@ def announce_rows(recipe: Recipe, split: Literal["training", "dev"], rows: Token
 
 def dataset_row(encoded: EncodedSample) -> Row:
     """One row of a training dataset: what the collators take."""
-    return {**{str(view): prompt for view, prompt in encoded.prompts.items()}, "answer": encoded.answer}
+    prompts = {str(view): prompt for view, prompt in encoded.prompts.items()}
+    return {**prompts, "answer": encoded.answer, "content": encoded.content}
 
 
 def choose_samples(samples: Sequence[EventSample], limit: int | None, seed: int) -> list[EventSample]:

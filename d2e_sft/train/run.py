@@ -154,9 +154,10 @@ def training_arguments(train: TrainSection, accumulation: int, *, evaluated: boo
 
 
 def _announce(recipe: Recipe, samples: int, processes: int) -> None:
-    train = recipe.train
+    train, objective = recipe.train, recipe.d2e.objective
+    named = "" if objective == "d2e" else f"objective: {objective}; "
     print(
-        f"views: {', '.join(recipe.d2e.views)}; α={recipe.d2e.effective_alpha:g}; batch {train.batch_size} on "
+        f"{named}views: {', '.join(recipe.d2e.views)}; α={recipe.d2e.effective_alpha:g}; batch {train.batch_size} on "
         f"{processes} process{'es' if processes > 1 else ''}; {train.precision}",
         flush=True,
     )

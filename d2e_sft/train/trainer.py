@@ -1,4 +1,4 @@
-"""D2ETrainer: transformers' Trainer with the D²E objective.
+"""D2ETrainer: transformers' Trainer with an objective over the views of a sample.
 
 Unusual here: the loss is a sum over answer tokens divided by the answer tokens of the *global* batch, so the
 gradient does not depend on how a batch is cut into micro-batches, accumulation steps and processes.
@@ -23,6 +23,7 @@ from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.metrics import ObjectiveMetrics
+from d2e_sft.objective.terms import weights_of
 from d2e_sft.train.checkpoints import AtomicCheckpoints
 from d2e_sft.train.held_out import HeldOutEvaluation
 
@@ -46,22 +47,24 @@ class _StepActions(TrainerCallback):
 
 
 class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
-    """Trains on rows of token views with CE on debiased logits plus KL (PIPER paper, section 3).
+    """Trains on rows of token views by the objective that `d2e` names (PIPER paper, section 3, where it names none).
 
-    Logs at each logging step, beside the Trainer's own values: `ce` and `kl` (nats a token, `loss` = ce +
-    kl_weight · kl), `debiased_accuracy` and `plain_accuracy` (shares of answer tokens that the debiased argmax and
-    that of the original view alone get right), `bias_share` (the imagined view's: how often the answer is guessed
-    without the context; absent without that view), `alpha`, `tokens_per_second` (tokens of all views, each counted
-    whole, over all processes) and `memory_gib` (the largest so far, of this device, on a CPU of this process). With an
-    `eval_dataset` the same of held-out rows, see `HeldOutEvaluation`.
+    Logs at each logging step, beside the Trainer's own values: the objective's terms (`ce`, `kl`, …, nats a token;
+    `loss` is their sum, in which `kl` counts kl_weight times), `debiased_accuracy` and `plain_accuracy` (shares of
+    answer tokens that the argmax as the model is decoded and that of the original view alone get right), `bias_share`
+    (the imagined view's: how often the answer is guessed without the context; absent without that view), `alpha` (of
+    training), `tokens_per_second` (tokens of all views, each counted whole, over all processes) and `memory_gib` (the
+    largest so far, of this device, on a CPU of this process). With an `eval_dataset` the same of held-out rows, see
+    `HeldOutEvaluation`.
 
     Args:
-        d2e: the objective; the training rows have a column of prompt ids for each of its views, and `answer`.
+        d2e: the objective; the training rows have a column of prompt ids for each of its views, `answer` and, for an
+            objective that treats the tokens of the response form apart, `content`.
         packing: how batches are laid out, see `choose_layout`; the collator follows from it unless one is given.
         attention: the attention implementation for packed rows, see `choose_layout`.
 
     Raises:
-        UserError: as `choose_layout`.
+        UserError: as `choose_layout` and `weights_of`.
     """
 
     # The loss is normalised by the whole accumulated batch; the Trainer must not divide it again.
@@ -89,11 +92,12 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
             )
         attach_objective(self.model, d2e, through_logits=self.layout.through_logits)
         self.d2e = d2e
+        self.term_weights = weights_of(d2e, self.model.config.get_text_config().vocab_size)
         self.add_callback(_StepActions)
         # Makes the Trainer count the labels of the global batch, for any model class; ours are not shifted.
         self.model_accepts_loss_kwargs = True
         self._loss_shifts_labels = False
-        self._metrics = ObjectiveMetrics(d2e, self.args.device)
+        self._metrics = ObjectiveMetrics(d2e, self.term_weights, self.args.device)
         self._metrics_start: float | None = None  # seconds of training, evaluations left out
 
     def compute_loss(

@@ -25,7 +25,7 @@ def test_targets_take_the_place_of_labels() -> None:
 def test_gradients_are_those_of_the_mean_over_answer_tokens() -> None:
     d2e, rows = D2ESection(), encoded_rows(D2ESection(), 2)
     model, reference = tiny_model(seed=3), tiny_model(seed=3)
-    (naive_sums(reference, rows, d2e)[0] / sum(len(row["answer"]) for row in rows)).backward()
+    (naive_sums(reference, rows, d2e)["loss"] / sum(len(row["answer"]) for row in rows)).backward()
     attach_objective(model, d2e)
     forward_backward(model, model_inputs(BatchedCollator(d2e.views, 0)(rows), CPU), "float32", CPU)
     theirs = gradients_of(reference)

@@ -24,6 +24,18 @@ CONFIGS = {
     "no-distill": D2ESection(distill=False),
     "sft": D2ESection(debias=False, distill=False),
 }
+OTHERS = {
+    "named-sft": D2ESection(objective="sft"),
+    "product": D2ESection(objective="product"),
+    "weak-product": D2ESection(objective="product", product_weight=0.3),
+    "honest": D2ESection(objective="honest"),
+    "teacher": D2ESection(objective="teacher", kl_weight=0.3),
+    "debiased-teacher": D2ESection(objective="teacher", debias=True),
+    "honest-teacher": D2ESection(objective="honest-teacher", alpha=1.2),
+    "weighted": D2ESection(objective="weighted"),
+    "weighted-jsd": D2ESection(objective="weighted", alpha_weight="jsd", kl_direction="refined_original"),
+    "weighted-original-gradient": D2ESection(objective="weighted", view_gradients="original"),
+}
 # gemma3: a window in one layer, capped logits; granite: scaled logits; phi: a head with a bias.
 PACKABLE = ["llama", "qwen2", "qwen3", "mistral", "mistral-window", "gemma3", "gpt2", "granite", "phi"]
 NOT_PACKABLE = {
@@ -40,7 +52,13 @@ def test_a_packed_row_equals_one_forward_a_view_and_sample(kind: str, config: D2
     assert (layout.packing, layout.attention, layout.reason) == ("shared_batch", "d2e_by_branch", None)
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("config", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_every_objective_equals_its_formula_in_a_packed_row(kind: str, config: D2ESection) -> None:
+    assert assert_equal_to_naive(tiny_model(kind, seed=3), config, "auto").packing == "shared_batch"
+
+
+@pytest.mark.parametrize("config", [*CONFIGS.values(), *OTHERS.values()], ids=[*CONFIGS, *OTHERS])
 @pytest.mark.parametrize("packing", ["shared_prefix", "batched"])
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_the_other_layouts_give_the_same(kind: str, packing: Packing, config: D2ESection) -> None:
@@ -66,7 +84,7 @@ def test_a_model_that_cannot_be_packed_is_batched_and_says_why(kind: str) -> Non
         choose_layout(tiny_model(kind), D2ESection(), "shared_prefix")
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("config", [*CONFIGS.values(), *OTHERS.values()], ids=[*CONFIGS, *OTHERS])
 def test_an_encoder_decoder_model_reads_the_views_in_its_encoder(config: D2ESection) -> None:
     # float64: random T5 layers without score scaling lose five digits of float32.
     rows = encoded_rows(config)
@@ -77,8 +95,8 @@ def test_an_encoder_decoder_model_reads_the_views_in_its_encoder(config: D2ESect
     sums = sums_of(model, rows, config, layout)
     expected = naive_sums(reference, rows, config)
     sums["loss"].backward()
-    expected[0].backward()
-    assert sums["loss"].item() == pytest.approx(expected[0].item(), rel=1e-12)
+    expected["loss"].backward()
+    assert sums["loss"].item() == pytest.approx(expected["loss"].item(), rel=1e-12)
     theirs = gradients_of(reference)
     for name, gradient in gradients_of(model).items():
         assert (gradient - theirs[name]).norm() <= 1e-10 * theirs[name].norm() + 1e-12, name
@@ -100,7 +118,7 @@ def test_a_head_with_a_step_of_its_own_is_taken_through_the_models_logits() -> N
     assert layout.packing == "batched"
     assert layout.through_logits
     attach_objective(model, config, through_logits=True)
-    assert sums_of(model, rows, config, layout)["loss"].item() == pytest.approx(expected[0].item(), rel=1e-6)
+    assert sums_of(model, rows, config, layout)["loss"].item() == pytest.approx(expected["loss"].item(), rel=1e-6)
 
 
 def test_without_targets_the_model_is_what_it_was() -> None:

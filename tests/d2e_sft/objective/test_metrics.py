@@ -19,7 +19,7 @@ def sums(ce: float, kl: float, correct: int, *views: int) -> dict[str, torch.Ten
 
 
 def filled(d2e: D2ESection) -> ObjectiveMetrics:
-    metrics = ObjectiveMetrics(d2e, torch.device("cpu"))
+    metrics = ObjectiveMetrics(d2e, {"ce": 1.0, "kl": 0.5}, torch.device("cpu"))
     # Two steps of one micro-batch: of 2 and of 8 answer tokens, each with the weight of a step.
     metrics.update(sums(6.0, 1.0, 1), torch.zeros(2), 30, scale=torch.tensor(1 / 2))
     metrics.update(sums(8.0, 0.0, 7, 4, 2), torch.zeros(8), 50, scale=torch.tensor(1 / 8))
@@ -31,6 +31,7 @@ def test_terms_are_means_of_steps_and_shares_are_of_answer_tokens() -> None:
     assert (values["ce"], values["kl"]) == pytest.approx(((3 + 1) / 2, (0.5 + 0) / 2))
     assert values["debiased_accuracy"] == pytest.approx(8 / 10)
     assert tokens == 80
+    assert filled(D2ESection()).loss_of(values) == pytest.approx(2 + 0.5 * 0.25)
 
 
 def test_single_views_count_where_they_were_projected() -> None:

@@ -1,0 +1,153 @@
+"""The objectives: what each makes of the views' logits and the answer's tokens.
+
+An objective is a function of
+
+    logits   view → (n, V), float32 at least, at the positions that predict the answer tokens
+    targets  (n,) the answer tokens
+    content  (n,) bool, False where the response form fixes the token ("The answer is:", the end of the turn)
+    options  the recipe's section `d2e`
+
+to its terms by name, (n,) each, in nats. The loss of a token is their sum, in which `kl` counts `kl_weight` times.
+Gradient flows through what is not detached. A function of your own has the same signature (see `own`).
+
+Legend: z_o, z_im, z_r logits of the original, imagined and refined view, p their softmax, y the answer token,
+CE(z) = −log softmax(z)[y].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from d2e_sft.config.objectives import View
+from d2e_sft.config.recipe import D2ESection
+from d2e_sft.objective.loss import debias
+
+Logits = Mapping[View, Tensor]
+ObjectiveFunction = Callable[[Logits, Tensor, Tensor, D2ESection], dict[str, Tensor]]
+
+
+def sft(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
+    """CE(z_o): plain supervised fine-tuning."""
+    return {"ce": cross_entropy(logits["original"], targets)}
+
+
+def d2e(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
+    """CE(u) + λ · KL(u ‖ v) with u = z_o − α·z_im, v = z_r − α·z_im (PIPER paper, equations 3 to 9)."""
+    return _debiased_terms(logits, targets, options, options.effective_alpha)
+
+
+def product(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
+    """CE(z_o + w · log p_im, detached) + CE(z_im): a product of experts, of which the first is decoded alone.
+
+    What the habit explains the original view need not learn again. On tokens that the response form fixes there is no
+    product: the habit explains them wholly, and the model would unlearn the form. w is `product_weight`. Clark et al.,
+    EMNLP 2019 (arXiv 1909.03683); the habit's expert trained alongside by a cross entropy of its own: Karimi Mahabadi
+    et al., ACL 2020 (arXiv 1909.06321).
+    """
+    habit = options.product_weight * F.log_softmax(logits["imagined"].detach(), dim=-1)
+    experts = logits["original"] + torch.where(content[:, None], habit, torch.zeros_like(habit))
+    return {
+        "ce": cross_entropy(experts, targets),
+        "imagined_ce": cross_entropy(logits["imagined"], targets),
+    }
+
+
+def honest(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
+    """CE(z_o) + CE(z_im): the imagined view learns what the habit is worth; it is subtracted in decoding alone.
+
+    As the question-only branch of CF-VQA has a cross entropy of its own and is subtracted at test time (Niu et al.,
+    CVPR 2021).
+    """
+    return {
+        "ce": cross_entropy(logits["original"], targets),
+        "imagined_ce": cross_entropy(logits["imagined"], targets),
+    }
+
+
+def teacher(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
+    """CE(u) + CE(v) + λ · KL(v, detached ‖ u), u and v the original and the refined view's logits.
+
+    The refined view learns from the answers alone, so that no divergence draws it to what needs no context: context
+    distillation (Snell et al., 2022, arXiv 2209.15189) with a teacher in training. With `debias`,
+    u = z_o − α·z_im and v = z_r − α·z_im.
+    """
+    student, tutor = _debiased(logits, options.effective_alpha)
+    assert tutor is not None
+    return {
+        "ce": cross_entropy(student, targets),
+        "refined_ce": cross_entropy(tutor, targets),
+        "kl": divergence(tutor.detach(), student),
+    }
+
+
+def honest_teacher(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
+    """CE(z_o) + CE(z_r) + λ · KL(z_r, detached ‖ z_o) + CE(z_im): `teacher` and `honest` together."""
+    return {
+        **teacher(logits, targets, content, options),
+        "imagined_ce": cross_entropy(logits["imagined"], targets),
+    }
+
+
+def weighted(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
+    """`d2e` with α·w in place of α, w of each token and without gradient.
+
+    `agreement`: w is 0 where z_o and z_im have the same argmax, as they have on the response form, else 1. `jsd`: the
+    Jensen–Shannon divergence of p_o and p_im in bits, from 0 (equal) to 1, as AdaCAD weighs decoding (Wang et al.,
+    NAACL 2025, arXiv 2409.07394).
+    """
+    if "imagined" not in logits:
+        return d2e(logits, targets, content, options)
+    with torch.no_grad():
+        original, imagined = logits["original"], logits["imagined"]
+        if options.alpha_weight == "agreement":
+            weight = (original.argmax(dim=-1) != imagined.argmax(dim=-1)).to(original.dtype)
+        else:
+            weight = jensen_shannon(original, imagined) / math.log(2)
+    return _debiased_terms(logits, targets, options, options.effective_alpha * weight[:, None])
+
+
+FUNCTIONS: dict[str, ObjectiveFunction] = {
+    "sft": sft,
+    "d2e": d2e,
+    "product": product,
+    "honest": honest,
+    "teacher": teacher,
+    "honest-teacher": honest_teacher,
+    "weighted": weighted,
+}
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """−log softmax(logits) at the targets, (n,)."""
+    return F.cross_entropy(logits, targets, reduction="none")
+
+
+def divergence(first: Tensor, second: Tensor) -> Tensor:
+    """KL(softmax(first) ‖ softmax(second)) of each row, (n,)."""
+    log_p, log_q = F.log_softmax(first, dim=-1), F.log_softmax(second, dim=-1)
+    return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
+
+
+def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
+    """½ KL(p ‖ m) + ½ KL(q ‖ m) with m = (p + q) / 2, of each row's softmax, (n,) from 0 to log 2."""
+    log_p, log_q = F.log_softmax(first, dim=-1), F.log_softmax(second, dim=-1)
+    log_m = torch.logaddexp(log_p, log_q) - math.log(2)
+    return ((log_p.exp() * (log_p - log_m) + log_q.exp() * (log_q - log_m)) / 2).sum(dim=-1)
+
+
+def _debiased(logits: Logits, alpha: float | Tensor) -> tuple[Tensor, Tensor | None]:
+    imagined, refined = logits.get("imagined"), logits.get("refined")
+    return debias(logits["original"], imagined, alpha), None if refined is None else debias(refined, imagined, alpha)
+
+
+def _debiased_terms(logits: Logits, targets: Tensor, options: D2ESection, alpha: float | Tensor) -> dict[str, Tensor]:
+    u, v = _debiased(logits, alpha)
+    terms = {"ce": cross_entropy(u, targets)}
+    if v is not None:
+        terms["kl"] = divergence(u, v) if options.kl_direction == "original_refined" else divergence(v, u)
+    return terms
