@@ -1,13 +1,15 @@
-"""`d2e`, a model of lm-evaluation-harness that decodes debiased.
+"""`d2e`, a model of lm-evaluation-harness that decodes, and scores, debiased.
 
 A task's document says what its prompt is without context: its fields `prompt` and `prompt_without_context`. The
 imagined prompt is then the harness's own with the first replaced by the second, so demonstrations and chat templates
-stay. A document without these fields is decoded plainly.
+stay. A document without these fields is decoded plainly. So is every text of which the whole is scored (perplexity),
+as it has no prompt.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,9 +19,11 @@ from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
 from d2e_sft.data.chat_template import end_of_turn_id, pad_id
-from d2e_sft.decoding import DecodingConfig, decode_prompts, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, OptionScore, decode_prompts, score_options, stop_token_ids
 from d2e_sft.model.loading import load_model
+from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import UserError
+from eval.lm_eval.loglikelihood import Continuation, ContinuationEncoder, by_prompt
 
 _LOG = logging.getLogger(__name__)
 _KNOWN = {"until", "do_sample", "temperature", "top_p", "top_k", "max_gen_toks", "max_tokens", "max_new_tokens"}
@@ -27,7 +31,7 @@ _KNOWN = {"until", "do_sample", "temperature", "top_p", "top_k", "max_gen_toks",
 
 @register_model("d2e")
 class D2ELM(LM):
-    """Debiased greedy or sampled decoding of `generate_until` tasks.
+    """Debiased decoding of `generate_until` tasks, greedy or sampled, and debiased log-likelihoods of the others.
 
     Args:
         pretrained: as `d2e eval` takes it: a run folder, a checkpoint, an adapter, a Hub name or `builtin:…`.
@@ -101,21 +105,70 @@ class D2ELM(LM):
         by_options: dict[str, list[int]] = {}
         for i, request in enumerate(requests):
             by_options.setdefault(repr(sorted(request.args[1].items(), key=lambda item: item[0])), []).append(i)
-        plain = sum(self._imagined(request) == request.args[0] for request in requests)
-        if self.alpha > 0 and plain:
-            _LOG.warning("%s of %s prompts have no context to remove and are decoded plainly", plain, len(requests))
+        self._warn_of_plain(sum(self._imagined(request) == request.args[0] for request in requests), len(requests))
         with tqdm(total=len(requests), desc=f"decoding (α={self.alpha:g})", disable=disable_tqdm) as bar:
             for members in by_options.values():
                 self._decode([requests[i] for i in members], members, answers, bar)
         return answers
 
-    def loglikelihood(self, requests: list[Instance]) -> list[Any]:
-        """Refused: PIPER's tasks generate."""
-        raise NotImplementedError(
-            "model 'd2e' generates answers; use --model hf for tasks that ask for log-likelihoods"
-        )
+    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        """Of each request's continuation the log-probability, debiased where its document has a context, and whether
+        greedy decoding would write it.
 
-    loglikelihood_rolling = loglikelihood
+        Prompts that are too long lose their beginning, as with the harness's `hf` model.
+        """
+        encoder = ContinuationEncoder(self.tokenizer, position_limit(self.model.config))
+        asked = [
+            encoder.encode(request.args[0], self._imagined(request), request.args[1])
+            for request in tqdm(requests, desc="tokenising", disable=disable_tqdm)
+        ]
+        self._warn_of_plain(sum(one.original == one.imagined for one in asked), len(asked))
+        if cut := sum(one.cut for one in asked):
+            _LOG.warning(
+                "%s of %s prompts are too long for the model and were cut at their beginning", cut, len(asked)
+            )
+        scores = self._score(asked, f"log-likelihoods (α={self.alpha:g})", disable_tqdm)
+        answers = [(score.logprob, score.greedy) for score in scores]
+        for request, answer in zip(requests, answers, strict=True):
+            self.cache_hook.add_partial("loglikelihood", request.args, answer)
+        return answers
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        """The log-probability of each request's whole text, always plain: it has no prompt to take anything from."""
+        encoder = ContinuationEncoder(self.tokenizer, position_limit(self.model.config))
+        windows = [encoder.windows(request.args[0]) for request in requests]
+        self._warn_of_plain(len(requests), len(requests))
+        scores = iter(self._score([one for each in windows for one in each], "log-likelihoods", disable_tqdm))
+        sums = [sum(next(scores).logprob for _ in each) for each in windows]
+        for request, total in zip(requests, sums, strict=True):
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
+        return sums
+
+    def _score(self, asked: Sequence[Continuation], title: str, disable_tqdm: bool) -> list[OptionScore]:
+        """The score of each, in order; those behind the same prompt are options of it."""
+        groups = by_prompt(asked)
+        results: dict[int, OptionScore] = {}
+        with tqdm(total=len(asked), desc=title, disable=disable_tqdm) as bar:
+
+            def keep(indices: list[int], scores: list[list[OptionScore]]) -> None:
+                for index, of_prompt in zip(indices, scores, strict=True):
+                    results.update(zip(groups[index], of_prompt, strict=True))
+                    bar.update(len(of_prompt))
+
+            score_options(
+                self.model,
+                [asked[places[0]].original for places in groups],
+                [asked[places[0]].imagined for places in groups],
+                [[asked[place].tokens for place in places] for places in groups],
+                DecodingConfig(alpha=self.alpha, batch_size=self.batch_size),
+                on_batch=keep,
+                pad_id=pad_id(self.tokenizer),
+            )
+        return [results[place] for place in range(len(asked))]
+
+    def _warn_of_plain(self, plain: int, count: int) -> None:
+        if self.alpha > 0 and plain:
+            _LOG.warning("%s of %s prompts have no context to remove and are decoded plainly", plain, count)
 
     def _decode(self, requests: list[Instance], places: list[int], answers: list[str], bar: Any) -> None:
         options = dict(requests[0].args[1])

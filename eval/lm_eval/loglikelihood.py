@@ -1,0 +1,94 @@
+"""The harness's log-likelihood requests as prompts with options, tokenised as its own `hf` model does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+
+from d2e_sft.util.errors import UserError
+
+Tokens = list[int]
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A text to score behind a prompt.
+
+    Attributes:
+        original, imagined: the prompt as it is, and without its document's context.
+        tokens: the text's own.
+        cut: the prompt was too long, and its beginning was left out.
+    """
+
+    original: Tokens
+    imagined: Tokens
+    tokens: Tokens
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class ContinuationEncoder:
+    """Tokenises prompts and what follows them.
+
+    Args:
+        tokenizer: a transformers tokenizer.
+        limit: positions of the model; None is no limit.
+    """
+
+    tokenizer: Any
+    limit: int | None
+
+    @property
+    def first(self) -> int:
+        """What a text without a prompt is scored behind: the BOS token, else the EOS token."""
+        bos = self.tokenizer.bos_token_id
+        token: int = self.tokenizer.eos_token_id if bos is None else bos
+        return token
+
+    def encode(self, original: str, imagined: str, text: str) -> Continuation:
+        """A prompt in both views, and the text behind it, whose blanks in between count as the text's.
+
+        Raises:
+            UserError: the text has no token, or more than the model takes.
+        """
+        if original:
+            end = len(original.rstrip())
+            text, original = original[end:] + text, original[:end]
+        prompt = self._tokens(original) if original else [self.first]
+        tokens = self._tokens(original + text)[len(prompt) :] if original else self._tokens(text, special=False)
+        if not original and tokens[:1] == prompt:
+            tokens = tokens[1:]  # the text brings its BOS token itself
+        if not tokens or (self.limit is not None and len(tokens) > self.limit):
+            found = "has no token" if not tokens else f"has {len(tokens)} tokens, and the model takes {self.limit}"
+            raise UserError(f"log-likelihood of {text[:60]!r}: {found}; expected at least one, and no more than fit")
+        without = imagined.rstrip()
+        other = self._tokens(without) if without else [self.first]
+        room = max(len(prompt), len(other)) if self.limit is None else self.limit + 1 - len(tokens)
+        cut = len(prompt) > room
+        return Continuation(prompt[-room:], prompt[-room:] if other == prompt else other[-room:], tokens, cut)
+
+    def windows(self, text: str) -> list[Continuation]:
+        """A text in pieces that fit the model, each behind the one token before it or, at its end, behind more."""
+        tokens = self._tokens(text)
+        pieces = get_rolling_token_windows(tokens, self.first, self.limit or max(len(tokens), 1), 1)
+        return [
+            Continuation(list(prompt), list(prompt), list(rest)) for prompt, rest in map(make_disjoint_window, pieces)
+        ]
+
+    def _tokens(self, text: str, *, special: bool = True) -> Tokens:
+        start = self.tokenizer.bos_token or self.tokenizer.eos_token
+        # A chat template writes the BOS token itself.
+        special = special and not (start and text.startswith(start))
+        ids: Tokens = self.tokenizer(text, add_special_tokens=special)["input_ids"]
+        return ids
+
+
+def by_prompt(continuations: Sequence[Continuation]) -> list[list[int]]:
+    """The places of the continuations that have the same prompt in both views, which goes through the model once."""
+    places: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
+    for place, one in enumerate(continuations):
+        places.setdefault((tuple(one.original), tuple(one.imagined)), []).append(place)
+    return list(places.values())

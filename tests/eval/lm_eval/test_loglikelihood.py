@@ -1,0 +1,105 @@
+"""Log-likelihood requests: plainly those of the harness's own `hf` model, debiased those of a direct computation."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.models.huggingface import HFLM
+
+from d2e_sft.model.loading import load_model
+from d2e_sft.util.errors import UserError
+from eval.lm_eval.loglikelihood import ContinuationEncoder
+from eval.lm_eval.model import D2ELM
+from tests.tiny import save_tiny_model, tiny_tokenizer
+
+LONG = "It rained on the hill. " * 60
+# Prompts with options that begin alike, that end in blanks, are empty, too long, or alone.
+PAIRS = [
+    ("Why did it rain?", " because of clouds"),
+    ("Why did it rain?", " because"),
+    ("Why did it rain? ", "clouds"),
+    ("", "clouds"),
+    ("<|end|>Who came?", " nobody"),
+    (LONG, " and then"),
+    ("Who came?", " nobody"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("model"), seed=1)
+
+
+def requests(pairs: list[tuple[str, ...]], docs: list[dict[str, Any]] | None = None) -> list[Instance]:
+    docs = docs or [{}] * len(pairs)
+    return [
+        Instance("loglikelihood", doc, pair, place) for place, (doc, pair) in enumerate(zip(docs, pairs, strict=True))
+    ]
+
+
+@pytest.fixture(scope="module")
+def of_harness(folder: Path) -> HFLM:
+    return HFLM(pretrained=load_model(str(folder)).model.eval(), tokenizer=tiny_tokenizer(), batch_size=3)
+
+
+def test_plain_log_likelihoods_are_those_of_the_harness(folder: Path, of_harness: HFLM) -> None:
+    ours = D2ELM(str(folder), alpha=0, batch_size=2).loglikelihood(requests(PAIRS), disable_tqdm=True)
+    theirs = of_harness.loglikelihood(requests(PAIRS), disable_tqdm=True)
+    for (mine, greedy), (expected, expected_greedy) in zip(ours, theirs, strict=True):
+        assert mine == pytest.approx(expected, rel=1e-5)
+        assert greedy == expected_greedy
+
+
+def test_whole_texts_are_scored_in_the_harnesses_windows_and_always_plainly(
+    folder: Path, of_harness: HFLM, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts: list[tuple[str, ...]] = [("It rained.",), (LONG,), ("a",)]
+    assert len(LONG) > 1024, "more than one window"
+    theirs = of_harness.loglikelihood_rolling(requests(texts), disable_tqdm=True)
+    for alpha in (0.0, 0.5):
+        ours = D2ELM(str(folder), alpha=alpha).loglikelihood_rolling(requests(texts), disable_tqdm=True)
+        assert ours == pytest.approx(theirs, rel=1e-5)
+    assert "3 of 3 prompts have no context to remove" in caplog.text
+
+
+def test_with_a_context_to_remove_they_are_debiased(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lm, tokenizer = D2ELM(str(folder), alpha=0.5), tiny_tokenizer()
+    doc = {"prompt": "It rained. Why?", "prompt_without_context": "Why?"}
+    prompt = "Answer briefly.\n\nIt rained. Why?"
+    pairs: list[tuple[str, ...]] = [(prompt, " clouds"), (prompt, " sun"), ("Who?", " you")]
+    with caplog.at_level(logging.WARNING):
+        scores = lm.loglikelihood(requests(pairs, [doc, doc, {}]), disable_tqdm=True)
+    assert "1 of 3 prompts have no context to remove and are decoded plainly" in caplog.text
+    for (_, text), (logprob, _) in zip(pairs[:2], scores, strict=False):
+        tokens = tokenizer(text)["input_ids"]
+        logits = []
+        for view in (prompt, "Answer briefly.\n\nWhy?"):
+            ids = tokenizer(view)["input_ids"]
+            with torch.no_grad():
+                logits.append(lm.model(torch.tensor([[*ids, *tokens]])).logits[0, len(ids) - 1 : -1].double())
+        expected = (logits[0] - 0.5 * logits[1]).log_softmax(-1)[range(len(tokens)), tokens].sum()
+        assert logprob == pytest.approx(expected.item(), rel=1e-5)
+    [plain] = D2ELM(str(folder), alpha=0).loglikelihood(requests(pairs[2:]), disable_tqdm=True)
+    assert scores[2] == pytest.approx(plain)
+
+
+def test_a_text_without_a_token_or_with_too_many_is_refused() -> None:
+    encoder = ContinuationEncoder(tiny_tokenizer(), 8)
+    with pytest.raises(UserError, match="log-likelihood of '': has no token"):
+        encoder.encode("Why?", "Why?", "")
+    with pytest.raises(UserError, match="has 9 tokens, and the model takes 8"):
+        encoder.encode("Why?", "Why?", "123456789")
+
+
+def test_a_prompt_that_is_too_long_loses_its_beginning_in_either_view() -> None:
+    encoder = ContinuationEncoder(tiny_tokenizer(), 8)
+    one = encoder.encode("0123456789", "56789", "ab")
+    assert tiny_tokenizer().decode(one.original) == "3456789"
+    assert tiny_tokenizer().decode(one.imagined) == "56789"
+    assert one.cut
+    assert not encoder.encode("0123456", "0123456", "ab").cut
