@@ -22,6 +22,8 @@ DECODERS: Mapping[str, Mapping[str, float]] = {
     "cocoa": {"share": 0.5, "weight": 1.0},
 }
 _LIMITS = {"ratio": (1.0, math.inf, "1 or more"), "share": (0.0, 1.0, "0 to 1")}
+# What a record of decoding holds (see `DecodingConfig.record`); each is an option of the command line, too.
+RECORDED = ("alpha", "decoder", "plausibility")
 _OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # module:function
 
 
@@ -105,6 +107,22 @@ class DecodingConfig:
             **({"decoder": self.decoder} if other else {}),
             **({"plausibility": self.plausibility} if self.plausibility > 0 else {}),
         }
+
+
+def given_decoder(decoder: str | None, alpha: float | None, default: float) -> dict[str, Any]:
+    """`decoder` and `alpha` of a `DecodingConfig`, from what a user gave of them and the α that holds otherwise.
+
+    Raises:
+        UserError: no such decoder, or an α beside one that has none or says its own.
+    """
+    ratio = default if alpha is None else alpha
+    if decoder is None:
+        return {"alpha": ratio}
+    name, options = parse_decoder(decoder)
+    if alpha is not None and (name != "d2e" or "alpha" in options) and not (name == "plain" and alpha == 0):
+        has = "says its own α" if name == "d2e" else "has no α, which is the ratio of d2e"
+        raise UserError(f"alpha {alpha:g} with the decoder {decoder}: it {has}; expected one of the two", "drop one")
+    return {"decoder": decoder, "alpha": ratio}
 
 
 def describe(record: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult
 
+from d2e_sft.config.decoding import describe
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.tables import markdown_table, percent, percent_interval
 
@@ -85,7 +86,7 @@ def _result(path: Path) -> BenchmarkResult:
         if "system" in scores:  # a related system's own scores, which it has laid out itself
             table = path.with_name(_TABLES_FILE).read_text(encoding="utf-8").strip()
             subset = scores.get("max_samples")
-            facts = (_decoded(scores), *([f"a subset of {subset}"] if subset else []))
+            facts = (f"decoded {describe(scores)}", *([f"a subset of {subset}"] if subset else []))
             return BenchmarkResult(name, facts, table, (), bool(subset))
         groups = tuple(scores["groups"])
         return BenchmarkResult(name, _facts(scores), _table(scores), groups, bool(scores.get("subset")))
@@ -97,7 +98,7 @@ def _result(path: Path) -> BenchmarkResult:
 
 def _facts(scores: Mapping[str, Any]) -> tuple[str, ...]:
     facts = [_SETTINGS.get(scores.get("setting", ""), "zero-shot"), f"prompt set `{Path(scores['prompt_set']).name}`"]
-    facts.append(_decoded(scores))
+    facts.append(f"decoded {describe(scores)}")
     if scores.get("answer") == "likelihood":
         facts.append("the likeliest option, nothing generated")
     if subset := scores.get("subset"):
@@ -108,12 +109,6 @@ def _facts(scores: Mapping[str, Any]) -> tuple[str, ...]:
     if lacking := scores.get("lacking"):
         facts.append(f"not scored: {', '.join(map(str, lacking))}")
     return tuple(facts)
-
-
-def _decoded(scores: Mapping[str, Any]) -> str:
-    alpha = scores.get("alpha")
-    cut = f" and a plausibility cut-off of {scores['plausibility']:g}" if scores.get("plausibility") else ""
-    return f"decoded debiased with α = {alpha:g}{cut}" if alpha else "decoded plainly"
 
 
 def _table(scores: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from d2e_sft.config.decoding import DECODERS
 from d2e_sft.data.prompts import SETTINGS
 from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.util.errors import UserError
@@ -48,6 +49,11 @@ if TYPE_CHECKING:
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder for the results; default: MODEL's own.")
 @click.option("--alpha", type=click.FloatRange(min=0), help="Debias ratio; default: as trained, else 0.")
+@click.option(
+    "--decoder",
+    metavar="NAME[:KEY=VALUE,…]",
+    help=f"How both views give the next token: {', '.join(DECODERS)}, or your own module:function. [default: d2e]",
+)
 @click.option(
     "--plausibility",
     type=click.FloatRange(min=0, max=1),
@@ -121,6 +127,7 @@ def evaluate(
     \b
     Examples:
       d2e eval runs/d2e-mini --bench data/mini --max-samples 100
+      d2e eval runs/sft --bench data/mini --decoder cad:weight=0.5 --out runs/sft-cad
       d2e eval runs/d2e --suite piper --setting few_shot --launch ddp --processes 8
       d2e eval runs/d2e --suite piper --answer likelihood
       d2e eval gpt-4o --suite piper --engine openai --concurrency 16

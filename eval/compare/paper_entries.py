@@ -155,9 +155,9 @@ def _sensitivity(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
 
 def _otherwise_decoded(result: Result) -> str:
     """What a row's name says of a decoding that is not that of the model's training."""
-    decoded, cutoff = result.scores.alpha, result.scores.plausibility
-    ratio = "" if decoded is None or decoded == _trained(result) else f", decoded with {decoded:g}"
-    return ratio + (f", β={cutoff:g}" if cutoff > 0 else "")
+    scores = result.scores
+    how = scores.decoder or ("" if scores.alpha in (None, _trained(result)) else f"{scores.alpha:g}")
+    return (f", decoded with {how}" if how else "") + (f", β={scores.plausibility:g}" if scores.plausibility else "")
 
 
 def _trained(result: Result) -> float:

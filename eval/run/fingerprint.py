@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.config.decoding import RECORDED
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.util.errors import UserError
 from eval.run.benchmark import BenchmarkRows
@@ -16,12 +16,11 @@ from eval.run.demonstrations import Demonstrations
 from eval.run.journal_files import Fingerprint
 from eval.run.options import EvalConfig
 
-# The pass without context goes with the predictions beside it, whatever ratio and length rule these were decoded by.
-_DIFFERS_BETWEEN_PASSES = frozenset({"alpha", "plausibility", "view", "cut_to"})
+# The pass without context goes with the predictions beside it, whatever decoder and length rule gave these.
+_DIFFERS_BETWEEN_PASSES = frozenset({*RECORDED, "view", "cut_to"})
 _OPTION_NAMES = {
     "model": "the model",
-    "alpha": "--alpha",
-    "plausibility": "--plausibility",
+    **{key: f"--{key}" for key in RECORDED},
     "answer": "--answer",
     "tokenizer": "--tokenizer",
     "max_new_tokens": "--max-new-tokens",
@@ -54,8 +53,7 @@ def fingerprint(
     return {
         "model": identity,
         "view": "imagined" if options.without_context else "original",
-        "alpha": decoding.alpha,
-        **plausibility_of(decoding),
+        **decoding.record(),
         **answer_of(config),
         "max_new_tokens": None if options.answer == "likelihood" else decoding.max_new_tokens,
         "setting": options.setting,
@@ -67,11 +65,6 @@ def fingerprint(
         "temperature": options.endpoint.temperature if config.engine == "openai" else 0,
         "cut_to": options.vllm.get("max_model_len") if options.overlong == "truncate_context" else None,
     }
-
-
-def plausibility_of(decoding: DecodingConfig) -> Fingerprint:
-    """The cut-off, where there is one: results are not to differ by an option that was not given."""
-    return {"plausibility": decoding.plausibility} if decoding.plausibility > 0 else {}
 
 
 def answer_of(config: EvalConfig) -> Fingerprint:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from d2e_sft.config.decoding import DecodingConfig, describe
+from d2e_sft.config.decoding import DecodingConfig, describe, given_decoder
 from d2e_sft.config.recipe import EvalSection, ModelSection, recipe_of
 from d2e_sft.data.prompts import Setting
 from d2e_sft.judge.options import EndpointOptions
@@ -36,6 +36,8 @@ class EvalOptions:
         normalise: by what length of an option its log-probability is divided to find the likeliest.
         tokenizer: of an endpoint's model whose options are scored; None: the model's name is one.
         without_context: decode the imagined prompts alone, plainly: what the model says when it has not read.
+        alpha: the debias ratio of the decoder `d2e`; None: as trained, else 0.
+        decoder: `NAME` or `NAME:KEY=VALUE,…`, as `DecodingConfig` takes it; None: `d2e`.
         plausibility: only tokens that the original view gives at least so much of its best probability; 0 allows all.
         max_samples: at most so many samples of each dataset × relation × format, drawn with `seed`.
         seed: of the subset, the demonstrations and the bootstrap.
@@ -55,6 +57,7 @@ class EvalOptions:
     setting: Setting = "zero_shot"
     without_context: bool = False
     alpha: float | None = None
+    decoder: str | None = None
     plausibility: float = 0.0
     prompt_set: str | None = None
     batch_size: int | None = None
@@ -78,8 +81,8 @@ class EvalConfig:
     Attributes:
         options: as given.
         engine: which one that is.
-        decoding: α is 0 where the context is left out, since the two views are then the same; plausibility is 0 where
-            α is, since plain decoding takes the likeliest token already.
+        decoding: plain where the context is left out, since the two views are then the same; plausibility is 0 where
+            decoding is plain, which takes the likeliest token already.
         max_samples: None takes all.
         section: how the model was trained: dtype and attention.
     """
@@ -101,26 +104,27 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
     engine = options.engine
     if engine == "auto":
         engine = "openai" if options.endpoint.base_url is not None else "transformers"
+    if engine == "openai":
+        _refuse_what_endpoints_cannot(model, options)
     recipe = None if engine == "openai" else recipe_of(model)
     own = EvalSection() if recipe is None else recipe.eval
     default = DecodingConfig(alpha=0.0) if recipe is None else recipe.decoding
     limit = own.cot_max_new_tokens if options.setting == "cot" else own.max_new_tokens
     asked = DecodingConfig(
-        alpha=default.alpha if options.alpha is None else options.alpha,
+        **given_decoder(options.decoder, options.alpha, default.alpha),
         plausibility=options.plausibility,
         max_new_tokens=options.max_new_tokens or limit,
         batch_size=options.batch_size or own.batch_size,
         compiled=options.compiled,
     )
-    if engine == "openai":
-        _refuse_what_endpoints_cannot(model, options, asked)
     if options.answer == "likelihood":
         _refuse_what_scoring_cannot(options, engine, asked)
-    alpha = 0.0 if options.without_context else asked.alpha
+    _refuse_a_decoder_without_effect(model, options, asked)
+    decoding = replace(asked, decoder="plain") if options.without_context else asked
     return EvalConfig(
         options=options,
         engine=engine,
-        decoding=replace(asked, alpha=alpha, plausibility=asked.plausibility if alpha > 0 else 0.0),
+        decoding=decoding if decoding.needs_imagined else replace(decoding, plausibility=0.0),
         prompt_set=options.prompt_set or (recipe.data.prompt_set if recipe is not None else "default"),
         max_samples=options.max_samples or own.max_samples,
         section=recipe.model if recipe is not None else ModelSection(),
@@ -131,21 +135,41 @@ def warn_of_idle_options(config: EvalConfig) -> None:
     """Say on stderr which given option changes nothing."""
     if config.options.plausibility > config.decoding.plausibility:
         print(
-            "warning: --plausibility has no effect where α is 0: plain decoding takes the likeliest token already",
+            "warning: --plausibility has no effect where α is 0 or the decoder is plain: "
+            "plain decoding takes the likeliest token already",
             file=sys.stderr,
         )
 
 
-def _refuse_what_endpoints_cannot(model: str, options: EvalOptions, asked: DecodingConfig) -> None:
-    if asked.alpha > 0:
+def _refuse_a_decoder_without_effect(model: str, options: EvalOptions, asked: DecodingConfig) -> None:
+    if options.decoder is None:
+        return
+    if options.without_context and asked.needs_imagined:
         raise UserError(
-            f"--alpha {asked.alpha:g} with --engine openai: an endpoint decodes plainly, as it gives out no logits to "
-            "subtract; expected α = 0",
-            remedy="drop --alpha, or decode the model here: --engine transformers or vllm",
+            f"--decoder {options.decoder} with --without-context: it contrasts the prompts with and without context, "
+            "and the former are left out; expected plain",
+            remedy="drop one of the two",
         )
-    if asked.plausibility > 0:
+    if options.decoder == "d2e" and options.alpha is None and asked.alpha == 0:
         raise UserError(
-            f"--plausibility {asked.plausibility:g} with --engine openai: an endpoint decodes plainly, so there is "
+            f"--decoder d2e: α is 0, as {model} was not trained with another, and that is plain decoding",
+            remedy="say α: --decoder d2e:alpha=0.5",
+        )
+
+
+def _refuse_what_endpoints_cannot(model: str, options: EvalOptions) -> None:
+    asked = {"alpha": (options.alpha, "α = 0")} if options.alpha else {}
+    if options.decoder is not None and DecodingConfig(decoder=options.decoder).needs_imagined:
+        asked["decoder"] = (options.decoder, "plain")
+    for option, (value, expected) in asked.items():
+        raise UserError(
+            f"--{option} {value} with --engine openai: an endpoint decodes plainly, as it gives out no logits to "
+            f"contrast; expected {expected}",
+            remedy=f"drop --{option}, or decode the model here: --engine transformers or vllm",
+        )
+    if options.plausibility > 0:
+        raise UserError(
+            f"--plausibility {options.plausibility:g} with --engine openai: an endpoint decodes plainly, so there is "
             "nothing to cut off; expected 0",
             remedy="drop --plausibility, or decode the model here: --engine transformers or vllm",
         )

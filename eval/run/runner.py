@@ -9,19 +9,22 @@ journal.py        the pass itself         journal_files.py    what it keeps on d
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
-from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, read_samples, write_bad_rows
+from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples, write_bad_rows
+from d2e_sft.decoding.decoders import decoder_of
+from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
 from eval.run.benchmark import Benchmark, BenchmarkRows, choose_per_group, locate_benchmark, with_candidates
 from eval.run.demonstrations import Demonstrations, load_demonstrations
 from eval.run.engines.choose import identity_of, make_engine
 from eval.run.engines.option_task import OptionTask
 from eval.run.engines.sample_task import SampleTask
-from eval.run.fingerprint import fingerprint, plausibility_of
+from eval.run.fingerprint import fingerprint
 from eval.run.journal import CompletedPass, run_pass
 from eval.run.journal_files import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles
 from eval.run.options import EvalConfig, EvalOptions, resolve_options, warn_of_idle_options
@@ -105,6 +108,7 @@ def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: 
     askable = with_candidates(samples, benchmark.file) if options.answer == "likelihood" else samples
     chosen = choose_per_group(askable, config.max_samples, options.seed)
     rows = BenchmarkRows(samples, chosen, bad, sha256_of(benchmark.file), without_options=len(samples) - len(askable))
+    _check_decoder(config, chosen)
     prompt_set = load_prompt_set(config.prompt_set)
     prompt_set.digest(options.setting)  # a set without this setting is refused before anything else is read
     shown = None
@@ -118,6 +122,19 @@ def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: 
     return Evaluation(model, benchmark, rows, config, wording, shown, files)
 
 
+def _check_decoder(config: EvalConfig, samples: Sequence[EventSample]) -> None:
+    """Before a model is loaded: a decoder that was asked for has to be there, and to have contexts to read."""
+    if config.options.decoder is None or not config.decoding.needs_imagined:
+        return
+    decoder_of(config.decoding)
+    if samples and not any(sample.context.strip() for sample in samples):
+        raise UserError(
+            f"--decoder {config.options.decoder}: it contrasts the prompts with and without context, and none of the "
+            f"{len(samples)} samples has a context; expected plain",
+            remedy="drop --decoder, or evaluate on samples with contexts",
+        )
+
+
 def _warn(evaluation: Evaluation) -> None:
     benchmark, empty = evaluation.benchmark, evaluation.empty_contexts
     if benchmark.lacking:
@@ -126,7 +143,7 @@ def _warn(evaluation: Evaluation) -> None:
     warn_of_idle_options(evaluation.config)
     if evaluation.config.options.answer == "likelihood":
         _warn_of_options(evaluation.rows)
-    if empty and evaluation.config.decoding.alpha > 0:
+    if empty and evaluation.config.decoding.needs_imagined:
         print(
             f"warning: {empty} of {len(evaluation.rows.chosen)} samples have no context and are decoded plainly",
             file=sys.stderr,
@@ -181,8 +198,7 @@ def _facts(evaluation: Evaluation, record: dict[str, Any]) -> dict[str, Any]:
     return {
         "model": evaluation.model,
         **_answered_by(evaluation),
-        "alpha": decoding.alpha,
-        **plausibility_of(decoding),
+        **decoding.record(),
         "setting": options.setting,
         "prompt_set": evaluation.wording.prompt_set.name,
         "prompt_set_given": config.prompt_set,

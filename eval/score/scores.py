@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, Field, ValidationError
 
+from d2e_sft.config.decoding import RECORDED
 from d2e_sft.data.prompts import Setting
 from d2e_sft.data.sample import NLI_LABELS, describe_validation_error
 from d2e_sft.util.errors import UserError
@@ -110,6 +111,8 @@ class EvaluationFacts(BaseModel):
         answer: `generate`, or `likelihood` where options were scored; written where it is.
         normalise: by what length the likeliest option was chosen.
         without_options: rows of free text that were left out, as they have no options to score.
+        alpha: the debias ratio; None: of another decoder than `d2e`.
+        decoder: another decoder, with its options; None: `d2e`, or plain where α is 0.
         plausibility: the cut-off; 0 allows all tokens, and is not written.
         engine: more than one where sessions had others.
         prompt_set_given: a name, or the file of a set of one's own.
@@ -125,6 +128,7 @@ class EvaluationFacts(BaseModel):
     normalise: str | None = None
     without_options: int = 0
     alpha: float | None
+    decoder: str | None = None
     plausibility: float = 0.0
     setting: Setting = "zero_shot"
     engine: str | None = None
@@ -142,6 +146,11 @@ class EvaluationFacts(BaseModel):
     resumed: int = 0
     seconds: float | None = None
     environment: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """The record of how it was decoded; see `DecodingConfig.record`, and `describe` for its words."""
+        return self.model_dump(include=set(RECORDED), exclude_unset=True)
 
 
 class RunScores(Scores, EvaluationFacts):

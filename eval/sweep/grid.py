@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from d2e_sft.config.decoding import DecodingConfig, given_decoder
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.util.errors import UserError
 
@@ -36,14 +38,29 @@ class Evaluation(BaseModel):
     """How a point's model is decoded, beyond what its recipe says.
 
     Attributes:
-        alpha: None takes the recipe's.
+        alpha: of the decoder `d2e`; None takes the recipe's.
+        decoder: as `--decoder` of `d2e eval` takes it; None takes the recipe's.
         without_context: ask without the contexts, too, and sort the wrong answers by rule, as `d2e errors` does.
     """
 
     model_config = ConfigDict(extra="forbid")
     alpha: float | None = Field(default=None, ge=0)
+    decoder: str | None = None
     plausibility: float = Field(default=0.0, ge=0, le=1)
     without_context: bool = False
+
+    @model_validator(mode="after")
+    def _is_one_decoding(self) -> Self:
+        try:
+            self.decoding(DecodingConfig())
+        except UserError as error:
+            raise ValueError(error.message) from None
+        return self
+
+    def decoding(self, default: DecodingConfig) -> DecodingConfig:
+        """How answers are decoded, where the recipe says `default`."""
+        given = given_decoder(self.decoder, self.alpha, default.alpha)
+        return replace(default, plausibility=self.plausibility, **given)
 
 
 @dataclass(frozen=True)
@@ -70,9 +87,9 @@ class Point:
     scored_in: str = ""
 
     @property
-    def alpha(self) -> float:
-        """The ratio that it is decoded with."""
-        return self.recipe.decoding.alpha if self.evaluation.alpha is None else self.evaluation.alpha
+    def decoding(self) -> DecodingConfig:
+        """How it is decoded."""
+        return self.evaluation.decoding(self.recipe.decoding)
 
     def training(self) -> str:
         """What two points share that train the same model: all but evaluation, and d2e options without effect."""
@@ -90,7 +107,8 @@ class Point:
 
     def scoring(self) -> str:
         """What two points of one model share that are decoded the same; α is that of training unless it is set."""
-        how = self.recipe.eval.model_dump() | self.evaluation.model_dump() | {"alpha": self.alpha}
+        how = self.recipe.eval.model_dump() | self.evaluation.model_dump() | {"decoder": None}
+        how |= self.decoding.record()
         return json.dumps(how, sort_keys=True)
 
 

@@ -4,7 +4,8 @@
     suite: piper                                # or bench: PATH
     evaluations:                                # of every run: what follows its name → how its model is decoded
       "": {}
-      -plain: {alpha: 0}
+      -plain: {decoder: plain}
+      -adacad: {decoder: adacad}
     runs:
       d2e: {}
       sft: {overrides: {d2e.debias: false, d2e.distill: false}}

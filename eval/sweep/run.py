@@ -101,7 +101,8 @@ def commands(sweep: Sweep, point: Point) -> list[list[str]]:
     left = [_train_arguments(sweep, _trainer(sweep, point))] if needs_training else []
     left.append(_eval_arguments(sweep, point))
     if point.evaluation.without_context:
-        left += [[*left[-1], "--without-context"], _errors_arguments(sweep, point, _bench_name(sweep.bench))]
+        left.append(_eval_arguments(sweep, point, without_context=True))
+        left.append(_errors_arguments(sweep, point, _bench_name(sweep.bench)))
     return left
 
 
@@ -116,8 +117,7 @@ def _work_on(sweep: Sweep, point: Point, place: str, say: Say, lock: int) -> Fai
             return failure
     before = _score_files(target)
     say(f"{place}: scoring {_model(sweep, point)}")
-    arguments = _eval_arguments(sweep, point)
-    failure = _step(sweep, point, "eval", arguments, lock)
+    failure = _step(sweep, point, "eval", _eval_arguments(sweep, point), lock)
     if failure is not None:
         return failure
     name = _written(before, _score_files(target), sweep.bench)
@@ -125,7 +125,7 @@ def _work_on(sweep: Sweep, point: Point, place: str, say: Say, lock: int) -> Fai
         return Failure(point, "eval", 1, _log(sweep, point, "eval"))
     if point.evaluation.without_context:
         say(f"{place}: asking without the contexts")
-        failure = _step(sweep, point, "eval", [*arguments, "--without-context"], lock) or _step(
+        failure = _step(sweep, point, "eval", _eval_arguments(sweep, point, without_context=True), lock) or _step(
             sweep, point, "errors", _errors_arguments(sweep, point, name), lock
         )
         if failure is not None:
@@ -155,18 +155,20 @@ def _train_arguments(sweep: Sweep, trainer: Point) -> list[str]:
     return ["train", sweep.recipe, *trainer.overrides, f"train.output_dir={folder}", *how, *sweep.train_arguments]
 
 
-def _eval_arguments(sweep: Sweep, point: Point) -> list[str]:
+def _eval_arguments(sweep: Sweep, point: Point, *, without_context: bool = False) -> list[str]:
     model, target = _model(sweep, point), str(sweep.out / point.scored_in)
     arguments = ["eval", model, *sweep.bench, *sweep.eval_arguments]
     if target != model:
         arguments += ["--out", target]
+    how = {key: str(value) for key, value in point.decoding.record().items() if value is not None}
     # Else the run's recipe says it, which the evaluation reads.
     own = sweep.plan is not None or point.recipe.eval.alpha is not None or target != model
-    if own and "--alpha" not in arguments:
-        arguments += ["--alpha", repr(point.alpha)]
-    if point.evaluation.plausibility > 0:
-        arguments += ["--plausibility", repr(point.evaluation.plausibility)]
-    return arguments
+    if not own or {"--alpha", "--decoder"} & set(arguments):
+        how.pop("alpha", None)
+    if without_context:
+        how.pop("decoder", None)  # which contrasts the views, and there only one is left
+    arguments += [word for key, value in how.items() for word in (f"--{key}", value)]
+    return [*arguments, "--without-context"] if without_context else arguments
 
 
 def _errors_arguments(sweep: Sweep, point: Point, bench: str) -> list[str]:

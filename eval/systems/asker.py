@@ -14,7 +14,6 @@ from d2e_sft.util.files import write_whole
 from eval.run.engines.choose import identity_of, make_engine
 from eval.run.engines.conversation_task import Conversation, ConversationTask
 from eval.run.engines.engine import Engine
-from eval.run.fingerprint import plausibility_of
 from eval.run.journal import CompletedPass, run_pass
 from eval.run.journal_files import Fingerprint, PassFiles
 from eval.run.options import EvalConfig
@@ -111,8 +110,7 @@ class Asker:
         return {
             "model": self._identity,
             "view": "imagined" if task.without_context else "original",
-            "alpha": task.decoding.alpha,
-            **plausibility_of(task.decoding),
+            **task.decoding.record(),
             "max_new_tokens": task.decoding.max_new_tokens,
             "prompts": f"sha256 {_digest(task)}",
             "dtype": self.config.options.dtype,
@@ -128,7 +126,7 @@ class Asker:
 def _digest(task: ConversationTask) -> str:
     """SHA-256 of what is asked; without debiasing what would be subtracted is no part of it."""
     asked = [
-        (chat.dataset, chat.id, task.messages(place), chat.imagined if task.decoding.alpha > 0 else None)
+        (chat.dataset, chat.id, task.messages(place), chat.imagined if task.decoding.needs_imagined else None)
         for place, chat in enumerate(task.conversations)
     ]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()

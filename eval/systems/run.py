@@ -9,7 +9,6 @@ from typing import Any
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
-from eval.run.fingerprint import plausibility_of
 from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.processes import join_processes
 from eval.score.scores import SCORES_FILE
@@ -75,8 +74,7 @@ def _described(system: System, own: SystemOptions, asker: Asker, result: SystemR
         "system": system.name,
         **result.scores,
         "model": asker.model,
-        "alpha": config.decoding.alpha,
-        **plausibility_of(config.decoding),
+        **config.decoding.record(),
         "without_context": config.options.without_context,
         "options": own.model_dump(mode="json"),
         "max_samples": config.max_samples,

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from d2e_sft.config.decoding import describe
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.train.data_record import DATA_FILE, DataRecord
@@ -65,9 +66,8 @@ def run_facts(runs: Sequence[ScoredRun], trainings: Sequence[Training | None]) -
     Raises:
         UserError: a run's `data.json` is damaged.
     """
-    with_cut_off = any(run.scores.plausibility > 0 for run in runs)
     tables = {
-        "Evaluation": [_evaluation(run, with_cut_off=with_cut_off) for run in runs],
+        "Evaluation": [_evaluation(run) for run in runs],
         "Environment of the evaluation": [dict(run.scores.environment) for run in runs],
         "Training and its environment": [
             _training(read_data_record(run), training) for run, training in zip(runs, trainings, strict=True)
@@ -110,15 +110,14 @@ def _written(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _evaluation(run: ScoredRun, *, with_cut_off: bool) -> dict[str, Any]:
+def _evaluation(run: ScoredRun) -> dict[str, Any]:
     scores = run.scores
     extraction = scores.overall.extraction
     shares = ", ".join(f"{percent(extraction.get(mode, 0.0))} % {name}" for mode, name in _EXTRACTION.items())
     by_length = "" if scores.normalise == "none" else f" (log-probability by {scores.normalise})"
     return {
         "model": scores.model,
-        "α at decoding": scores.alpha,
-        "plausibility cut-off": scores.plausibility if with_cut_off else None,
+        "decoded": describe(scores.decoding),
         "engine": scores.engine,
         "setting": scores.setting,
         "prompt set": scores.prompt_set,

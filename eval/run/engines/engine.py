@@ -52,7 +52,8 @@ class Task(ABC):
     @property
     def title(self) -> str:
         """What is decoded, for a progress bar."""
-        return "without context" if self.without_context else f"α={self.decoding.alpha:g}"
+        how = f"α={self.decoding.alpha:g}" if self.decoding.decoder == "d2e" else self.decoding.decoder
+        return "without context" if self.without_context else how
 
     @property
     def view(self) -> View:
@@ -104,7 +105,7 @@ class Task(ABC):
             if too_long:
                 self.shorten(originals, too_long, budget, tokenizer, encoder_decoder=encoder_decoder)
         imagined = None
-        if self.decoding.alpha > 0:
+        if self.decoding.needs_imagined:
             imagined = encoder.ids([self.messages(place, "imagined") for place in range(len(self))])
         return TokenPrompts(originals, imagined, frozenset(too_long), encoder.end_of_turn)
 

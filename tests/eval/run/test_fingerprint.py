@@ -8,7 +8,7 @@ import pytest
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.util.errors import UserError
-from eval.run.fingerprint import check_fingerprint, plausibility_of
+from eval.run.fingerprint import check_fingerprint
 
 BEFORE = {"model": "sha256:1", "view": "original", "alpha": 0.5, "max_new_tokens": 64, "subset": None}
 FILE = Path("predictions.jsonl")
@@ -34,6 +34,9 @@ def test_the_pass_without_context_may_differ_in_view_and_alpha_but_not_in_the_mo
         check_fingerprint(BEFORE, {**without, "model": "sha256:2"}, FILE, companion=True)
 
 
-def test_a_cut_off_that_cuts_nothing_is_no_part_of_it() -> None:
-    assert plausibility_of(DecodingConfig(alpha=0.5)) == {}
-    assert plausibility_of(DecodingConfig(alpha=0.5, plausibility=0.1)) == {"plausibility": 0.1}
+def test_another_decoder_is_said_by_the_names_of_the_options() -> None:
+    before, now = ({**BEFORE, **DecodingConfig(decoder=text).record()} for text in ("d2e:alpha=0.7", "adacad"))
+    with pytest.raises(UserError) as refused:
+        check_fingerprint(before, now, FILE)
+    assert refused.value.message.splitlines()[1:] == ["  --alpha: 0.7 → none", "  --decoder: none → adacad:floor=0"]
+    check_fingerprint(before, now, FILE, companion=True)

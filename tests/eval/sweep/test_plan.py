@@ -30,18 +30,20 @@ evaluations: {"": {}, -plain: {alpha: 0}}
 runs:
   d2e: {overrides: {train.seed: 3}}
   sft: {overrides: {d2e.debias: false}, evaluations: {"": {alpha: 0.7}, -cut: {plausibility: 0.1}}}
-  base: {train: false}
+  base: {train: false, evaluations: {-ada: {decoder: adacad}, -d2e: {decoder: d2e, alpha: 0.2}}}
 """,
     )
     plan = read_plan(file)
     assert plan is not None
     axis, points = plan_points(plan, plan.recipe, tmp_path / "out", ["train.seed=1", "train.epochs=2"])
-    found = {point.name: (point.trained_in, point.alpha, point.evaluation.plausibility) for point in points}
+    found = {point.name: (point.trained_in, point.decoding.alpha, point.decoding.plausibility) for point in points}
     assert found == {
         "d2e": ("d2e", 0.5, 0.0), "d2e-plain": ("d2e", 0.0, 0.0),
         "sft": ("sft", 0.7, 0.0), "sft-plain": ("sft", 0.0, 0.0), "sft-cut": ("sft", 0.0, 0.1),
         "base": ("base", 0.5, 0.0), "base-plain": ("base", 0.0, 0.0),
+        "base-ada": ("base", 0.0, 0.0), "base-d2e": ("base", 0.2, 0.0),
     }  # fmt: skip
+    assert points[-2].decoding.decoder == "adacad:floor=0"
     assert axis.values == tuple(found)
     assert points[0].overrides == ["train.seed=1", "train.epochs=2", "train.seed=3"]
     assert points[0].recipe.train.seed == 3
@@ -56,6 +58,8 @@ runs:
         ("runs: {}", "runs: got {}"),
         ("runs: {a: {overides: {}}}", "runs.a.overides"),
         ("runs: {a: {evaluations: {'': {alpha: -1}}}}", "greater than or equal to 0"),
+        ("runs: {a: {evaluations: {'': {decoder: cda}}}}", "decoder 'cda': no such decoder. Did you mean 'cad'?"),
+        ("runs: {a: {evaluations: {'': {decoder: cad, alpha: 1}}}}", "alpha 1 with the decoder cad"),
         ("runs: {a: {}, a-b: {}}\nevaluations: {'': {}, -b: {}}", "'a-b' is that of two points"),
         ("runs: {a/b: {}}", "the name 'a/b'"),
         ("runs: {a: {overrides: {train.output_dir: x}}}", "a folder of its own"),

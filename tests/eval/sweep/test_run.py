@@ -237,6 +237,7 @@ runs:
     evaluations:
       "": {{without_context: true}}
       -cut: {{plausibility: 0.2}}
+      -cad: {{decoder: "cad:weight=2", without_context: true}}
 comparisons: {{main: [base-plain, d2e, d2e-plain]}}
 paper_tables: {{paper: {{layout: piper, points: [base, d2e]}}}}
 reports: {{page: {{points: [base, d2e], no_texts: true, title: Mine}}}}
@@ -252,18 +253,21 @@ def test_a_plan_trains_and_scores_its_named_runs_and_makes_its_tables(
     assert {row["name"]: row["status"] for row in results(out)} == {
         "base": "scored", "base-plain": "scored",
         "d2e": "not scored", "d2e-plain": "not scored", "d2e-cut": "not scored",
+        "d2e-cad": "not scored",
     }  # fmt: skip
     assert not (out / "main.md").exists(), "of the compared ones only the first is scored"
     assert d2e("sweep", plan, "--out", out) == 0, "the rest"
     assert "base: already scored" in capsys.readouterr().out
     assert logs(out, "train") == {"d2e": 1}
-    assert logs(out, "eval") == {"base": 1, "base-plain": 1, "d2e": 2, "d2e-plain": 1, "d2e-cut": 1}
-    assert logs(out, "errors") == {"d2e": 1}
+    assert logs(out, "eval") == {"base": 1, "base-plain": 1, "d2e": 2, "d2e-plain": 1, "d2e-cut": 1, "d2e-cad": 2}
+    assert logs(out, "errors") == {"d2e": 1, "d2e-cad": 1}
     scores = {name: json.loads((out / name / "eval/bench/scores.json").read_text()) for name in logs(out, "eval")}
     assert {name: (one["alpha"], one.get("plausibility", 0.0)) for name, one in scores.items()} == {
         "base": (0.5, 0.0), "base-plain": (0.0, 0.0),
         "d2e": (0.5, 0.0), "d2e-plain": (0.0, 0.0), "d2e-cut": (0.5, 0.2),
+        "d2e-cad": (None, 0.0),
     }  # fmt: skip
+    assert scores["d2e-cad"]["decoder"] == "cad:weight=2"
     assert scores["base"]["model"] == str(world / "model")
     assert scores["d2e-plain"]["model"] == str(out / "d2e")
     assert (out / "d2e" / "eval" / "bench" / "error_patterns.json").is_file()
@@ -273,10 +277,10 @@ def test_a_plan_trains_and_scores_its_named_runs_and_makes_its_tables(
     assert "<h1>Mine</h1>" in page
     assert not any(sample.question in page for sample in _test_samples())
     table = (out / "results.md").read_text().splitlines()
-    names = ["base", "base-plain", "d2e", "d2e-plain", "d2e-cut"]
+    names = ["base", "base-plain", "d2e", "d2e-plain", "d2e-cut", "d2e-cad"]
     assert [line.split("|")[1].strip() for line in table] == ["run", "-" * 12, *names]
     assert d2e("sweep", plan, "--out", out, "--dry-run") == 0
-    assert capsys.readouterr().out.count(": scored") == 5
+    assert capsys.readouterr().out.count(": scored") == 6
 
 
 def test_a_plan_may_grow_but_not_change(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,169 @@
+"""`d2e eval --decoder` and `--plausibility`: what they decode, what is recorded of them, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.hub.results import benchmark_results
+from eval.compare.runs import load_runs
+from eval.pages.report.facts import run_facts
+from tests.command import d2e
+from tests.eval.benches import bench_row, predictions, save_bench, scores_of
+from tests.eval.fake_runs import make_run, prediction
+
+
+def evaluate(world: Path, run: Path, *arguments: object) -> int:
+    """Without a batch size, which an endpoint has no use for."""
+    return d2e("eval", world / "model", "--bench", world / "bench", "--out", run, "--max-new-tokens", 6, *arguments)
+
+
+def outputs(run: Path) -> list[str]:
+    return [row["output"] for row in predictions(run)]
+
+
+def test_the_cut_offs_ends_are_plain_and_debiased_decoding(world: Path, tmp_path: Path) -> None:
+    asked: dict[str, tuple[object, ...]] = {
+        "plain": ("--alpha", 0),
+        "strictest": ("--alpha", 2, "--plausibility", 1),
+        "between": ("--alpha", 2, "--plausibility", 0.99),
+        "loosest": ("--alpha", 2, "--plausibility", 1e-30),
+        "debiased": ("--alpha", 2),
+    }
+    for name, arguments in asked.items():
+        assert evaluate(world, tmp_path / name, *arguments) == 0
+    said = {name: outputs(tmp_path / name) for name in asked}
+    assert said["strictest"] == said["plain"]
+    assert said["loosest"] == said["debiased"] != said["plain"]
+    assert said["between"] not in (said["plain"], said["debiased"])
+
+
+def test_a_cut_off_is_recorded_where_it_is_given(world: Path, tmp_path: Path) -> None:
+    assert evaluate(world, tmp_path / "cut", "--alpha", 0.5, "--plausibility", 0.1) == 0
+    assert evaluate(world, tmp_path / "all", "--alpha", 0.5) == 0
+    assert scores_of(tmp_path / "cut")["plausibility"] == 0.1
+    assert "plausibility" not in scores_of(tmp_path / "all")
+    facts = run_facts(load_runs([tmp_path / "cut", tmp_path / "all"]), [None, None])["Evaluation"]
+    whole = "debiased with α = 0.5"
+    said = next(fact.values for fact in facts if fact.name == "decoded")
+    assert said == (f"{whole} and a plausibility cut-off of 0.1", whole)
+
+
+def test_results_with_another_cut_off_are_not_mixed(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path, "--alpha", 0.5, "--plausibility", 0.1) == 0
+    assert evaluate(world, tmp_path, "--alpha", 0.5) == 1
+    assert "--plausibility: 0.1 → none" in capsys.readouterr().err
+    assert evaluate(world, tmp_path, "--alpha", 0.5, "--plausibility", 0.1, "--without-context") == 0
+
+
+def test_a_cut_off_that_cuts_nothing_is_said_and_not_recorded(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path, "--plausibility", 0.1) == 0
+    assert "warning: --plausibility has no effect where α is 0" in capsys.readouterr().err
+    assert "plausibility" not in scores_of(tmp_path)
+    assert evaluate(world, tmp_path, "--alpha", 0) == 0, "the same decoding"
+
+
+def test_a_cut_off_out_of_range_or_for_an_endpoint_is_refused(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        evaluate(world, tmp_path, "--engine", "openai", "--base-url", "http://127.0.0.1:9", "--plausibility", 0.1) == 1
+    )
+    assert "--plausibility 0.1 with --engine openai: an endpoint decodes plainly" in capsys.readouterr().err
+    assert evaluate(world, tmp_path, "--alpha", 0.5, "--plausibility", 1.5) == 2
+    assert "0<=x<=1" in capsys.readouterr().err
+
+
+def test_tables_and_cards_say_the_cut_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [prediction(n, n < 5).model_copy(update={"dataset": "tracie"}) for n in range(10)]
+    run = make_run(tmp_path / "cut", rows, plausibility=0.1)
+    assert "decoded debiased with α = 0.5 and a plausibility cut-off of 0.1" in benchmark_results(run)[0].facts
+    assert d2e("table", run, "--layout", "sensitivity") == 0
+    assert "α=0.5, β=0.1)" in capsys.readouterr().out
+    assert d2e("table", run, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["rows"][0]["plausibility"] == 0.1
+
+
+def test_tables_and_cards_say_the_decoder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [prediction(n, n < 5).model_copy(update={"dataset": "tracie"}) for n in range(10)]
+    run = make_run(tmp_path / "cad", rows, alpha=None, decoder="cad:weight=1")
+    assert "decoded with cad:weight=1" in benchmark_results(run)[0].facts
+    assert d2e("table", run, "--layout", "sensitivity") == 0
+    assert ", decoded with cad:weight=1)" in capsys.readouterr().out
+    assert d2e("table", run, "--format", "json") == 0
+    row = json.loads(capsys.readouterr().out)["rows"][0]
+    assert (row["alpha"], row["decoder"]) == (None, "cad:weight=1")
+
+
+def test_decoders_decode_differently_and_cad_as_d2e_does(world: Path, tmp_path: Path) -> None:
+    asked: dict[str, tuple[object, ...]] = {
+        "none": (), "plain": ("--decoder", "plain"), "d2e": ("--decoder", "d2e:alpha=0.75"),
+        "cad": ("--decoder", "cad:weight=3"), "adacad": ("--decoder", "adacad:floor=2"),
+        "coiecd": ("--decoder", "coiecd:weight=3"), "cocoa": ("--decoder", "cocoa:weight=4"),
+    }  # fmt: skip
+    for name, arguments in asked.items():
+        assert evaluate(world, tmp_path / name, *arguments) == 0
+    said = {name: outputs(tmp_path / name) for name in asked}
+    assert said.pop("none") == said["plain"]
+    assert said.pop("cad") == said["d2e"], "α = a/(1 + a)"
+    assert len({tuple(answers) for answers in said.values()}) == len(said)
+    scores = {name: scores_of(tmp_path / name) for name in asked}
+    recorded = {name: (of_run["alpha"], of_run.get("decoder")) for name, of_run in scores.items()}
+    assert recorded == {
+        "none": (0.0, None), "plain": (0.0, None), "d2e": (0.75, None),
+        "cad": (None, "cad:weight=3"), "adacad": (None, "adacad:floor=2"),
+        "coiecd": (None, "coiecd:weight=3,ratio=4"), "cocoa": (None, "cocoa:share=0.5,weight=4"),
+    }  # fmt: skip
+
+
+def test_results_of_another_decoder_are_not_mixed_and_are_put_into_words(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path, "--decoder", "adacad") == 0
+    assert evaluate(world, tmp_path, "--decoder", "adacad:floor=0") == 0, "the same"
+    assert evaluate(world, tmp_path, "--decoder", "adacad:floor=0.1") == 1
+    assert "--decoder: adacad:floor=0 → adacad:floor=0.1" in capsys.readouterr().err
+    assert evaluate(world, tmp_path, "--without-context") == 0
+    assert "decoded with adacad:floor=0" in benchmark_results(tmp_path)[0].facts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--decoder", "adcad"), "decoder 'adcad': no such decoder. Did you mean 'adacad'?"),
+        (("--decoder", "cad:wieght=1"), "cad has no option 'wieght'; it has weight [1]. Did you mean 'weight'?"),
+        (("--decoder", "plain", "--alpha", 0.7), "alpha 0.7 with the decoder plain: it has no α"),
+        (("--decoder", "d2e:alpha=0.5", "--alpha", 0.7), "alpha 0.7 with the decoder d2e:alpha=0.5: it says its own"),
+        (("--decoder", "d2e"), "--decoder d2e: α is 0, as"),
+        (("--decoder", "cad", "--without-context"), "--decoder cad with --without-context: it contrasts"),
+        (("--decoder", "nowhere_at_all:f"), "decoder 'nowhere_at_all:f': module 'nowhere_at_all' cannot be imported"),
+        (
+            ("--decoder", "cad", "--engine", "openai", "--base-url", "http://127.0.0.1:9"),
+            "--decoder cad with --engine openai: an endpoint decodes plainly, as it gives out no logits",
+        ),
+    ],
+)
+def test_what_a_decoder_cannot_do_is_refused_before_a_model_is_loaded(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[object, ...], said: str
+) -> None:
+    assert evaluate(world, tmp_path / "run", *arguments) == 1
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_samples_without_context_are_decoded_plainly_unless_none_has_one(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_bench(tmp_path / "some", [bench_row(i, context="" if i < 2 else f"It rained {i} days.") for i in range(4)])
+    save_bench(tmp_path / "none", [bench_row(i, context=" ") for i in range(4)])
+    common = ("eval", world / "model", "--max-new-tokens", 6, "--decoder", "cad:weight=5")
+    assert d2e(*common, "--bench", tmp_path / "some", "--out", tmp_path / "run") == 0
+    assert "warning: 2 of 4 samples have no context and are decoded plainly" in capsys.readouterr().err
+    assert d2e(*common, "--bench", tmp_path / "none", "--out", tmp_path / "run") == 1
+    assert "none of the 4 samples has a context; expected plain" in capsys.readouterr().err
