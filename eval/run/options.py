@@ -158,7 +158,7 @@ def _refuse_a_decoder_without_effect(model: str, options: EvalOptions, asked: De
 
 
 def _refuse_what_endpoints_cannot(model: str, options: EvalOptions) -> None:
-    asked = {"alpha": (options.alpha, "α = 0")} if options.alpha else {}
+    asked: dict[str, tuple[Any, str]] = {"alpha": (options.alpha, "α = 0")} if options.alpha else {}
     if options.decoder is not None and DecodingConfig(decoder=options.decoder).needs_imagined:
         asked["decoder"] = (options.decoder, "plain")
     for option, (value, expected) in asked.items():
