@@ -25,13 +25,14 @@ from data_builders.sources.socialiqa import SOCIALIQA
 from data_builders.sources.storycloze import STORYCLOZE
 from data_builders.sources.tempreason import TEMPREASON
 from data_builders.sources.timeqa import TIMEQA
+from data_builders.sources.torque import TORQUE
 from data_builders.sources.tracie import TRACIE
 from data_builders.sources.wiqa import WIQA
 
 PIPER_SOURCES = (TEMPREASON, TIMEQA, TRACIE, MCTACO, CIDER, ESTER, CQA, COSMOSQA, ECARE, IFQA, WIQA)
 _OUT_OF_DISTRIBUTION = (STORYCLOZE, SOCIALIQA, ALPHANLI)
 _SYSTEMS = (CREPE, OPENPI2)
-CONFLICT_SOURCES = (MATRES, KRE_SQUAD, NQ_SWAP, FAITHEVAL, MEMOTRAP, CPI_FACTS)
+CONFLICT_SOURCES = (MATRES, TORQUE, KRE_SQUAD, NQ_SWAP, FAITHEVAL, MEMOTRAP, CPI_FACTS)
 _GENERATED = (BOXES, HABIT)
 SOURCES: dict[str, Source] = {
     source.name: source

@@ -19,11 +19,17 @@ from typing import Literal
 from d2e_sft.data.sample import Split
 from data_builders.raw.reader import Draft
 from data_builders.raw.row import BadRowError, Row
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions, SplitRows, github
+from data_builders.raw.source import Input, Job, RawFile, Release, Samples, Source, SourceOptions, SplitRows, github
 
-_FILES = github(
-    "HKUST-KnowComp/event-temporal-knowledge-conflict", "e436ef5df9440a77857bfd688c9f0a4aab89c95f", "MATRES/data"
-)
+
+def conflict_study(folder: str) -> Release:
+    """A folder of the repository of Fang et al."""
+    return github(
+        "HKUST-KnowComp/event-temporal-knowledge-conflict", "e436ef5df9440a77857bfd688c9f0a4aab89c95f", folder
+    )
+
+
+_FILES = conflict_study("MATRES/data")
 
 # By split: the name that the publishers give it, the checksum and size of its texts, and those of its features.
 _TEXTS = {

@@ -155,6 +155,45 @@ def cpi_row(place: str, answer: str, known: str) -> dict[str, str]:
 
 CPI_FACTS = [cpi_row("Arda", "Ulm", "Bree"), cpi_row("Narn", "Hay", "Oz (official); Kansas City (old name: Oz)")]
 
+
+def torque_row(number: int, question: str, right: list[int]) -> tuple[str, dict[str, Any]]:
+    """A question on one passage; `right` are the places of the words that answer it."""
+    words = ["@", "It", "snowed", "after", "it", "rained", ",", "@", "said", "Ann", ";", "Bo", "Said", "so", "."]
+    events = {2, 5, 8, 12}
+    answers = {
+        "labels": [int(place in right) for place in range(len(words))],
+        "types": [int(place in events) for place in range(len(words))],
+    }
+    return f"docid_X_sentid_1_{number}", {
+        "question": question,
+        "context": words,
+        "answers": answers,
+        "individual_answers": [answers],
+        "question_cluster": "docid_X_sentid_1_0",
+        "cluster_size": 2,
+    }
+
+
+# By narrative the first is a conflict, the second and third aligned; the second is a conflict by tense.
+TORQUE = dict(
+    [
+        torque_row(0, "What happened before it snowed?", [5]),
+        torque_row(1, "What happened after it rained?", [2, 12]),
+        torque_row(2, "What will happen in the future?", []),
+        torque_row(3, "What happened while Ann spoke?", [2]),
+        torque_row(4, "What has begun?", [8]),
+    ]
+)
+_SUBSETS = {"narrative": ([0], [1, 2, 3]), "tense_relation": ([1], [0, 3])}
+TORQUE_SUBSETS: dict[str, dict[str, list[str]]] = {
+    prior: {
+        side: [f"docid_X_sentid_1_{number}" for number in _SUBSETS.get(prior, ([], []))[place]]
+        for place, side in enumerate(("conflict", "align"))
+    }
+    for prior in ("erp", "tense_relation", "narrative", "dependency", "warmup_answer", "warmup_tense")
+}
+TORQUE_TABLE = json.dumps({**TORQUE_SUBSETS, "bias_align_base": ["docid_X_sentid_1_0"]})
+
 _EVENT_TEMPORAL = "conflict/event-temporal"
 
 # Path in the raw folder → content.
@@ -166,6 +205,14 @@ CONFLICT_FILES: dict[str, str | bytes] = {
     **{
         f"{_EVENT_TEMPORAL}/matres/{name}.json": json.dumps(MATRES_FEATURES)
         for name in ("train_features_matres_event_only", "valid_features_matres_event_only", "test_features_matres")
+    },
+    f"{_EVENT_TEMPORAL}/torque/individual_dev_end2end_final.json": json.dumps(TORQUE),
+    **{
+        f"{_EVENT_TEMPORAL}/torque/individual_dev_{prior}_bias{ending}.json": json.dumps(
+            {name: TORQUE[name] for name in sides[side]}
+        )
+        for prior, sides in TORQUE_SUBSETS.items()
+        for side, ending in (("conflict", ""), ("align", "_align"))
     },
     "conflict/kre-squad/squad_golden.json": json.dumps(KRE_GOLDEN, indent=4),
     "conflict/kre-squad/squad_negative.json": json.dumps(KRE_NEGATIVE, indent=4),
