@@ -27,6 +27,7 @@ _PRETTY_NAMES = {
     "piper": "PIPER event-reasoning test sets",
     "piper-10k": "PIPER event-reasoning instruction set",
     "ood": "Event-reasoning out-of-distribution test sets",
+    "conflict": "Knowledge-conflict test sets: context against habit",
 }
 # The Hub's names of licences, by how the sources begin theirs.
 _LICENCE_IDS = {

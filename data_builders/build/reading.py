@@ -16,7 +16,7 @@ from data_builders.dataset import manifest
 from data_builders.own_data.source import how_to_describe, is_data_file, is_own, own_source
 from data_builders.raw.files import MissingRawFileError, find_files
 from data_builders.raw.reader import BadRows
-from data_builders.raw.source import FoundFile, Job, Samples, Source, SourceOptions
+from data_builders.raw.source import FoundFile, Job, RawFile, Samples, Source, SourceOptions
 from data_builders.sources import SOURCES
 
 
@@ -36,15 +36,20 @@ class ReadDataset:
         return [file["name"] for file in self.described_files if file["checksum"] == manifest.CHECKSUM_DIFFERS]
 
     def substitutes(self, split: Split) -> list[str]:
-        """For each input of the split that stands in for an official file: which it is and how it differs."""
-        texts = []
+        """For each file that stands in for official ones of the split: which it is and how it differs."""
+        missing: dict[RawFile, list[str]] = {}
         for item in self.source.inputs:
             found = self.files.get(item.key)
             if split in item.splits and found is not None and found.file.substitute:
                 official = item.candidates[0]
-                missing = f"{official.name} is not here; " if official is not found.file else ""
-                texts.append(f"{missing}{found.file.name} is read: {found.file.substitute}")
-        return texts
+                missing.setdefault(found.file, []).extend([official.name] if official is not found.file else [])
+        return [f"{_not_here(names)}{file.name} is read: {file.substitute}" for file, names in missing.items()]
+
+
+def _not_here(names: Sequence[str]) -> str:
+    if len(names) < 2:
+        return "".join(f"{name} is not here; " for name in names)
+    return f"{names[0]} and {len(names) - 1} more are not here; "
 
 
 @dataclass
@@ -188,7 +193,8 @@ def _read_split_by_split(source: Source, wanted: Sequence[Split], options: Build
 def _read(source: Source, splits: Sequence[Split], options: BuildOptions, reading: Reading) -> ReadDataset:
     settings = reading.settings
     files = find_files(source, splits, options.raw, settings.files.get(source.name))
-    described = [manifest.describe_file(found.file, found.path) for found in files.values()]
+    different = {found.file: found.path for found in files.values()}  # one file may stand in for several
+    described = [manifest.describe_file(file, path) for file, path in different.items()]
     bad = BadRows(skip=options.skip_bad)
     job = Job(source, files, options.seed, settings.sources[source.name], bad, splits)
     rows = {split: found for split, found in source.read(job).items() if split in splits}

@@ -1,6 +1,7 @@
-"""Named sets of datasets: PIPER's test sets, its out-of-distribution tests and its 10K instruction set.
+"""Named sets of datasets: PIPER's test sets, out-of-distribution tests and 10K instruction set; knowledge conflicts.
 
-The published counts are those of Table 7, the ratios those of Table 3 of the PIPER paper.
+PIPER's published counts are those of Table 7, its ratios those of Table 3 of the paper. Those of the conflict suite are
+the rows of the published files.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 
 from d2e_sft.data.sample import EventSample, Format, Relation, Split
 from d2e_sft.util.errors import UserError
-from data_builders.sources import PIPER_SOURCES
+from data_builders.sources import CONFLICT_SOURCES, PIPER_SOURCES
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class ContextBounds:
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """One row of the paper's Table 7: how many test samples a dataset has under a relation."""
+    """How many test samples a dataset has under a relation as it was published; of PIPER a row of its Table 7."""
 
     relation: Relation
     dataset: str
@@ -56,7 +57,7 @@ class Suite:
         summary: one line for the help.
         split: the split that is written.
         datasets: the sources, in the order of the rows.
-        published: the counts of the paper, to compare with; empty where it has none.
+        published: the published counts, to compare with; empty where there are none.
         ratios: dataset → per cent of the drawn set; empty where all rows are taken.
         size: number of rows drawn; None where all are taken.
         bounds: how long the contexts of its rows may be.
@@ -152,4 +153,20 @@ OOD = Suite(
     optional=frozenset({"storycloze"}),
 )
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (PIPER, PIPER_10K, OOD)}
+CONFLICT = Suite(
+    name="conflict",
+    summary="knowledge conflicts: is the answer the context's or habit's? Rows are tagged aligned or conflict",
+    split="test",
+    datasets=tuple(source.name for source in CONFLICT_SOURCES),
+    published=(
+        PublishedRow("temporal", "matres", "scq", 818),
+        PublishedRow("temporal", "torque", "mcq", 1_483),
+        PublishedRow("factual", "kre_squad", "scq", 3_538),
+        PublishedRow("factual", "nq_swap", "qa", 4_746),
+        PublishedRow("factual", "faitheval", "scq", 1_000),
+        PublishedRow("factual", "memotrap", "scq", 2_539),
+        PublishedRow("factual", "cpi_facts", "qa", 313),
+    ),
+)
+
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (PIPER, PIPER_10K, OOD, CONFLICT)}

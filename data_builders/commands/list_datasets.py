@@ -47,7 +47,7 @@ def _described(source: Source) -> dict[str, Any]:
     Returns:
         `not_to_be_published` says why its rows may not be given on, None where they may; `raw_bytes` is None where a
         file's size is not published; `raw_in_cache` counts the official files that are in the cache; `test_rows` has
-        the paper's count of its PIPER test rows by relation, `share_of_piper_10k` its per cent of the instruction set.
+        the published count of its test rows by relation, `share_of_piper_10k` its per cent of the instruction set.
     """
     official = list(source.official)
     suites = [suite for suite in SUITES.values() if source.name in suite.datasets]
@@ -73,7 +73,7 @@ def _is_cached(source: Source, file: RawFile) -> bool:
 
 
 def _test_rows(name: str, suites: Iterable[Suite]) -> dict[str, int]:
-    """Relation → published rows; rows that the paper counts for several datasets together are each one's."""
+    """Relation → published rows; rows that PIPER counts for several datasets together are each one's."""
     return {row.relation: row.count for suite in suites for row in suite.published if name in suite.sources_of(row)}
 
 

@@ -154,6 +154,7 @@ KRE_SQUAD = Source(
     options=KreSquadOptions,
     redistribution="the packagers state no licence (SQuAD itself is CC BY-SA 4.0)",
     notes={
+        "count": "one question has no options, and 173 rewritten passages lack their answer or keep the true one",
         "habit": "the answer of the golden passage, in both rows of a question",
         "options": "blanks around them are removed: in the files only the true option has none before it. The true "
         "one is a span of SQuAD, the others a model's: they differ in style, so compare with a model that sees the "

@@ -137,6 +137,7 @@ MEMOTRAP = Source(
     read=read,
     options=MemoTrapOptions,
     notes={
+        "count": "the 100 hateful sentences are read on request alone (hate_speech=true)",
         "mapping": "the instruction is the context, the text to be continued the question; of the history of science "
         "the event is the context and the options are the texts behind A and B",
         "repeats": "the history of science asks each of 92 facts in 8 ways",

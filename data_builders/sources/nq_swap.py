@@ -128,6 +128,8 @@ NQ_SWAP = Source(
     options=NQSwapOptions,
     redistribution="the text is Wikipedia's, under CC BY-SA 3.0, and the card's licence is another",
     notes={
+        "count": "a published row holds both passages: the swapped one gives a conflict row, the other, which rows of "
+        "one question share, an aligned one; 16 repeats are left out",
         "habit": "the answers of Natural Questions, in both rows of a question",
         "text": "as published: HTML tags as words, blanks before punctuation, passages cut at 800 words",
         "train": "none is published; train_share draws questions, and the test then has the others",

@@ -199,6 +199,7 @@ TORQUE = Source(
     options=TorqueOptions,
     redistribution="the publishers of the lists state no licence",
     notes={
+        "count": "questions without an answer, or in no published subset, are left out",
         "test": "the published development file; the labels of the test are not public",
         "options": "every annotated event of the passage; equal words have a number, in the passage and as options",
         "subset": "conflict: by any of the six priors; aligned: by one of them, and a conflict by none (bias=any). "

@@ -13,7 +13,7 @@ from typing import Any
 from d2e_sft.data.sample import BadRow, EventSample
 from d2e_sft.util.errors import UserError, did_you_mean
 
-SUITES = ("piper", "ood")
+SUITES = ("piper", "ood", "conflict")
 DATA_ROOT = Path("data")
 INSTRUCTION_SET = "piper-10k"
 

@@ -14,8 +14,9 @@ from d2e_sft.cli import main
 from d2e_sft.data.sample import read_samples
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from data_builders.build.suites import PIPER, PIPER_10K, SUITES
+from data_builders.build.suites import CONFLICT, PIPER, PIPER_10K, SUITES
 from data_builders.commands import data
+from tests.data_builders.conflict_rows import TORQUE_TABLE
 
 
 def _run(*arguments: object) -> Result:
@@ -72,6 +73,41 @@ def test_story_cloze_may_be_missing_from_the_out_of_distribution_suite(raw: Path
     assert {s.dataset for s in read_samples(tmp_path / "out" / "test.parquet")} == {"cider", "socialiqa", "alphanli"}
 
 
+def test_the_conflict_suite_has_both_subsets_and_says_why_counts_differ(raw: Path, tmp_path: Path) -> None:
+    shutil.rmtree(raw / "conflict/nq-swap")
+    result = _run("--suite", "conflict", "--raw", raw, "--out", tmp_path / "out")
+    assert result.exit_code == 1, result.output  # one of its datasets is not there
+    samples = read_samples(tmp_path / "out" / "test.parquet")
+    assert {sample.dataset for sample in samples} == set(CONFLICT.datasets) - {"nq_swap"}
+    assert {sample.subset for sample in samples} == {"aligned", "conflict"}
+    assert {sample.split for sample in samples} == {"test"}
+    manifest = _manifest(tmp_path / "out")
+    assert manifest["failures"] == {
+        "nq_swap": "conflict/nq-swap/dev-00000-of-00001.parquet: no such file; expected "
+        "a raw file of nq_swap (dev-00000-of-00001.parquet), which its train and test rows need"
+    }
+    counts = manifest["published_counts"]
+    assert isinstance(counts, list)
+    assert [row["dataset"] for row in counts] == list(CONFLICT.datasets)
+    reasons = {row["dataset"]: row["reason"] for row in counts}
+    assert "hateful sentences are read on request alone" in reasons["memotrap"]
+
+
+def test_a_file_that_stands_in_for_several_is_named_once(raw: Path, tmp_path: Path) -> None:
+    folder = raw / "conflict/event-temporal"
+    for path in (folder / "torque").glob("*_bias*.json"):
+        path.unlink()
+    (folder / "derived").mkdir()
+    (folder / "derived/torque_subsets.json").write_text(TORQUE_TABLE)
+    _run("--suite", "conflict", "--raw", raw, "--out", tmp_path / "out")
+    manifest = _manifest(tmp_path / "out")
+    files = [file["name"] for file in manifest["datasets"]["torque"]["files"]]  # type: ignore[index]
+    assert files == ["torque/individual_dev_end2end_final.json", "derived/torque_subsets.json"]
+    reasons = {row["dataset"]: row["reason"] for row in manifest["published_counts"]}  # type: ignore[attr-defined]
+    assert reasons["torque"].count("derived/torque_subsets.json is read") == 1
+    assert "torque/individual_dev_erp_bias.json and 11 more are not here" in reasons["torque"]
+
+
 def test_the_instruction_set_is_an_error_where_datasets_are_short(
     raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,7 +146,7 @@ def _tree(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("suite", ["piper", "piper-10k"])
+@pytest.mark.parametrize("suite", ["piper", "piper-10k", "conflict"])
 def test_same_inputs_and_seed_give_the_same_bytes(raw: Path, tmp_path: Path, suite: str) -> None:
     elsewhere = tmp_path / "another" / "place"
     shutil.copytree(raw, elsewhere)

@@ -51,6 +51,21 @@ def test_a_suite_is_evaluated_by_its_name(world: Path, tmp_path: Path, capsys: p
     assert "is incomplete, it lacks storycloze" in capsys.readouterr().err
 
 
+def test_the_conflict_suite_is_evaluated_by_its_name(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tagged = [
+        row.model_copy(update={"relation": "factual", "subset": ("aligned", "conflict")[i % 2], "habit": ["rain"]})
+        for i, row in enumerate(bench_rows(4))
+    ]
+    save_suite(tmp_path / "data" / "conflict", "conflict", tagged)
+    arguments = ("--suite", "conflict", "--data", tmp_path / "data", "--out", tmp_path / "run")
+    assert d2e("eval", world / "model", *arguments, *QUICK) == 0
+    assert scores_of(tmp_path / "run", "conflict")["bench"]["suite"] == "conflict"
+    assert {group["relation"] for group in scores_of(tmp_path / "run", "conflict")["groups"]} == {"factual"}
+    assert "layout of the paper" not in capsys.readouterr().out, "the paper has no table for it"
+
+
 def test_empty_contexts_are_decoded_plainly_counted_and_said(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
