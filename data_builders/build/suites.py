@@ -1,7 +1,7 @@
 """Named sets of datasets: PIPER's test sets, out-of-distribution tests and 10K instruction set; knowledge conflicts.
 
-PIPER's published counts are those of Table 7 of its paper, its ratios those of Table 3. The counts of the conflict suite
-are the rows of the published files.
+PIPER's published counts are those of Table 7 of its paper, its ratios those of Table 3. The counts of the conflict
+suite are the rows of the published files.
 """
 
 from __future__ import annotations
