@@ -129,7 +129,7 @@ class OpenAIBackend:
 
     def _send(self, client: Any, prompt: Conversation) -> Reply | None:
         body = self._post(client, prompt)
-        reply = read_completion(body)
+        reply = self._read(body, prompt)
         with self._lock:
             self._unusable = self._unusable + 1 if reply is None else 0
             none_is_usable = self._unusable >= _MOST_UNUSABLE
@@ -141,6 +141,9 @@ class OpenAIBackend:
                 "server's place",
             )
         return reply
+
+    def _read(self, body: bytes, prompt: Conversation) -> Reply | None:
+        return read_completion(body)
 
     def _post(self, client: Any, prompt: Conversation) -> bytes:
         limit, sampling = self._limit, self._options.temperature

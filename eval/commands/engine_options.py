@@ -39,6 +39,11 @@ _OPTIONS = (
         help="Of the device's memory, for weights and cache.",
     ),
     *_ENDPOINT.values(),
+    click.option(
+        "--tokenizer",
+        metavar="NAME",
+        help="Of an endpoint's model, for --answer likelihood: a Hub name or a folder. [default: MODEL]",
+    ),
 )
 _VLLM = ("tensor_parallel_size", "max_model_len", "gpu_memory_utilization")
 _ENGINES_OF: dict[str, tuple[str, ...]] = {  # by parameter: the engines it is for
@@ -47,11 +52,13 @@ _ENGINES_OF: dict[str, tuple[str, ...]] = {  # by parameter: the engines it is f
     "compiled": ("transformers",),
     **dict.fromkeys(_VLLM, ("vllm",)),
     **dict.fromkeys(_ENDPOINT, ("openai",)),
+    "tokenizer": ("openai",),
 }
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a click command the engines' options; it gets `batch_size`, `dtype`, `compiled`, `vllm` and `endpoint`.
+    """Give a click command the engines' options; it gets `batch_size`, `dtype`, `compiled`, `tokenizer`,
+    `vllm` and `endpoint`.
 
     The command needs an option `engine`. It raises UserError for an option of another engine before it does anything.
     """
@@ -84,5 +91,5 @@ def _collect(engine: str, values: dict[str, Any], context: click.Context) -> dic
     except ValidationError as error:
         raise UserError(f"options of the endpoint: {describe_validation_error(error)}") from None
     vllm = {name: values[name] for name in _VLLM if values[name] is not None}
-    own = {name: values[name] for name in ("batch_size", "dtype", "compiled")}
+    own = {name: values[name] for name in ("batch_size", "dtype", "compiled", "tokenizer")}
     return {**own, "vllm": vllm, "endpoint": endpoint}

@@ -220,9 +220,10 @@ def _refuse_half_a_call(
         )
     if system is not None:
         _refuse_what_systems_have_not(system, options)
-    if options["normalise"] != "none" and options["answer"] != "likelihood":
+    of_likelihood = {"--normalise": options["normalise"] != "none", "--tokenizer": options["tokenizer"] is not None}
+    for flag in (flag for flag, is_given in of_likelihood.items() if is_given and options["answer"] == "generate"):
         raise UserError(
-            f"--normalise {options['normalise']}: is about options by likelihood, and answers are generated",
+            f"{flag}: is about options by likelihood, and answers are generated",
             remedy="drop it, or add --answer likelihood",
         )
     if options["demonstrations"] is not None and options["setting"] != "few_shot":

@@ -14,9 +14,14 @@ def make_engine(model: str, config: EvalConfig, processes: Processes) -> Engine:
         UserError: the engine is not installed, or cannot have the model.
     """
     if config.engine == "openai":
+        endpoint = config.options.endpoint.model_copy(update={"model": model})
+        if config.options.answer == "likelihood":
+            from eval.run.engines.echo import EchoEngine
+
+            return EchoEngine(endpoint, config.options.tokenizer)
         from eval.run.engines.endpoint import EndpointEngine
 
-        return EndpointEngine(config.options.endpoint.model_copy(update={"model": model}))
+        return EndpointEngine(endpoint)
     if config.engine == "vllm":
         from eval.run.engines.vllm_offline import VllmEngine
 

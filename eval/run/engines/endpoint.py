@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from d2e_sft.judge.messages import Reply
+from d2e_sft.judge.messages import Conversation, Reply
 from d2e_sft.judge.openai_backend import OpenAIBackend
 from d2e_sft.judge.options import Caller, EndpointOptions
 from d2e_sft.util.errors import UserError
@@ -43,7 +43,7 @@ class EndpointEngine:
     def __init__(self, options: EndpointOptions) -> None:
         self._options = options
         self._backend = OpenAIBackend(options, CALLER)
-        self._questions: list[Question] = []
+        self._questions: Sequence[Conversation] = []
         self.counts = {"retried": 0}
 
     def begin(self, task: Task) -> Sequence[int]:
@@ -51,14 +51,14 @@ class EndpointEngine:
         if task.decoding.temperature > 0:
             own["temperature"] = task.decoding.temperature
         self._backend = OpenAIBackend(self._options.model_copy(update=own), CALLER)
-        self._questions = [Question(task.messages(place), task.label(place)) for place in range(len(task))]
-        self.counts = {"retried": 0}
-        return [sum(len(turn["content"]) for turn in question.messages) for question in self._questions]
+        questions = [Question(task.messages(place), task.label(place)) for place in range(len(task))]
+        self._questions, self.counts = questions, {"retried": 0}
+        return [sum(len(turn["content"]) for turn in question.messages) for question in questions]
 
     def decode(self, places: Sequence[int], on_answers: OnAnswers) -> None:
         left = list(places)
         for _ in range(_ROUNDS):  # a reply that was none (a proxy's page, say) is asked for once more
-            listener = _Listener(left, on_answers, self.counts)
+            listener = _Listener(left, self._answer, on_answers, self.counts)
             self._backend.answer([self._questions[i] for i in left], listener)
             left = [i for i in left if i not in listener.answered]
             if not left:
@@ -72,18 +72,27 @@ class EndpointEngine:
     def environment(self) -> dict[str, Any]:
         return {"endpoint": self._backend.identity["base_url"]}
 
+    def _answer(self, place: int, reply: Reply) -> Answer:
+        return Answer(place, reply.text)
+
 
 class _Listener:
     """Hands replies on as they come."""
 
-    def __init__(self, places: Sequence[int], on_answers: OnAnswers, counts: dict[str, int]) -> None:
+    def __init__(
+        self,
+        places: Sequence[int],
+        answer: Callable[[int, Reply], Answer],
+        on_answers: OnAnswers,
+        counts: dict[str, int],
+    ) -> None:
         self.answered: set[int] = set()
         self._lock = threading.Lock()
-        self._places, self._on_answers, self._counts = places, on_answers, counts
+        self._places, self._answer, self._on_answers, self._counts = places, answer, on_answers, counts
 
     def received(self, index: int, reply: Reply | None) -> None:
         if reply is not None:
-            self._on_answers([Answer(self._places[index], reply.text)])
+            self._on_answers([self._answer(self._places[index], reply)])
             self.answered.add(self._places[index])
 
     def retried(self) -> None:

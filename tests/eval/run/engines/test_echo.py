@@ -1,0 +1,172 @@
+"""Options scored by an endpoint over real HTTP: a server that echoes log-probabilities, and servers that do not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from d2e_sft.model.loading import load_model
+from tests.command import d2e
+from tests.eval.benches import bench_row, predictions, save_bench, scores_of
+from tests.servers import LocalServer, QuietHandler
+from tests.tiny import save_tiny_model
+
+FOLDER = "bench-likelihood"
+Reply = tuple[int, dict[str, Any]]
+
+
+class CompletionServer(LocalServer):
+    """Answers `/v1/completions` with a model of this process; `plan` says the answer to a request instead."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(_Handler)
+        self.model = model
+        self.requests: list[dict[str, Any]] = []
+        self.plan: list[Callable[[Reply], Reply]] = []
+
+
+class _Handler(QuietHandler):
+    server: CompletionServer
+    protocol_version = "HTTP/1.1"
+
+    def answer(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests.append({"path": self.path, **asked})
+        choices = [{"index": i, "text": "", "logprobs": self._echo(ids)} for i, ids in enumerate(asked["prompt"])]
+        reply: Reply = (200, {"object": "text_completion", "choices": choices[::-1]})  # in any order
+        if self.server.plan:
+            reply = self.server.plan.pop(0)(reply)
+        status, content = reply
+        self.reply(status, json.dumps(content).encode(), {"Content-Type": "application/json"})
+
+    def _echo(self, ids: list[int]) -> dict[str, Any]:
+        with torch.no_grad():
+            logprobs = self.server.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+        own = [logprobs[place, token].item() for place, token in enumerate(ids[1:])]
+        return {"token_logprobs": [None, *own, logprobs[-1].max().item()]}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    save_tiny_model(folder / "model", seed=3)
+    options = ["rain", "a long drought", "snow"]
+    rows = [bench_row(i, format="scq", options=options, answers=[options[i % 3]]) for i in range(4)]
+    save_bench(folder / "bench", [*rows, *(bench_row(i) for i in (5, 7))])
+    return folder
+
+
+@pytest.fixture
+def server(world: Path, judge_environment: None) -> Iterator[CompletionServer]:
+    with CompletionServer(load_model(str(world / "model")).model.eval()) as running:
+        yield running
+
+
+def evaluate(world: Path, run: Path, server: CompletionServer, *more: object) -> int:
+    common = ("--bench", world / "bench", "--out", run, "--base-url", f"{server.url}/v1", "--concurrency", 2)
+    return d2e("eval", "remote-7b", *common, "--answer", "likelihood", "--tokenizer", world / "model", *more)  # type: ignore[arg-type]
+
+
+def test_an_endpoint_that_echoes_scores_options_as_the_model_in_process(
+    world: Path, tmp_path: Path, server: CompletionServer
+) -> None:
+    assert evaluate(world, tmp_path / "there", server) == 0
+    here = ("--bench", world / "bench", "--out", tmp_path / "here", "--answer", "likelihood")
+    assert d2e("eval", world / "model", *here) == 0
+    there, at_home = (predictions(tmp_path / name, FOLDER) for name in ("there", "here"))
+    assert [row["answer"] for row in there] == [row["answer"] for row in at_home]
+    for one, other in zip(there, at_home, strict=True):
+        for option, expected in zip(one["likelihoods"], other["likelihoods"], strict=True):
+            assert option == {**expected, "logprob": pytest.approx(expected["logprob"], rel=1e-5)}
+    assert len(server.requests) == 6, "one request a sample"
+    for request in server.requests:
+        assert (request["path"], request["model"], request["echo"]) == ("/v1/completions", "remote-7b", True)
+    scores = scores_of(tmp_path / "there", FOLDER)
+    assert (scores["engine"], scores["answer"], scores["model"]) == ("openai", "likelihood", "remote-7b")
+
+
+def test_what_came_is_kept_and_the_same_command_goes_on(
+    world: Path, tmp_path: Path, server: CompletionServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.plan = [lambda reply: reply] * 4 + [lambda _: (503, {"error": {"message": "gone"}})]
+    assert evaluate(world, tmp_path, server, "--attempts", 1, "--concurrency", 1) == 1
+    assert "4 of 6 answers are kept" in capsys.readouterr().err
+    server.plan = []
+    assert evaluate(world, tmp_path, server) == 0
+    assert len(server.requests) == 5 + 2
+
+
+def without_logprobs(reply: Reply) -> Reply:
+    return 200, {"choices": [{**choice, "logprobs": None} for choice in reply[1]["choices"]]}
+
+
+def of_new_tokens_alone(reply: Reply) -> Reply:
+    return 200, {"choices": [{**choice, "logprobs": {"token_logprobs": [-1.0]}} for choice in reply[1]["choices"]]}
+
+
+def of_one_prompt_alone(reply: Reply) -> Reply:
+    return 200, {"choices": reply[1]["choices"][:1]}
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "said"),
+    [
+        (without_logprobs, "with no log-probability for each token of the prompt"),
+        (of_new_tokens_alone, "with no log-probability for each token of the prompt"),
+        (of_one_prompt_alone, "with 1 completions for "),
+        (lambda _: (404, {"error": {"message": "no such path"}}), "answered 404: no such path"),
+        (lambda _: (400, {"error": {"message": "echo is not supported"}}), "echo is not supported"),
+    ],
+)
+def test_an_endpoint_that_does_not_is_refused_in_one_message(
+    world: Path,
+    tmp_path: Path,
+    server: CompletionServer,
+    capsys: pytest.CaptureFixture[str],
+    misbehave: Callable[[Reply], Reply],
+    said: str,
+) -> None:
+    server.plan = [misbehave] * 6
+    assert evaluate(world, tmp_path, server) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert "needs /completions with `echo` and `logprobs`" in error
+    assert error.count("error:") == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--tokenizer", "no/such-tokenizer-folder"), "there is no tokenizer 'no/such-tokenizer-folder'"),
+        (("--tokenizer", "{t5}"), "of an encoder-decoder; expected a causal model's"),
+        (("--answer", "generate"), "--tokenizer: is about options by likelihood"),
+        (("--alpha", 0.5), "--alpha 0.5 with --engine openai"),
+    ],
+)
+def test_calls_that_make_no_sense_are_refused_before_anything_is_sent(
+    world: Path,
+    tmp_path: Path,
+    server: CompletionServer,
+    capsys: pytest.CaptureFixture[str],
+    more: tuple[object, ...],
+    said: str,
+) -> None:
+    save_tiny_model(tmp_path / "t5", "t5")
+    filled = [str(argument).format(t5=tmp_path / "t5") for argument in more]
+    assert evaluate(world, tmp_path / "run", server, *filled) == 1
+    assert said in capsys.readouterr().err
+    assert not server.requests
+
+
+def test_the_tokenizer_is_part_of_what_results_depend_on(
+    world: Path, tmp_path: Path, server: CompletionServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_tiny_model(tmp_path / "other", seed=4)
+    assert evaluate(world, tmp_path, server) == 0
+    assert evaluate(world, tmp_path, server, "--tokenizer", tmp_path / "other") == 1
+    assert "--tokenizer: " in capsys.readouterr().err
