@@ -16,7 +16,7 @@ from eval.compare.context_use import asked_without_context, read_without_context
 from eval.compare.runs import ScoredRun
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.statistics import Difference, Interval, bootstrap_average, holm, paired_average
-from eval.score.subsets import AVERAGE, DatasetSubsets, by_subset, gives, score_subsets, with_both
+from eval.score.subsets import AVERAGE, DatasetSubsets, by_subset, gives, headline, score_subsets, with_both
 
 MARGIN = 0.03  # as much of aligned accuracy may be lost, as a fraction, by a run that is said to read more
 
@@ -80,12 +80,8 @@ class SubsetComparison:
 
     @property
     def headline(self) -> DatasetComparison:
-        """What a verdict is about: the average, else the dataset with both subsets, else the last with conflict."""
-        for wanted in ({"aligned", "conflict"}, {"conflict"}, set[str]()):
-            for own in reversed(self.datasets):
-                if wanted <= own.sizes.keys():
-                    return own
-        raise AssertionError("no dataset")
+        """What a verdict is about."""
+        return self.datasets[headline([own.sizes for own in self.datasets])]
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain dicts and lists, scores as fractions."""

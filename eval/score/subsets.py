@@ -7,7 +7,7 @@ from habit is right on the aligned rows alone. docs/scores.md has the definition
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pydantic import BaseModel
 
@@ -99,6 +99,19 @@ def score_subsets(predictions: Sequence[Prediction], *, seed: int = 0) -> list[D
         pairs = [{name: tagged[dataset][name] for name in _COMPARED} for dataset in both]
         scored.append(_scored(AVERAGE, pairs, seed))
     return scored
+
+
+def headline(parts: Sequence[Collection[Subset]]) -> int:
+    """Which of several parts, given by their subsets, is told first.
+
+    That is the average, which comes last, else the dataset with aligned and conflict rows, else the last with conflict
+    rows, else the last.
+    """
+    for wanted in (set(_COMPARED), {"conflict"}, set()):
+        fitting = [place for place, names in enumerate(parts) if wanted <= set(names)]
+        if fitting:
+            return fitting[-1]
+    raise ValueError("no part; expected at least one")
 
 
 def gives(prediction: Prediction, answers: Sequence[str]) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from d2e_sft.data.sample import Subset
 from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.tables import markdown_cell, markdown_table, percent
 from eval.compare.compare import compare_runs
@@ -18,6 +19,7 @@ from eval.compare.subset_tables import all_tables
 from eval.compare.tables import with_interval
 from eval.score.scores import RunScores
 from eval.score.statistics import Interval
+from eval.score.subsets import DatasetSubsets, headline
 from eval.sweep.grid import Axis, Point, short_keys, varying
 from eval.sweep.plan import PaperTableOf
 from eval.sweep.record import Sweep
@@ -45,6 +47,22 @@ class PointResult:
         return None if self.scores is None else self.scores.overall.mean
 
     @property
+    def subsets(self) -> DatasetSubsets | None:
+        """The measures by subset that are told: of the average or the one dataset; None where no row is tagged."""
+        scored = [] if self.scores is None else self.scores.subsets
+        return scored[headline([own.subsets for own in scored])] if scored else None
+
+    def accuracy(self, subset: Subset) -> Interval | None:
+        """The accuracy on a subset of these."""
+        own = None if self.subsets is None else self.subsets.subsets.get(subset)
+        return None if own is None else own.accuracy
+
+    @property
+    def drawn(self) -> Interval | None:
+        """What a plot shows: the accuracy on conflict rows, or where there are none the mean."""
+        return self.accuracy("conflict") or self.mean
+
+    @property
     def relations(self) -> dict[str, float]:
         """Relation → mean over its datasets of the mean of EM and F1, as a fraction."""
         found: dict[str, list[float]] = {}
@@ -57,6 +75,11 @@ def relations_of(results: Sequence[PointResult]) -> list[str]:
     """The relations in order of appearance, which have columns of their own where there are several."""
     relations = list(dict.fromkeys(relation for result in results for relation in result.relations))
     return relations if len(relations) > 1 else []
+
+
+def have_conflict(results: Sequence[PointResult]) -> bool:
+    """Whether there are conflict rows; the columns are then those of measures by subset."""
+    return any(result.accuracy("conflict") is not None for result in results)
 
 
 def collect(sweep: Sweep, failures: Sequence[Failure] = ()) -> list[PointResult]:
@@ -99,30 +122,45 @@ def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
 
 
 def results_table(axes: Sequence[Axis], results: Sequence[PointResult]) -> str:
-    """The table as Markdown; the best mean is bold, and equal points share it."""
+    """The table as Markdown; the best mean, or conflict accuracy, is bold, and equal points share it."""
     short = short_keys(axes)
     relations = relations_of(results)
-    columns = [*(short[axis.key] for axis in varying(axes)), "mean", "EM", "F1", *relations, "unparsed", "status"]
-    means = [result.mean.mean for result in results if result.mean is not None]
-    best = max(means) if len(set(means)) > 1 else None
+    of_scores = (
+        ["conflict", "aligned", "gap", "habit rate"] if have_conflict(results) else ["mean", "EM", "F1", *relations]
+    )
+    columns = [*(short[axis.key] for axis in varying(axes)), *of_scores, "unparsed", "status"]
+    drawn = [result.drawn.mean for result in results if result.drawn is not None]
+    best = max(drawn) if len(set(drawn)) > 1 else None
     lines = []
     for result in results:
         values = [result.point.values[axis.key] for axis in varying(axes)]
-        lines.append([markdown_cell(cell) for cell in [*values, *_cells(result, relations, best), result.status]])
+        if result.scores is None:
+            cells = [percent(None)] * (len(of_scores) + 1)
+        else:
+            cells = (
+                _subset_cells(result) if have_conflict(results) else _cells(result.scores, result.relations, relations)
+            )
+            cells[0] = _bold(cells[0]) if result.drawn is not None and result.drawn.mean == best else cells[0]
+            cells.append(percent(result.scores.overall.extraction.get("none", 0.0)))
+        lines.append([markdown_cell(cell) for cell in [*values, *cells, result.status]])
     return markdown_table(columns, lines, left=("status",), tight=True)
 
 
-def _cells(result: PointResult, relations: Sequence[str], best: float | None) -> list[str]:
-    if result.scores is None:
-        return [percent(None)] * (4 + len(relations))
-    overall = result.scores.overall
-    mean = with_interval(overall.mean)
-    if best is not None and overall.mean.mean == best:
-        number, _, bounds = mean.partition(" ")
-        mean = f"**{number}** {bounds}"
-    averages = (percent(result.relations.get(name)) for name in relations)
-    unparsed = percent(overall.extraction.get("none", 0.0))
-    return [mean, with_interval(overall.exact_match), with_interval(overall.f1), *averages, unparsed]
+def _cells(scores: RunScores, averages: Mapping[str, float], relations: Sequence[str]) -> list[str]:
+    overall = (scores.overall.mean, scores.overall.exact_match, scores.overall.f1)
+    return [*map(with_interval, overall), *(percent(averages.get(name)) for name in relations)]
+
+
+def _subset_cells(result: PointResult) -> list[str]:
+    conflict = None if result.subsets is None else result.subsets.subsets.get("conflict")
+    gap = None if result.subsets is None else result.subsets.gap
+    rate = None if conflict is None else conflict.habit_rate
+    return [with_interval(one) for one in (result.accuracy("conflict"), result.accuracy("aligned"), gap, rate)]
+
+
+def _bold(cell: str) -> str:
+    number, _, bounds = cell.partition(" ")
+    return f"**{number}** {bounds}"
 
 
 def _json(result: PointResult) -> dict[str, Any]:
@@ -137,6 +175,7 @@ def _json(result: PointResult) -> dict[str, Any]:
         if scores is None
         else {metric: asdict(getattr(scores.overall, metric)) for metric in ("mean", "exact_match", "f1")},
         "relations": result.relations,
+        **({} if result.subsets is None else {"subsets": result.subsets.model_dump(exclude_unset=True)}),
     }
 
 

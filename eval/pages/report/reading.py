@@ -85,14 +85,19 @@ def read_reading(comparison: SubsetComparison | None) -> Reading | None:
     return Reading(chart, told, comparison)
 
 
-def reading_chart(points: Sequence[ReadingPoint]) -> Markup:
-    """Conflict accuracy (y) against aligned accuracy (x) with 95 % intervals; the first point is the reference."""
+def reading_chart(points: Sequence[ReadingPoint], *, reference: bool = True) -> Markup:
+    """Conflict accuracy (y) against aligned accuracy (x) with 95 % intervals.
+
+    Args:
+        reference: mark the first of several points as what the others are compared with.
+    """
+    reference = reference and len(points) > 1
     with mpl.rc_context(STYLE):
-        figure = reading_figure(points)
+        figure = reading_figure(points, reference=reference)
         names = ", ".join(point.label for point in points)
         description = (
-            f"Conflict accuracy against aligned accuracy of {names}, with 95 % intervals; the reference is "
-            f"{points[0].label}. "
+            f"Conflict accuracy against aligned accuracy of {names}, with 95 % intervals"
+            f"{f'; the reference is {points[0].label}' if reference else ''}. "
             + "; ".join(
                 f"{p.label}: conflict {100 * p.conflict.mean:.1f}, aligned {100 * p.aligned.mean:.1f}" for p in points
             )
@@ -100,15 +105,16 @@ def reading_chart(points: Sequence[ReadingPoint]) -> Markup:
         return inline_svg(figure, description)
 
 
-def reading_figure(points: Sequence[ReadingPoint]) -> Figure:
+def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure:
     """The same as a figure of matplotlib, drawn in the style that is set."""
     figure = Figure(figsize=(_SIDE, _SIDE), layout="constrained")
     axes = figure.add_subplot()
     _prepare(axes)
-    if len(points) > 1:
+    if reference:
         axes.axhline(100 * points[0].conflict.mean, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
         axes.axvline(100 * points[0].aligned.mean, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
     for index, (point, height) in enumerate(zip(points, _heights(points), strict=True)):
+        marked = reference and index == 0
         x, y = 100 * point.aligned.mean, 100 * point.conflict.mean
         colour = COLOURS[index % len(COLOURS)]
         axes.errorbar(
@@ -118,9 +124,9 @@ def reading_figure(points: Sequence[ReadingPoint]) -> Figure:
             yerr=error_lengths([point.conflict]),
             fmt=MARKERS[index % len(MARKERS)],
             color=colour,
-            markersize=8 if index else 11,
-            markeredgecolor="#222222" if index == 0 else "white",
-            markeredgewidth=1.6 if index == 0 else 0.8,
+            markersize=11 if marked else 8,
+            markeredgecolor="#222222" if marked else "white",
+            markeredgewidth=1.6 if marked else 0.8,
             elinewidth=1.2,
             capsize=2.5,
             zorder=4,
@@ -129,13 +135,13 @@ def reading_figure(points: Sequence[ReadingPoint]) -> Figure:
         left = x > 50
         beside = 100 * point.aligned.low - 2.5 if left else 100 * point.aligned.high + 2.5  # clear of the interval
         axes.annotate(
-            f"{point.label} (reference)" if index == 0 and len(points) > 1 else point.label,
+            f"{point.label} (reference)" if marked else point.label,
             (x, y),
             xytext=(beside, height),
             ha="right" if left else "left",
             va="center",
             fontsize=10,
-            fontweight="bold" if index == 0 else "normal",
+            fontweight="bold" if marked else "normal",
             color=colour,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8},
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 4},

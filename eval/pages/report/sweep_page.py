@@ -16,12 +16,14 @@ from eval.compare.runs import load_runs
 from eval.compare.tables import with_interval
 from eval.pages.report.page import ReportOptions, write_report
 from eval.pages.report.plots import error_lengths
+from eval.pages.report.reading import ReadingPoint, reading_chart
 from eval.pages.report.samples import datasets_of
 from eval.score.statistics import Interval
-from eval.sweep.grid import RUN, Axis, Point, short_keys, varying
+from eval.sweep.grid import RUN, Axis, Point, describe_point, short_keys, varying
 from eval.sweep.record import Sweep
-from eval.sweep.results import RESULTS, PointResult, relations_of, scored_folders
+from eval.sweep.results import RESULTS, PointResult, have_conflict, relations_of, scored_folders
 
+_MOST_POINTS = 20  # names of more would not fit beside their points
 _WIDE = 20  # values that span more than this factor are drawn on a logarithmic axis
 
 
@@ -41,8 +43,11 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]
     with mpl.rc_context(STYLE):
         if any(result.scores is not None for result in results):
             figure = sweep_chart(sweep.axes, results)
-            chart = inline_svg(figure, f"Score against {drawn_axis(sweep.axes).key} with 95 % intervals")
+            chart = inline_svg(
+                figure, f"{drawn_score(results)} against {drawn_axis(sweep.axes).key} with 95 % intervals"
+            )
             figure.savefig(picture, dpi=150)
+    reading = sweep_points(sweep.axes, results)
     environment = page_environment(Path(__file__).parent)
     environment.filters["with_interval"] = with_interval
     write_whole(
@@ -55,6 +60,8 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]
             results=results,
             relations=relations_of(results),
             chart=chart,
+            tagged=have_conflict(results),
+            reading=None if reading is None else reading_chart(reading, reference=False),
         ),
     )
     return [page, *([picture] if chart is not None else []), *_planned_reports(sweep, results)]
@@ -72,8 +79,23 @@ def _planned_reports(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]
     return written
 
 
+def sweep_points(axes: Sequence[Axis], results: Sequence[PointResult]) -> list[ReadingPoint] | None:
+    """Each scored point's aligned and conflict accuracy; None where rows have not both, or points are too many."""
+    points = []
+    for result in results:
+        aligned, conflict = result.accuracy("aligned"), result.accuracy("conflict")
+        if aligned is not None and conflict is not None and result.point.scored_in == result.point.name:
+            points.append(ReadingPoint(describe_point(result.point, axes), aligned, conflict))
+    return points if 0 < len(points) <= _MOST_POINTS else None
+
+
+def drawn_score(results: Sequence[PointResult]) -> str:
+    """What the plot shows."""
+    return "Conflict accuracy" if have_conflict(results) else "Mean of EM and F1"
+
+
 def sweep_chart(axes: Sequence[Axis], results: Sequence[PointResult]) -> Figure:
-    """The mean of EM and F1 over all samples, with its interval, against the drawn axis."""
+    """Conflict accuracy, or where no row is tagged the mean of EM and F1 over all samples, against the drawn axis."""
     axis = drawn_axis(axes)
     lines = sweep_lines(axes, results)
     figure = Figure(figsize=(WIDTH, 2.9 + 0.2 * len(lines)), layout="constrained")
@@ -102,7 +124,7 @@ def sweep_chart(axes: Sequence[Axis], results: Sequence[PointResult]) -> Figure:
         panel.set_xticks(numbers, axis.values)
         panel.minorticks_off()
     panel.set_xlabel(axis.key)
-    panel.set_ylabel("mean of EM and F1, percent")
+    panel.set_ylabel(f"{drawn_score(results)}, percent")
     panel.grid(color="#dddddd", linewidth=0.6)
     panel.set_axisbelow(True)
     if len(lines) > 1 or lines[0].label:
@@ -122,9 +144,9 @@ def sweep_lines(axes: Sequence[Axis], results: Sequence[PointResult]) -> list[Sw
     others = [other for other in varying(axes) if other.key != axis.key]
     groups: dict[str, list[tuple[float, Interval]]] = {}
     for result in results:
-        if result.mean is not None:
+        if result.drawn is not None:
             label = ", ".join(f"{short[other.key]}={result.point.values[other.key]}" for other in others)
-            groups.setdefault(label, []).append((_place(axis, result.point), result.mean))
+            groups.setdefault(label, []).append((_place(axis, result.point), result.drawn))
     return [
         SweepLine(label, [place for place, _ in points], [score for _, score in points])
         for label, points in ((label, sorted(points, key=lambda pair: pair[0])) for label, points in groups.items())

@@ -8,7 +8,7 @@ import pytest
 
 from eval.score.predictions import Prediction
 from eval.score.scores import score_predictions
-from eval.score.subsets import AVERAGE, contains, gives, score_subsets
+from eval.score.subsets import AVERAGE, contains, gives, headline, score_subsets
 from tests.eval.fake_runs import choice, prediction, story
 
 
@@ -95,6 +95,14 @@ def test_the_average_weighs_datasets_alike_and_is_over_those_with_both_subsets()
     assert average.subsets["conflict"].habit_rate.mean == pytest.approx((6 / 8 + 0) / 2)
     assert average.gap is not None
     assert average.gap.mean == pytest.approx((6 / 8 + 0) / 2)
+
+
+def test_what_is_told_first_has_both_subsets_if_any_has() -> None:
+    both, conflict, gold = ("aligned", "conflict"), ("conflict",), ("gold",)
+    assert headline([both, conflict, both, gold]) == 2
+    assert headline([gold, both, conflict]) == 1
+    assert headline([conflict, gold]) == 0
+    assert headline([gold, gold]) == 1
 
 
 def says(answer: list[str], **changes: Any) -> Prediction:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -25,13 +26,17 @@ def point(label: str, aligned: float, conflict: float) -> ReadingPoint:
     return ReadingPoint(label, first, second)
 
 
+def drawn(points: Sequence[ReadingPoint], *, reference: bool = True) -> Figure:
+    return reading_figure(points, reference=reference)
+
+
 def names(figure: Figure) -> dict[str, tuple[float, float]]:
     """Where each name stands."""
     return {t.get_text(): t.xyann for t in figure.axes[0].texts if isinstance(t, Annotation) and t.arrow_patch}
 
 
 def test_a_point_stands_at_its_aligned_and_conflict_accuracy_with_both_intervals() -> None:
-    figure = reading_figure([point("sft", 0.98, 0.46), point("d2e", 1.0, 0.0)])
+    figure = drawn([point("sft", 0.98, 0.46), point("d2e", 1.0, 0.0)])
     axes = figure.axes[0]
     assert axes.get_xlim() == axes.get_ylim() == (0, 100)
     places = [container[0].get_xydata().tolist()[0] for container in axes.containers]
@@ -44,19 +49,19 @@ def test_a_point_stands_at_its_aligned_and_conflict_accuracy_with_both_intervals
 
 
 def test_the_first_point_is_marked_as_the_reference() -> None:
-    places = names(reading_figure([point("sft", 0.9, 0.4), point("d2e", 0.8, 0.3)]))
+    places = names(drawn([point("sft", 0.9, 0.4), point("d2e", 0.8, 0.3)]))
     assert list(places) == ["sft (reference)", "d2e"]
-    assert list(names(reading_figure([point("alone", 0.9, 0.4)]))) == ["alone"]
+    assert list(names(drawn([point("sft", 0.9, 0.4)], reference=False))) == ["sft"]
 
 
 def test_names_of_points_that_lie_together_do_not_touch_and_stay_in_the_picture() -> None:
     points = [point(f"run {n}", 0.97 + n / 1000, [0.0, 0.5, 1.0][n % 3]) for n in range(12)]
-    heights = sorted(height for _, height in names(reading_figure(points)).values())
+    heights = sorted(height for _, height in names(drawn(points)).values())
     assert min(b - a for a, b in pairwise(heights)) >= 4.5
     assert heights[0] >= 0
     assert heights[-1] <= 100
     many = [point(f"run {n}", 0.97, 0.9) for n in range(60)]
-    heights = sorted(height for _, height in names(reading_figure(many)).values())
+    heights = sorted(height for _, height in names(drawn(many)).values())
     assert heights[0] >= 0
     assert heights[-1] <= 100
 
@@ -64,6 +69,7 @@ def test_names_of_points_that_lie_together_do_not_touch_and_stay_in_the_picture(
 def test_the_picture_is_read_out_with_its_numbers() -> None:
     svg = str(reading_chart([point("sft", 0.98, 0.46), point("d<2>e", 1.0, 0.0)]))
     ElementTree.fromstring(svg.replace("<svg", '<svg xmlns:xlink="x"', 1))
+    assert "reference" not in str(reading_chart([point("alone", 0.98, 0.46)]))
     assert "the reference is sft. sft: conflict 46.0, aligned 98.0; d&lt;2&gt;e: conflict 0.0, aligned 100.0" in svg
 
 
