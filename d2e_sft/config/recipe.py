@@ -70,14 +70,17 @@ class ModelSection(_Section):
 class DataSection(_Section):
     """Training rows and how they become tokens; lengths are in tokens, prompt and answer together.
 
-    `dev` are held-out rows on which the run is evaluated while it trains; see `train.eval_steps`.
+    `dev` are held-out rows on which the run is evaluated while it trains; see `train.eval_steps`. `probe` are rows
+    whose subset is aligned or conflict, on which it is then seen whether the model reads.
     """
 
     train: UserPath
     dev: UserPath | None = None
+    probe: UserPath | None = None
     prompt_set: UserPath = "default"
     max_samples: int | None = Field(default=None, ge=1)
     max_dev_samples: int | None = Field(default=None, ge=1)
+    max_probe_samples: int | None = Field(default=None, ge=2)
     max_length: int = Field(default=1024, ge=8)
     overlong: Overlong = "error"
     skip_bad: bool = False
@@ -145,8 +148,8 @@ class D2ESection(_Section):
 class TrainSection(_Section):
     """Optimisation. `batch_size` is the whole optimiser step's, whatever the number of processes.
 
-    With `data.dev` the run is evaluated every `eval_steps` steps, or after each epoch where that is None, and as many
-    held-out samples as `sample_predictions` says are decoded each time.
+    With `data.dev` or `data.probe` the run is evaluated every `eval_steps` steps, or after each epoch where that is
+    None, and as many held-out samples as `sample_predictions` says are decoded each time.
     """
 
     output_dir: UserPath
@@ -211,10 +214,15 @@ class Recipe(_Section):
 
     @model_validator(mode="after")
     def _evaluations_need_rows(self) -> Self:
-        needing = {"train.eval_steps": self.train.eval_steps, "data.max_dev_samples": self.data.max_dev_samples}
-        for key, value in needing.items():
-            if value is not None and self.data.dev is None:
-                raise ValueError(f"{key}={value} needs held-out rows to evaluate on; set data.dev=FILE")
+        dev, probe = self.data.dev, self.data.probe
+        needing = {
+            "train.eval_steps": (self.train.eval_steps, dev or probe, "data.dev"),
+            "data.max_dev_samples": (self.data.max_dev_samples, dev, "data.dev"),
+            "data.max_probe_samples": (self.data.max_probe_samples, probe, "data.probe"),
+        }
+        for key, (value, rows, setting) in needing.items():
+            if value is not None and rows is None:
+                raise ValueError(f"{key}={value} needs held-out rows to evaluate on; set {setting}=FILE")
         return self
 
     @property

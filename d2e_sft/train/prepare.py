@@ -70,7 +70,7 @@ def check_recipe(recipe: Recipe, processes: int) -> int:
     Raises:
         UserError: a file is missing, or as `function_of`, `precision_for` and `accumulation_steps`.
     """
-    for file in (recipe.data.train, recipe.data.dev):
+    for file in (recipe.data.train, recipe.data.dev, recipe.data.probe):
         if file is not None:
             check_readable(Path(file))
     function_of(recipe.d2e)

@@ -16,6 +16,7 @@ from d2e_sft.train.callbacks import RecordRecipe, SamplePredictions, prepare_tra
 from d2e_sft.train.checkpoints import remove_leftovers
 from d2e_sft.train.data_record import record_data, tokens_digest
 from d2e_sft.train.prepare import Prepared, check_recipe, held_out_rows, prepare, with_adapter
+from d2e_sft.train.probe import ReadingProbe, probe_samples
 from d2e_sft.train.rows import TokenRows, announce_rows
 from d2e_sft.train.run_folder import clear_run, starting_point
 from d2e_sft.train.trainer import D2ETrainer
@@ -51,10 +52,14 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     held_out = held_out_rows(recipe, prepared.loaded, progress=state.is_main_process)
     if held_out is not None and state.is_main_process:
         announce_rows(recipe, "dev", held_out)
+    probed = probe_samples(recipe) if recipe.data.probe is not None else []
     dataset, run = prepared.training.dataset, Path(recipe.train.output_dir)
     same_everywhere(state, "the training tokens", tokens_digest(dataset))
     record = decided_by_main(state, lambda: record_data(recipe, dataset, processes=state.num_processes, resume=resume))
     trainer = _trainer(recipe, prepared, held_out, args)
+    if probed:
+        every = recipe.train.eval_steps or prepared.steps.per_epoch
+        trainer.add_callback(ReadingProbe(trainer, recipe, probed, every))
     if state.is_main_process:
         # Only now: whatever was wrong with the call has been said, and nothing was touched for it.
         if overwrite:
@@ -65,6 +70,8 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         bad_rows = [*prepared.training.bad_rows, *(held_out.bad_rows if held_out is not None else [])]
         write_bad_rows(bad_rows, run / BAD_ROWS_FILE)
         _announce(recipe, len(dataset), state.num_processes)
+        if probed:
+            print(f"probe: {len(probed)} samples of {recipe.data.probe}", flush=True)
         print(trainer.layout.describe(), flush=True)
     state.wait_for_everyone()
     outcome = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

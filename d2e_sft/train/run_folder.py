@@ -46,6 +46,8 @@ _FREE_TO_CHANGE = (
     "data.prompt_set",
     "data.dev",
     "data.max_dev_samples",
+    "data.probe",
+    "data.max_probe_samples",
     "eval.",
     "train.output_dir",
     "train.logging_steps",

@@ -1,4 +1,4 @@
-"""`d2e sweep`: train and score a grid of recipes, or the named runs of a plan."""
+"""`d2e sweep`: train and score a grid of recipes, the named runs of a plan, or the combinations of a study."""
 
 from __future__ import annotations
 
@@ -11,22 +11,27 @@ import click
 
 from d2e_sft.config.lookup import require_recipe
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_whole
+from eval.study.study import Study, combinations, read_study
 from eval.sweep.grid import describe_point, grid, parse_axes
 from eval.sweep.plan import Plan, plan_points, read_plan
 from eval.sweep.record import Sweep, check_inputs, refuse_other_sweep
 
 
 @click.command()
-@click.argument("recipe", metavar="RECIPE|PLAN")
-@click.argument("words", nargs=-1, metavar="[SECTION.KEY=VALUE,VALUE | RUN]...")
+@click.argument("recipe", metavar="RECIPE|PLAN|STUDY")
+@click.argument("words", nargs=-1, metavar="[SECTION.KEY=VALUE,VALUE | RUN | AXIS=VALUE]...")
 @click.option("--bench", metavar="PATH", help="What to score on, as for d2e eval.")
 @click.option("--suite", metavar="NAME", help="A suite to score on, as for d2e eval.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the sweep. [default: runs/sweep-RECIPE]")
 @click.option("--train-args", default="", metavar="TEXT", help='More for each d2e train, such as "--launch zero3".')
 @click.option("--eval-args", default="", metavar="TEXT", help='More for each d2e eval, such as "--setting few_shot".')
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Of a study: trainings at a time."
+)
 @click.option("--dry-run", is_flag=True, help="List the points and what is left to do; train and write nothing.")
-def sweep(*, recipe: str, dry_run: bool, **given: Any) -> None:
-    """Train and score RECIPE with every combination of the given values, or the named runs of a PLAN.
+def sweep(*, recipe: str, dry_run: bool, jobs: int, **given: Any) -> None:
+    """Train and score RECIPE with every combination of the given values, the runs of a PLAN, or a STUDY.
 
     Each point has a run folder in the sweep's folder, beside one table (results.md, results.json) and one plot
     (results.png, results.html); on PIPER also the paper's tables 5 and 6. The same call goes on where a sweep was
@@ -36,11 +41,22 @@ def sweep(*, recipe: str, dry_run: bool, **given: Any) -> None:
     A PLAN is a YAML file: a recipe, `runs` with a name, overrides and evaluations each (plain, debiased, without the
     contexts), and the tables to make of them. RUN does only those runs, SECTION.KEY=VALUE holds for all of them.
 
+    A STUDY is a YAML file with axes of named values, seeds among them: each combination is trained on data of its own
+    and probed while it trains; the page (study.html, study.md) shows curves with bands over seeds and what is decided.
+    AXIS=VALUE,VALUE keeps those values alone.
+
     \b
     Examples:
       d2e sweep smollm2-135m-mini/full d2e.alpha=0.1,0.5,1.0 d2e.debias=true,false --bench data/mini
       d2e sweep launch/evidence.yaml base sft d2e
+      d2e sweep launch/habit.yaml objective=sft,product strength=0.95 --jobs 2
     """
+    study = read_study(recipe)
+    if study is not None:
+        _study(study, recipe, dry_run=dry_run, jobs=jobs, **given)
+        return
+    if jobs != 1:
+        raise UserError(f"--jobs {jobs}: for a study; points of a sweep are trained one after another", "drop it")
     planned = _sweep_of(recipe, read_plan(recipe), **given)
     check_inputs(planned)
     _check_passed_on(planned)
@@ -57,6 +73,42 @@ def sweep(*, recipe: str, dry_run: bool, **given: Any) -> None:
     if any(point.recipe.train.save_steps is None for point in planned.to_train):
         click.echo("train.save_steps is not set: a training that is killed begins again")
     _run(planned)
+
+
+def _study(
+    study: Study, file: str, words: Sequence[str], *, dry_run: bool, jobs: int, out: Path | None, **given: Any
+) -> None:
+    for option, value in given.items():
+        if value:
+            raise UserError(
+                f"--{option.replace('_', '-')} {value}: not for a study, which is scored by its probe",
+                remedy="write overrides of all trainings as section.key=value",
+            )
+    from eval.pages.report.study_page import write_study_page
+    from eval.study.rows import read_rows
+    from eval.study.run import missing, run_study
+    from eval.study.tables import settings, study_tables
+
+    folder, rows = out or Path(study.out), Path(study.rows)
+    chosen = combinations(study, folder, words)
+    left = missing(chosen, rows)
+    done = len(chosen) - len(left)
+    click.echo(f"{len(chosen)} combinations: {done} in {rows}, {len(left)} to be trained in {folder}")
+    if dry_run:
+        click.echo("\n".join(combination.name for combination in left))
+        return
+    failed = run_study(chosen, folder, rows, jobs=jobs, keep_models=study.keep_models, say=click.echo)
+    found = settings(study, read_rows(rows))
+    text = study_tables(found)
+    write_whole(folder / "study.md", text + "\n")
+    click.echo(f"\n{text}\n\nwrote {folder / 'study.md'}")
+    click.echo(f"wrote {write_study_page(f'Study: {Path(file).stem}', found, folder / 'study.html')}")
+    if failed:
+        listed = "\n  ".join(one.combination.name for one in failed)
+        raise UserError(
+            f"{len(failed)} of {len(left)} combinations failed\n  {listed}",
+            remedy="mend the cause and give the same command again: it repeats only what failed",
+        )
 
 
 def _run(planned: Sweep) -> None:

@@ -1,0 +1,140 @@
+"""A probe of reading while training: how often are aligned and conflict samples answered right, and by what?
+
+A sample is right where every token of its answer is the likeliest one, given the answer's tokens before it: that is
+when greedy decoding gives this answer, so one forward over all answers takes the place of decoding them one by one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import TrainerCallback
+
+from d2e_sft.config.recipe import D2ESection, Recipe
+from d2e_sft.data.chat_template import pad_id
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import EventSample, Subset, read_samples
+from d2e_sft.data.views import ViewEncoder, encode_samples
+from d2e_sft.model.collation import IGNORE
+from d2e_sft.model.micro_batch import model_inputs
+from d2e_sft.model.packing_support import collator_for
+from d2e_sft.train.rows import choose_samples, dataset_row
+from d2e_sft.util.errors import UserError
+
+PREFIX = "eval_"
+PLAIN, DEBIASED, IMAGINED = "plain", "debiased", "imagined"
+PROBED: tuple[Subset, ...] = ("aligned", "conflict")
+
+
+def probe_samples(recipe: Recipe) -> list[EventSample]:
+    """The samples of `data.probe` that are aligned or conflict, as many of each, at most `data.max_probe_samples`.
+
+    Raises:
+        UserError: the file cannot be read, or it lacks one of the two subsets.
+    """
+    file = str(recipe.data.probe)
+    samples = read_samples(file)
+    found = {subset: [sample for sample in samples if sample.subset == subset] for subset in PROBED}
+    for subset, of_subset in found.items():
+        if not of_subset:
+            there = sorted({str(sample.subset) for sample in samples})
+            raise UserError(
+                f"data.probe={file}: no sample's subset is {subset!r}; its samples have {', '.join(there)}",
+                remedy="name a file with both, such as the test rows of `d2e data build --datasets habit`",
+            )
+    limit = recipe.data.max_probe_samples
+    each = None if limit is None else max(1, limit // len(PROBED))
+    return [sample for of_subset in found.values() for sample in choose_samples(of_subset, each, recipe.train.seed)]
+
+
+class ReadingProbe(TrainerCallback):
+    """Logs accuracy by subset before the first step and every `train.eval_steps` steps.
+
+    `eval_plain_aligned`, `eval_plain_conflict` are shares of samples that the original view alone answers right,
+    `eval_debiased_…` those of the debiased logits, `eval_imagined_…` those of the view without context: its share of
+    aligned samples is how well it knows the habit. `eval_habit_gap` is aligned − conflict as the model is decoded by
+    its recipe. Beside them the seconds of training until then, evaluations left out, by the clock and of the process's
+    threads.
+
+    Every process probes all samples, in step, since sharded weights are gathered from all.
+
+    Args:
+        trainer: a `D2ETrainer`.
+        recipe: says α, wording, lengths and how often.
+        samples: of both subsets.
+        every: steps from one probe to the next.
+    """
+
+    def __init__(self, trainer: Any, recipe: Recipe, samples: Sequence[EventSample], every: int) -> None:
+        self.trainer, self.samples, self.every = trainer, list(samples), every
+        self.by_recipe = DEBIASED if recipe.decoding.alpha > 0 else PLAIN
+        self.alpha = recipe.decoding.alpha or recipe.d2e.alpha or 0.5
+        self.views = D2ESection(alpha=self.alpha, distill=False)
+        tokenizer, config = trainer.processing_class, trainer.model.config
+        encoder = ViewEncoder(
+            tokenizer,
+            load_prompt_set(recipe.data.prompt_set),
+            self.views.views,
+            encoder_decoder=config.is_encoder_decoder,
+        )
+        encoded = encode_samples(self.samples, encoder, max_length=recipe.data.max_length, overlong="truncate_context")
+        self.rows = [dataset_row(item) for item in encoded.kept]
+        self.subsets = [sample.subset for sample in encoded.samples]
+        self.batch_size = recipe.train.micro_batch_size
+        self.collate = collator_for(trainer.layout, self.views, config, pad_id(tokenizer))
+        self._clocks: tuple[float, float] | None = None
+        self._probing = [0.0, 0.0]
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Probe the model as it is, unless a run is resumed, whose log has that."""
+        self._clocks = (self._seconds(), time.process_time())
+        if state.global_step == 0:
+            self._probe()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Probe after every `every` steps and after the last."""
+        if state.global_step % self.every == 0 or state.global_step >= state.max_steps:
+            self._probe()
+
+    def _probe(self) -> None:
+        assert self._clocks is not None
+        clock, cpu = self._seconds(), time.process_time()
+        trained = {
+            "train_seconds": clock - self._clocks[0] - self._probing[0],
+            "train_cpu_seconds": cpu - self._clocks[1] - self._probing[1],
+        }
+        values: dict[str, float] = {}
+        for name, right in self._right().items():
+            for subset in PROBED:
+                of_subset = [one for one, of in zip(right, self.subsets, strict=True) if of == subset]
+                values[f"{name}_{subset}"] = sum(of_subset) / len(of_subset)
+        values["habit_gap"] = values[f"{self.by_recipe}_aligned"] - values[f"{self.by_recipe}_conflict"]
+        values |= {"alpha": self.alpha, "n": min(self.subsets.count(subset) for subset in PROBED), **trained}
+        self.trainer.log({PREFIX + name: value for name, value in values.items()})
+        self._probing[0] += self._seconds() - clock
+        self._probing[1] += time.process_time() - cpu
+
+    def _right(self) -> dict[str, list[bool]]:
+        """Which samples are answered right, by each of the three ways."""
+        model, found = self.trainer.model_wrapped, dict[str, list[bool]]()
+        training = model.training
+        model.eval()
+        for start in range(0, len(self.rows), self.batch_size):
+            batch = self.collate(self.rows[start : start + self.batch_size])
+            given = batch["labels"].ne(IGNORE)
+            inputs = model_inputs(batch, self.trainer.args.device)
+            with torch.no_grad(), self.trainer.compute_loss_context_manager():
+                hits: dict[str, Tensor] = model(**inputs, hits_of=self.views)
+            for name, of_tokens in hits.items():
+                right = torch.ones_like(given)
+                right[given] = of_tokens.cpu()
+                found.setdefault(name, []).extend(right.all(dim=1).tolist())
+        model.train(training)
+        return found
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - float(self.trainer.evaluation_seconds)

@@ -1,0 +1,120 @@
+"""A study's results in words and Markdown: a table a setting, and a line on what is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from d2e_sft.util.tables import markdown_cell, markdown_table, percent
+from eval.score.statistics import Difference, Interval
+from eval.study.rows import WITHOUT_CONTEXT, Row
+from eval.study.study import SEED, Study
+from eval.study.summary import Contrast, Curve, Way, contrasts, ways
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is compared with one reference: all ways that share the values of the other axes.
+
+    Attributes:
+        name: `strength 0.95`; empty where the reference names all axes.
+        axes: those by which the ways of the setting are told apart.
+        found: the ways and their curves, the reference among them.
+        compared: the ways against the reference, corrected within the setting.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    reference: Way
+    found: dict[Way, list[Curve]]
+    compared: list[Contrast]
+
+
+def settings(study: Study, rows: Sequence[Row], basis: str = "cpu_seconds") -> list[Setting]:
+    """The settings that have their reference, in the order of the rows."""
+    axes = [axis for axis in study.axes if axis != SEED]
+    reference = {axis: _typed(rows, axis, value) for axis, value in study.reference.items()}
+    fixed = [axis for axis in axes if axis not in reference]
+    groups: dict[tuple[Any, ...], dict[Way, list[Curve]]] = {}
+    for way, curves in ways(rows, list(study.axes)).items():
+        of = dict(way.values)
+        groups.setdefault(tuple(of[axis] for axis in fixed), {})[way] = curves
+    made: list[Setting] = []
+    for values, found in sorted(groups.items(), key=lambda item: str(item[0])):
+        wanted = reference | dict(zip(fixed, values, strict=True))
+        base = Way(tuple((axis, wanted[axis]) for axis in axes), "plain")
+        if base in found:
+            name = ", ".join(f"{axis} {value}" for axis, value in zip(fixed, values, strict=True))
+            compared = contrasts(found, reference, basis=basis)
+            made.append(Setting(name, tuple(reference), base, found, compared))
+    return made
+
+
+def _typed(rows: Sequence[Row], axis: str, value: str) -> Any:
+    """A name of the file as the rows have it: a number where they have numbers."""
+    return next((row[axis] for row in rows if str(row[axis]) == value), value)
+
+
+def study_tables(found: Sequence[Setting]) -> str:
+    """All settings as Markdown: what is decided, then a table each."""
+    parts = []
+    for setting in found:
+        if setting.name:
+            parts.append(f"## {setting.name[0].upper()}{setting.name[1:]}")
+        parts.append("\n".join(f"- {line}" for line in verdicts(setting)))
+        parts.append(setting_table(setting))
+    return "\n\n".join(parts)
+
+
+def verdicts(setting: Setting) -> list[str]:
+    """What is decided, the best way first; one line where nothing is."""
+    reference = setting.reference.name(setting.axes)
+    decided = [one for one in setting.compared if one.verdict != "not decided"]
+    lines = []
+    for one in sorted(decided, key=lambda one: -one.over_curve["conflict"].mean):
+        conflict, aligned = one.over_curve["conflict"], one.over_curve["aligned"]
+        lines.append(
+            f"{one.way.name(setting.axes)} {one.verdict} than {reference}: conflict {points(conflict)}, aligned "
+            f"{points(aligned)} points over the curve at equal compute, {one.seeds} seeds, corrected p "
+            f"{_p(conflict)}"
+        )
+    left = len(setting.compared) - len(decided)
+    if left:
+        lines.append(f"{left} of {len(setting.compared)} ways: not decided against {reference}")
+    return lines
+
+
+def setting_table(setting: Setting) -> str:
+    """A row a way: accuracies at its end, and differences to the reference at equal compute."""
+    columns = ["way", "seeds", "steps", "cost", "aligned", "conflict", "Δaligned", "Δconflict", "p", "verdict"]
+    lines = []
+    for way, curves in setting.found.items():
+        if way.decoder == WITHOUT_CONTEXT:
+            continue
+        one = next((one for one in setting.compared if one.way == way), None)
+        end = {key: _mean(curves, key) for key in ("aligned", "conflict")}
+        steps = max(curve.last["step"] for curve in curves)
+        cells = [way.name(setting.axes), str(len(curves)), str(steps)]
+        if one is None:
+            cells += ["1.0", percent(end["aligned"]), percent(end["conflict"]), "", "", "", "reference"]
+        else:
+            aligned, conflict = one.over_curve["aligned"], one.over_curve["conflict"]
+            cells += [f"{one.cost:.1f}", percent(end["aligned"]), percent(end["conflict"])]
+            cells += [f"{100 * aligned.mean:+.1f}", points(conflict), _p(conflict), one.verdict]
+        lines.append([markdown_cell(cell) for cell in cells])
+    return markdown_table(columns, lines, left=("way", "verdict"), tight=True)
+
+
+def points(difference: Interval) -> str:
+    """`+12.3 [4.0, 20.6]`, in percentage points."""
+    return f"{100 * difference.mean:+.1f} [{100 * difference.low:.1f}, {100 * difference.high:.1f}]"
+
+
+def _p(difference: Difference) -> str:
+    p = difference.p_value if difference.adjusted_p is None else difference.adjusted_p
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _mean(curves: Sequence[Curve], key: str) -> float:
+    return float(sum(curve.last[key] for curve in curves) / len(curves))
