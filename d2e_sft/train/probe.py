@@ -84,7 +84,8 @@ class ReadingProbe(TrainerCallback):
         encoded = encode_samples(self.samples, encoder, max_length=recipe.data.max_length, overlong="truncate_context")
         self.rows = [dataset_row(item) for item in encoded.kept]
         self.subsets = [sample.subset for sample in encoded.samples]
-        self.batch_size = recipe.train.micro_batch_size
+        # Without gradients there is room for more, and what all prompts begin with is computed once a batch.
+        self.batch_size = max(recipe.train.micro_batch_size, 32)
         self.collate = collator_for(trainer.layout, self.views, config, pad_id(tokenizer))
         self._clocks: tuple[float, float] | None = None
         self._probing = [0.0, 0.0]
