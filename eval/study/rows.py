@@ -1,9 +1,8 @@
 """The rows of a study: what each training got right, aligned and conflict, at each of its evaluations.
 
-A row holds the value of each axis, `decoder`, `step`, `seconds` (of training alone, until then), `cpu_seconds` (the
-same, of the process's threads, which other work on the machine does not stretch), `samples` (trained on until then),
-`aligned`, `conflict` and `habit` (share of the conflict samples answered by habit), each a share of the subset's
-samples, and their number `n`.
+A row holds the value of each axis, `decoder`, `samples` (trained on until then), `step`, `aligned` and `conflict`, each
+a share of the subset's samples, their number `n`, `seconds` (of training alone, until then) and `cpu_seconds` (the
+same, of the process's threads, which other work on the machine hardly stretches).
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ def rows_of_run(combination: Combination) -> list[Row]:
                     "step": step,
                     "aligned": round(entry[f"{PREFIX}{name}_aligned"], 4),
                     "conflict": round(entry[f"{PREFIX}{name}_conflict"], 4),
-                    "habit": round(entry[f"{PREFIX}{name}_habit"], 4),
                     "n": int(entry[f"{PREFIX}n"]),
                     "seconds": round(entry[f"{PREFIX}train_seconds"], 1),
                     "cpu_seconds": round(entry[f"{PREFIX}train_cpu_seconds"], 1),

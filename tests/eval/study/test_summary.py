@@ -1,0 +1,94 @@
+"""Curves over seeds and differences to the reference, against hand-worked cases."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from eval.study.summary import Curve, Way, averaged, contrasts, over_seeds, paired, ways
+
+
+def row(way: str, seed: int, step: int, conflict: float, cpu: float, decoder: str = "plain") -> dict[str, Any]:
+    return {
+        "way": way, "seed": seed, "decoder": decoder, "step": step, "samples": 8 * step,
+        "aligned": 1.0, "conflict": conflict, "n": 50, "seconds": cpu, "cpu_seconds": cpu,
+    }  # fmt: skip
+
+
+def test_a_value_between_two_rows_lies_on_the_line_between_them() -> None:
+    curve = Curve(0, [row("a", 0, 0, 0.0, 0), row("a", 0, 10, 0.4, 100), row("a", 0, 20, 1.0, 300)])
+    assert curve.at("conflict", "step", 5) == pytest.approx(0.2)
+    assert curve.at("conflict", "cpu_seconds", 200) == pytest.approx(0.7)
+    assert curve.at("conflict", "step", 99) == pytest.approx(1.0)
+
+
+def test_the_mean_of_a_curve_is_the_area_under_it() -> None:
+    curve = Curve(0, [row("a", 0, 0, 0.0, 0), row("a", 0, 10, 0.4, 100), row("a", 0, 20, 1.0, 300)])
+    # Trapezoids: 10 · 0.2 + 10 · 0.7 over 20 steps; 100 · 0.2 + 200 · 0.7 over 300 seconds.
+    assert curve.mean("conflict", "step", 20) == pytest.approx(0.45)
+    assert curve.mean("conflict", "cpu_seconds", 300) == pytest.approx(160 / 300)
+    # Up to 200 seconds: 100 · 0.2 + 100 · (0.4 + 0.7) / 2.
+    assert curve.mean("conflict", "cpu_seconds", 200) == pytest.approx(75 / 200)
+
+
+def test_a_t_interval_over_seeds() -> None:
+    found = over_seeds([0.2, 0.4, 0.6])
+    half = 4.302653 * 0.2 / math.sqrt(3)  # t(0.975, 2) · s / √n
+    assert (found.mean, found.low, found.high) == pytest.approx((0.4, 0.4 - half, 0.4 + half), abs=1e-6)
+    assert over_seeds([0.3]).low == 0.3
+
+
+def test_paired_differences_have_the_p_of_a_t_test_and_without_variance_that_of_sign_flips() -> None:
+    first, second = [0.1, 0.3, 0.2, 0.5], [0.4, 0.5, 0.6, 0.7]
+    changes = [b - a for a, b in zip(first, second, strict=True)]
+    assert paired(changes).p_value == pytest.approx(stats.ttest_rel(second, first).pvalue)
+    assert paired([0.5] * 4).p_value == 1 / 8
+    assert paired([0.0] * 4).p_value == 1
+    assert paired([0.5]).p_value == 1
+    assert paired([0.5]).high == math.inf
+
+
+def study_rows() -> list[dict[str, Any]]:
+    """Three seeds: `slow` costs twice as much a step as `sft` and reads as much at equal steps."""
+    found = []
+    for seed, bonus in enumerate((0.0, 0.1, 0.05)):
+        for step in (0, 10, 20):
+            found.append(row("sft", seed, step, step * (0.02 + bonus / 10), step * 1.0))
+            found.append(row("slow", seed, step, step * (0.02 + bonus / 10), step * 2.0))
+            found.append(row("good", seed, step, min(1.0, step * 0.05), step * 1.0))
+            found.append(row("sft", seed, step, 0.0, step * 1.0, "without_context"))
+    return found
+
+
+def test_each_way_is_compared_with_the_plain_reference_at_equal_compute() -> None:
+    found = ways(study_rows(), ["seed", "way"])
+    assert [way.name(["way"]) for way in found] == ["sft", "slow", "good", "sft (without_context)"]
+    made = {one.way.name(["way"]): one for one in contrasts(found, {"way": "sft"})}
+    assert list(made) == ["slow", "good"]
+    slow, good = made["slow"], made["good"]
+    assert slow.cost == pytest.approx(2)
+    assert good.seeds == 3
+    # At 20 seconds sft stands at step 20, slow at step 10.
+    assert slow.at_end["conflict"].mean == pytest.approx(-(0.2 + 0.3 + 0.25) / 3)
+    assert good.verdict == "reads more"
+    assert slow.verdict == "reads less"
+    assert good.over_curve["conflict"].adjusted_p is not None
+    assert good.over_curve["aligned"].mean == pytest.approx(0)
+    assert good.end["conflict"].mean == pytest.approx(1)
+
+
+def test_at_equal_steps_the_slow_one_is_not_told_from_the_reference() -> None:
+    made = contrasts(ways(study_rows(), ["seed", "way"]), {"way": "sft"}, basis="step")
+    slow = next(one for one in made if one.way == Way((("way", "slow"),), "plain"))
+    assert slow.at_end["conflict"].mean == pytest.approx(0)
+    assert slow.verdict == "not decided"
+
+
+def test_a_curve_over_seeds_has_a_mean_at_each_step() -> None:
+    found = ways(study_rows(), ["seed", "way"])
+    steps = averaged(found[Way((("way", "sft"),), "plain")], "conflict")
+    assert [(step, seeds) for step, _, seeds in steps] == [(0, 3), (10, 3), (20, 3)]
+    assert steps[2][1].mean == pytest.approx((0.4 + 0.6 + 0.5) / 3)
