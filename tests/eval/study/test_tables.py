@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from eval.study.study import Study
-from eval.study.tables import settings, setting_table, study_tables
+from eval.study.tables import setting_table, settings, study_tables
 from tests.eval.study.test_summary import study_rows
 
 STUDY: dict[str, Any] = {
