@@ -1,8 +1,8 @@
 """The rows of a study: what each training got right, aligned and conflict, at each of its evaluations.
 
 A row holds the value of each axis, `decoder`, `samples` (trained on until then), `step`, `aligned` and `conflict`
-(each a share of the subset's samples), `n` (their number), `seconds` (of training alone, until then) and `cpu_seconds` (the
-same, of the process's threads, which other work on the machine hardly stretches).
+(each a share of the subset's samples), `n` (their number), `seconds` (of training alone, until then) and
+`cpu_seconds` (the same, of the process's threads, which other work on the machine hardly stretches).
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ STUDY = """
 recipe: {world}/recipe.yaml
 out: {world}/out
 rows: {world}/rows.json
-build: --datasets habit --seed {{seed}} habit.things_per_story=2 habit.moves=1 habit.train_samples=8 habit.test_samples=4
+build: >-
+  --datasets habit --seed {{seed}} habit.things_per_story=2 habit.moves=1 habit.train_samples=8 habit.test_samples=4
 overrides: {{train.seed: "{{seed}}"}}
 axes:
   seed: [0, 1]
