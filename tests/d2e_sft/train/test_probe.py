@@ -1,0 +1,109 @@
+"""The probe of reading: what it counts is what greedy decoding answers, and what it logs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from d2e_sft.config.recipe import Recipe, load_recipe
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import EventSample, write_samples
+from d2e_sft.decoding import DecodingConfig, answer_samples
+from d2e_sft.model.loading import load_model
+from d2e_sft.train.probe import probe_samples
+from d2e_sft.train.run import train_recipe
+from d2e_sft.util.errors import UserError
+from tests.tiny import make_sample, make_samples, save_tiny_model
+
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that can learn two rows by heart, which are probed with two that it never sees."""
+    folder = tmp_path_factory.mktemp("probe")
+    save_tiny_model(folder / "model")
+    save_tiny_model(folder / "t5", "t5")
+    write_samples(make_samples(4), folder / "train.jsonl")
+    write_samples(probed(), folder / "probe.jsonl")
+    return folder
+
+
+def probed() -> list[EventSample]:
+    seen = [make_sample(i, split="test", subset="aligned") for i in range(4)]
+    unseen = [make_sample(i, split="test", subset="conflict", answers=[f"stone {i}"]) for i in range(10, 14)]
+    return [*seen, *unseen, make_sample(30, split="test")]
+
+
+def recipe_for(world: Path, run: Path, *overrides: str) -> Recipe:
+    file = run.with_suffix(".yaml")
+    file.write_text(
+        f"model: {{name: {world}/model}}\n"
+        f"data: {{train: {world}/train.jsonl, probe: {world}/probe.jsonl, max_length: 1000}}\n"
+        f"train: {{output_dir: {run}, max_steps: 4, batch_size: 4, micro_batch_size: 2, learning_rate: 1e-2, "
+        "logging_steps: 100, precision: float32, eval_steps: 3, lr_scheduler: constant}\n"
+    )
+    return load_recipe(str(file), overrides)
+
+
+def history(run: Path) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = json.loads((run / "trainer_state.json").read_text())["log_history"]
+    return [entry for entry in entries if "eval_habit_gap" in entry]
+
+
+@pytest.mark.parametrize("packing", ["shared_batch", "batched"])
+def test_it_counts_what_greedy_decoding_answers(world: Path, tmp_path: Path, packing: str) -> None:
+    sft = ("d2e.debias=false", "d2e.distill=false", "eval.alpha=0.3")
+    steps = ("train.max_steps=70", "train.eval_steps=40")
+    recipe = recipe_for(world, tmp_path / "run", f"train.packing={packing}", *sft, *steps)
+    train_recipe(recipe)
+    found = history(tmp_path / "run")
+    assert [entry["step"] for entry in found] == [0, 40, 70]
+    loaded = load_model(str(tmp_path / "run"), dtype="float32")
+    wording = load_prompt_set("default")
+    samples = probe_samples(recipe)
+    decoding = DecodingConfig(alpha=0.3, max_new_tokens=60)
+    for name, alpha in (("plain", 0.0), ("debiased", 0.3)):
+        said = answer_samples(loaded.model, loaded.tokenizer, samples, replace(decoding, alpha=alpha))
+        right = [text == wording.response(sample) for text, sample in zip(said, samples, strict=True)]
+        assert found[-1][f"eval_{name}_aligned"] == sum(right[:4]) / 4
+        assert found[-1][f"eval_{name}_conflict"] == sum(right[4:]) / 4
+    assert found[-1]["eval_plain_aligned"] > 0  # something is right, so that the comparison says something
+    assert found[-1]["eval_habit_gap"] == found[-1]["eval_debiased_aligned"] - found[-1]["eval_debiased_conflict"]
+    assert found[-1]["eval_n"] == 4
+
+
+def test_it_changes_nothing_of_the_training(world: Path, tmp_path: Path) -> None:
+    train_recipe(recipe_for(world, tmp_path / "with"))
+    train_recipe(recipe_for(world, tmp_path / "without", "data.probe=null", "train.eval_steps=null"))
+    weights = [load_model(str(tmp_path / name), dtype="float32").model for name in ("with", "without")]
+    for first, second in zip(*(model.parameters() for model in weights), strict=True):
+        assert torch.equal(first, second)
+
+
+def test_an_encoder_decoder_is_probed_too(world: Path, tmp_path: Path) -> None:
+    train_recipe(recipe_for(world, tmp_path / "run", f"model.name={world}/t5", "train.max_steps=2"))
+    assert [entry["step"] for entry in history(tmp_path / "run")] == [0, 2]
+
+
+def test_as_many_of_each_subset_are_taken(world: Path, tmp_path: Path) -> None:
+    chosen = probe_samples(recipe_for(world, tmp_path / "run", "data.max_probe_samples=4"))
+    assert [sample.subset for sample in chosen] == ["aligned", "aligned", "conflict", "conflict"]
+
+
+@pytest.mark.parametrize("lacking", ["aligned", "conflict"])
+def test_rows_without_a_subset_are_refused(world: Path, tmp_path: Path, lacking: str) -> None:
+    write_samples([sample for sample in probed() if sample.subset != lacking], tmp_path / "probe.jsonl")
+    recipe = recipe_for(world, tmp_path / "run", f"data.probe={tmp_path}/probe.jsonl")
+    with pytest.raises(UserError, match=f"no sample's subset is '{lacking}'; its samples have None"):
+        train_recipe(recipe)
+
+
+def test_settings_without_rows_to_evaluate_on_are_refused(world: Path, tmp_path: Path) -> None:
+    for key in ("data.max_probe_samples", "train.eval_steps"):
+        with pytest.raises(UserError, match=f"{key}=2 needs held-out rows"):
+            recipe_for(world, tmp_path / "run", "data.probe=null", "train.eval_steps=null", f"{key}=2")
