@@ -18,7 +18,7 @@ from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.attention.registry import KeysAndValues
 from d2e_sft.model.forward import bare_model, head_of, hidden_states, packed_inputs
 from d2e_sft.model.packing import TokenForest
-from d2e_sft.objective.loss import CHUNK_ELEMENTS, D2ELoss, chunked_d2e_loss, d2e_loss
+from d2e_sft.objective.loss import CHUNK_ELEMENTS, D2ELoss, chunked_d2e_loss, d2e_loss, debias
 from d2e_sft.objective.terms import IN_CLOSED_FORM, sum_logits, sum_states
 
 
@@ -28,8 +28,8 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
     The forward then takes the tensors of a collator with `targets` (N,) for `labels`, and `view_accuracy` as
     `chunked_d2e_loss` does, and returns a dict of sums over answer tokens: `loss`, which carries gradient, each of the
     objective's terms, and the counts `correct` (by the logits that the model is decoded by), `plain_correct` (of the
-    original view alone) and `imagined_correct`, the last two where they were asked for. Without `targets` it is what
-    it was.
+    original view alone) and `imagined_correct`, the last two where they were asked for. With `hits_of` it
+    returns what `view_hits` does. Without `targets` it is what it was.
 
     Args:
         through_logits: take the logits that the model's own forward gives, for a head that `head_of` does not know.
@@ -38,18 +38,26 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
     plain = causal.forward
     own_logits = through_logits or causal.config.is_encoder_decoder
 
-    def forward(*args: Any, targets: Tensor | None = None, view_accuracy: bool = True, **inputs: Any) -> Any:
+    def forward(
+        *args: Any,
+        targets: Tensor | None = None,
+        view_accuracy: bool = True,
+        hits_of: D2ESection | None = None,
+        **inputs: Any,
+    ) -> Any:
         if targets is None:
             return plain(*args, **inputs)
         # An adapter's wrapper adds every argument it knows as None.
         given = {name: value for name, value in inputs.items() if value is not None}
+        if hits_of is not None:
+            return view_hits(causal, hits_of, targets, given, plain if own_logits else None)
         if own_logits:
             return _step_through_logits(plain, d2e, targets, given)
         return step_through_states(causal, d2e, targets, given, view_accuracy=view_accuracy)
 
     # generate() reads from the signature what a model takes.
     signature = inspect.signature(plain)
-    defaults = {"targets": None, "view_accuracy": True}
+    defaults = {"targets": None, "view_accuracy": True, "hits_of": None}
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in defaults.items()
     ]
@@ -71,10 +79,7 @@ def step_through_states(
         view_accuracy: as for `chunked_d2e_loss`.
     """
     content = _content(targets, inputs)
-    if "forest" in inputs:
-        states = _packed_states(model, d2e, inputs)
-    else:
-        states = _by_view(d2e, inputs, lambda **rows: hidden_states(model, **rows))
+    states = view_states(model, d2e, inputs)
     return loss_of_states(model, d2e, targets, states, content, view_accuracy=view_accuracy)
 
 
@@ -94,8 +99,7 @@ def loss_of_states(
     """
     project, linear = head_of(model)
     head = model.get_output_embeddings()
-    vocabulary = getattr(head, "out_features", None) or model.config.get_text_config().vocab_size
-    rows = max(1, CHUNK_ELEMENTS // vocabulary)
+    rows = _chunk_rows(model)
     cut: dict[str, Any] = {
         "parameters": list(head.parameters()),
         "chunk_rows": rows,
@@ -117,6 +121,54 @@ def loss_of_states(
         **cut,
     )
     return _named(result)
+
+
+def view_hits(
+    model: Any, views: D2ESection, targets: Tensor, inputs: dict[str, Any], plain: Callable[..., Any] | None = None
+) -> dict[str, Tensor]:
+    """Which answer tokens are the likeliest ones, (N,) bool: `plain`, `debiased`, and `imagined` without the context.
+
+    Args:
+        model: a bare language model.
+        views: an objective with an original and an imagined view, and α.
+        targets: (N,) the answer tokens.
+        inputs: of a collator for these views.
+        plain: the model's own forward, for one whose logits are taken from there.
+    """
+    inputs.pop("content", None)
+    if plain is not None:
+        logits = _by_view(views, inputs, lambda **rows: plain(**rows, use_cache=False).logits)
+        return _hits_of_logits(views, targets, logits)
+    project, _ = head_of(model)
+    states = view_states(model, views, inputs)
+    rows = _chunk_rows(model)
+    parts = [slice(start, start + rows) for start in range(0, len(targets), rows)]
+    found = [
+        _hits_of_logits(views, targets[part], {name: project(state[part]) for name, state in states.items()})
+        for part in parts
+    ]
+    return {name: torch.cat([of_part[name] for of_part in found]) for name in found[0]}
+
+
+def _hits_of_logits(views: D2ESection, targets: Tensor, logits: dict[View, Tensor]) -> dict[str, Tensor]:
+    original, imagined = logits["original"].float(), logits["imagined"].float()
+    debiased = debias(original, imagined, views.effective_alpha)
+    named = {"plain": original, "debiased": debiased, "imagined": imagined}
+    return {name: one.argmax(dim=-1) == targets for name, one in named.items()}
+
+
+def _chunk_rows(model: Any) -> int:
+    """Answer tokens whose logits are in memory together."""
+    head = model.get_output_embeddings()
+    vocabulary = getattr(head, "out_features", None) or model.config.get_text_config().vocab_size
+    return max(1, CHUNK_ELEMENTS // int(vocabulary))
+
+
+def view_states(model: Any, d2e: D2ESection, inputs: dict[str, Any]) -> dict[View, Tensor]:
+    """Hidden states (N, H) of each view that predict the answer tokens, from a collator's batch."""
+    if "forest" in inputs:
+        return _packed_states(model, d2e, inputs)
+    return _by_view(d2e, inputs, lambda **rows: hidden_states(model, **rows))
 
 
 def _packed_states(model: Any, d2e: D2ESection, inputs: dict[str, Any]) -> dict[View, Tensor]:

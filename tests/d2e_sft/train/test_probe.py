@@ -21,7 +21,6 @@ from d2e_sft.util.errors import UserError
 from tests.tiny import make_sample, make_samples, save_tiny_model
 
 
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that can learn two rows by heart, which are probed with two that it never sees."""
