@@ -47,7 +47,8 @@ def settings(study: Study, rows: Sequence[Row], basis: str = "cpu_seconds") -> l
         if base in found:
             name = ", ".join(f"{axis} {value}" for axis, value in zip(fixed, values, strict=True))
             compared = contrasts(found, reference, basis=basis)
-            made.append(Setting(name, tuple(reference), base, found, compared))
+            told = [axis for axis in reference if len({dict(way.values)[axis] for way in found}) > 1]
+            made.append(Setting(name, tuple(told or reference), base, found, compared))
     return made
 
 
@@ -58,7 +59,10 @@ def _typed(rows: Sequence[Row], axis: str, value: str) -> Any:
 
 def study_tables(found: Sequence[Setting]) -> str:
     """All settings as Markdown: what is decided, then a table each."""
-    parts = []
+    parts = [
+        "Accuracy at the end, and differences to the reference of the means over the curves at equal compute, in "
+        "percentage\npoints with 95 % intervals; p of a paired t-test over seeds, corrected for the ways of a setting."
+    ]
     for setting in found:
         if setting.name:
             parts.append(f"## {setting.name[0].upper()}{setting.name[1:]}")
@@ -76,12 +80,11 @@ def verdicts(setting: Setting) -> list[str]:
         conflict, aligned = one.over_curve["conflict"], one.over_curve["aligned"]
         lines.append(
             f"{one.way.name(setting.axes)} {one.verdict} than {reference}: conflict {points(conflict)}, aligned "
-            f"{points(aligned)} points over the curve at equal compute, {one.seeds} seeds, corrected p "
-            f"{_p(conflict)}"
+            f"{100 * aligned.mean:+.1f}, p {_p(conflict)}, {one.seeds} seeds"
         )
     left = len(setting.compared) - len(decided)
     if left:
-        lines.append(f"{left} of {len(setting.compared)} ways: not decided against {reference}")
+        lines.append(f"not decided against {reference}: {left} of {len(setting.compared)} ways")
     return lines
 
 

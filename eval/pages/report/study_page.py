@@ -77,7 +77,7 @@ def ends_chart(setting: Setting) -> Figure:
             elinewidth=0.7,
         )
     panel.set(xlim=(-3, 103), ylim=(-3, 103), xlabel="aligned accuracy, percent", ylabel="conflict accuracy, percent")
-    panel.text(4, 8, "reads as well as habit helps", color="#777777", fontsize=8, rotation=45)
+    panel.text(30, 34, "no habit: both the same", color="#777777", fontsize=8, rotation=45)
     figure.legend(loc="outside lower center", frameon=False, ncols=2, fontsize=8)
     return figure
 

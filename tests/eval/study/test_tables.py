@@ -23,6 +23,7 @@ def test_a_setting_is_compared_within_itself_and_says_what_is_decided() -> None:
     assert "## Strength 0.95" in text
     lines = [line for line in text.splitlines() if line.startswith("- ")]
     assert lines[0].startswith("- good reads more than sft: conflict +")
+    assert max(map(len, text.splitlines())) <= 120
     assert lines[1].startswith("- slow reads less than sft: conflict -")
     table = setting_table(found[0]).splitlines()
     assert table[2].startswith("| sft ")
