@@ -80,11 +80,7 @@ class InProcessEngine:
         groups = task.groups
 
         def on_batch(indices: list[int], scores: list[list[OptionScore]]) -> None:
-            answers = []
-            for index, of_options in zip(indices, scores, strict=True):
-                place, pairs = places[index], [(score.logprob, score.tokens) for score in of_options]
-                answers.append(task.scored(place, pairs, truncated=place in prompts.truncated))
-            on_answers(answers)
+            on_answers(task.answers([places[index] for index in indices], scores, prompts.truncated))
 
         score_options(
             self._model,

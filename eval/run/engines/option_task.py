@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
 from d2e_sft.data.views import ViewEncoder
+from d2e_sft.decoding import OptionScore
 from d2e_sft.util.errors import UserError
 from eval.run.engines.engine import TokenPrompts
 from eval.run.engines.sample_task import SampleTask
@@ -48,6 +50,15 @@ class OptionTask(SampleTask):
         return replace(
             prompts, options=[responses for responses, _ in encoded], given=[common for _, common in encoded]
         )
+
+    def answers(
+        self, places: Sequence[int], scores: Sequence[Sequence[OptionScore]], truncated: AbstractSet[int]
+    ) -> list[Answer]:
+        """The scores of the samples at these places, for the journal."""
+        return [
+            self.scored(place, [(score.logprob, score.tokens) for score in of_sample], truncated=place in truncated)
+            for place, of_sample in zip(places, scores, strict=True)
+        ]
 
     def scored(self, place: int, scores: Sequence[tuple[float, int]], *, truncated: bool) -> Answer:
         """The log-probability and the tokens of each of a sample's options, for the journal.

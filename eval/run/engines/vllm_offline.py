@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from d2e_sft.decoding import OptionScore
 from d2e_sft.model.loading import load_tokenizer, resolve_name
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import UserError
 from eval.run.engines.engine import OnAnswers, Task, TokenPrompts
+from eval.run.engines.option_task import OptionTask
 from eval.run.journal_files import Answer
 from eval.run.options import EvalOptions
 
@@ -61,7 +63,10 @@ class VllmEngine:
                 f"{task.title}: is sampled (temperature {temperature:g}), and --engine vllm decodes greedily",
                 remedy="use --engine transformers, or ask a vLLM server: --engine openai --base-url URL",
             )
-        prompts = task.tokens(self._tokenizer, encoder_decoder=False, limit=self._limit)
+        # To score an option is to send it as a prompt's end, behind which vLLM insists on a token.
+        spare = 1 if isinstance(task, OptionTask) else 0
+        limit = None if self._limit is None else self._limit - spare
+        prompts = task.tokens(self._tokenizer, encoder_decoder=False, limit=limit)
         self._begun = task, prompts
         self.counts = {"resubmissions": 0}
         return [len(prompt) for prompt in prompts.originals]
@@ -71,6 +76,9 @@ class VllmEngine:
         task, prompts = self._begun
         if self._llm is None:
             self._llm = self._offline.load_llm(self._model, dtype=self._dtype, **self._options)
+        if isinstance(task, OptionTask):
+            self._score(task, prompts, places, on_answers)
+            return
         imagined = prompts.imagined
         waiting: list[Answer] = []
 
@@ -98,6 +106,21 @@ class VllmEngine:
         finally:
             if waiting:
                 on_answers(waiting)
+
+    def _score(self, task: OptionTask, prompts: TokenPrompts, places: Sequence[int], on_answers: OnAnswers) -> None:
+        assert prompts.options is not None
+        assert prompts.given is not None
+
+        def on_scored(indices: list[int], scores: list[list[OptionScore]]) -> None:
+            on_answers(task.answers([places[index] for index in indices], scores, prompts.truncated))
+
+        importlib.import_module("d2e_sft.vllm.likelihood").score_options(
+            self._llm,
+            [prompts.originals[place] for place in places],
+            [prompts.options[place] for place in places],
+            given=[prompts.given[place] for place in places],
+            on_scored=on_scored,
+        )
 
     def environment(self) -> dict[str, Any]:
         import torch

@@ -9,7 +9,9 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
 from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.decoding import score_options as score_in_process
 from d2e_sft.util.errors import UserError
+from d2e_sft.vllm.likelihood import score_options
 from d2e_sft.vllm.offline import answer_samples, generate_debiased
 from tests.d2e_sft.vllm.reference import NEW_TOKENS, STOPS, Pairs, assert_equal, guided
 from tests.tiny import make_sample
@@ -83,3 +85,13 @@ def test_options_that_would_touch_one_row_alone_are_refused_when_the_request_com
         parameters = SamplingParams(**{"temperature": 0.0, "stop_token_ids": [3], "extra_args": extra, **options})
         with pytest.raises(VLLMValidationError, match=next(iter(options))):
             llm.generate({"prompt_token_ids": [5]}, parameters, use_tqdm=False)
+
+
+def test_options_score_as_in_process(llm: Any, in_process: Any, pairs: Pairs) -> None:
+    prompts, others = pairs.originals[:6], pairs.originals[6:12]
+    options = [[other[-5:], other[-9:-2], [other[-1]]] for other in others]
+    ours = score_options(llm, prompts, options, given=[0] * len(prompts))
+    expected = score_in_process(in_process.model, prompts, None, options, DecodingConfig(alpha=0))
+    for of_prompt, here in zip(ours, expected, strict=True):
+        assert [one.logprob for one in of_prompt] == pytest.approx([one.logprob for one in here], rel=1e-3)
+        assert [one.tokens for one in of_prompt] == [one.tokens for one in here]

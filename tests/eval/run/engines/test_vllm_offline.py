@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, OptionScore, generate_debiased, score_options, stop_token_ids
 from d2e_sft.model.loading import load_model
 from tests.command import d2e
 from tests.eval.benches import bench_row, bench_rows, save_bench, scores_of
@@ -53,6 +53,19 @@ class Offline:
             on_finished(place, answers[place])
         return answers
 
+    def score_options(
+        self,
+        llm: Any,
+        prompts: Sequence[list[int]],
+        options: Sequence[list[list[int]]],
+        *,
+        given: Sequence[int],
+        on_scored: Callable[[list[int], list[list[OptionScore]]], object],
+    ) -> None:
+        plain = DecodingConfig(alpha=0)
+        scores = score_options(llm.model.eval(), prompts, None, options, plain, given=given)
+        on_scored(list(range(len(scores))), scores)
+
 
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> Offline:
@@ -61,7 +74,8 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Offline:
     vllm.__version__ = "0.0-test"  # type: ignore[attr-defined]
     for name, module in (("vllm", vllm), ("d2e_sft.vllm", ModuleType("d2e_sft.vllm"))):
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setitem(sys.modules, "d2e_sft.vllm.offline", stand_in)  # type: ignore[arg-type]
+    for name in ("d2e_sft.vllm.offline", "d2e_sft.vllm.likelihood"):
+        monkeypatch.setitem(sys.modules, name, stand_in)  # type: ignore[arg-type]
     return stand_in
 
 
@@ -94,6 +108,20 @@ def test_vllm_is_given_the_prompts_of_the_other_engine(
     assert scores["engine"] == "vllm"
     assert scores["environment"]["vllm"] == "0.0-test"
     assert scores["engine_counts"] == {"resubmissions": 4}
+
+
+def test_vllm_scores_options_plainly_and_refuses_to_contrast(
+    world: Path, tmp_path: Path, offline: Offline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [bench_row(i) for i in range(1, 9, 2)]
+    save_bench(tmp_path / "bench", rows)
+    common = ("eval", world / "model", "--bench", tmp_path / "bench", "--answer", "likelihood")
+    assert d2e(*common, "--engine", "vllm", "--out", tmp_path / "vllm") == 0
+    assert d2e(*common, "--out", tmp_path / "here") == 0
+    results = [tmp_path / name / "eval" / "bench-likelihood" / "predictions.jsonl" for name in ("vllm", "here")]
+    assert results[0].read_text() == results[1].read_text()
+    assert d2e(*common, "--engine", "vllm", "--out", tmp_path / "vllm", "--alpha", 0.5) == 1
+    assert "vLLM gives out the log-probabilities of its own distribution alone" in capsys.readouterr().err
 
 
 def test_its_options_reach_it_and_the_recipes_dtype_does_not(world: Path, tmp_path: Path, offline: Offline) -> None:
