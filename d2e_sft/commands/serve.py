@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from d2e_sft.config.decoding import DECODERS, DecodingConfig, given_decoder
 from d2e_sft.data.sample import FORMATS
 
 
@@ -16,6 +17,11 @@ from d2e_sft.data.sample import FORMATS
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
 @click.option("--api-key", envvar="D2E_API_KEY", show_envvar=True, help="Bearer token that clients must send.")
 @click.option("--alpha", type=click.FloatRange(min=0), help="Debias ratio by default; else as trained, else 0.5.")
+@click.option(
+    "--decoder",
+    metavar="NAME[:KEY=VALUE,…]",
+    help=f"Decoder of requests that name none: {', '.join(DECODERS)}. [default: d2e]",
+)
 @click.option("--prompt-set", default=None, help="Wording of the context line; default: as trained, else `default`.")
 @click.option("--format", "fmt", type=click.Choice(FORMATS), default="qa", show_default=True, help="Its format.")
 @click.option(
@@ -29,22 +35,24 @@ def serve(model: str, engine_arguments: tuple[str, ...], fmt: Any, **options: An
 
     Example: d2e serve --port 8080 runs/d2e-mini --max-model-len 2048 --tensor-parallel-size 2
     """
-    from d2e_sft.config.decoding import check_alpha
     from d2e_sft.config.recipe import recipe_of
     from d2e_sft.vllm.engine import require_vllm
 
     require_vllm()
+    from d2e_sft.vllm.pairing import check_decoder
     from d2e_sft.vllm.serve import ServeOptions
     from d2e_sft.vllm.serve import serve as run
 
-    alpha, prompt_set = options.pop("alpha"), options.pop("prompt_set")
+    alpha, decoder, prompt_set = (options.pop(name) for name in ("alpha", "decoder", "prompt_set"))
     recipe = recipe_of(model)
-    if alpha is None:
-        alpha = 0.5 if recipe is None else recipe.decoding.alpha
-    check_alpha(alpha)
+    default = DecodingConfig() if recipe is None else recipe.decoding
+    decoding = DecodingConfig(**given_decoder(decoder, alpha, default.alpha))
+    check_decoder(decoding.decoder)
     if prompt_set is None:
         prompt_set = "default" if recipe is None else recipe.data.prompt_set
     run(
         model,
-        ServeOptions(alpha=alpha, prompt_set=prompt_set, format=fmt, engine_arguments=engine_arguments, **options),
+        ServeOptions(
+            decoding=decoding, prompt_set=prompt_set, format=fmt, engine_arguments=engine_arguments, **options
+        ),
     )

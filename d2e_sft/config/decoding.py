@@ -150,8 +150,8 @@ def parse_decoder(text: str) -> tuple[str, dict[str, float]]:
     name, given = ":".join(words[:count]), ",".join(words[count:])
     if name not in DECODERS and not _OWN.fullmatch(name):
         raise UserError(
-            f"decoder {name!r}: no such decoder.{did_you_mean(name, DECODERS)}",
-            f"choose one of {', '.join(DECODERS)}, or name a function of your own as module:function",
+            f"decoder {name!r}: no such decoder; expected {', '.join(DECODERS)}, or module:function for one's own."
+            + did_you_mean(name, DECODERS)
         )
     options = {key: value for key, value in DECODERS.get(name, {}).items() if key != "alpha"}
     for option in given.split(",") if given else ():

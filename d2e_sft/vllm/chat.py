@@ -2,7 +2,8 @@
 
 `POST /v1/chat/completions` takes more fields than OpenAI's. `context` is put before the last user message, as the
 prompt set's context line of `format`, and so makes the original prompt; the messages as they came make the imagined
-one. `alpha` is the debias ratio, `plausibility` the cut-off. A request without `context` is vLLM's own, unchanged.
+one. `alpha` is the debias ratio, `decoder` another way to combine the two, `plausibility` the cut-off. A request
+without `context` is vLLM's own, unchanged.
 Streaming, usage, stop strings and errors are vLLM's in either case.
 """
 
@@ -19,9 +20,12 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import VLLMValidationError
 
+from d2e_sft.config.decoding import DecodingConfig, given_decoder
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import Format
-from d2e_sft.vllm.online import ALPHA, IMAGINED, PLAUSIBILITY
+from d2e_sft.util.errors import UserError
+from d2e_sft.vllm.online import ALPHA, DECODER, IMAGINED, PLAUSIBILITY
+from d2e_sft.vllm.pairing import check_decoder
 
 _log = logging.getLogger(__name__)
 
@@ -31,52 +35,75 @@ class DebiasedChatRequest(ChatCompletionRequest):
 
     Attributes:
         context: what the imagined prompt leaves out; None: a plain request.
-        alpha: the debias ratio; None: the server's.
+        alpha: the debias ratio of the decoder `d2e`; None: the server's.
+        decoder: `NAME` or `NAME:KEY=VALUE,…` (see `d2e_sft.config.decoding`); None: `d2e` where there is an `alpha`,
+            else the server's.
         plausibility: only tokens that the original prompt gives at least so much of its best probability.
         format: whose context line the prompt set words; None: the server's.
     """
 
     context: str | None = None
     alpha: float | None = Field(default=None, ge=0, allow_inf_nan=False, strict=True)
+    decoder: str | None = None
     plausibility: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False, strict=True)
     format: Format | None = None
 
 
-def add_chat_route(app: FastAPI, *, prompt_set: PromptSet, format: Format, alpha: float) -> None:
+def add_chat_route(app: FastAPI, *, prompt_set: PromptSet, format: Format, decoding: DecodingConfig) -> None:
     """Put the route before vLLM's own route of the same path.
 
     Args:
         app: vLLM's app, whose engine client is a `PairingEngine`.
         prompt_set: its context line is put around a context.
         format: whose context line.
-        alpha: the debias ratio of requests that name none.
+        decoding: the decoder of requests that name none.
     """
     router = APIRouter()
 
     @router.post("/v1/chat/completions")
     async def chat(request: DebiasedChatRequest, raw_request: Request) -> Any:
         if request.context is None:
-            if request.alpha is not None or request.plausibility is not None:
-                raise VLLMValidationError("alpha and plausibility need a context to debias", parameter="context")
+            if any(value is not None for value in (request.alpha, request.decoder, request.plausibility)):
+                raise VLLMValidationError(
+                    "alpha, decoder and plausibility need a context to debias", parameter="context"
+                )
             return await create_chat_completion(request, raw_request)
-        chosen = alpha if request.alpha is None else request.alpha
+        chosen = _chosen(request, decoding)
         body = await raw_request.json()
         if not request.context.strip():
             _log.warning("chat request with an empty context: decoded plainly")
             return _note(await create_chat_completion(_plain(body, body["messages"]), raw_request), "empty context")
         line = context_line(prompt_set, request.format or format, request.context)
         original = with_context(body["messages"], line)
-        if chosen == 0:
-            return _note(await create_chat_completion(_plain(body, original), raw_request), "alpha is 0")
+        if not chosen.needs_imagined:
+            reason = "alpha is 0" if chosen.decoder == "d2e" else "decoder is plain"
+            return _note(await create_chat_completion(_plain(body, original), raw_request), reason)
         imagined = await _imagined_tokens(raw_request, body)
         if isinstance(imagined, Response):
             return imagined
-        extra = {IMAGINED: imagined, ALPHA: float(chosen), PLAUSIBILITY: float(request.plausibility or 0.0)}
+        extra = {
+            IMAGINED: imagined,
+            ALPHA: float(chosen.alpha),
+            DECODER: chosen.decoder,
+            PLAUSIBILITY: float(request.plausibility or 0.0),
+        }
         return await create_chat_completion(_pair(request, body, original, extra), raw_request)
 
     count = len(app.router.routes)
     app.include_router(router)
     app.router.routes[:] = app.router.routes[count:] + app.router.routes[:count]  # the first route of a path is taken
+
+
+def _chosen(request: DebiasedChatRequest, default: DecodingConfig) -> DecodingConfig:
+    """How a request is decoded, which may name a decoder, an α, or neither."""
+    if request.decoder is None and request.alpha is None:
+        return default
+    try:
+        if request.decoder is not None:
+            check_decoder(request.decoder)
+        return DecodingConfig(**given_decoder(request.decoder, request.alpha, default.alpha))
+    except UserError as error:
+        raise VLLMValidationError(error.message, parameter="decoder") from None
 
 
 def context_line(prompt_set: PromptSet, fmt: Format, context: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.config.decoding import RECORDED, DecodingConfig
 from d2e_sft.data.chat_template import merged_stop_ids
 from d2e_sft.data.sample import EventSample
 from d2e_sft.decoding.generate import decoding_of_pairs
@@ -22,7 +22,7 @@ from d2e_sft.vllm.engine import (
     require_vllm,
     unregistered_plugin,
 )
-from d2e_sft.vllm.pairing import Draw
+from d2e_sft.vllm.pairing import Draw, check_decoder
 from d2e_sft.vllm.requests import MAX_FRUITLESS_SUBMISSIONS, PairProgress, PairRequest, plain_parameters
 
 require_vllm()
@@ -33,7 +33,7 @@ from vllm.inputs.engine import tokens_input  # noqa: E402
 # Submissions in a row without a token after which a pair gets the engine to itself.
 _ALONE_AFTER = 4
 # Read here, or without an effect: greedy decoding draws nothing, and the engine makes its own batches.
-_HANDLED = frozenset({"alpha", "max_new_tokens", "plausibility", "batch_size", "compiled", "seed", "top_k", "top_p"})
+_HANDLED = frozenset({*RECORDED, "max_new_tokens", "batch_size", "compiled", "seed", "top_k", "top_p"})
 
 
 def load_llm(
@@ -93,11 +93,11 @@ def generate_debiased(
     Args:
         llm: an engine; prefix caching should be on, since resubmitted pairs read their prompts from the cache.
         originals: token ids of each original prompt.
-        imagined: token ids of each prompt without context; needed unless every α is 0. A pair whose prompts are
-            equal, or with α = 0, is one plain request.
-        decoding: α, `max_new_tokens` and plausibility; how many prompts go together is vLLM's affair.
+        imagined: token ids of each prompt without context; needed unless all are decoded plainly. A pair whose
+            prompts are equal, or that is decoded plainly, is one plain request.
+        decoding: the decoder, `max_new_tokens` and plausibility; how many prompts go together is vLLM's affair.
         stop_ids: tokens that end an answer; they are not part of the result.
-        alpha: the debias ratio of each pair; None: that of `decoding`.
+        alpha: the debias ratio of each pair, of the decoder `d2e`; None: that of `decoding`.
         on_finished: called with index and new tokens as each answer is complete.
         on_resubmission: called with a pair's index each time that it is submitted again.
         sentinel: the token that ends a row that is alone; None: one that no answer holds.
@@ -108,7 +108,7 @@ def generate_debiased(
 
     Raises:
         UserError: the engine cannot decode pairs, a prompt is too long for it, it never computes some pair in one
-            step, or `decoding` samples or has stop strings, which is not done here.
+            step, or `decoding` samples, has stop strings or a decoder of one's own, which is not done here.
         ValueError: a missing imagined prompt, or lists of different lengths.
     """
     _refuse_what_pairs_cannot(decoding)
@@ -188,6 +188,7 @@ def stop_ids_of(llm: LLM, end_of_turn: int) -> list[int]:
 
 def _refuse_what_pairs_cannot(decoding: DecodingConfig) -> None:
     """An option that is not read here must not be passed over in silence."""
+    check_decoder(decoding.decoder)
     for option in fields(decoding):
         value = getattr(decoding, option.name)
         if option.name not in _HANDLED and value != option.default:

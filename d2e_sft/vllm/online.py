@@ -1,8 +1,8 @@
 """An engine client that decodes pairs: vLLM's `AsyncLLM` with one more kind of request.
 
-A request whose `extra_args` hold `d2e_imagined` (the token ids of the prompt without context) and `d2e_alpha` becomes
-a pair; the caller sees one stream of outputs, as of any request. Everything else passes through. vLLM's own serving
-code therefore runs on it unchanged.
+A request whose `extra_args` hold `d2e_imagined` (the token ids of the prompt without context) and `d2e_alpha` or
+`d2e_decoder` becomes a pair; the caller sees one stream of outputs, as of any request. Everything else passes through.
+vLLM's own serving code therefore runs on it unchanged.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import check_engine, check_probe, choose_sentinel, probe_row
 from d2e_sft.vllm.gate import RowGate
-from d2e_sft.vllm.pairing import Draw, RowView, refuse_options
+from d2e_sft.vllm.pairing import Draw, RowView, check_decoder, refuse_options
 from d2e_sft.vllm.requests import MAX_FRUITLESS_SUBMISSIONS, PairProgress, PairRequest, plain_parameters
 from d2e_sft.vllm.stream import PairStream
 
-IMAGINED, ALPHA, PLAUSIBILITY = "d2e_imagined", "d2e_alpha", "d2e_plausibility"
+IMAGINED, ALPHA, DECODER, PLAUSIBILITY = "d2e_imagined", "d2e_alpha", "d2e_decoder", "d2e_plausibility"
 # Seconds before a pair is submitted again; each submission without a token waits longer than the one before.
 _FIRST_WAIT, _LONGEST_WAIT = 0.01, 1.0
 
@@ -116,8 +116,10 @@ class PairingEngine:
             )
         try:
             refuse_options(parameters)
+            check_decoder(extra.get(DECODER, "d2e"))
             decoding = DecodingConfig(
                 alpha=extra.get(ALPHA, math.nan),  # which is refused, as is whatever is no number
+                decoder=extra.get(DECODER, "d2e"),
                 plausibility=extra.get(PLAUSIBILITY, 0.0),
                 max_new_tokens=min(parameters.max_tokens or room, room),
             )

@@ -1,9 +1,10 @@
 """Which rows of a step belong together, and what their logits become; torch only, so that it is tested without vLLM.
 
 A sample is two requests, `original` and `imagined`, that must take the same tokens. A row finds its partner by name
-and by length: both are in the step and both are about to take the token of the same index. Then both get
-`z_original − α · z_imagined`. A row without such a partner is alone, and may only take the sentinel, which ends it:
-no token of an answer is ever chosen undebiased.
+and by length: both are in the step and both are about to take the token of the same index. Then both get the scores
+that the decoder makes of the two rows' logits, `z_original − α · z_imagined` unless another is chosen. A row without
+such a partner is alone, and may only take the sentinel, which ends it: no token of an answer is ever chosen by one
+view alone.
 
 Length alone is enough, although a row cannot see whether its partner's prompt is still being read in chunks (vLLM
 then throws the partner's token away). Say the row takes a worthless token of index k because of it: its partner comes
@@ -20,13 +21,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from d2e_sft.config.decoding import check_alpha
+from d2e_sft.config.decoding import DECODERS, DecodingConfig, check_alpha
+from d2e_sft.decoding.decoders import named_decoder
 from d2e_sft.util.errors import UserError
 
 KEY = "d2e"
 RowView = Literal["original", "imagined"]
 # Pairs whose logits are combined at once: bounds the extra memory to a few times 32 × V floats.
 _PAIRS_AT_ONCE = 32
+# The logit of a token that is masked in either view, while a decoder computes: its probability is 0, and no number is
+# infinite.
+_MASKED = -1e9
 _MASK = (1 << 64) - 1
 # option → the value that leaves the logits alone
 _NEUTRAL: dict[str, Any] = {
@@ -119,13 +124,14 @@ class PairedRow:
     Attributes:
         pair: name of this submission of the pair; never used twice.
         view: which of the two requests this is.
-        alpha: the debias ratio.
+        alpha: the debias ratio, of the decoder `d2e`.
         sentinel: the token that ends a row that is alone; never chosen otherwise.
         done: tokens of the answer that earlier submissions chose, now at the end of the prompt.
         min_tokens: `stops` are not chosen before the answer has so many tokens.
         stops: the tokens that `min_tokens` holds back.
         plausibility: only tokens that the original view gives at least so much of its best probability; 0: all.
         draw: how to sample; None: the most probable token.
+        decoder: what both rows' logits become, as `DecodingConfig` takes it.
     """
 
     pair: str
@@ -137,6 +143,7 @@ class PairedRow:
     stops: tuple[int, ...] = ()
     plausibility: float = 0.0
     draw: Draw | None = None
+    decoder: str = "d2e"
 
     def as_extra_args(self) -> dict[str, Any]:
         """The value of `SamplingParams.extra_args`; plain JSON."""
@@ -167,11 +174,26 @@ def read_row(extra_args: Mapping[str, Any] | None) -> PairedRow | None:
         raise ValueError(f"extra_args[{KEY!r}]: view {row.view!r}; expected original or imagined")
     try:
         check_alpha(row.alpha)
+        check_decoder(row.decoder)
     except UserError as error:
         raise ValueError(error.message) from None
     if not isinstance(row.sentinel, int) or row.sentinel < 0:
         raise ValueError(f"extra_args[{KEY!r}]: sentinel {row.sentinel!r}; expected a token id")
     return row
+
+
+def check_decoder(decoder: Any) -> None:
+    """Refuse what is no decoder of this package: the engine imports no function that a request names.
+
+    Raises:
+        UserError: no such decoder or option of it, or a function of one's own.
+    """
+    name, _, _ = DecodingConfig(decoder=decoder).decoder.partition(":")
+    if name not in DECODERS:
+        raise UserError(
+            f"decoder {decoder}: vLLM's engine imports no functions of one's own; expected {', '.join(DECODERS)}",
+            "decode in process: --engine transformers",
+        )
 
 
 def refuse_options(parameters: Any, *, row: bool = False) -> None:
@@ -247,10 +269,9 @@ def _debias(logits: Tensor, pairs: tuple[tuple[InBatch, InBatch], ...]) -> None:
     imagined = _to_device([other.index for _, other in pairs], logits)
     rows = [original.row for original, _ in pairs]
     z_original, z_imagined = logits[originals].float(), logits[imagined].float()  # (pairs, V)
-    alpha = torch.tensor([row.alpha for row in rows], dtype=torch.float32).to(logits.device)[:, None]
-    debiased = z_original - alpha * z_imagined
-    # A token that is masked in either view (−inf) stays masked: −inf − α · (−inf) would be no number.
-    debiased.masked_fill_(~(z_original.isfinite() & z_imagined.isfinite()), float("-inf"))
+    masked = ~(z_original.isfinite() & z_imagined.isfinite())
+    debiased = _scores(z_original.masked_fill(masked, _MASKED), z_imagined.masked_fill(masked, _MASKED), rows)
+    debiased.masked_fill_(masked, float("-inf"))  # a token that is masked in either view stays masked
     debiased[torch.arange(len(pairs), device=logits.device), _to_device([row.sentinel for row in rows], logits)] = (
         float("-inf")
     )
@@ -259,6 +280,19 @@ def _debias(logits: Tensor, pairs: tuple[tuple[InBatch, InBatch], ...]) -> None:
     debiased = debiased.to(logits.dtype)
     logits[originals] = debiased
     logits[imagined] = debiased
+
+
+def _scores(original: Tensor, imagined: Tensor, rows: list[PairedRow]) -> Tensor:
+    """(pairs, V) what the decoder of each pair makes of its logits."""
+    alpha = torch.tensor([row.alpha for row in rows], dtype=torch.float32).to(original.device)[:, None]
+    places: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        places.setdefault(row.decoder, []).append(place)
+    scores = torch.empty_like(original)
+    for decoder, of_decoder in places.items():
+        at = _to_device(of_decoder, original)
+        scores[at] = named_decoder(decoder)(original[at], imagined[at], alpha[at])
+    return scores
 
 
 def _restrict(debiased: Tensor, original: Tensor, here: InBatch) -> None:

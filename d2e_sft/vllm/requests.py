@@ -113,7 +113,7 @@ class PairRequest:
     Attributes:
         original: token ids of the prompt with its context.
         imagined: token ids of the prompt without.
-        decoding: α, plausibility and the answer's length are read.
+        decoding: the decoder, plausibility and the answer's length are read.
         stops: tokens that end the answer.
         sentinel: the token that ends a row that is alone.
         min_tokens: the answer's least length.
@@ -159,6 +159,7 @@ class PairRequest:
             stops=self.stops,
             plausibility=float(self.decoding.plausibility),
             draw=self.draw,
+            decoder=self.decoding.decoder,
         )
         parameters = plain_parameters(progress.remaining, (*self.stops, self.sentinel), stream=stream)
         parameters.extra_args = row.as_extra_args()

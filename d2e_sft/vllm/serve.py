@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import Format
 from d2e_sft.util.errors import UserError
@@ -32,7 +33,7 @@ class ServeOptions:
         host: address to listen on.
         port: to listen on.
         api_key: clients must send it as a bearer token; None: anyone may ask.
-        alpha: debias ratio of requests that name none.
+        decoding: the decoder of requests that name none.
         prompt_set: whose context line is put around a context.
         format: which of its formats.
         max_body_bytes: larger requests are refused.
@@ -42,7 +43,7 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 8000
     api_key: str | None = None
-    alpha: float = 0.5
+    decoding: DecodingConfig = DecodingConfig()
     prompt_set: str = "default"
     format: Format = "qa"
     max_body_bytes: int = 4 * 1024 * 1024
@@ -147,7 +148,8 @@ async def build_app(engine: Any, arguments: Namespace, options: ServeOptions) ->
     tasks = await engine.get_supported_tasks()
     app = build_vllm_app(arguments, tasks, engine.model_config)
     await init_app_state(client, app.state, arguments, tasks)
-    add_chat_route(app, prompt_set=load_prompt_set(options.prompt_set), format=options.format, alpha=options.alpha)
+    wording = load_prompt_set(options.prompt_set)
+    add_chat_route(app, prompt_set=wording, format=options.format, decoding=options.decoding)
     # vLLM's app has built its middleware, so ours go around it. The outermost sees a request first: who may not ask
     # does not get a body read.
     around: Any = RetryAfter(BodyLimit(app.middleware_stack or app.build_middleware_stack(), options.max_body_bytes))

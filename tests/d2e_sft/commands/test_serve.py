@@ -34,7 +34,7 @@ def test_a_checkpoint_is_served_as_its_run_was_trained(
     (tmp_path / "checkpoint-4").mkdir()
     for model in (tmp_path, tmp_path / "checkpoint-4"):
         _serve(str(model))
-        assert (started[-1][1].alpha, started[-1][1].prompt_set) == (0.3, "mine")
+        assert (started[-1][1].decoding.alpha, started[-1][1].prompt_set) == (0.3, "mine")
 
 
 def test_options_win_over_the_recipe_and_the_rest_goes_to_vllm(
@@ -43,10 +43,17 @@ def test_options_win_over_the_recipe_and_the_rest_goes_to_vllm(
     (tmp_path / "recipe.yaml").write_text("data: {train: r.parquet}\ntrain: {output_dir: x}\nd2e: {alpha: 0.3}\n")
     _serve("--alpha", "0", "--prompt-set", "other", str(tmp_path), "--max-model-len", "99")
     model, options = started[-1]
-    assert (model, options.alpha, options.prompt_set) == (str(tmp_path), 0, "other")
+    assert (model, options.decoding.alpha, options.prompt_set) == (str(tmp_path), 0, "other")
     assert options.engine_arguments == ("--max-model-len", "99")
 
 
 def test_a_model_without_a_recipe_is_served_at_one_half(started: list[tuple[str, serving.ServeOptions]]) -> None:
     _serve("someone/a-model")
-    assert (started[-1][1].alpha, started[-1][1].prompt_set) == (0.5, "default")
+    assert (started[-1][1].decoding.alpha, started[-1][1].prompt_set) == (0.5, "default")
+
+
+def test_a_decoder_is_that_of_requests_that_name_none(started: list[tuple[str, serving.ServeOptions]]) -> None:
+    _serve("--decoder", "adacad:floor=0.1", "someone/a-model")
+    assert started[-1][1].decoding.decoder == "adacad:floor=0.1"
+    refused = CliRunner().invoke(serve, ["--decoder", "mine:own", "someone/a-model"])
+    assert "vLLM's engine imports no functions of one's own" in str(refused.exception)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
 import torch
 from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from d2e_sft.decoding.decoders import named_decoder
 from d2e_sft.vllm.pairing import Draw, InBatch, PairedRow, debias_rows, match, read_row
 
 VOCAB, SENTINEL = 31, 30
@@ -43,6 +45,38 @@ def test_both_rows_of_a_pair_get_the_debiased_logits_each_pair_with_its_own_alph
         torch.testing.assert_close(logits[i], expected)
         torch.testing.assert_close(logits[79 - i], expected)
     assert torch.equal(logits[80:], before[80:])
+
+
+def test_each_pair_of_a_step_is_decoded_by_its_own_decoder() -> None:
+    logits = _logits(12) * 2
+    before = logits.clone()
+    decoders = ["cad:weight=2", "adacad", "coiecd", "cocoa", "cad:weight=2"]
+    rows = [here for i, decoder in enumerate(decoders) for here in _pair(f"p{i}", 2 * i, 2 * i + 1, decoder=decoder)]
+    debias_rows(logits, match([*rows, *_pair("q", 10, 11, alpha=0.3)]))
+    p, q = before[0::2].log_softmax(-1), before[1::2].log_softmax(-1)
+    mean = ((p.exp() + q.exp()) / 2).log()
+    divergence = ((p.exp() * (p - mean)).sum(-1) + (q.exp() * (q - mean)).sum(-1)) / 2
+    weights = torch.tensor([2, divergence[1], 0, 0.5, 2, 0])[:, None]
+    expected = p + weights * (p - q)
+    expected[5] = p[5] - 0.3 * q[5]
+    near = p[2] > p[2].max() - math.log(4)
+    far = p[2] < p[2].min() + math.log(4)
+    assert near.sum() > 1, "undecided"
+    expected[2] = torch.where(near | far, 2 * p[2] - q[2], p[2])
+    expected[:, SENTINEL] = NONE
+    for view in (logits[0::2], logits[1::2]):
+        torch.testing.assert_close(view.log_softmax(-1), expected.log_softmax(-1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("decoder", ["plain", "cad", "adacad", "cocoa"])
+def test_a_masked_token_takes_no_part_in_a_decoders_distributions(decoder: str) -> None:
+    whole, masked = _logits(2, seed=4), _logits(2, seed=4)
+    masked[0, :4], masked[1, 2:6] = NONE, NONE
+    debias_rows(masked, match(_pair("p", 0, 1, decoder=decoder)))
+    assert (masked[:, :6] == NONE).all()
+    kept = named_decoder(decoder)(*whole[:, 6:])
+    kept[SENTINEL - 6] = NONE
+    torch.testing.assert_close(masked[0, 6:].log_softmax(-1), kept.log_softmax(-1), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +145,7 @@ def test_half_precision_logits_are_combined_in_float32() -> None:
 
 
 def test_a_row_survives_its_way_as_json() -> None:
-    row = _row("p", "imagined", done=3, stops=(1, 2), draw=None)
+    row = _row("p", "imagined", done=3, stops=(1, 2), draw=None, decoder="cad:weight=2")
     assert read_row(json.loads(json.dumps(row.as_extra_args()))) == row
     assert read_row(None) is None
     assert read_row({"other": 1}) is None
@@ -122,6 +156,7 @@ def test_a_row_survives_its_way_as_json() -> None:
     [
         {"alpha": -0.1}, {"alpha": float("nan")}, {"alpha": float("inf")}, {"alpha": "0.5"}, {"alpha": True},
         {"view": "refined"}, {"sentinel": -1}, {"unknown": 1}, {"draw": {"temperature": 0, "seed": 1}},
+        {"decoder": "cda"}, {"decoder": "os:getcwd"}, {"decoder": 3},
     ],
 )  # fmt: skip
 def test_a_malformed_row_is_refused(changes: dict[str, Any]) -> None:

@@ -136,7 +136,7 @@ def test_results_of_another_decoder_are_not_mixed_and_are_put_into_words(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--decoder", "adcad"), "decoder 'adcad': no such decoder. Did you mean 'adacad'?"),
+        (("--decoder", "adcad"), "or module:function for one's own. Did you mean 'adacad'?"),
         (("--decoder", "cad:wieght=1"), "cad has no option 'wieght'; it has weight [1]. Did you mean 'weight'?"),
         (("--decoder", "plain", "--alpha", 0.7), "alpha 0.7 with the decoder plain: it has no α"),
         (("--decoder", "d2e:alpha=0.5", "--alpha", 0.7), "alpha 0.7 with the decoder d2e:alpha=0.5: it says its own"),

@@ -58,7 +58,7 @@ runs:
         ("runs: {}", "runs: got {}"),
         ("runs: {a: {overides: {}}}", "runs.a.overides"),
         ("runs: {a: {evaluations: {'': {alpha: -1}}}}", "greater than or equal to 0"),
-        ("runs: {a: {evaluations: {'': {decoder: cda}}}}", "decoder 'cda': no such decoder. Did you mean 'cad'?"),
+        ("runs: {a: {evaluations: {'': {decoder: cda}}}}", "Did you mean 'cad'?"),
         ("runs: {a: {evaluations: {'': {decoder: cad, alpha: 1}}}}", "alpha 1 with the decoder cad"),
         ("runs: {a: {}, a-b: {}}\nevaluations: {'': {}, -b: {}}", "'a-b' is that of two points"),
         ("runs: {a/b: {}}", "the name 'a/b'"),
