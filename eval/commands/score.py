@@ -1,4 +1,4 @@
-"""`d2e score`: a system's scorer alone, on a file of predictions."""
+"""`d2e score`: a scorer alone, a system's or that of rows, on a file of predictions."""
 
 from __future__ import annotations
 
@@ -9,26 +9,41 @@ import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
+from eval.compare.subset_tables import subset_table
+from eval.compare.tables import score_table
 from eval.systems.registry import SYSTEM_NAMES, load_system
+from eval.systems.rows import ROWS, RowsOptions, score_rows
 from eval.systems.system import parse_options
 
 
 @click.command("score")
-@click.argument("system", type=click.Choice(SYSTEM_NAMES))
+@click.argument("system", type=click.Choice([ROWS, *SYSTEM_NAMES]))
 @click.option(
     "--predictions",
     type=click.Path(path_type=Path),
     required=True,
-    help="File of predictions, in the official format.",
+    help="File of predictions, in the official format; of rows JSONL with id, output and, where needed, dataset.",
 )
-@click.option("--gold", type=click.Path(path_type=Path), required=True, help="The official gold file.")
+@click.option(
+    "--gold", type=click.Path(path_type=Path), required=True, help="The official gold file; of rows the benchmark."
+)
 @click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="An option of the scorer; repeatable.")
 @click.option("--json", "json_out", metavar="FILE", help="Write the scores as JSON; - prints them in place of tables.")
-def score(system: str, predictions: Path, gold: Path, given: tuple[str, ...], json_out: str | None) -> None:
-    """Score predictions of SYSTEM as its paper does; no model is needed.
+@click.option("--out", metavar="RUN", type=click.Path(path_type=Path), help="rows: a run folder for `d2e compare`.")
+def score(
+    system: str, predictions: Path, gold: Path, given: tuple[str, ...], json_out: str | None, out: Path | None
+) -> None:
+    """Score predictions of SYSTEM as its paper does, or of rows as `d2e eval` does; no model is needed.
 
     Example: d2e score crepe --predictions predictions.json --gold data_dev_v2.json --json -
+
+    Example of rows: d2e score rows --predictions outputs.jsonl --gold data/habit --out runs/theirs
     """
+    if system == ROWS:
+        _score_rows(predictions, gold, given, json_out, out)
+        return
+    if out is not None:
+        raise UserError(f"--out {out}: is for {ROWS}, not for {system}", remedy="use --json FILE")
     chosen = load_system(system)
     for option, path in (("--predictions", predictions), ("--gold", gold)):
         if not path.is_file():
@@ -41,3 +56,20 @@ def score(system: str, predictions: Path, gold: Path, given: tuple[str, ...], js
     if json_out is not None:
         write_json(Path(json_out), result.scores)
         click.echo(f"scores: {json_out}")
+
+
+def _score_rows(predictions: Path, gold: Path, given: tuple[str, ...], json_out: str | None, out: Path | None) -> None:
+    options = parse_options(RowsOptions, given, ROWS)
+    assert isinstance(options, RowsOptions)
+    scored = score_rows(predictions, gold, options)
+    if json_out == "-":
+        click.echo(json.dumps(scored.scores.content(), indent=2, ensure_ascii=False))
+    else:
+        click.echo("\n\n".join(filter(None, [score_table(scored.scores), subset_table(scored.scores)])))
+        if scored.left_out:
+            click.echo(f"rows without an output, left out: {scored.left_out:,}")
+        if json_out is not None:
+            write_json(Path(json_out), scored.scores.content())
+            click.echo(f"scores: {json_out}")
+    if out is not None:
+        click.echo(f"scores and predictions: {scored.write(out)}", err=json_out == "-")

@@ -1,0 +1,119 @@
+"""Outputs of anybody's model on a benchmark's rows, scored as `d2e eval` scores its own; no model is needed.
+
+A line has `output`, what the model generated without the prompt, `id`, and where an id stands in several datasets
+`dataset`. Whatever else it has is not read, so a `predictions.jsonl` is such a file, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from d2e_sft.data.prompts import Setting, SettingPrompts, load_prompt_set
+from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import sha256_of, write_json
+from eval.run.benchmark import Benchmark, locate_benchmark
+from eval.score.predictions import Prediction, SampleKey, write_predictions
+from eval.score.scores import SCORES_FILE, RunScores, ScoredBenchmark, score_predictions
+from eval.score.scoring import score_output
+from eval.systems.json_file import expect_text, read_json_lines
+from eval.systems.system import SystemOptions
+
+ROWS = "rows"
+
+
+class RowsOptions(SystemOptions):
+    """How the model was asked, which says where in an output the answer is."""
+
+    prompt_set: str = Field(default="default", description="a name or a file, for the response form")
+    setting: Setting = Field(default="zero_shot", description="zero_shot, few_shot or cot")
+    missing: Literal["refuse", "leave_out"] = Field(default="refuse", description="rows without an output")
+
+
+@dataclass(frozen=True)
+class ScoredOutputs:
+    """The scored outputs, in the order of the benchmark's file.
+
+    Attributes:
+        left_out: rows without an output.
+    """
+
+    scores: RunScores
+    predictions: list[Prediction]
+    left_out: int
+
+    def write(self, run: Path) -> Path:
+        """Leave them as `d2e eval` does, for `d2e compare` and the others; returns the folder RUN/eval/BENCH."""
+        folder = run / "eval" / self.scores.bench.name
+        write_predictions(self.predictions, folder / "predictions.jsonl")
+        write_json(folder / SCORES_FILE, self.scores.content())
+        return folder
+
+
+def score_rows(outputs: Path, gold: Path, options: RowsOptions) -> ScoredOutputs:
+    """Score a file of outputs.
+
+    Args:
+        outputs: JSONL.
+        gold: a folder of `d2e data build` (its test rows), or a file of rows.
+
+    Raises:
+        UserError: a file is missing or damaged, or outputs and rows do not fit; names file and line.
+    """
+    benchmark = locate_benchmark(gold)
+    samples = read_samples(benchmark.file)
+    said = _read_outputs(outputs, samples, benchmark.file)
+    lacking = [sample for sample in samples if (sample.dataset, sample.id) not in said]
+    if lacking and options.missing == "refuse":
+        raise UserError(
+            f"{outputs}: no output for {len(lacking):,} of {len(samples):,} rows of {benchmark.file}, such as "
+            f"{lacking[0].id!r} of {lacking[0].dataset}",
+            remedy="give them, or score the others alone: --set missing=leave_out",
+        )
+    wording = SettingPrompts(load_prompt_set(options.prompt_set), options.setting)
+    predictions = [
+        score_output(sample, said[key], wording.marker(sample.format), options.setting)
+        for sample in samples
+        if (key := (sample.dataset, sample.id)) in said
+    ]
+    return ScoredOutputs(_scores(outputs, benchmark, options, predictions), predictions, len(lacking))
+
+
+def _scores(outputs: Path, benchmark: Benchmark, options: RowsOptions, predictions: list[Prediction]) -> RunScores:
+    scored = score_predictions(predictions)
+    name = benchmark.name if options.setting == "zero_shot" else f"{benchmark.name}-{options.setting}"
+    return RunScores(
+        model=str(outputs),
+        alpha=None,
+        setting=options.setting,
+        prompt_set=load_prompt_set(options.prompt_set).name,
+        prompt_set_given=options.prompt_set,
+        bench=ScoredBenchmark(name=name, file=str(benchmark.file), sha256=sha256_of(benchmark.file)),
+        **{part: getattr(scored, part) for part in scored.model_fields_set},
+    )
+
+
+def _read_outputs(path: Path, samples: list[EventSample], rows: Path) -> dict[SampleKey, str]:
+    datasets: dict[str, list[str]] = {}
+    for sample in samples:
+        datasets.setdefault(sample.id, []).append(sample.dataset)
+    said: dict[SampleKey, str] = {}
+    for place, line in read_json_lines(path):
+        number = expect_text(line, "id", place)
+        known = datasets.get(number, [])
+        if "dataset" not in line and len(known) > 1:
+            raise UserError(f"{place}: the id {number!r} stands in {', '.join(known)}", remedy="say which: `dataset`")
+        key = (expect_text(line, "dataset", place) if "dataset" in line else (known or ["–"])[0], number)
+        if key[0] not in known:
+            raise UserError(
+                f"{place}: no row {number!r}{f' of {key[0]}' if 'dataset' in line else ''} in {rows}",
+                remedy="name the benchmark that was asked with --gold",
+            )
+        if key in said:
+            raise UserError(f"{place}: a second output for {number!r} of {key[0]}", remedy="keep one of them")
+        said[key] = expect_text(line, "output", place, empty=True)
+    return said

@@ -1,0 +1,110 @@
+"""Anybody's outputs on a benchmark's rows: scored as `d2e eval` scores its own, tags and all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from eval.systems.rows import RowsOptions, score_rows
+from tests.command import d2e
+from tests.eval.benches import predictions, save_bench, scores_of
+from tests.tiny import make_sample
+
+SAID = ["The answer is: the garage", "the kitchen", "The answer is: the attic", ""]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Path:
+    """An aligned row, two conflict rows and one without a tag."""
+    tags: list[dict[str, Any]] = [
+        {"subset": "aligned", "habit": ["garage"]},
+        {"subset": "conflict", "habit": ["kitchen"]},
+        {"subset": "conflict", "habit": ["kitchen"]},
+        {},
+    ]
+    rows = [make_sample(n, dataset="keys", split="test", answers=["garage"], **tag) for n, tag in enumerate(tags)]
+    return save_bench(tmp_path / "bench", rows)
+
+
+def save_outputs(path: Path, texts: list[str], **fields: Any) -> Path:
+    path.write_text("".join(json.dumps({"id": f"s{n}", "output": t, **fields}) + "\n" for n, t in enumerate(texts)))
+    return path
+
+
+def test_outputs_are_extracted_and_scored_by_subset(bench: Path, tmp_path: Path) -> None:
+    scored = score_rows(save_outputs(tmp_path / "theirs.jsonl", SAID, model="theirs"), bench, RowsOptions())
+    assert [p.answer for p in scored.predictions] == [["the garage"], ["the kitchen"], ["the attic"], []]
+    (own,) = scored.scores.subsets
+    assert {name: one.accuracy.mean for name, one in own.subsets.items()} == {"aligned": 1.0, "conflict": 0.0}
+    rate = own.subsets["conflict"].habit_rate
+    assert rate is not None
+    assert rate.mean == 0.5
+
+
+def test_the_results_are_a_run_that_can_be_compared(
+    bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, texts in (("theirs", SAID), ("perfect", ["garage"] * 4)):
+        outputs = save_outputs(tmp_path / f"{name}.jsonl", texts)
+        arguments = ("--predictions", outputs, "--gold", bench, "--out", tmp_path / name)
+        assert d2e("score", "rows", *arguments) == 0
+    printed = capsys.readouterr().out
+    assert "By subset" in printed
+    assert f"scores and predictions: {tmp_path / 'perfect' / 'eval' / 'bench'}" in printed
+    assert d2e("compare", tmp_path / "theirs", tmp_path / "perfect") == 0
+    assert "perfect against theirs: conflict +100.0" in capsys.readouterr().out
+    again = tmp_path / "theirs" / "eval" / "bench" / "predictions.jsonl"
+    assert d2e("score", "rows", "--predictions", again, "--gold", bench, "--out", tmp_path / "again") == 0
+    assert predictions(tmp_path / "again") == predictions(tmp_path / "theirs")
+    assert scores_of(tmp_path / "again")["subsets"] == scores_of(tmp_path / "theirs")["subsets"]
+
+
+def test_rows_without_an_output_are_refused_or_left_out_and_counted(
+    bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outputs = save_outputs(tmp_path / "theirs.jsonl", SAID[:3])
+    with pytest.raises(UserError, match=r"no output for 1 of 4 rows of .*, such as 's3' of keys"):
+        score_rows(outputs, bench, RowsOptions())
+    arguments = ("--predictions", outputs, "--gold", bench, "--set", "missing=leave_out")
+    assert d2e("score", "rows", *arguments) == 0
+    assert "rows without an output, left out: 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"id": "s9", "output": "x"}, "line 2: no row 's9' in "),
+        ({"id": "s0", "output": "x"}, "line 2: a second output for 's0' of keys"),
+        ({"id": "s1", "dataset": "locks", "output": "x"}, "line 2: no row 's1' of locks in "),
+        ({"id": "s1"}, "line 2: output: missing"),
+        ({"id": "s1", "output": None}, "line 2: output: got None; expected text"),
+    ],
+)
+def test_an_output_that_does_not_fit_is_named_by_its_line(
+    bench: Path, tmp_path: Path, line: dict[str, Any], said: str
+) -> None:
+    outputs = save_outputs(tmp_path / "theirs.jsonl", SAID[:1])
+    outputs.write_text(outputs.read_text() + json.dumps(line) + "\n")
+    with pytest.raises(UserError) as error:
+        score_rows(outputs, bench, RowsOptions())
+    assert said in str(error.value)
+
+
+def test_an_id_of_two_datasets_needs_the_dataset(tmp_path: Path) -> None:
+    rows = [make_sample(0, dataset=name, split="test", answers=["garage"]) for name in ("keys", "locks")]
+    bench = save_bench(tmp_path / "bench", rows)
+    with pytest.raises(UserError, match="the id 's0' stands in keys, locks"):
+        score_rows(save_outputs(tmp_path / "p.jsonl", ["garage"]), bench, RowsOptions())
+    named = tmp_path / "named.jsonl"
+    named.write_text("".join(json.dumps({"id": "s0", "dataset": d, "output": d}) + "\n" for d in ("locks", "keys")))
+    assert [p.output for p in score_rows(named, bench, RowsOptions()).predictions] == ["keys", "locks"]
+
+
+def test_a_run_folder_is_for_rows_alone(bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outputs = save_outputs(tmp_path / "p.jsonl", SAID)
+    assert d2e("score", "boxes", "--predictions", outputs, "--gold", outputs, "--out", tmp_path / "run") == 1
+    assert "is for rows, not for boxes" in capsys.readouterr().err
