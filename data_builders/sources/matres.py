@@ -11,15 +11,17 @@ that is not needed here: the place as a share of the text is near enough to choo
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from itertools import chain, product
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Literal, get_args
 
-from d2e_sft.data.sample import Split
+from d2e_sft.data.sample import Split, Subset
+from d2e_sft.util.errors import UserError
 from data_builders.raw.reader import Draft
-from data_builders.raw.row import BadRowError, Row
+from data_builders.raw.row import Row
 from data_builders.raw.source import Input, Job, RawFile, Release, Samples, Source, SourceOptions, SplitRows, github
+from data_builders.text.events import find_events, mark_events
 
 
 def conflict_study(folder: str) -> Release:
@@ -60,8 +62,24 @@ OFFSETS = RawFile(
     by_hand="it is a table of character offsets that was made from the publishers' features; get those instead",
     substitute="a table of the events' character offsets that was made from the publishers' features",
 )
+# The dev rows that go against a prior: checksum and size of the published file.
+_CONFLICTS = {
+    "tense": ("46beb0719d4cfc6f95b5db3421c7cfb2fad4b29edfb4c762c4613074b49b0cab", 680_441),
+    "roberta_erp": ("ad3c07c7e4fb2a6ee65953b36ab1389b6901c10f6b97e62b9956eacfe8f5948a", 2_541_520),
+}
+SUBSETS = RawFile(
+    "derived/matres_subsets.json",
+    sha256="3e04f72b3b565888bdd63e7a7eeee7f2ab36b9822fea3f6b1358b590b808e03b",
+    bytes=99_882,
+    by_hand="it is a table of row numbers that was made from the published subsets; get those instead",
+    substitute="a table of the row numbers of the published subsets",
+)
 OPTIONS = ("before", "after", "at the same time", "unknown")
 _HABIT = "before"
+# What else than the order of the text a row may go against: the tenses of the two words, or what RoBERTa-large says of
+# them without the text.
+Prior = Literal["tense", "roberta_erp"]
+_PRIORS: tuple[Prior, ...] = get_args(Prior)
 _START, _END = "[CLS]", "[SEP]"
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
@@ -88,9 +106,11 @@ class MatresOptions(SourceOptions):
     """Options of MATRES.
 
     Attributes:
+        bias: what a conflict row goes against: the order of the text, or a prior, which is published for dev alone.
         vague: whether pairs stay whose order annotators could not tell; their answer is "unknown".
     """
 
+    bias: Literal["narrative"] | Prior = "narrative"
     vague: Literal["keep", "drop"] = "keep"
 
 
@@ -100,17 +120,22 @@ def read(job: Job) -> dict[Split, Samples]:
 
 
 def _read_split(job: Job, split: Split) -> Samples:
+    options = job.options
+    assert isinstance(options, MatresOptions)
     raw = job.input(split)
     places = _places(job, split)
+
+    published = list(raw.json_items())
+    conflicts = {prior: _conflicts(job, prior, published) for prior in _PRIORS} if split == "dev" else {}
 
     def parse(row: Row) -> Draft:
         if row.number not in places:
             raise row.error("e1", f"an event whose place is item {row.number:,} of {job.file(_key(split)).name}")
-        return _draft(row, places[row.number])
+        against = [prior for prior, numbers in conflicts.items() if row.number in numbers]
+        return _tagged(_draft(row, places[row.number]), options.bias, against, known=split == "dev")
 
-    rows = SplitRows(raw.parse(raw.json_items(), parse))
-    assert isinstance(job.options, MatresOptions)
-    if job.options.vague == "drop":
+    rows = SplitRows(raw.parse(published, parse))
+    if options.vague == "drop":
         rows.keep(
             "pairs with an order",
             "annotators could not tell the order of the others (vague=drop)",
@@ -158,61 +183,62 @@ def _draft(row: Row, places: Places) -> Draft:
     if not isinstance(labels, list) or len(labels) != 1 or labels[0] not in range(len(OPTIONS)):
         raise row.error("labels", "a list of one label: 0 before, 1 after, 2 equal, 3 vague")
     answer = OPTIONS[labels[0]]
-    first, second = find_events(text, events, places.characters(text))
-    sentences = mark(text, first, second)
+    found = find_events(text, events, places.characters(text))
+    if found is None:
+        raise row.error("e1", f"a word of the text before {events[1]!r}, which is e2")
+    marked = mark_events(text, *found).removeprefix(_START).split(_END)
+    sentences = [sentence.strip() for sentence in marked if sentence.strip()]
+    first, second = (text[start:end] for start, end in found)
     return Draft(
         number=row.number,
         relation="temporal",
         context=" ".join(sentences),
         refined_context=" ".join(sentence for sentence in sentences if "<e1>" in sentence or "<e2>" in sentence),
-        question=f"Does the event <e1>{text[slice(*first)]}</e1> start before or after "
-        f"the event <e2>{text[slice(*second)]}</e2>?",
+        question=f"Does the event <e1>{first}</e1> start before or after the event <e2>{second}</e2>?",
         options=OPTIONS,
         answers=[answer],
-        subset="aligned" if answer == _HABIT else "conflict",
-        habit=[_HABIT],
-        meta={"vague": True} if answer == "unknown" else {},
     )
 
 
-def find_events(text: str, events: tuple[str, str], near: tuple[float, float]) -> list[tuple[int, int]]:
-    """Where the two events stand in the text, start and end: of all occurrences the nearest to the expected places.
-
-    An event may be given as the beginning of a word; the whole word is meant.
-
-    Args:
-        near: about where each event begins, in characters.
-
-    Raises:
-        BadRowError: no occurrence of the first stands before one of the second.
-    """
-    pairs = [pair for pair in product(*(_occurrences(text, event) for event in events)) if pair[0] < pair[1]]
-    if not pairs:
-        raise BadRowError.at("e1", events[0], f"a word of the text before {events[1]!r}, which is e2")
-    best = min(pairs, key=lambda pair: sum(abs(at - place) for at, place in zip(pair, near, strict=True)))
-    return [(at, _word_end(text, at + len(event))) for at, event in zip(best, events, strict=True)]
+def _tagged(draft: Draft, bias: Literal["narrative"] | Prior, against: Sequence[Prior], *, known: bool) -> Draft:
+    """The row with its subset; `against` are the priors that it goes against, where they are `known`."""
+    follows_text = list(draft.answers) == [_HABIT]
+    meta = {"conflicts_with": [*([] if follows_text else ["narrative"]), *against]} if known else {}
+    if bias == "narrative":
+        return replace(draft, subset="aligned" if follows_text else "conflict", habit=[_HABIT], meta=meta)
+    # By tense a row that is no conflict may also be one whose tenses have no prior.
+    other: Subset | None = "aligned" if bias == "roberta_erp" and known else None
+    return replace(draft, subset="conflict" if bias in against else other, meta=meta)
 
 
-def _occurrences(text: str, event: str) -> list[int]:
-    """Where the event stands at the start of a word, or, if it never does, inside one."""
-    anywhere = re.escape(event)
-    return [found.start() for found in re.finditer(rf"(?<![^\W\d_]){anywhere}", text)] or [
-        found.start() for found in re.finditer(anywhere, text)
-    ]
+def _conflicts(job: Job, prior: Prior, rows: Sequence[Row]) -> set[int]:
+    """The numbers of the rows that go against a prior, of which they are published as a file of their own."""
+    raw = job.input(prior, "dev")
+    if job.file(prior) is SUBSETS:
+        tables = raw.parse(raw.json_lines(), lambda row: _row_numbers(row.object("conflict_rows"), prior))
+        return set(chain.from_iterable(tables))
+    # The file keeps the order of the rows.
+    following, numbers = iter(rows), set()
+    for row in raw.json_items():
+        same = next((other for other in following if _same_pair(other, row)), None)
+        if same is None:
+            raise UserError(
+                f"{raw.path}, item {row.number}: no later row than the last of {job.files['dev'].path} equals it",
+                remedy="take both files from the same release",
+            )
+        numbers.add(same.number)
+    return numbers
 
 
-def _word_end(text: str, end: int) -> int:
-    while text[end : end + 1].isalpha():
-        end += 1
-    return end
+def _same_pair(one: Row, other: Row) -> bool:
+    return all(one.get(name) == other.get(name) for name in ("text", "e1", "e2", "labels"))
 
 
-def mark(text: str, first: tuple[int, int], second: tuple[int, int]) -> list[str]:
-    """The sentences of a published text, with the two events marked."""
-    (a, b), (c, d) = first, second
-    marked = f"{text[:a]}<e1>{text[a:b]}</e1>{text[b:c]}<e2>{text[c:d]}</e2>{text[d:]}"
-    sentences = marked.removeprefix(_START).split(_END)
-    return [sentence.strip() for sentence in sentences if sentence.strip()]
+def _row_numbers(row: Row, name: str) -> list[int]:
+    places = row.get(name)
+    if not isinstance(places, list) or not all(type(place) is int for place in places):
+        raise row.error(name, "a list of row numbers, counted from 0")
+    return [place + 1 for place in places]
 
 
 def _inputs() -> tuple[Input, ...]:
@@ -229,6 +255,10 @@ def _inputs() -> tuple[Input, ...]:
                 (split,),
             ),
         ]
+    study = conflict_study("MATRES/dataset_bias")
+    for prior, (sha256, size) in _CONFLICTS.items():
+        name = f"valid_text_features_matres_{prior}_bias.json"
+        inputs.append(Input(prior, (study.file(f"matres/{name}", sha256, size, path=name), SUBSETS), ("dev",)))
     return tuple(inputs)
 
 
@@ -246,11 +276,15 @@ MATRES = Source(
     notes={
         "habit": "the order of the text: the first event of a pair stands first in every row, so the habit is "
         "'before', and every other row is a conflict, those with the answer 'unknown' included (vague=drop)",
+        "priors": "meta.conflicts_with of a dev row names what it goes against: narrative (the order of the text), "
+        "tense (of the two words), roberta_erp (what RoBERTa-large says of the words without the text). bias=tense "
+        "and bias=roberta_erp tag dev rows by these, and no rows of other splits, for which they are not published",
         "splits": "train is TimeBank, dev AQUAINT (the file that the study calls valid), test Platinum; they share "
-        "no text. dev holds 87 repeated rows and 26 pairs with two labels, as published",
+        "no text, but the same two words are asked about in several. dev holds 87 repeated rows and 26 pairs with "
+        "two labels, as published",
         "events": "marked <e1> and <e2>; among several occurrences of a word the one nearest to the published place "
         "is marked. Places from the publishers' tokens and a table of exact offsets agree in all but 1 of 6,336 "
-        "training, 51 of 6,404 dev and no test rows",
+        "training, 50 of 6,404 dev and no test rows",
         "refined context": "the sentences in which the two events stand",
     },
 )

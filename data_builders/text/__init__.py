@@ -1,1 +1,1 @@
-"""Sentences, stems and excerpts."""
+"""Sentences, stems, excerpts and events."""

@@ -43,6 +43,9 @@ MATRES_FEATURES = [
     matres_features(8, 2, 5, 1),
     matres_features(8, 2, 5, 3),
 ]
+# Of dev, the rows that go against a prior, counted from 0.
+MATRES_CONFLICTS = {"tense": [1], "roberta_erp": [0, 1, 3]}
+MATRES_SUBSETS = json.dumps({"note": "by row", "conflict_rows": MATRES_CONFLICTS, "roberta_prior": [1, 0, 1, 1]})
 MATRES_OFFSETS = [[23, 58], [58, 77], [9, 32], [9, 32]]
 
 
@@ -205,6 +208,13 @@ CONFLICT_FILES: dict[str, str | bytes] = {
     **{
         f"{_EVENT_TEMPORAL}/matres/{name}.json": json.dumps(MATRES_FEATURES)
         for name in ("train_features_matres_event_only", "valid_features_matres_event_only", "test_features_matres")
+    },
+    **{
+        f"{_EVENT_TEMPORAL}/matres/valid_text_features_matres_{prior}_bias.json": json.dumps(
+            # With what a model predicted.
+            [{**MATRES[place], "pred_relation": "equal"} for place in places]
+        )
+        for prior, places in MATRES_CONFLICTS.items()
     },
     f"{_EVENT_TEMPORAL}/torque/individual_dev_end2end_final.json": json.dumps(TORQUE),
     **{

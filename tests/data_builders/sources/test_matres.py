@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -9,9 +10,8 @@ import pytest
 
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError
-from data_builders.raw.row import BadRowError
-from data_builders.sources.matres import OPTIONS, find_events
-from tests.data_builders.conflict_rows import MATRES_TABLE
+from data_builders.sources.matres import OPTIONS
+from tests.data_builders.conflict_rows import MATRES_SUBSETS, MATRES_TABLE
 from tests.data_builders.reading import read, replace, steps
 
 _FOLDER = Path("conflict/event-temporal/matres")
@@ -61,12 +61,39 @@ def test_pairs_that_annotators_could_not_order_may_be_dropped(raw: Path) -> None
     assert not [sample for sample in found.rows if sample.answers == ["unknown"]]
 
 
-def test_the_first_event_is_always_marked_before_the_second() -> None:
-    text = "It rained, stopped and rained."
-    # The nearest "rained" to 22 is the last one, which stands after the only "stopped".
-    assert find_events(text, ("rained", "stopped"), (22, 11)) == [(3, 9), (11, 18)]
-    with pytest.raises(BadRowError, match="expected a word of the text before 'It'"):
-        find_events(text, ("stopped", "It"), (11, 0))
+@pytest.mark.parametrize("lists", ["files", "table"])
+def test_dev_rows_name_the_priors_that_they_go_against(raw: Path, lists: str) -> None:
+    if lists == "table":
+        for path in (raw / _FOLDER).glob("*_bias.json"):
+            path.unlink()
+        (raw / "conflict/event-temporal/derived").mkdir()
+        (raw / "conflict/event-temporal/derived/matres_subsets.json").write_text(MATRES_SUBSETS)
+    rows = read(raw, "matres", ("dev",))["dev"].rows
+    assert [one.meta["conflicts_with"] for one in rows] == [
+        ["roberta_erp"],
+        ["narrative", "tense", "roberta_erp"],
+        ["narrative"],
+        ["narrative", "roberta_erp"],
+    ]
+    assert [one.subset for one in rows] == ["aligned", "conflict", "conflict", "conflict"]
+
+
+def test_a_prior_tags_dev_rows_alone(raw: Path) -> None:
+    def subsets(split: Split, prior: str) -> list[str | None]:
+        rows = read(raw, "matres", (split,), f"bias={prior}")[split].rows
+        assert not any(one.habit for one in rows)
+        return [one.subset for one in rows]
+
+    assert subsets("dev", "tense") == [None, "conflict", None, None]
+    assert subsets("dev", "roberta_erp") == ["conflict", "conflict", "aligned", "conflict"]
+    assert subsets("test", "roberta_erp") == [None] * 4
+
+
+def test_a_subset_that_is_none_of_the_rows_is_refused(raw: Path) -> None:
+    path = raw / _FOLDER / "valid_text_features_matres_roberta_erp_bias.json"
+    path.write_text(json.dumps(json.loads(path.read_text())[::-1]))
+    with pytest.raises(UserError, match=r"roberta_erp_bias\.json, item 2: no later row than the last of .* equals it"):
+        read(raw, "matres", ("dev",))
 
 
 @pytest.mark.parametrize(
@@ -101,6 +128,8 @@ def test_the_published_files_have_the_published_counts(published_raw: Path) -> N
         "test": [412, 263, 30, 113],
     }
     assert Counter(one.subset for one in found["dev"]) == {"aligned": 3_233, "conflict": 3_171}
+    priors = Counter(prior for one in found["dev"] for prior in one.meta["conflicts_with"])
+    assert priors == {"narrative": 3_171, "tense": 1_093, "roberta_erp": 3_862}
     assert Counter(one.subset for one in found["test"]) == {"aligned": 412, "conflict": 406}
     for one in (sample for rows in found.values() for sample in rows):
         assert one.context.index("<e1>") < one.context.index("<e2>")
