@@ -49,19 +49,21 @@ PLACES = (
 )
 # Where a model that has read English would look for them without having read the story.
 KNOWN_HABITS = {
-    "cup": "kitchen",
+    "plate": "kitchen",
     "car": "garage",
     "pillow": "bedroom",
     "towel": "bathroom",
-    "shovel": "garden",
+    "flower": "garden",
     "book": "library",
     "wine": "cellar",
-    "horse": "stable",
     "painting": "museum",
-    "bread": "bakery",
-    "boat": "harbour",
+    "ship": "harbour",
     "hay": "barn",
     "desk": "office",
     "altar": "church",
+    "microscope": "laboratory",
+    "telescope": "observatory",
+    "coin": "bank",
+    "lion": "zoo",
 }
 PEOPLE = ("Felix", "Anna", "Omar", "Lena", "Ivan", "Mia", "Noah", "Sara", "Tom", "Ruth", "Hugo", "Nina")

@@ -40,7 +40,7 @@ class HabitOptions(SourceOptions):
         moves: moves of a story.
         strength: share of the training samples in which the asked thing ends at its habitual place.
         prior: `new` draws the habits with the seed; `pretrained` takes things of which a pretrained model knows
-            where they belong (cup → kitchen).
+            where they belong (plate → kitchen).
         train_samples: training samples, of them `strength` aligned.
         dev_samples, test_samples: aligned samples, and as many conflict samples.
         train_unanswerable: further training samples in which the thing is taken away; their answer is `unknown`.

@@ -41,7 +41,7 @@ class Refusal(Enum):
     OTHER_CASE = "written in other letter case in the context"
     IN_QUESTION = "the question names the answer"
     OTHER_ANSWER = "another accepted answer stands in the context"
-    TRACES = "the context names a part, an inflection or a short form of the answer, or a longer name"
+    TRACES = "the context names a part or inflection of the answer, or a longer name"
     REPEATED_NUMBER = "the number stands in the context more than once"
     NO_OTHER = "no other answer of its kind fits"
 
