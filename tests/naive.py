@@ -118,11 +118,22 @@ def sums_of(model: Any, rows: Sequence[dict[str, Any]], config: D2ESection, layo
     return sums
 
 
-def assert_equal_to_naive(model: Any, config: D2ESection, packing: Packing, attention: str | None = None) -> Layout:
-    """In the model's dtype: the parts to 1e-6 of the loss, each parameter's gradient to 1e-5 of its norm."""
+def assert_equal_to_naive(
+    model: Any,
+    config: D2ESection,
+    packing: Packing,
+    attention: str | None = None,
+    *,
+    formula: D2ESection | None = None,
+) -> Layout:
+    """In the model's dtype: the parts to 1e-6 of the loss, each parameter's gradient to 1e-5 of its norm.
+
+    Args:
+        formula: of the naive form, where it is not the objective's own name.
+    """
     rows = encoded_rows(config)
     reference = copy.deepcopy(model)
-    expected = naive_sums(reference, rows, config)
+    expected = naive_sums(reference, rows, formula or config)
     expected["loss"].backward()
     layout = choose_layout(model, config, packing, attention)
     attach_objective(model, config, through_logits=layout.through_logits)

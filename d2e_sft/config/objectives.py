@@ -25,6 +25,8 @@ class ObjectiveSpec:
         distill: what `d2e.distill` may be, the default first; whether the refined view teaches by a divergence.
         debiased_decoding: its model is decoded by subtraction though nothing is subtracted in training.
         trains_each_view: views other than the original have a cross entropy of their own, which needs their gradients.
+        reads_content: tokens that the response form fixes are treated apart, so rows must say which those are.
+        frozen: views whose logits are those of the model as it was before training.
     """
 
     about: str
@@ -33,6 +35,8 @@ class ObjectiveSpec:
     distill: tuple[bool, ...] = (False,)
     debiased_decoding: bool = False
     trains_each_view: bool = False
+    reads_content: bool = False
+    frozen: tuple[View, ...] = ()
 
 
 _BOTH = (True, False)
@@ -40,7 +44,10 @@ OBJECTIVES = {
     "sft": ObjectiveSpec("plain supervised fine-tuning"),
     "d2e": ObjectiveSpec("D²E-SFT", debias=_BOTH, distill=_BOTH),
     "product": ObjectiveSpec(
-        "a product of experts with the view without context", views=("original", "imagined"), trains_each_view=True
+        "a product of experts with the view without context",
+        views=("original", "imagined"),
+        trains_each_view=True,
+        reads_content=True,
     ),
     "honest": ObjectiveSpec(
         "cross entropy with and without the context",
@@ -61,6 +68,9 @@ OBJECTIVES = {
         distill=(True,),
         debiased_decoding=True,
         trains_each_view=True,
+    ),
+    "frozen": ObjectiveSpec(
+        "D²E-SFT against the habit of the model as it was before", debias=(True,), distill=_BOTH, frozen=("imagined",)
     ),
     "weighted": ObjectiveSpec("D²E-SFT with a debias ratio for each token", debias=(True,), distill=_BOTH),
 }

@@ -144,6 +144,16 @@ class D2ESection(_Section):
         order: tuple[View, ...] = ("original", "imagined", "refined")
         return tuple(view for view in order if view in needed)
 
+    @property
+    def frozen_views(self) -> tuple[View, ...]:
+        """Those of the `views` whose logits come from the model as it was before training."""
+        return tuple(view for view in self.views if view in spec_of(self.objective).frozen)
+
+    @property
+    def step_views(self) -> tuple[View, ...]:
+        """Those of the `views` that a training step runs."""
+        return tuple(view for view in self.views if view not in self.frozen_views)
+
 
 class TrainSection(_Section):
     """Optimisation. `batch_size` is the whole optimiser step's, whatever the number of processes.

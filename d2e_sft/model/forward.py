@@ -32,13 +32,16 @@ def last_logits(model: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any
     return logits[:, -keep:], output
 
 
-def head_of(model: Any) -> tuple[Callable[[Tensor], Tensor], bool]:
+def head_of(model: Any, head: nn.Module | None = None) -> tuple[Callable[[Tensor], Tensor], bool]:
     """From hidden states to logits, as the model does it, and whether that map is linear.
 
     Linear maps let hidden states be subtracted in place of logits. Covered beside the head itself: final soft-capping
     (Gemma 2), `logit_scale` (Cohere) and `logits_scaling` (Granite).
+
+    Args:
+        head: takes the place of the model's own output embeddings.
     """
-    head = model.get_output_embeddings()
+    head = model.get_output_embeddings() if head is None else head
     config = model.config.get_text_config()
     cap = getattr(config, "final_logit_softcapping", None)
     scale = getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1)

@@ -6,7 +6,7 @@ tokens, whether packed and separate sequences get the same hidden states. Only u
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from transformers.integrations import is_deepspeed_zero3_enabled
 
+from d2e_sft.config.objectives import View
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.model.attention.flex import flex_agrees
 from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, FLEX, IMPLEMENTATIONS, KeysAndValues, register
@@ -102,20 +103,24 @@ def takes_packed_rows(model: Any) -> bool:
     return _TAKES_PACKED_ROWS[causal]
 
 
-def collator_for(layout: Layout, d2e: D2ESection, config: Any, pad_token_id: int = 0) -> Any:
+def collator_for(
+    layout: Layout, d2e: D2ESection, config: Any, pad_token_id: int = 0, views: Sequence[View] | None = None
+) -> Any:
     """The collator that makes a layout's batches.
 
     Args:
+        views: those of a batch; None for those that a step of the objective runs.
         config: the model's; an encoder-decoder's names the first decoder token.
         pad_token_id: fills masked places where there are any.
     """
+    views = d2e.step_views if views is None else views
     if layout.packing == "batched":
-        return BatchedCollator(d2e.views, pad_token_id)
+        return BatchedCollator(views, pad_token_id)
     if layout.packing == "encoder_decoder":
         start = getattr(config, "decoder_start_token_id", None)
-        return EncoderDecoderCollator(d2e.views, pad_token_id, pad_token_id if start is None else start)
+        return EncoderDecoderCollator(views, pad_token_id, pad_token_id if start is None else start)
     return PackedCollator(
-        d2e.views, share_across_samples=layout.packing == "shared_batch", view_gradients=d2e.view_gradients
+        views, share_across_samples=layout.packing == "shared_batch", view_gradients=d2e.view_gradients
     )
 
 
@@ -135,7 +140,7 @@ def _structural_reason(model: Any) -> str | None:
 
 
 def _attention_reason(attention: str | None, d2e: D2ESection) -> str | None:
-    if attention in DENSE and d2e.view_gradients == "original" and len(d2e.views) > 1:
+    if attention in DENSE and d2e.view_gradients == "original" and len(d2e.step_views) > 1:
         return f"attention {attention!r} cannot reuse a prefix without gradient (d2e.view_gradients=original)"
     if attention is None or attention in IMPLEMENTATIONS or attention in DENSE:
         return None

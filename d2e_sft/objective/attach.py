@@ -6,23 +6,63 @@ the head, and no logits leave the model.
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from d2e_sft.config.objectives import View
+from d2e_sft.config.objectives import View, ViewGradients, spec_of
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.attention.registry import KeysAndValues
 from d2e_sft.model.forward import bare_model, head_of, hidden_states, packed_inputs
 from d2e_sft.model.packing import TokenForest
+from d2e_sft.objective.chunks import Project
 from d2e_sft.objective.loss import CHUNK_ELEMENTS, D2ELoss, chunked_d2e_loss, d2e_loss, debias
-from d2e_sft.objective.terms import IN_CLOSED_FORM, sum_logits, sum_states
+from d2e_sft.objective.terms import IN_CLOSED_FORM, Terms, sum_logits, sum_states
+from d2e_sft.util.errors import UserError
+
+STATES = "{}_states"  # of a frozen view, in a batch
 
 
-def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool = False) -> None:
+@dataclass(frozen=True)
+class Objective:
+    """What a model is trained by.
+
+    Attributes:
+        terms: None where the loss has a closed form.
+        heads: of frozen views.
+    """
+
+    d2e: D2ESection
+    terms: Terms | None
+    heads: Mapping[str, Project]
+
+    @classmethod
+    def of(cls, model: Any, d2e: D2ESection, *, own_logits: bool = False) -> Self:
+        """The recipe's objective for a bare model.
+
+        Args:
+            own_logits: its logits are its own forward's.
+
+        Raises:
+            UserError: as `Terms.of`, or an objective with frozen views on a model with logits of its own.
+        """
+        if d2e.objective in IN_CLOSED_FORM:
+            return cls(d2e, None, {})
+        terms = Terms.of(d2e, model.config.get_text_config().vocab_size)
+        return cls(d2e, terms, _frozen_heads(model, d2e, own_logits=own_logits))
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The names of its terms, and how often each counts in the loss."""
+        return {"ce": 1.0, "kl": self.d2e.kl_weight} if self.terms is None else self.terms.weights
+
+
+def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool = False) -> Objective:
     """Let the model's forward, given `targets`, return the objective in place of logits.
 
     The forward then takes the tensors of a collator with `targets` (N,) for `labels`, and `view_accuracy` as
@@ -31,12 +71,18 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
     original view alone) and `imagined_correct`, the last two where they were asked for. With `hits_of` it
     returns what `view_hits` does. Without `targets` it is what it was.
 
+    The head as it is now is kept for frozen views, whose hidden states a batch brings along (see `frozen`).
+
     Args:
         through_logits: take the logits that the model's own forward gives, for a head that `head_of` does not know.
+
+    Raises:
+        UserError: as `Objective.of`.
     """
     causal = bare_model(model)
     plain = causal.forward
     own_logits = through_logits or causal.config.is_encoder_decoder
+    objective = Objective.of(causal, d2e, own_logits=own_logits)
 
     def forward(
         *args: Any,
@@ -52,8 +98,8 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
         if hits_of is not None:
             return view_hits(causal, hits_of, targets, given, plain if own_logits else None)
         if own_logits:
-            return _step_through_logits(plain, d2e, targets, given)
-        return step_through_states(causal, d2e, targets, given, view_accuracy=view_accuracy)
+            return _step_through_logits(plain, objective, targets, given)
+        return step_through_states(causal, objective, targets, given, view_accuracy=view_accuracy)
 
     # generate() reads from the signature what a model takes.
     signature = inspect.signature(plain)
@@ -65,27 +111,45 @@ def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool 
     rest = [p for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
     forward.__signature__ = signature.replace(parameters=[*named, *added, *rest])  # type: ignore[attr-defined]
     causal.forward = forward
+    return objective
 
 
 def step_through_states(
-    model: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any], *, view_accuracy: bool = False
+    model: Any, objective: Objective, targets: Tensor, inputs: dict[str, Any], *, view_accuracy: bool = False
 ) -> dict[str, Tensor]:
     """The objective on one batch of a collator, from hidden states at answer positions; see `attach_objective`.
 
     Args:
         model: a bare causal language model.
         targets: (N,) the answer tokens.
-        inputs: the collator's `answer_index`, `content` where it has it, and what the model needs beside them.
+        inputs: the collator's `answer_index`, `content` where it has it, and what the model needs beside them,
+            with the hidden states of frozen views.
         view_accuracy: as for `chunked_d2e_loss`.
     """
-    content = _content(targets, inputs)
-    states = view_states(model, d2e, inputs)
-    return loss_of_states(model, d2e, targets, states, content, view_accuracy=view_accuracy)
+    d2e, content = objective.d2e, _content(objective.d2e, targets, inputs)
+    frozen = {view: inputs.pop(STATES.format(view)) for view in d2e.frozen_views}
+    states = states_of_views(model, d2e.step_views, d2e.view_gradients, inputs)
+    return loss_of_states(model, objective, targets, {**states, **frozen}, content, view_accuracy=view_accuracy)
+
+
+def states_of_views(
+    model: Any, views: Sequence[View], gradients: ViewGradients, inputs: dict[str, Any]
+) -> dict[View, Tensor]:
+    """Hidden states (N, H) of each view at the positions that predict the answer.
+
+    Args:
+        views: those of the collator's batch, in its order.
+        gradients: of which views they carry gradient.
+        inputs: the batch without its answers.
+    """
+    if "forest" in inputs:
+        return _packed_states(model, views, inputs)
+    return _by_view(views, gradients, inputs, lambda **rows: hidden_states(model, **rows))
 
 
 def loss_of_states(
     model: Any,
-    d2e: D2ESection,
+    objective: Objective,
     targets: Tensor,
     states: dict[View, Tensor],
     content: Tensor | None = None,
@@ -105,9 +169,10 @@ def loss_of_states(
         "chunk_rows": rows,
         "chunks": _chunks_anywhere(head, -(-len(targets) // rows), targets.device),
     }
-    if d2e.objective not in IN_CLOSED_FORM:
+    d2e = objective.d2e
+    if objective.terms is not None:
         given = torch.ones_like(targets, dtype=torch.bool) if content is None else content
-        return sum_states(d2e, states, targets, given, project, **cut)
+        return sum_states(objective.terms, states, targets, given, project, heads=objective.heads, **cut)
     result = chunked_d2e_loss(
         states["original"],
         targets,
@@ -137,10 +202,10 @@ def view_hits(
     """
     inputs.pop("content", None)
     if plain is not None:
-        logits = _by_view(views, inputs, lambda **rows: plain(**rows, use_cache=False).logits)
+        logits = _by_view(views.views, "all", inputs, lambda **rows: plain(**rows, use_cache=False).logits)
         return _hits_of_logits(views, targets, logits)
     project, _ = head_of(model)
-    states = view_states(model, views, inputs)
+    states = states_of_views(model, views.views, "all", inputs)
     rows = _chunk_rows(model)
     parts = [slice(start, start + rows) for start in range(0, len(targets), rows)]
     found = [
@@ -164,20 +229,13 @@ def _chunk_rows(model: Any) -> int:
     return max(1, CHUNK_ELEMENTS // int(vocabulary))
 
 
-def view_states(model: Any, d2e: D2ESection, inputs: dict[str, Any]) -> dict[View, Tensor]:
-    """Hidden states (N, H) of each view that predict the answer tokens, from a collator's batch."""
-    if "forest" in inputs:
-        return _packed_states(model, d2e, inputs)
-    return _by_view(d2e, inputs, lambda **rows: hidden_states(model, **rows))
-
-
-def _packed_states(model: Any, d2e: D2ESection, inputs: dict[str, Any]) -> dict[View, Tensor]:
+def _packed_states(model: Any, views: Sequence[View], inputs: dict[str, Any]) -> dict[View, Tensor]:
     """Hidden states (N, H) of each view at the positions that predict the answer, from one packed row."""
     forest: TokenForest = inputs["forest"]
     tokens, answer_index = inputs["input_ids"], inputs["answer_index"]
     if forest.lead == forest.length:
         row = hidden_states(model, **packed_inputs(model, forest, tokens, 0, forest.length))[0]
-        return dict(zip(d2e.views, row[answer_index].unbind(), strict=True))
+        return dict(zip(views, row[answer_index].unbind(), strict=True))
     shared: KeysAndValues = {}
     lead = packed_inputs(model, forest, tokens, 0, forest.lead, remember=shared)
     original = hidden_states(model, **lead)[0]
@@ -190,10 +248,12 @@ def _packed_states(model: Any, d2e: D2ESection, inputs: dict[str, Any]) -> dict[
         # An answer's first token may be predicted by a token that both parts share.
         row = torch.cat([original.detach(), rest])
         others = row[answer_index[1:]].unbind()
-    return dict(zip(d2e.views, (original[answer_index[0]], *others), strict=True))
+    return dict(zip(views, (original[answer_index[0]], *others), strict=True))
 
 
-def _by_view(d2e: D2ESection, inputs: dict[str, Any], run: Callable[..., Tensor]) -> dict[View, Tensor]:
+def _by_view(
+    views: Sequence[View], gradients: ViewGradients, inputs: dict[str, Any], run: Callable[..., Tensor]
+) -> dict[View, Tensor]:
     """What a model gives for each view at the positions that predict the answer, from one row a view and sample.
 
     Of an encoder-decoder model the views differ in the encoder's input; its decoder sees the answers alone.
@@ -202,7 +262,7 @@ def _by_view(d2e: D2ESection, inputs: dict[str, Any], run: Callable[..., Tensor]
         run: from inputs to hidden states or logits, (rows, L, H or V).
     """
     own = {name: value for name, value in inputs.items() if name not in ("answer_index", "decoder_input_ids")}
-    views, batch = len(d2e.views), len(inputs["input_ids"]) // len(d2e.views)
+    batch = len(inputs["input_ids"]) // len(views)
 
     def of_views(first: int, last: int) -> tuple[Tensor, ...]:
         rows = {name: value[first * batch : last * batch] for name, value in own.items()}
@@ -212,28 +272,52 @@ def _by_view(d2e: D2ESection, inputs: dict[str, Any], run: Callable[..., Tensor]
         start = first * (len(flat) // (last - first))
         return flat[inputs["answer_index"][first:last] - start].unbind()
 
-    if d2e.view_gradients == "all" or views == 1:
-        parts = of_views(0, views)
+    if gradients == "all" or len(views) == 1:
+        parts = of_views(0, len(views))
     else:
         with torch.no_grad():
-            others = of_views(1, views)
+            others = of_views(1, len(views))
         parts = (*of_views(0, 1), *others)
-    return dict(zip(d2e.views, parts, strict=True))
+    return dict(zip(views, parts, strict=True))
 
 
-def _step_through_logits(plain: Any, d2e: D2ESection, targets: Tensor, inputs: dict[str, Any]) -> dict[str, Tensor]:
+def _step_through_logits(
+    plain: Any, objective: Objective, targets: Tensor, inputs: dict[str, Any]
+) -> dict[str, Tensor]:
     """The objective from logits of the model's own forward."""
-    content = _content(targets, inputs)
-    logits = _by_view(d2e, inputs, lambda **rows: plain(**rows, use_cache=False).logits)
-    if d2e.objective not in IN_CLOSED_FORM:
-        return sum_logits(d2e, logits, targets, content)
+    d2e, content = objective.d2e, _content(objective.d2e, targets, inputs)
+    logits = _by_view(d2e.step_views, d2e.view_gradients, inputs, lambda **rows: plain(**rows, use_cache=False).logits)
+    if objective.terms is not None:
+        return sum_logits(objective.terms, logits, targets, content)
     imagined, refined = logits.get("imagined"), logits.get("refined")
     return _named(d2e_loss(logits["original"], targets, imagined=imagined, refined=refined, **_loss_options(d2e)))
 
 
-def _content(targets: Tensor, inputs: dict[str, Any]) -> Tensor:
-    """Which answer tokens the response form leaves open; all where the batch does not say."""
+def _frozen_heads(model: Any, d2e: D2ESection, *, own_logits: bool) -> dict[str, Project]:
+    """Of each frozen view the head as it is now; a copy where it is trained."""
+    if not d2e.frozen_views:
+        return {}
+    if own_logits:
+        raise UserError(
+            f"d2e.objective={d2e.objective}: keeps hidden states of the model before training, and the logits of "
+            f"{type(model).__name__} are its own forward's; expected a causal model with a plain head",
+            remedy="use d2e.objective=d2e with d2e.view_gradients=original",
+        )
+    head = model.get_output_embeddings()
+    if any(parameter.requires_grad for parameter in head.parameters()):
+        head = copy.deepcopy(head).requires_grad_(False)
+    project, _ = head_of(model, head)
+    return dict.fromkeys(d2e.frozen_views, project)
+
+
+def _content(d2e: D2ESection, targets: Tensor, inputs: dict[str, Any]) -> Tensor:
+    """Which answer tokens the response form leaves open; all where the batch does not say and it does not matter."""
     content: Tensor | None = inputs.pop("content", None)
+    if content is None and spec_of(d2e.objective).reads_content:
+        raise ValueError(
+            f"d2e.objective={d2e.objective}: the rows have no column `content`, a bool for each token of `answer`, "
+            "False where the response form fixes it"
+        )
     return torch.ones_like(targets, dtype=torch.bool) if content is None else content
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ class ChunkedObjective(ABC):
         targets: (N,) the answer tokens.
         weights: name of a term → how often it counts in the loss.
         detached: the states whose logits carry no gradient, not to the head's weights either.
+        heads: of states that have a head of their own; these are detached.
     """
 
     project: Project
@@ -39,6 +40,7 @@ class ChunkedObjective(ABC):
     targets: Tensor
     weights: Mapping[str, float]
     detached: Collection[str]
+    heads: Mapping[str, Project] = field(default_factory=dict, kw_only=True)
 
     @abstractmethod
     def of_chunk(self, part: slice, logits: dict[str, Tensor]) -> SumsAndGradients:
@@ -66,9 +68,10 @@ class ChunkedObjective(ABC):
         return sums
 
     def _logits(self, pieces: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
+        with torch.no_grad():
+            found = {name: head(pieces[name]) for name, head in self.heads.items()}
         for without in (False, True):
-            names = [name for name in pieces if (name in self.detached) is without]
+            names = [name for name in pieces if name not in self.heads and (name in self.detached) is without]
             if names:
                 with torch.set_grad_enabled(torch.is_grad_enabled() and not without):
                     logits = self.project(torch.cat([pieces[name] for name in names])).chunk(len(names))

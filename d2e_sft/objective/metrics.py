@@ -16,7 +16,7 @@ class ObjectiveMetrics:
 
     Args:
         d2e: the objective.
-        weights: the names of its terms, and how often each counts in the loss; see `weights_of`.
+        weights: the names of its terms, and how often each counts in the loss; see `Objective`.
         device: where the sums are kept; reading them waits for it, so that is done once, by `compute`.
     """
 

@@ -93,6 +93,14 @@ def honest_teacher(logits: Logits, targets: Tensor, content: Tensor, options: D2
     }
 
 
+def frozen(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
+    """`d2e`, whose imagined logits are those of the model as it was before training, without gradient.
+
+    So the imagined view cannot become the habit's opposite. See `frozen.FrozenView`.
+    """
+    return d2e(logits, targets, content, options)
+
+
 def weighted(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
     """`d2e` with α·w in place of α, w of each token and without gradient.
 
@@ -118,6 +126,7 @@ FUNCTIONS: dict[str, ObjectiveFunction] = {
     "honest": honest,
     "teacher": teacher,
     "honest-teacher": honest_teacher,
+    "frozen": frozen,
     "weighted": weighted,
 }
 

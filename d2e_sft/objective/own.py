@@ -6,17 +6,14 @@
         return {"ce": F.cross_entropy(logits["original"], targets, reduction="none")}
 
 in `my_objectives.py` is `d2e.objective=my_objectives:my_loss`; arguments and result as in `objectives`. The module is
-looked for in the folder that training is started from, then among what is installed. `d2e.own_views` says which views
+looked for among what is installed and in the folder that training is started from. `d2e.own_views` says which views
 it is given, the original and the imagined one by default.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -26,7 +23,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 from d2e_sft.config.objectives import is_own
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.objective.objectives import FUNCTIONS, Logits, ObjectiveFunction
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.functions import load_function
+
+# What a forward returns and what is logged beside the terms.
+_TAKEN = {
+    *("loss", "correct", "plain_correct", "imagined_correct", "debiased_accuracy", "plain_accuracy", "bias_share"),
+    *("alpha", "tokens_per_second", "memory_gib", "grad_norm", "learning_rate", "epoch", "step"),
+}
 
 
 def function_of(d2e: D2ESection) -> ObjectiveFunction:
@@ -40,24 +44,7 @@ def function_of(d2e: D2ESection) -> ObjectiveFunction:
 
 @cache
 def _own(name: str) -> ObjectiveFunction:
-    module_name, _, function_name = name.partition(":")
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)  # as `python -m` does
-    try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"d2e.objective={name}: cannot import {module_name!r} ({error})",
-            remedy=f"start training in the folder that holds {module_name.partition('.')[0]}, or install it",
-        ) from None
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise UserError(
-            f"d2e.objective={name}: {module_name!r} has no function {function_name!r}."
-            f"{did_you_mean(function_name, known)}"
-        )
+    function = load_function(name, "objective")
 
     def checked(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
         return _checked(name, function, logits, targets, content, options)
@@ -82,6 +69,11 @@ def _checked(
     expected = f"a dict from a term's name to a tensor of shape ({rows},), nats of each answer token"
     if not isinstance(terms, dict) or not terms:
         raise UserError(f"d2e.objective={name}: returned {_described(terms)}; expected {expected}")
+    if taken := _TAKEN & terms.keys():
+        raise UserError(
+            f"d2e.objective={name}: a term is named {min(taken)!r}, as something else in the log is; "
+            "expected a name of its own"
+        )
     for key, term in terms.items():
         if not isinstance(key, str) or not isinstance(term, Tensor) or term.shape != targets.shape:
             raise UserError(f"d2e.objective={name}: the term {key!r} is {_described(term)}; expected {expected}")

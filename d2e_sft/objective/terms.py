@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -14,29 +15,53 @@ from d2e_sft.objective.chunks import ChunkedObjective, Project, SumsAndGradients
 from d2e_sft.objective.loss import count_hits, debias
 from d2e_sft.objective.objectives import Logits, ObjectiveFunction
 from d2e_sft.objective.own import function_of
+from d2e_sft.util.errors import UserError
 
 IN_CLOSED_FORM = ("sft", "d2e")  # `loss.chunked_d2e_loss` has their gradients
-# A vocabulary for the functions of this package; a user's own may look for tokens of its model's.
-_SMALL = 3
 
 
-def weights_of(d2e: D2ESection, vocabulary: int = _SMALL) -> dict[str, float]:
-    """The names of the objective's terms, and how often each counts in the loss.
+@dataclass(frozen=True)
+class Terms:
+    """An objective's function, ready to be called.
 
-    The function is asked, with two tokens of equal logits.
-
-    Raises:
-        UserError: there is no such function, or what it returns is not terms of two tokens.
+    Attributes:
+        weights: the names of its terms, and how often each counts in the loss.
     """
-    if d2e.objective in IN_CLOSED_FORM:
-        return {"ce": 1.0, "kl": d2e.kl_weight}
-    logits = {view: torch.zeros(2, vocabulary) for view in d2e.views}
-    targets = torch.zeros(2, dtype=torch.long)
-    terms = function_of(d2e)(logits, targets, torch.ones(2, dtype=torch.bool), d2e)
-    return {name: d2e.kl_weight if name == "kl" else 1.0 for name in terms}
+
+    d2e: D2ESection
+    function: ObjectiveFunction
+    weights: Mapping[str, float]
+
+    @classmethod
+    def of(cls, d2e: D2ESection, vocabulary: int) -> Self:
+        """The recipe's function, which is asked for its terms' names with two tokens of equal logits.
+
+        Raises:
+            UserError: there is no such function, or what it returns is not terms of two tokens.
+        """
+        function = function_of(d2e)
+        logits = {view: torch.zeros(2, vocabulary) for view in d2e.views}
+        terms = function(logits, torch.zeros(2, dtype=torch.long), torch.ones(2, dtype=torch.bool), d2e)
+        return cls(d2e, function, {name: d2e.kl_weight if name == "kl" else 1.0 for name in terms})
+
+    def sums(self, logits: Logits, targets: Tensor, content: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss and each term without gradient, over the tokens.
+
+        Raises:
+            UserError: a user's own function, which returned other terms before.
+        """
+        terms = self.function(logits, targets, content, self.d2e)
+        if terms.keys() != self.weights.keys():
+            raise UserError(
+                f"d2e.objective={self.d2e.objective}: returned the terms {', '.join(terms)}, before that "
+                f"{', '.join(self.weights)}; expected the same for every batch"
+            )
+        sums = {name: term.sum() for name, term in terms.items()}
+        loss = torch.stack([self.weights[name] * term for name, term in sums.items()]).sum()
+        return loss, {name: term.detach() for name, term in sums.items()}
 
 
-def sum_logits(d2e: D2ESection, logits: Logits, targets: Tensor, content: Tensor) -> dict[str, Tensor]:
+def sum_logits(terms: Terms, logits: Logits, targets: Tensor, content: Tensor) -> dict[str, Tensor]:
     """`loss`, which carries gradient, each term and the counts `correct`, `plain_correct` and `imagined_correct`.
 
     Args:
@@ -45,28 +70,30 @@ def sum_logits(d2e: D2ESection, logits: Logits, targets: Tensor, content: Tensor
         content: (N,) bool, see `objectives`.
     """
     wide = {view: at_least_float32(of_view) for view, of_view in logits.items()}
-    terms = {name: term.sum() for name, term in function_of(d2e)(wide, targets, content, d2e).items()}
-    weighted = [d2e.kl_weight * term if name == "kl" else term for name, term in terms.items()]
-    detached = {name: term.detach() for name, term in terms.items()}
-    return {"loss": torch.stack(weighted).sum(), **detached, **_counts(d2e, wide, targets)}
+    loss, sums = terms.sums(wide, targets, content)
+    return {"loss": loss, **sums, **_counts(terms.d2e, wide, targets)}
 
 
 def sum_states(
-    d2e: D2ESection,
+    terms: Terms,
     states: Mapping[View, Tensor],
     targets: Tensor,
     content: Tensor,
     project: Project,
     *,
+    heads: Mapping[str, Project] | None = None,
     parameters: Sequence[Tensor] = (),
     chunk_rows: int | None = None,
     chunks: int | None = None,
 ) -> dict[str, Tensor]:
-    """As `sum_logits`, of the views' hidden states (N, H); the other arguments as for `sum_in_chunks`."""
-    detached = () if d2e.view_gradients == "all" else tuple(view for view in states if view != "original")
-    function = function_of(d2e)
+    """As `sum_logits`, of the views' hidden states (N, H); the other arguments as for `sum_in_chunks`.
+
+    Args:
+        heads: of frozen views.
+    """
+    detached = () if terms.d2e.view_gradients == "all" else tuple(view for view in states if view != "original")
     named = {str(view): state for view, state in states.items()}
-    objective = _ChunkedTerms(project, named, targets, weights_of(d2e), detached, content, function, d2e)
+    objective = _ChunkedTerms(project, named, targets, terms.weights, detached, content, terms, heads=heads or {})
     return sum_in_chunks(objective, parameters, chunk_rows, chunks)
 
 
@@ -75,22 +102,20 @@ class _ChunkedTerms(ChunkedObjective):
     """Any objective: autograd from its terms to the logits."""
 
     content: Tensor
-    function: ObjectiveFunction
-    d2e: D2ESection
+    terms: Terms
 
     def of_chunk(self, part: slice, logits: dict[str, Tensor]) -> SumsAndGradients:
         """As `ChunkedObjective` has it."""
-        wide = {name: at_least_float32(z.detach()).requires_grad_(z.requires_grad) for name, z in logits.items()}
+        wide: dict[Any, Tensor] = {
+            name: at_least_float32(z.detach()).requires_grad_(z.requires_grad) for name, z in logits.items()
+        }
         targets = self.targets[part]
         with torch.enable_grad():
-            terms = self.function(wide, targets, self.content[part], self.d2e)  # type: ignore[arg-type]
-            sums = {name: term.sum() for name, term in terms.items()}
-            loss = torch.stack([self.weights[name] * term for name, term in sums.items()]).sum()
+            loss, sums = self.terms.sums(wide, targets, self.content[part])
         trained = [name for name, z in wide.items() if z.requires_grad] if loss.requires_grad else []
         found = torch.autograd.grad(loss, [wide[name] for name in trained], allow_unused=True) if trained else ()
         pairs = [(logits[name], one) for name, one in zip(trained, found, strict=True) if one is not None]
-        detached = {name: term.detach() for name, term in sums.items()}
-        return {**detached, **_counts(self.d2e, wide, targets)}, pairs  # type: ignore[arg-type]
+        return {**sums, **_counts(self.terms.d2e, wide, targets)}, pairs
 
 
 def _counts(d2e: D2ESection, logits: Logits, targets: Tensor) -> dict[str, Tensor]:

@@ -44,7 +44,7 @@ class HeldOutEvaluation(Trainer):
     """
 
     d2e: D2ESection
-    term_weights: Mapping[str, float]  # of the objective's terms, see `weights_of`
+    term_weights: Mapping[str, float]  # of the objective's terms, see `Objective`
     evaluation_seconds = 0.0  # in all evaluations so far, so that they are not taken for training
     _held_out: ObjectiveMetrics | None = None
     _own_batches = 0

@@ -22,8 +22,8 @@ from d2e_sft.data.chat_template import pad_id
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
+from d2e_sft.objective.frozen import FrozenCollator, numbered, states_before_training
 from d2e_sft.objective.metrics import ObjectiveMetrics
-from d2e_sft.objective.terms import weights_of
 from d2e_sft.train.checkpoints import AtomicCheckpoints
 from d2e_sft.train.held_out import HeldOutEvaluation
 
@@ -64,7 +64,7 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
         attention: the attention implementation for packed rows, see `choose_layout`.
 
     Raises:
-        UserError: as `choose_layout` and `weights_of`.
+        UserError: as `choose_layout` and `attach_objective`.
     """
 
     # The loss is normalised by the whole accumulated batch; the Trainer must not divide it again.
@@ -85,20 +85,36 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
         # Now that the model is on its device.
         with self.compute_loss_context_manager():
             self.layout = choose_layout(self.model, d2e, packing, attention)
+        tokenizer = options.get("processing_class")
+        padding = pad_id(tokenizer) if tokenizer else 0
         if options.get("data_collator") is None:
-            tokenizer = options.get("processing_class")
-            self.data_collator = collator_for(
-                self.layout, d2e, self.model.config, pad_id(tokenizer) if tokenizer else 0
-            )
-        attach_objective(self.model, d2e, through_logits=self.layout.through_logits)
+            self.data_collator = collator_for(self.layout, d2e, self.model.config, padding)
+        objective = attach_objective(self.model, d2e, through_logits=self.layout.through_logits)
+        if d2e.frozen_views:
+            self._keep_frozen_views(d2e, padding, options.get("train_dataset"), options.get("eval_dataset"))
         self.d2e = d2e
-        self.term_weights = weights_of(d2e, self.model.config.get_text_config().vocab_size)
+        self.term_weights = objective.weights
         self.add_callback(_StepActions)
         # Makes the Trainer count the labels of the global batch, for any model class; ours are not shifted.
         self.model_accepts_loss_kwargs = True
         self._loss_shifts_labels = False
         self._metrics = ObjectiveMetrics(d2e, self.term_weights, self.args.device)
         self._metrics_start: float | None = None  # seconds of training, evaluations left out
+
+    def _keep_frozen_views(self, d2e: D2ESection, padding: int, rows: Any, held_out: Any) -> None:
+        self.train_dataset = None if rows is None else numbered(rows)
+        self.eval_dataset = None if held_out is None else numbered(held_out, len(rows) if rows is not None else 0)
+        given = [row for dataset in (rows, held_out) if dataset is not None for row in dataset]
+        with self.compute_loss_context_manager():
+            states = states_before_training(
+                self.model,
+                d2e,
+                self.layout,
+                given,
+                pad_token_id=padding,
+                batch_size=self.args.per_device_train_batch_size,
+            )
+        self.data_collator = FrozenCollator(self.data_collator, states)
 
     def compute_loss(
         self,

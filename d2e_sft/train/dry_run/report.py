@@ -19,6 +19,7 @@ from d2e_sft.model.device import usable_device
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
+from d2e_sft.objective.frozen import FrozenCollator, blank_states, numbered
 from d2e_sft.train.dry_run.data import describe_overlong, example_indices, length_table, render_example
 from d2e_sft.train.dry_run.memory import estimate_memory, on_each_device
 from d2e_sft.train.dry_run.speed import average_tokens, hours, measure_speed, seconds_in_all
@@ -56,6 +57,8 @@ def dry_run(
     collate = collator_for(layout, recipe.d2e, model.config, pad_id(loaded.tokenizer))
     kept = training.encoded.kept
     rows = [dataset_row(item) for item in kept]
+    if recipe.d2e.frozen_views:
+        rows, collate = numbered(rows), FrozenCollator(collate, blank_states(model, recipe.d2e, rows))
     where = "" if launcher is None else f" (--launch {launcher} on {_count_processes(processes)})"
 
     def section(title: str, lines: Sequence[str]) -> None:

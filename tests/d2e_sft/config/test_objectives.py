@@ -1,0 +1,88 @@
+"""What a recipe says of an objective: its views, its α in training and in decoding, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from d2e_sft.config.objectives import OBJECTIVES
+from d2e_sft.config.recipe import D2ESection, load_recipe
+from d2e_sft.util.errors import UserError
+
+MINIMAL = "data: {train: rows.parquet}\ntrain: {output_dir: runs/x}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "views", "training", "decoding"),
+    [
+        ({"objective": "sft"}, "o", 0, 0),
+        ({"objective": "d2e"}, "oir", 0.5, 0.5),
+        ({"objective": "d2e", "debias": False, "distill": False}, "o", 0, 0),
+        ({"objective": "product"}, "oi", 0, 0),
+        ({"objective": "honest"}, "oi", 0, 0.5),
+        ({"objective": "honest", "alpha": 0.2}, "oi", 0, 0.2),
+        ({"objective": "teacher"}, "or", 0, 0),
+        ({"objective": "teacher", "debias": True}, "oir", 0.5, 0.5),
+        ({"objective": "honest-teacher"}, "oir", 0, 0.5),
+        ({"objective": "frozen"}, "oir", 0.5, 0.5),
+        ({"objective": "weighted", "distill": False}, "oi", 0.5, 0.5),
+        ({"objective": "mine.losses:best"}, "oi", 0, 0),
+        ({"objective": "mine:best", "own_views": ["original", "refined"], "debias": True}, "or", 0.5, 0.5),
+    ],
+)
+def test_views_and_ratios(options: dict[str, Any], views: str, training: float, decoding: float) -> None:
+    d2e = D2ESection(**options)
+    assert "".join(view[0] for view in d2e.views) == views
+    assert (d2e.effective_alpha, d2e.decoding_alpha) == (training, decoding)
+
+
+def test_a_step_does_not_run_a_frozen_view() -> None:
+    d2e = D2ESection(objective="frozen")
+    assert (d2e.frozen_views, d2e.step_views) == (("imagined",), ("original", "refined"))
+    assert D2ESection().step_views == D2ESection().views
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_saved_recipe_repeats_the_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(MINIMAL)
+    recipe = load_recipe(tmp_path / "recipe.yaml", [f"d2e.objective={name}"])
+    recipe.save(tmp_path / "run")
+    assert load_recipe(tmp_path / "run" / "recipe.yaml") == recipe
+
+
+def test_a_recipe_of_a_version_without_objectives_is_d2es(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(MINIMAL + "d2e: {alpha: 0.5, debias: true, distill: false}\n")
+    d2e = load_recipe(tmp_path / "recipe.yaml").d2e
+    assert (d2e.objective, d2e.views) == ("d2e", ("original", "imagined"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["objective=prodct"], r"d2e\.objective=prodct: no such objective\. Did you mean 'product'\? Expected one of"),
+        (
+            ["objective=mine:2nd"],
+            r"d2e\.objective=mine:2nd: no such objective.*or a function of your own as module:function",
+        ),
+        (["objective=sft", "debias=true"], r"d2e\.debias=true: the objective sft is always with debias=false"),
+        (
+            ["objective=honest", "distill=true"],
+            r"d2e\.distill=true: the objective honest is always with distill=false",
+        ),
+        (["objective=frozen", "debias=false"], r"d2e\.debias=false: the objective frozen is always with debias=true"),
+        (["objective=teacher", "view_gradients=original"], r"the objective teacher trains the other views"),
+        (["objective=a:b", "own_views=[imagined]"], r"d2e\.own_views=\['imagined'\]: expected original first"),
+    ],
+)
+def test_what_an_objective_cannot_do_is_refused(tmp_path: Path, overrides: list[str], said: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(MINIMAL)
+    with pytest.raises(UserError, match=said):
+        load_recipe(tmp_path / "recipe.yaml", [f"d2e.{override}" for override in overrides])
+
+
+def test_an_unknown_objective_in_python_is_a_validation_error() -> None:
+    with pytest.raises(ValidationError, match="no such objective"):
+        D2ESection(objective="d3e")

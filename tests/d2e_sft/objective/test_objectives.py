@@ -1,0 +1,120 @@
+"""Each objective against numbers worked by hand; whole steps against naive forms are in `test_attach`."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from d2e_sft.config.objectives import OBJECTIVES
+from d2e_sft.config.recipe import D2ESection
+from d2e_sft.objective.objectives import FUNCTIONS, divergence, jensen_shannon
+
+LOG = math.log
+
+
+def logits_of(*probabilities: float) -> torch.Tensor:
+    """(1, V) logits of a distribution, shifted as they may be."""
+    return torch.tensor([probabilities], dtype=torch.float64).log() + 3.0
+
+
+def terms(d2e: D2ESection, target: int, content: bool = True, **views: torch.Tensor) -> dict[str, float]:
+    found = FUNCTIONS[d2e.objective](views, torch.tensor([target]), torch.tensor([content]), d2e)  # type: ignore[arg-type]
+    assert all(term.shape == (1,) for term in found.values())
+    return {name: term.item() for name, term in found.items()}
+
+
+ORIGINAL, IMAGINED, REFINED = logits_of(0.5, 0.25, 0.25), logits_of(0.1, 0.8, 0.1), logits_of(0.75, 0.125, 0.125)
+
+
+def test_every_objective_of_a_recipe_has_its_function() -> None:
+    assert FUNCTIONS.keys() == OBJECTIVES.keys()
+
+
+def test_sft_is_the_cross_entropy_of_the_original_view() -> None:
+    assert terms(D2ESection(objective="sft"), 1, original=ORIGINAL) == pytest.approx({"ce": LOG(4)})
+
+
+def test_product_multiplies_the_distributions_but_on_the_response_form() -> None:
+    # ½·0.1, ¼·0.8, ¼·0.1 = 0.05, 0.2, 0.025: the product has 0.2 / 0.275 at the habit's token.
+    d2e = D2ESection(objective="product")
+    found = terms(d2e, 1, original=ORIGINAL, imagined=IMAGINED)
+    assert found == pytest.approx({"ce": -LOG(0.2 / 0.275), "imagined_ce": -LOG(0.8)})
+    on_form = terms(d2e, 1, content=False, original=ORIGINAL, imagined=IMAGINED)
+    assert on_form == pytest.approx({"ce": LOG(4), "imagined_ce": -LOG(0.8)})
+    half = terms(D2ESection(objective="product", product_weight=0.5), 1, original=ORIGINAL, imagined=IMAGINED)
+    weights = [0.5 * 0.1**0.5, 0.25 * 0.8**0.5, 0.25 * 0.1**0.5]
+    assert half["ce"] == pytest.approx(-LOG(weights[1] / sum(weights)))
+
+
+def test_the_product_does_not_train_its_second_expert() -> None:
+    imagined = IMAGINED.clone().requires_grad_()
+    given = {"original": ORIGINAL, "imagined": imagined}
+    found = FUNCTIONS["product"](given, torch.tensor([1]), torch.tensor([True]), D2ESection(objective="product"))  # type: ignore[arg-type]
+    assert not found["ce"].requires_grad
+    assert found["imagined_ce"].requires_grad
+
+
+def test_honest_trains_each_view_by_itself() -> None:
+    found = terms(D2ESection(objective="honest"), 0, original=ORIGINAL, imagined=IMAGINED)
+    assert found == pytest.approx({"ce": LOG(2), "imagined_ce": LOG(10)})
+
+
+def test_the_teacher_is_the_refined_view_and_is_not_drawn_to_its_pupil() -> None:
+    kl = 0.75 * LOG(1.5) + 2 * 0.125 * LOG(0.5)  # KL(refined ‖ original)
+    found = terms(D2ESection(objective="teacher"), 0, original=ORIGINAL, refined=REFINED)
+    assert found == pytest.approx({"ce": LOG(2), "refined_ce": -LOG(0.75), "kl": kl})
+    refined = REFINED.clone().requires_grad_()
+    given = {"original": ORIGINAL, "refined": refined}
+    term = FUNCTIONS["teacher"](given, torch.tensor([0]), torch.tensor([True]), D2ESection(objective="teacher"))  # type: ignore[arg-type]
+    assert (term["refined_ce"].requires_grad, term["kl"].requires_grad) == (True, False)
+
+
+def test_a_debiased_teacher_subtracts_from_both() -> None:
+    # α = 1: p/q of ORIGINAL over IMAGINED is 5, 0.3125, 2.5; of REFINED 7.5, 0.15625, 1.25.
+    d2e = D2ESection(objective="teacher", debias=True, alpha=1.0)
+    found = terms(d2e, 0, original=ORIGINAL, imagined=IMAGINED, refined=REFINED)
+    assert found["ce"] == pytest.approx(-LOG(5 / 7.8125))
+    assert found["refined_ce"] == pytest.approx(-LOG(7.5 / 8.90625))
+
+
+def test_honest_teacher_has_the_terms_of_both() -> None:
+    d2e = D2ESection(objective="honest-teacher")
+    found = terms(d2e, 0, original=ORIGINAL, imagined=IMAGINED, refined=REFINED)
+    plain = terms(D2ESection(objective="teacher"), 0, original=ORIGINAL, refined=REFINED)
+    assert found == pytest.approx({**plain, "imagined_ce": LOG(10)})
+
+
+def test_where_the_views_agree_nothing_is_subtracted() -> None:
+    d2e = D2ESection(objective="weighted", alpha=1.0, distill=False)
+    agreeing = logits_of(0.8, 0.1, 0.1)
+    assert terms(d2e, 0, original=ORIGINAL, imagined=agreeing) == pytest.approx({"ce": LOG(2)})
+    assert terms(d2e, 0, original=ORIGINAL, imagined=IMAGINED) == pytest.approx({"ce": -LOG(5 / 7.8125)})
+
+
+def test_alpha_is_weighed_by_the_divergence_in_bits() -> None:
+    d2e = D2ESection(objective="weighted", alpha=1.0, alpha_weight="jsd", distill=False)
+    apart = (torch.tensor([[0.0, -1000.0]]), torch.tensor([[-1000.0, 0.0]]))
+    assert jensen_shannon(*apart).item() == pytest.approx(LOG(2))
+    assert jensen_shannon(ORIGINAL, ORIGINAL).item() == pytest.approx(0, abs=1e-12)
+    p, q = (0.5, 0.25, 0.25), (0.1, 0.8, 0.1)
+    m = [(a + b) / 2 for a, b in zip(p, q, strict=True)]
+    bits = sum(a * math.log2(a / c) + b * math.log2(b / c) for a, b, c in zip(p, q, m, strict=True)) / 2
+    weights = [a / b**bits for a, b in zip(p, q, strict=True)]
+    found = terms(d2e, 0, original=ORIGINAL, imagined=IMAGINED)
+    assert found["ce"] == pytest.approx(-LOG(weights[0] / sum(weights)))
+
+
+def test_the_weight_of_alpha_carries_no_gradient() -> None:
+    d2e = D2ESection(objective="weighted", alpha_weight="jsd", distill=False)
+    imagined = IMAGINED.clone().requires_grad_()
+    given = {"original": ORIGINAL, "imagined": imagined}
+    FUNCTIONS["weighted"](given, torch.tensor([0]), torch.tensor([True]), d2e)["ce"].sum().backward()  # type: ignore[arg-type]
+    alpha = 0.5 * jensen_shannon(ORIGINAL, IMAGINED).item() / LOG(2)
+    p = torch.softmax(ORIGINAL - alpha * IMAGINED, -1)
+    torch.testing.assert_close(imagined.grad, -alpha * (p - torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64)))
+
+
+def test_divergence_is_of_the_first_from_the_second() -> None:
+    assert divergence(ORIGINAL, REFINED).item() == pytest.approx(0.5 * LOG(0.5 / 0.75) + 0.5 * LOG(2))

@@ -1,0 +1,124 @@
+"""A user's own objective: found, trained by, and told what is wrong with what it returns."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.config.recipe import D2ESection, Recipe
+from d2e_sft.data.sample import write_samples
+from d2e_sft.objective.own import function_of
+from d2e_sft.objective.terms import Terms
+from d2e_sft.train.dry_run.report import dry_run
+from d2e_sft.train.run import train_recipe
+from d2e_sft.util.errors import UserError
+from tests.naive import assert_equal_to_naive
+from tests.tiny import make_samples, save_tiny_model, tiny_model
+
+_NUMBERS = itertools.count()
+HONEST = """
+import torch.nn.functional as F
+
+def both(logits, targets, content, options):
+    one, other = (F.cross_entropy(logits[view], targets, reduction="none") for view in ("original", "imagined"))
+    return {"ce": one, "imagined_ce": other}
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Writes a module into the working folder; gives its name, which no other test's has."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def write(text: str) -> str:
+        name = f"own_objective_{next(_NUMBERS)}"
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+        return name
+
+    return write
+
+
+def returning(module: Any, expression: str, views: str = "[original, imagined]") -> Terms:
+    name = module(f"import torch\ndef loss(logits, targets, content, options):\n    return {expression}\n")
+    return Terms.of(D2ESection(objective=f"{name}:loss", own_views=views.strip("[]").split(", ")), 11)
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("{'ce': logits['original'].sum()}", r"the term 'ce' is a tensor of shape \(\); .* of shape \(2,\)"),
+        ("{'ce': logits['original']}", r"the term 'ce' is a tensor of shape \(2, 11\); expected .* of shape \(2,\)"),
+        ("{'ce': 1.0}", r"the term 'ce' is 1.0, a float; expected .* of shape \(2,\)"),
+        ("logits['original'].sum()", r"returned a tensor of shape \(\); expected a dict from a term's name"),
+        ("None", "returned None, a NoneType; expected a dict"),
+        ("{}", "returned {}, a dict; expected a dict from"),
+        ("{'ce': targets / 0 * 1.0}", "the term 'ce' is nan at answer token 0 of 2; expected finite numbers"),
+        ("{'loss': targets * 1.0}", "a term is named 'loss', as something else in the log is"),
+        (
+            "{'ce': logits['refined'].sum(-1)}",
+            r"reads the view 'refined', and is given original, im.*\n.*own_views",
+        ),
+    ],
+)
+def test_what_is_wrong_with_the_result_is_told(module: Any, expression: str, said: str) -> None:
+    with pytest.raises(UserError, match=r"d2e\.objective=own_objective_\d+:loss: .*" + said):
+        returning(module, expression)
+
+
+def test_the_functions_own_error_is_its_own(module: Any) -> None:
+    with pytest.raises(KeyError, match="weights"):
+        returning(module, "{'ce': {}['weights']}")
+
+
+def test_a_module_or_function_that_is_not_there_is_named(module: Any) -> None:
+    with pytest.raises(UserError, match=r"objective 'not_a_module:f': module 'not_a_module' cannot be imported"):
+        function_of(D2ESection(objective="not_a_module:f"))
+    name = module(HONEST)
+    with pytest.raises(UserError, match=r"'bothe' of .* does not exist\. Did you mean 'both'\?"):
+        function_of(D2ESection(objective=f"{name}:bothe"))
+
+
+def test_a_step_by_it_equals_the_same_objective_by_name(module: Any) -> None:
+    own = D2ESection(objective=f"{module(HONEST)}:both", debias=True)
+    named = D2ESection(objective="honest")
+    assert (own.views, own.decoding_alpha) == (named.views, named.decoding_alpha)
+    assert_equal_to_naive(tiny_model("llama", seed=3), own, "auto", formula=named)
+
+
+def test_a_recipe_trains_by_it_and_its_dry_run_estimates_memory(module: Any, tmp_path: Path) -> None:
+    save_tiny_model(tmp_path / "model")
+    write_samples(make_samples(4), tmp_path / "train.jsonl")
+    recipe = Recipe.model_validate(
+        {
+            "model": {"name": str(tmp_path / "model")},
+            "data": {"train": str(tmp_path / "train.jsonl"), "max_length": 1000},
+            "d2e": {"objective": f"{module(HONEST)}:both"},
+            "train": {"output_dir": str(tmp_path / "run"), "batch_size": 2, "micro_batch_size": 2, "max_steps": 2},
+        }
+    )
+    shown: list[str] = []
+    dry_run(recipe, shown.append)
+    assert "at the peak" in "\n".join(shown)
+    history = json.loads((train_recipe(recipe) / "trainer_state.json").read_text())["log_history"]
+    for entry in (entry for entry in history if "loss" in entry):
+        assert entry["loss"] == pytest.approx(entry["ce"] + entry["imagined_ce"], rel=1e-4)
+
+
+def test_a_missing_module_stops_before_a_model_is_loaded(tmp_path: Path) -> None:
+    write_samples(make_samples(2), tmp_path / "train.jsonl")
+    recipe = Recipe.model_validate(
+        {
+            "model": {"name": "no/such-model"},
+            "data": {"train": str(tmp_path / "train.jsonl")},
+            "d2e": {"objective": "no_such_module:loss"},
+            "train": {"output_dir": str(tmp_path / "run")},
+        }
+    )
+    with pytest.raises(UserError, match="no_such_module"):
+        train_recipe(recipe)
