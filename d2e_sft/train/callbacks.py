@@ -112,7 +112,7 @@ class SamplePredictions(TrainerCallback):
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Decode, and keep the rows of this step."""
         answers = {"plain": self._decode(replace(self.decoding, alpha=0.0))}
-        if self.decoding.alpha > 0:
+        if self.decoding.needs_imagined:
             answers["debiased"] = self._decode(self.decoding)
         if not state.is_world_process_zero:
             return

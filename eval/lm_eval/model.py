@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,8 +19,10 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
+from d2e_sft.config.decoding import describe, given_decoder
 from d2e_sft.data.chat_template import end_of_turn_id, pad_id
 from d2e_sft.decoding import DecodingConfig, OptionScore, decode_prompts, score_options, stop_token_ids
+from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import UserError
@@ -35,7 +38,8 @@ class D2ELM(LM):
 
     Args:
         pretrained: as `d2e eval` takes it: a run folder, a checkpoint, an adapter, a Hub name or `builtin:…`.
-        alpha: the debias ratio.
+        alpha: the debias ratio of the decoder `d2e`; None: 0.5.
+        decoder: `NAME` or `NAME:KEY=VALUE:KEY=VALUE`, as `d2e eval --decoder` takes it; the harness splits at commas.
         dtype: torch dtype of the weights.
         batch_size: prompts decoded together.
         max_gen_toks: new tokens at most, where a task does not say.
@@ -49,7 +53,8 @@ class D2ELM(LM):
     def __init__(
         self,
         pretrained: str,
-        alpha: float = 0.5,
+        alpha: float | None = None,
+        decoder: str | None = None,
         dtype: str = "float32",
         batch_size: int | str = 16,
         max_gen_toks: int = 64,
@@ -60,8 +65,10 @@ class D2ELM(LM):
         super().__init__()
         others.pop("max_batch_size", None)  # the harness always passes it
         if others:
-            known = "pretrained, alpha, dtype, batch_size, max_gen_toks, device, seed"
+            known = "pretrained, alpha, decoder, dtype, batch_size, max_gen_toks, device, seed"
             raise UserError(f"--model_args {', '.join(sorted(others))}: unknown to model 'd2e'; expected {known}")
+        self.how = DecodingConfig(**given_decoder(decoder, None if alpha is None else float(alpha), 0.5))
+        decoder_of(self.how)  # a function of one's own is imported before the model
         if not str(batch_size).isdigit():
             raise UserError(f"--batch_size {batch_size}: expected a number, which model 'd2e' does not find by itself")
         loaded = load_model(pretrained, dtype=dtype)
@@ -74,7 +81,6 @@ class D2ELM(LM):
         self.model = loaded.model.to(self._device).eval()
         self.tokenizer = loaded.tokenizer
         self.name = pretrained
-        self.alpha = float(alpha)
         self.batch_size = int(batch_size)
         self.max_gen_toks = int(max_gen_toks)
         self.seed = int(seed)
@@ -106,7 +112,7 @@ class D2ELM(LM):
         for i, request in enumerate(requests):
             by_options.setdefault(repr(sorted(request.args[1].items(), key=lambda item: item[0])), []).append(i)
         self._warn_of_plain(sum(self._imagined(request) == request.args[0] for request in requests), len(requests))
-        with tqdm(total=len(requests), desc=f"decoding (α={self.alpha:g})", disable=disable_tqdm) as bar:
+        with tqdm(total=len(requests), desc=f"decoding {describe(self.how.record())}", disable=disable_tqdm) as bar:
             for members in by_options.values():
                 self._decode([requests[i] for i in members], members, answers, bar)
         return answers
@@ -127,7 +133,7 @@ class D2ELM(LM):
             _LOG.warning(
                 "%s of %s prompts are too long for the model and were cut at their beginning", cut, len(asked)
             )
-        scores = self._score(asked, f"log-likelihoods (α={self.alpha:g})", disable_tqdm)
+        scores = self._score(asked, f"log-likelihoods, decoded {describe(self.how.record())}", disable_tqdm)
         answers = [(score.logprob, score.greedy) for score in scores]
         for request, answer in zip(requests, answers, strict=True):
             self.cache_hook.add_partial("loglikelihood", request.args, answer)
@@ -160,14 +166,14 @@ class D2ELM(LM):
                 [asked[places[0]].original for places in groups],
                 [asked[places[0]].imagined for places in groups],
                 [[asked[place].tokens for place in places] for places in groups],
-                DecodingConfig(alpha=self.alpha, batch_size=self.batch_size),
+                replace(self.how, batch_size=self.batch_size),
                 on_batch=keep,
                 pad_id=pad_id(self.tokenizer),
             )
         return [results[place] for place in range(len(asked))]
 
     def _warn_of_plain(self, plain: int, count: int) -> None:
-        if self.alpha > 0 and plain:
+        if self.how.needs_imagined and plain:
             _LOG.warning("%s of %s prompts have no context to remove and are decoded plainly", plain, count)
 
     def _decode(self, requests: list[Instance], places: list[int], answers: list[str], bar: Any) -> None:
@@ -194,8 +200,8 @@ class D2ELM(LM):
             self.model,
             self._tokens([request.args[0] for request in requests]),
             self._tokens([self._imagined(request) for request in requests]),
-            DecodingConfig(
-                alpha=self.alpha,
+            replace(
+                self.how,
                 batch_size=self.batch_size,
                 max_new_tokens=next((int(length) for length in lengths if length is not None), self.max_gen_toks),
                 stop_strings=stop_strings,

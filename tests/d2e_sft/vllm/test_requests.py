@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.decoding.decoders import named_decoder
 from d2e_sft.vllm.pairing import Draw, PairedRow, debias_rows, match
 from d2e_sft.vllm.requests import PairProgress
 from d2e_sft.vllm.rows import BatchRows
@@ -26,10 +28,10 @@ def _logits(tokens: list[int]) -> torch.Tensor:
     return torch.randn(VOCAB, generator=generator)
 
 
-def _direct(original: list[int], imagined: list[int], alpha: float, draw: Draw | None) -> list[int]:
+def _direct(original: list[int], imagined: list[int], decoder: str, draw: Draw | None) -> list[int]:
     answer: list[int] = []
     while len(answer) < LIMIT:
-        debiased = _logits(original + answer) - alpha * _logits(imagined + answer)
+        debiased = named_decoder(decoder)(_logits(original + answer), _logits(imagined + answer))
         debiased[SENTINEL] = float("-inf")
         if draw is not None:
             draw.perturb(debiased, len(answer))
@@ -101,12 +103,13 @@ def _decode(pairs: list[Any], apart: float, seed: int, *, stream: bool) -> tuple
     engine = _Engine(random.Random(seed), apart)
     records = [PairProgress(LIMIT, [STOP], SENTINEL) for _ in pairs]
     while any(not record.complete for record in records):
-        for i, (record, (original, imagined, alpha, draw)) in enumerate(zip(records, pairs, strict=True)):
+        for i, (record, (original, imagined, decoder, draw)) in enumerate(zip(records, pairs, strict=True)):
             if record.outcome != "decoupled":
                 continue
-            name = f"{i}/{record.submissions}"
+            name, how = f"{i}/{record.submissions}", DecodingConfig(decoder=decoder)
             for view, prompt in (("original", original), ("imagined", imagined)):
-                row = PairedRow(name, view, alpha, SENTINEL, done=len(record.answer), draw=draw)
+                done = len(record.answer)
+                row = PairedRow(name, view, how.alpha, SENTINEL, done=done, draw=draw, decoder=how.decoder)
                 engine.add(_Request(row, prompt + record.answer, record.remaining))
             record.submit()
         running = list(engine.requests)
@@ -135,7 +138,8 @@ def test_answers_are_those_of_decoding_both_prompts_side_by_side(apart: float, s
         original = [generator.randrange(VOCAB) for _ in range(generator.randint(8, 40))]
         imagined = [generator.randrange(VOCAB) for _ in range(generator.randint(1, 12))]
         draw = Draw(1.0, seed=i) if sampled else None
-        pairs.append((original, imagined, generator.choice([0.1, 0.5, 0.9, 1.5]), draw))
+        ratio = f"d2e:alpha={generator.choice([0.1, 0.5, 0.9, 1.5])}"
+        pairs.append((original, imagined, generator.choice([ratio, ratio, "cad", "adacad", "coiecd"]), draw))
     records, resubmissions = _decode(pairs, apart, seed=int(apart * 100), stream=stream)
     expected = [_direct(*pair) for pair in pairs]
     assert [record.answer for record in records] == expected

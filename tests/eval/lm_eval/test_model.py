@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
+from lm_eval.utils import simple_parse_args_string
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
@@ -123,3 +124,36 @@ def test_an_answer_ends_before_its_stop_text(model: D2ELM) -> None:
 def test_wrong_model_arguments_are_named(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         D2ELM("builtin:smollm2-135m-instruct", **arguments)
+
+
+def test_a_decoder_is_named_as_for_d2e_eval_its_options_apart_by_colons(tmp_path: Path) -> None:
+    folder = str(save_tiny_model(tmp_path, seed=1))
+    said = simple_parse_args_string(f"pretrained={folder},decoder=coiecd:weight=3:ratio=2")
+    assert D2ELM(**said).how == DecodingConfig(decoder="coiecd:weight=3,ratio=2")
+    assert D2ELM(folder).how == DecodingConfig(alpha=0.5)
+    assert D2ELM(folder, alpha=0.2, decoder="d2e").how == DecodingConfig(alpha=0.2)
+    with pytest.raises(UserError, match=r"alpha 0\.5 with the decoder cad"):
+        D2ELM(folder, alpha=0.5, decoder="cad")
+    with pytest.raises(UserError, match="Did you mean 'adacad'"):
+        D2ELM(folder, decoder="adcad")
+
+
+def test_another_decoder_answers_as_it_decodes_in_process(data: Path, tmp_path: Path) -> None:
+    model = D2ELM(str(save_tiny_model(tmp_path, seed=1)), decoder="adacad:floor=2", batch_size=2)
+    task = next(iter(ROWS))
+    logged = _evaluate(model, data, [task], gen_kwargs="max_gen_toks=12")["samples"][task]
+    encoder = ViewEncoder(model.tokenizer, load_prompt_set("default"), ("original", "imagined"))
+    samples = [EventSample.model_validate({n: s["doc"][n] for n in EventSample.model_fields if n in s["doc"]})
+               for s in logged]  # fmt: skip
+
+    def decoded(decoder: str) -> list[str]:
+        tokens = decode_prompts(
+            model.model,
+            [encoder.prompt_ids(sample, "original") for sample in samples],
+            [encoder.prompt_ids(sample, "imagined") for sample in samples],
+            DecodingConfig(decoder=decoder, max_new_tokens=12),
+            stop_ids=stop_token_ids(model.model, encoder.end_of_turn),
+        )
+        return model.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+
+    assert [s["resps"][0][0] for s in logged] == decoded("adacad:floor=2") != decoded("plain")
