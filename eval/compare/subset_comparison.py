@@ -22,19 +22,34 @@ MARGIN = 0.03  # as much of aligned accuracy may be lost, as a fraction, by a ru
 
 
 @dataclass(frozen=True)
+class OwnHabit:
+    """Whether the model has the habits of the conflict rows: what it says when asked without their contexts.
+
+    Attributes:
+        rate: the share of rows to which it gives the habit. Where this is small, the rows are plain reading to it.
+        n: how many rows that is.
+        accuracy: with the context, on these rows alone, where context and the model's own habit are in conflict; None
+            where there are none.
+    """
+
+    rate: Interval
+    n: int
+    accuracy: Interval | None
+
+
+@dataclass(frozen=True)
 class RunSubsets:
     """One run on one dataset, or on average.
 
     Attributes:
         changes: subset → paired difference of its accuracy to the first run's; empty for the first.
-        habit_unread: the share of conflict rows with a habit to which the model gives the habit when asked without the
-            context; None where it was not asked. Where this is small, the model has not the habit of the dataset.
+        own_habit: None where the model was not asked without the contexts, or no conflict row says the habit.
     """
 
     label: str
     scores: DatasetSubsets
     changes: dict[Subset, Difference]
-    habit_unread: Interval | None
+    own_habit: OwnHabit | None
 
     @property
     def verdict(self) -> str:
@@ -109,7 +124,7 @@ def compare_subsets(runs: Sequence[ScoredRun], *, seed: int = 0) -> SubsetCompar
         groups = {name: [tagged[dataset][name] for dataset in members] for name in first.subsets}
         changes = _corrected([_changes(groups, run.predictions, seed) for run in runs[1:]])
         rows = [
-            RunSubsets(run.label, own[place], change, _habit_unread(groups.get("conflict", []), answers, seed))
+            RunSubsets(run.label, own[place], change, _own_habit(run, groups.get("conflict", []), answers, seed))
             for run, own, change, answers in zip(runs, scores, [{}, *changes], unread, strict=True)
         ]
         datasets.append(DatasetComparison(first.dataset, tuple(rows)))
@@ -147,14 +162,24 @@ def _corrected(changes: Sequence[dict[Subset, Difference]]) -> list[dict[Subset,
     return [{name: next(adjusted) for name in own} for own in changes]
 
 
-def _habit_unread(
-    conflict: Sequence[Sequence[Prediction]], answers: Mapping[SampleKey, Prediction] | None, seed: int
-) -> Interval | None:
-    groups = [known for group in conflict if (known := [p for p in group if p.habit])]
-    if answers is None or not groups:
+def _own_habit(
+    run: ScoredRun,
+    conflict: Sequence[Sequence[Prediction]],
+    answers: Mapping[SampleKey, Prediction] | None,
+    seed: int,
+) -> OwnHabit | None:
+    groups = [[(p.dataset, p.id) for p in group if p.habit] for group in conflict]
+    if answers is None or not any(groups):
         return None
-    said = [[float(gives(answers.get((p.dataset, p.id), p), p.habit)) for p in group] for group in groups]
-    return bootstrap_average(said, seed=seed)
+    asked = [{key: answers.get(key, run.predictions[key]) for key in group} for group in groups if group]
+    said = [{key: gives(answer, run.predictions[key].habit) for key, answer in group.items()} for group in asked]
+    held = [[float(run.predictions[key].right) for key, habit in group.items() if habit] for group in said]
+    held = [group for group in held if group]
+    return OwnHabit(
+        rate=bootstrap_average([[float(habit) for habit in group.values()] for group in said], seed=seed),
+        n=sum(map(len, held)),
+        accuracy=bootstrap_average(held, seed=seed) if held else None,
+    )
 
 
 def _run_json(run: RunSubsets) -> dict[str, Any]:
@@ -162,6 +187,6 @@ def _run_json(run: RunSubsets) -> dict[str, Any]:
         "run": run.label,
         **run.scores.model_dump(exclude={"dataset"}, exclude_unset=True),
         "changes": {name: asdict(change) for name, change in run.changes.items()},
-        "habit_unread": None if run.habit_unread is None else asdict(run.habit_unread),
+        "own_habit": None if run.own_habit is None else asdict(run.own_habit),
         "verdict": run.verdict if "conflict" in run.changes else None,
     }

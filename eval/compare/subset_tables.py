@@ -24,6 +24,10 @@ _ABOUT_ANSWERS = (
     "Answers on conflict rows: how often the answer is the habit; the memorisation ratio M_R (Zhou et al., all rows); "
     "the shares of outputs with the context's answer alone, the habit alone, both, neither"
 )
+_ABOUT_OWN_HABIT = (
+    "Does the model have the habit? How often its answer to conflict rows without the context is the habit, how many "
+    "rows that is, and its accuracy with the context on these"
+)
 
 
 def all_tables(comparison: Comparison) -> str:
@@ -71,9 +75,9 @@ def subset_comparison_tables(comparison: SubsetComparison) -> str:
     if any(_conflict_cells(run) is not None for own in datasets for run in own.runs):
         parts.append(_wrapped(_ABOUT_ANSWERS))
         parts.append(_rows(datasets, ["habit rate", "M_R", "context", "habit", "both", "neither"], _answers))
-    if any(run.habit_unread is not None for own in datasets for run in own.runs):
-        parts.append("How often the answer without the context is the habit, on conflict rows")
-        parts.append(_rows(datasets, ["habit unread"], lambda run: [with_interval(run.habit_unread)]))
+    if any(run.own_habit is not None for own in datasets for run in own.runs):
+        parts.append(_wrapped(_ABOUT_OWN_HABIT))
+        parts.append(_rows(datasets, ["habit unread", "n", "conflict of these"], _own_habit))
     if others:
         parts.append(
             _wrapped(
@@ -155,6 +159,11 @@ def _answers(run: RunSubsets) -> list[str]:
     ratio = None if conflict.memorisation_ratio is None else conflict.memorisation_ratio.mean
     shares = (cells.context_only, cells.habit_only, cells.both, cells.neither)
     return [with_interval(conflict.habit_rate), percent(ratio), *map(percent, shares)]
+
+
+def _own_habit(run: RunSubsets) -> list[str]:
+    own = run.own_habit
+    return [percent(None)] * 3 if own is None else [with_interval(own.rate), f"{own.n:,}", with_interval(own.accuracy)]
 
 
 def _changes(run: RunSubsets, names: Sequence[Subset]) -> list[str]:

@@ -12,6 +12,7 @@ from eval.compare.subset_comparison import RunSubsets, SubsetComparison, compare
 from eval.score.predictions import Prediction, write_predictions
 from eval.score.statistics import Difference, paired_average
 from eval.score.subsets import AVERAGE, DatasetSubsets
+from tests.command import d2e
 from tests.eval.fake_runs import make_run, prediction, story
 
 
@@ -83,17 +84,37 @@ def test_a_run_scored_before_rows_had_tags_is_refused_by_name(tmp_path: Path) ->
         compare_subsets(load_runs(runs))
 
 
-def test_how_often_the_model_says_the_habit_unread_is_told_where_it_was_asked(tmp_path: Path) -> None:
-    rows = habit_rows(4, 4, of=4)
+def test_the_model_s_own_habit_is_what_it_says_unread_and_what_it_reads_against(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Four conflict rows, two of them right. Unread the habit is given to three, of which the first alone is right.
+    rows = habit_rows(4, 2, of=4)
     run = make_run(tmp_path / "run", rows)
-    unread = [row if row.subset == "aligned" else story(int(row.id[1:]), "conflict", "kitchen") for row in rows]
-    unread[-1] = story(103, "conflict", "attic")
-    write_predictions(unread, run / "eval" / "mini" / "without_context.jsonl")
+    unread = {100: "kitchen", 101: "attic", 102: "kitchen", 103: "kitchen"}
+    without = [row for row in rows if row.subset == "aligned"] + [story(n, "conflict", s) for n, s in unread.items()]
+    write_predictions(without, run / "eval" / "mini" / "without_context.jsonl")
     comparison = compare_subsets(load_runs([run]))
     assert comparison is not None
-    said = comparison.headline.runs[0].habit_unread
-    assert said is not None
-    assert said.mean == 0.75
+    own = comparison.headline.runs[0].own_habit
+    assert own is not None
+    assert own.accuracy is not None
+    assert (own.rate.mean, own.n, own.accuracy.mean) == (0.75, 3, pytest.approx(1 / 3))
+    assert d2e("compare", run) == 0
+    line = next(
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("| run |") and "| 3 |" in line
+    )
+    assert [cell.split()[0] for cell in line.strip("|").split("|")] == ["run", "75.0", "3", "33.3"]
+
+
+def test_a_model_that_never_says_the_habit_unread_has_no_accuracy_against_it(tmp_path: Path) -> None:
+    rows = habit_rows(2, 2, of=2)
+    run = make_run(tmp_path / "run", rows)
+    write_predictions(rows, run / "eval" / "mini" / "without_context.jsonl")
+    comparison = compare_subsets(load_runs([run]))
+    assert comparison is not None
+    own = comparison.headline.runs[0].own_habit
+    assert own is not None
+    assert (own.rate.mean, own.n, own.accuracy) == (0.0, 0, None)
 
 
 def verdict(conflict: tuple[float, float, float, float], aligned: tuple[float, float, float, float] | None) -> str:
