@@ -119,6 +119,8 @@ def command_without_context(run: ScoredRun) -> str:
     arguments = ["d2e", "eval", scores.model, "--bench", str(bench)]
     if scores.setting != "zero_shot":
         arguments += ["--setting", scores.setting]
+    if scores.answer != "generate":
+        arguments += ["--answer", scores.answer, "--normalise", scores.normalise or "none"]
     if scores.prompt_set != "default":
         arguments += ["--prompt-set", scores.prompt_set_given or scores.prompt_set]
     if scores.subset is not None:
@@ -146,6 +148,8 @@ def _engine_arguments(run: ScoredRun) -> list[str]:
     if engine == "openai":
         if endpoint := run.scores.environment.get("endpoint"):
             arguments += ["--base-url", str(endpoint)]
+        if tokenizer := record["fingerprint"].get("tokenizer"):
+            arguments += ["--tokenizer", str(tokenizer)]
         temperature = record["fingerprint"].get("temperature", 0)
         if temperature != 0:
             arguments += ["--temperature", "default" if temperature is None else f"{temperature:g}"]

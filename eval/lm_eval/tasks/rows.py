@@ -8,7 +8,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from d2e_sft.data.prompts import PromptSet, load_prompt_set
+from d2e_sft.data.prompts import PromptSet, candidate_responses, load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from eval.score.scoring import score_output
@@ -48,17 +48,28 @@ def load(
 
 
 def document(sample: EventSample, wording: PromptSet) -> dict[str, Any]:
-    """A sample with the texts of its prompt; `prompt_without_context` is the imagined view's `prompt`."""
+    """A sample with the texts of its prompt; `prompt_without_context` is the imagined view's `prompt`.
+
+    `choices` are its candidates as they stand in the response form, behind the `marker`, and `solved` is what stands
+    there in the correct response; `gold` is the place of the correct choice, of mcq a list of places, of qa None.
+    """
     system, user = wording.messages(sample, "original")
     imagined = wording.messages(sample, "imagined")[1]
-    response = wording.response(sample)
+    response, marker = wording.response(sample), wording.marker(sample.format)
+    *choices, solved = (
+        text.strip().removeprefix(marker).strip() for text in (*candidate_responses(wording, sample), response)
+    )
+    places = [sample.candidates.index(answer) for answer in sample.answers] if choices else [None]
     return {
         **{name: value for name, value in sample.model_dump(mode="json").items() if name != "meta"},
         "system": system["content"],
         "prompt": user["content"],
         "prompt_without_context": imagined["content"],
         "response": response,
-        "marker": wording.marker(sample.format),
+        "marker": marker,
+        "choices": choices,
+        "solved": solved,
+        "gold": sorted(places) if sample.format == "mcq" else places[0],
     }
 
 

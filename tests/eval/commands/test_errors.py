@@ -93,6 +93,12 @@ def test_without_them_the_message_is_the_command_that_makes_them(
     command = "d2e eval some/model --bench data/mini --setting cot --max-samples 1 --seed 3"
     rest = f"--max-new-tokens 512 --engine vllm --out {run} --without-context"
     assert f"remedy: {command} {rest}" in capsys.readouterr().err
+    own = {"answer": "likelihood", "normalise": "tokens", "engine": "transformers"}
+    run = make_run(tmp_path / "options", rows, model="some/model", **own)
+    with pytest.raises(SystemExit):
+        main(["errors", str(run)])
+    rest = f"--answer likelihood --normalise tokens --out {run} --without-context"
+    assert f"remedy: d2e eval some/model --bench data/mini {rest}" in capsys.readouterr().err
 
 
 def test_that_command_has_all_that_the_two_passes_must_have_in_common(

@@ -8,14 +8,20 @@ from typing import Any
 
 import pytest
 import torch
+from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks import TaskManager
 
+from d2e_sft.data.sample import write_samples
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
+from eval.commands.lm_eval import TASKS
 from eval.lm_eval.loglikelihood import ContinuationEncoder
 from eval.lm_eval.model import D2ELM
-from tests.tiny import save_tiny_model, tiny_tokenizer
+from tests.command import d2e
+from tests.eval.benches import predictions, scores_of
+from tests.tiny import make_sample, save_tiny_model, tiny_tokenizer
 
 LONG = "It rained on the hill. " * 60
 # Prompts with options that begin alike, that end in blanks, are empty, too long, or alone.
@@ -103,3 +109,50 @@ def test_a_prompt_that_is_too_long_loses_its_beginning_in_either_view() -> None:
     assert tiny_tokenizer().decode(one.imagined) == "56789"
     assert one.cut
     assert not encoder.encode("0123456", "0123456", "ab").cut
+
+
+@pytest.mark.parametrize(
+    ("dataset", "relation", "kind", "correct", "form"),
+    [
+        ("ecare", "causal", "scq", 1, "The correct option is:"),
+        ("mctaco", "temporal", "mcq", 2, "The correct options are:"),
+    ],
+)
+def test_piper_choice_gives_the_accuracies_of_d2e_eval(
+    folder: Path, tmp_path: Path, dataset: str, relation: str, kind: str, correct: int, form: str
+) -> None:
+    options = ["rain", "a long, long drought", "snow"]
+    fields: dict[str, Any] = {"dataset": dataset, "relation": relation, "format": kind, "options": options}
+    rows = [
+        make_sample(i, **fields, split=split, id=f"{split}{i}", answers=(options * 2)[i % 3 :][:correct])
+        for split, count in (("train", 4), ("test", 7))
+        for i in range(count)
+    ]
+    for split in ("train", "test"):
+        write_samples([row for row in rows if row.split == split], tmp_path / f"{split}.parquet")
+    out, task = tmp_path / "run", f"piper_choice_{relation}_{dataset}"
+    common = ("--bench", tmp_path, "--out", out, "--answer", "likelihood", "--alpha", 0.5)
+    assert d2e("eval", folder, *common) == 0
+    results = simple_evaluate(
+        model=D2ELM(str(folder), alpha=0.5, batch_size=2),
+        tasks=[task],
+        task_manager=TaskManager(include_path=str(TASKS), include_defaults=False, metadata={"data": str(tmp_path)}),
+        apply_chat_template=True,
+        bootstrap_iters=0,
+    )
+    assert results is not None
+    name = f"{tmp_path.name}-likelihood"
+    overall = scores_of(out, name)["overall"]
+    assert results["results"][task]["acc,none"] == pytest.approx(overall["acc"]["mean"])
+    assert results["results"][task]["acc_norm,none"] == pytest.approx(overall["acc_norm"]["mean"])
+    for sample, row in zip(results["samples"][task], predictions(out, name), strict=True):
+        theirs = [float(response[0][0]) for response in sample["resps"]]
+        assert theirs == pytest.approx([option["logprob"] for option in row["likelihoods"]], rel=1e-5)
+    shots = {"num_fewshot": 2, "fewshot_as_multiturn": True, "bootstrap_iters": 0, "apply_chat_template": True}
+    manager = TaskManager(include_path=str(TASKS), include_defaults=False, metadata={"data": str(tmp_path)})
+    shown = simple_evaluate(model=D2ELM(str(folder)), tasks=[task], task_manager=manager, **shots)
+    assert shown is not None
+    prompt = shown["samples"][task][0]["arguments"][0][0]
+    assert prompt.count(f"{form} (") == 2
+    assert prompt.count("; (") == (2 if kind == "mcq" else 0), "a demonstration names all the correct options"
+    assert prompt.endswith(form)

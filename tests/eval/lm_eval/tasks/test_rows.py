@@ -17,8 +17,11 @@ from tests.tiny import make_sample
 
 def test_all_fifteen_rows_are_in_the_group() -> None:
     manager = TaskManager(include_path=str(TASKS), include_defaults=False)
-    assert len([name for name in manager.all_subtasks if name.startswith("piper_")]) == 15
-    assert "piper" in manager.all_groups
+    names = [name for name in manager.all_subtasks if name.startswith("piper_")]
+    with_options = [name for name in names if name.startswith("piper_choice_")]
+    assert len(names) - len(with_options) == 15
+    assert {name.replace("piper_choice_", "piper_") for name in with_options} < set(names)
+    assert {"piper", "piper_choice"} <= set(manager.all_groups)
 
 
 def test_a_row_s_documents_are_its_test_samples_with_both_prompts(tmp_path: Path) -> None:
@@ -33,6 +36,24 @@ def test_a_row_s_documents_are_its_test_samples_with_both_prompts(tmp_path: Path
     doc = splits["test"][0]
     assert rows[0].context in doc["prompt"]
     assert rows[0].context not in doc["prompt_without_context"]
+
+
+def test_choices_stand_behind_the_marker_and_gold_is_their_place() -> None:
+    options, prompts = ["sun", "moon", "sea"], load_prompt_set("default")
+    scq, mcq, nli, qa = (
+        document(make_sample(1, **fields), prompts)
+        for fields in (
+            {"format": "scq", "options": options, "answers": ["moon"]},
+            {"format": "mcq", "options": options, "answers": ["sea", "sun"]},
+            {"format": "nli", "answers": ["negative"]},
+            {},
+        )
+    )
+    assert (scq["choices"], scq["gold"]) == (["(A) sun", "(B) moon", "(C) sea"], 1)
+    assert f"{scq['marker']} {scq['choices'][scq['gold']]}" == scq["response"]
+    assert (mcq["choices"], mcq["gold"], mcq["solved"]) == (scq["choices"], [0, 2], "(A) sun; (C) sea")
+    assert (nli["choices"], nli["gold"]) == (["positive", "negative"], 1)
+    assert (qa["choices"], qa["gold"]) == ([], None)
 
 
 def test_an_output_is_scored_as_eval_scores_it() -> None:
