@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from d2e_sft.data.sample import NLI_LABELS, RELATIONS, EventSample, Relation, Split
+from d2e_sft.data.sample import NLI_LABELS, RELATIONS, SUBSETS, EventSample, Relation, Split, Subset
 from d2e_sft.util.errors import did_you_mean
 from data_builders.own_data.spec import OwnSpec
 from data_builders.raw.row import BadRowError, Row, clean, shortened, shown
@@ -17,7 +17,7 @@ _SEPARATOR = "|"
 
 @dataclass(frozen=True)
 class OwnRow:
-    """A row whose parts are sound; `id` and `refined_context` are empty where the data gives none."""
+    """A row whose parts are sound; the id, refined context, subset and habit are empty where the data gives none."""
 
     number: int
     id: str
@@ -27,6 +27,8 @@ class OwnRow:
     question: str
     options: tuple[str, ...]
     answers: tuple[str, ...]
+    subset: Subset | None
+    habit: tuple[str, ...]
 
 
 class RowParser:
@@ -50,7 +52,8 @@ class RowParser:
         options = spec.columns.options if spec.format in ("scq", "mcq") else []
         given = [name for part, name in self._optional().items() if part in spec.columns.model_fields_set]
         relation = [spec.columns.relation] if spec.relation is None else []
-        parts = [spec.columns.context, spec.columns.question, *options, spec.columns.answer, *relation, *given]
+        tags = [name for name in (spec.columns.subset, spec.columns.habit) if name is not None]
+        parts = [spec.columns.context, spec.columns.question, *options, spec.columns.answer, *relation, *given, *tags]
         return list(dict.fromkeys(parts))
 
     @property
@@ -78,7 +81,9 @@ class RowParser:
             _as_text(columns.refined_context, row.fields.get(columns.refined_context)),
             row.text(columns.question),
             tuple(option for option in options if option),
-            tuple(self._answers(row.fields, options)),
+            tuple(self._answers(columns.answer, row.fields[columns.answer], options)),
+            self._subset(row.fields),
+            tuple(self._habit(row.fields, options)),
         )
 
     def _check_columns(self, row: Mapping[str, Any]) -> None:
@@ -98,6 +103,19 @@ class RowParser:
         if text not in RELATIONS:
             raise BadRowError.at(name, row[name], f"one of {', '.join(RELATIONS)}.{did_you_mean(text, RELATIONS)}")
         return cast(Relation, text)
+
+    def _subset(self, row: Mapping[str, Any]) -> Subset | None:
+        name = self._spec.columns.subset
+        text = "" if name is None else _as_text(name, row[name])
+        if name is not None and text and text not in SUBSETS:
+            raise BadRowError.at(name, text, f"one of {', '.join(SUBSETS)}, or nothing.{did_you_mean(text, SUBSETS)}")
+        return cast(Subset, text) if text else None
+
+    def _habit(self, row: Mapping[str, Any], options: Sequence[str]) -> list[str]:
+        name = self._spec.columns.habit
+        if name is None or row[name] is None or row[name] in ("", []):
+            return []
+        return self._answers(name, row[name], options)
 
     def _id(self, line: int, row: Mapping[str, Any]) -> str:
         name = self._spec.columns.id
@@ -147,9 +165,9 @@ class RowParser:
             texts = [clean(part) for part in _as_text(name, value).split(self._spec.separator or _SEPARATOR)]
         return texts
 
-    def _answers(self, row: Mapping[str, Any], options: Sequence[str]) -> list[str]:
-        spec, name = self._spec, self._spec.columns.answer
-        value = row[name]
+    def _answers(self, name: str, value: object, options: Sequence[str]) -> list[str]:
+        """What the column names: a label, options, or accepted answers."""
+        spec = self._spec
         if spec.format == "nli":
             return [self._label(name, value)]
         # A `|` in a free answer is more likely to be part of it than to divide it, unless the user says so.
@@ -204,6 +222,8 @@ def to_sample(spec: OwnSpec, name: str, split: Split, file: str, row: OwnRow) ->
         question=row.question,
         options=list(row.options),
         answers=list(row.answers),
+        subset=row.subset,
+        habit=list(row.habit),
         meta={"source": file, "line": row.number, "licence": spec.licence or "not stated"},
     )
 

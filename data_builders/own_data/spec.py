@@ -47,6 +47,7 @@ class Columns(BaseModel):
         relation: read where the description gives no relation for all rows.
         id: read where there is such a column; else the split and the line are the id.
         refined_context: likewise; where it is empty the refiner writes one.
+        subset, habit: of `EventSample`; read only where they are named, as a column may be called so by chance.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -58,6 +59,8 @@ class Columns(BaseModel):
     relation: Text = "relation"
     id: Text = "id"
     refined_context: Text = "refined_context"
+    subset: Text | None = None
+    habit: Text | None = None
 
 
 class OwnSpec(BaseModel):

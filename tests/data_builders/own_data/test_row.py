@@ -141,3 +141,32 @@ def test_ids_stand_in_every_row_or_in_none(tmp_path: Path, given: int) -> None:
     error = _error(spec)
     assert "mine.jsonl, line 2: id: got" in error.message
     assert "expected an id in every row of the file, or in none" in error.message
+
+
+TAGS = "columns: {subset: kind, habit: guess}\n"
+
+
+def test_subset_and_habit_are_read_from_the_columns_that_are_named(tmp_path: Path) -> None:
+    rows = "context,question,options,answer,kind,guess\nA b.,Why?,cat|dog,A,conflict,B\nC d.,Why?,cat|dog,B,,\n"
+    spec = write(tmp_path, mine_yaml=SCQ + TAGS + "answer_as: letter\n", mine_csv=rows)
+    assert [(row.subset, row.habit) for row in rows_of(spec)] == [("conflict", ["dog"]), (None, [])]
+    listed = {"context": "A b.", "question": "Why?", "answer": "a", "kind": "aligned", "guess": ["a", "an a"]}
+    spec = write(tmp_path, mine_yaml=QA.replace("csv", "jsonl") + TAGS, mine_jsonl=json.dumps(listed))
+    assert [(row.subset, row.habit) for row in rows_of(spec)] == [("aligned", ["a", "an a"])]
+
+
+def test_a_column_that_only_happens_to_be_called_subset_is_not_read(tmp_path: Path) -> None:
+    rows = "context,question,answer,subset,habit\nA b.,Why?,a,hard,smoker\n"
+    (row,) = rows_of(write(tmp_path, mine_yaml=QA, mine_csv=rows))
+    assert (row.subset, row.habit) == (None, [])
+
+
+def test_a_wrong_tag_is_named_with_those_there_are(tmp_path: Path) -> None:
+    rows = "context,question,answer,kind,guess\nA b.,Why?,a,conflicts,b\n"
+    message = _error(write(tmp_path, mine_yaml=QA + TAGS, mine_csv=rows)).message
+    assert (
+        "line 2: kind: got 'conflicts'; expected one of aligned, conflict, gold, irrelevant, unanswerable" in message
+    )
+    assert "Did you mean 'conflict'?" in message
+    missing = _error(write(tmp_path, mine_yaml=QA + TAGS, mine_csv=QA_ROWS)).message
+    assert "kind" in missing
