@@ -11,6 +11,7 @@ from torch import nn
 
 from d2e_sft.decoding import DecodingConfig, decode_prompts
 from d2e_sft.decoding.choice import Head, RowStates, TokenChoice
+from d2e_sft.decoding.decoders import named_decoder
 from tests.d2e_sft.decoding.pairs import random_prompts
 from tests.tiny import tiny_model
 
@@ -50,6 +51,19 @@ def test_the_plausibility_cut_off_keeps_tokens_that_the_original_finds_likely() 
     assert set(_drawn(states, 1.0, count=1, plausibility=0.04)) == {2}
     assert set(_drawn(states, 1.0, count=1, plausibility=0.06)) == {0}
     assert set(_drawn(states, 1.0, count=1, plausibility=1.0)) == {0}
+
+
+@pytest.mark.parametrize("decoder", ["cad:weight=0.5", "adacad:floor=0.4", "coiecd:ratio=2"])
+def test_draws_follow_the_decoders_distribution_cut_off_by_the_original(decoder: str) -> None:
+    states = _states([2.0, 1.6, 1.0, -1.0], [0.0, 1.5, 1.0, 0.0])
+    scores = named_decoder(decoder)(states.original.double(), states.imagined.double())[0]
+    likely = states.original[0].softmax(0) >= 0.3 * states.original[0].softmax(0).max()
+    assert likely.tolist() == [True, True, True, False]
+    expected = scores.masked_fill(~likely, -torch.inf).softmax(0)
+    drawn = _drawn(states, 0.0, temperature=1.0, plausibility=0.3, decoder=decoder)
+    for token, probability in enumerate(expected.tolist()):
+        assert drawn[token] / 4000 == pytest.approx(probability, abs=0.03)  # 4 standard errors
+    assert drawn[3] == 0
 
 
 def test_subtracted_states_and_subtracted_logits_lead_to_the_same_choice() -> None:

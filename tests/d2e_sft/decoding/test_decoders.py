@@ -163,14 +163,19 @@ def test_coiecd_is_plain_where_the_context_decides_and_cad_among_those_it_leaves
     assert (clear.argmax(), undecided.argmax()) == (0, 1)
 
 
+def _last_logits(model: Any, prompt: list[int], answer: list[int]) -> Tensor:
+    if model.config.is_encoder_decoder:
+        return model(input_ids=torch.tensor([prompt]), decoder_input_ids=torch.tensor([[0, *answer]])).logits[0, -1]
+    return model(torch.tensor([prompt + answer])).logits[0, -1]
+
+
 def _naive(model: Any, original: list[int], imagined: list[int], rule: Rule, stops: list[int]) -> list[int]:
     """Two whole forwards a token, without a cache, a batch or a head of one's own."""
     answer: list[int] = []
     with torch.no_grad():
         while len(answer) < NEW_TOKENS:
             z_original, z_imagined = (
-                model(torch.tensor([prompt + answer])).logits[0, -1].double().tolist()
-                for prompt in (original, imagined)
+                _last_logits(model, prompt, answer).double().tolist() for prompt in (original, imagined)
             )
             scores = rule(z_original, z_imagined)
             token = scores.index(max(scores))
@@ -180,7 +185,8 @@ def _naive(model: Any, original: list[int], imagined: list[int], rule: Rule, sto
     return answer
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma2", "bloom"])  # packed with a linear head, capped logits, padded
+# Packed, with a linear head and with one that has a bias; padded; an encoder's prompts.
+@pytest.mark.parametrize("kind", ["llama", "phi", "bloom", "t5"])
 @pytest.mark.parametrize("text", REFERENCES)
 def test_a_batch_decodes_the_tokens_of_a_naive_loop(text: str, kind: str) -> None:
     model = tiny_model(kind, seed=1)

@@ -27,12 +27,12 @@ def _prompt(tokenizer: Any, user: str) -> list[int]:
     return ids
 
 
-def _expected(loaded: Any, original: str, imagined: str | None, alpha: float, tokens: int = 24) -> str:
+def _expected(loaded: Any, original: str, imagined: str | None, alpha: float, decoder: str = "d2e") -> str:
     answers = generate_debiased(
         loaded.model,
         [_prompt(loaded.tokenizer, original)],
         None if imagined is None else [_prompt(loaded.tokenizer, imagined)],
-        DecodingConfig(alpha=alpha, max_new_tokens=tokens),
+        DecodingConfig(alpha=alpha, decoder=decoder, max_new_tokens=24),
         stop_ids=[2],
     )
     return str(loaded.tokenizer.decode(answers[0], skip_special_tokens=True))
@@ -44,6 +44,13 @@ def test_a_context_is_debiased_as_in_process(client: OpenAI, in_process: Any, al
     original = f"Context: {CONTEXT}\n{QUESTION}"
     assert answer.choices[0].message.content == _expected(in_process, original, QUESTION, alpha)
     assert answer.usage.prompt_tokens == len(_prompt(in_process.tokenizer, original))
+
+
+@pytest.mark.parametrize("decoder", ["cad:weight=2", "adacad", "coiecd"])
+def test_another_decoder_decodes_as_in_process(client: OpenAI, in_process: Any, decoder: str) -> None:
+    answer = ask(client, extra={"context": CONTEXT, "decoder": decoder})
+    expected = _expected(in_process, f"Context: {CONTEXT}\n{QUESTION}", QUESTION, 0.0, decoder=decoder)
+    assert answer.choices[0].message.content == expected
 
 
 def test_a_request_without_context_is_vllms_own(client: OpenAI, in_process: Any) -> None:
@@ -76,6 +83,10 @@ def test_an_empty_context_is_decoded_plainly_and_says_so(client: OpenAI, in_proc
         ({"context": CONTEXT, "alpha": True}, {}, "alpha"),
         ({"context": 5}, {}, "context"),
         ({"alpha": 0.5}, {}, "context"),
+        ({"decoder": "cad"}, {}, "context"),
+        ({"context": CONTEXT, "decoder": "adcad"}, {}, "adacad"),
+        ({"context": CONTEXT, "decoder": "cad", "alpha": 0.5}, {}, "has no"),
+        ({"context": CONTEXT, "decoder": "os:getcwd"}, {}, "functions of one's own"),
         ({"context": CONTEXT, "format": "essay"}, {}, "format"),
         ({"context": CONTEXT, "use_beam_search": True}, {"n": 2}, "beam"),
         ({"context": CONTEXT}, {"n": 2}, "n=2"),

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
 from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.decoding import decode_prompts
 from d2e_sft.decoding import score_options as score_in_process
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.likelihood import score_options
@@ -52,6 +53,17 @@ def test_transformers_own_guidance_gives_the_same_tokens(llm: Any, in_process: A
     )
     expected = [guided(in_process.model, pairs.originals[i], pairs.imagined[i], pairs.alphas[i]) for i in chosen]
     assert answers == expected
+
+
+@pytest.mark.parametrize("decoder", ["cad:weight=2", "adacad", "coiecd"])
+def test_another_decoder_gives_the_tokens_of_decoding_in_process(
+    llm: Any, in_process: Any, pairs: Pairs, decoder: str
+) -> None:
+    chosen = [i for i in range(200) if len(pairs.originals[i]) < 200][:8]
+    originals, imagined = [pairs.originals[i] for i in chosen], [pairs.imagined[i] for i in chosen]
+    decoding = DecodingConfig(decoder=decoder, max_new_tokens=NEW_TOKENS)
+    expected = decode_prompts(in_process.model, originals, imagined, decoding, stop_ids=STOPS)
+    assert generate_debiased(llm, originals, imagined, decoding, stop_ids=STOPS) == expected
 
 
 def test_samples_are_answered_with_text_and_one_without_context_plainly(llm: Any) -> None:
