@@ -33,6 +33,8 @@ def lm_eval(arguments: tuple[str, ...]) -> None:
         from lm_eval.__main__ import cli_evaluate
     except ImportError as error:
         raise UserError("lm-evaluation-harness is not installed", "pip install 'd2e-sft[lm-eval]'") from error
+    import lm_eval.models  # noqa: F401  # the harness registers its own only while none is registered
+
     import eval.lm_eval.model  # noqa: F401  # registers the model
 
     sys.argv = ["lm_eval", *_with_tasks(list(arguments))]

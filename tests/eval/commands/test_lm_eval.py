@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -49,3 +50,14 @@ def test_the_harness_finds_these_tasks_beside_the_users_own(
 def test_without_arguments_it_says_where_the_tasks_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert d2e("lm-eval") == 0
     assert str(TASKS) in capsys.readouterr().out
+
+
+def test_the_harness_keeps_its_own_models() -> None:
+    """In a process of its own, as the harness registers models once a process."""
+    script = (
+        "import lm_eval.__main__ as main; main.cli_evaluate = lambda: None\n"
+        "from d2e_sft.cli import run; run(['lm-eval', '--model', 'hf'])\n"
+        "from lm_eval.api.registry import get_model; print(get_model('hf').__name__, get_model('d2e').__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["HFLM", "D2ELM"], done.stderr[-2000:]
