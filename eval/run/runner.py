@@ -19,6 +19,7 @@ from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples
 from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
+from d2e_sft.vllm.pairing import check_decoder
 from eval.run.benchmark import Benchmark, BenchmarkRows, choose_per_group, locate_benchmark, with_candidates
 from eval.run.demonstrations import Demonstrations, load_demonstrations
 from eval.run.engines.choose import identity_of, make_engine
@@ -126,6 +127,8 @@ def _check_decoder(config: EvalConfig, samples: Sequence[EventSample]) -> None:
     """Before a model is loaded: a decoder that was asked for has to be there, and to have contexts to read."""
     if config.options.decoder is None or not config.decoding.needs_imagined:
         return
+    if config.engine == "vllm":
+        check_decoder(config.options.decoder)
     decoder_of(config.decoding)
     if samples and not any(sample.context.strip() for sample in samples):
         raise UserError(

@@ -142,6 +142,7 @@ def test_results_of_another_decoder_are_not_mixed_and_are_put_into_words(
         (("--decoder", "d2e:alpha=0.5", "--alpha", 0.7), "alpha 0.7 with the decoder d2e:alpha=0.5: it says its own"),
         (("--decoder", "d2e"), "--decoder d2e: α is 0, as"),
         (("--decoder", "cad", "--without-context"), "--decoder cad with --without-context: it contrasts"),
+        (("--decoder", "json:dumps", "--engine", "vllm"), "vLLM's engine imports no functions of one's own"),
         (("--decoder", "nowhere_at_all:f"), "decoder 'nowhere_at_all:f': module 'nowhere_at_all' cannot be imported"),
         (
             ("--decoder", "cad", "--engine", "openai", "--base-url", "http://127.0.0.1:9"),
@@ -155,6 +156,19 @@ def test_what_a_decoder_cannot_do_is_refused_before_a_model_is_loaded(
     assert evaluate(world, tmp_path / "run", *arguments) == 1
     assert said in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_options_are_scored_under_the_decoders_distribution(world: Path, tmp_path: Path) -> None:
+    scored: dict[str, list[list[float]]] = {}
+    for name in ("plain", "cad", "adacad", "coiecd"):
+        run = tmp_path / name
+        common = ("eval", world / "model", "--bench", world / "bench", "--answer", "likelihood", "--out", run)
+        assert d2e(*common, "--decoder", name) == 0
+        assert scores_of(run, "bench-likelihood").get("decoder", "plain").startswith(name)
+        rows = predictions(run, "bench-likelihood")
+        scored[name] = [[option["logprob"] for option in row["likelihoods"]] for row in rows]
+    values = list(scored.values())
+    assert all(one != other for i, one in enumerate(values) for other in values[:i])
 
 
 def test_samples_without_context_are_decoded_plainly_unless_none_has_one(
