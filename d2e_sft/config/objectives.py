@@ -19,7 +19,8 @@ class ObjectiveSpec:
     """What a recipe has to know of an objective.
 
     Attributes:
-        about: what it is, for messages and model cards; follows "trained with".
+        about: what it is, for model cards; follows "trained for event reasoning with".
+        learnt: what an answer is learnt from, for model cards; None where the views and α say it.
         views: needed whatever else the recipe says.
         debias: what `d2e.debias` may be, the default first; whether α · imagined is subtracted in training.
         distill: what `d2e.distill` may be, the default first; whether the refined view teaches by a divergence.
@@ -30,6 +31,7 @@ class ObjectiveSpec:
     """
 
     about: str
+    learnt: str | None = None
     views: tuple[View, ...] = ("original",)
     debias: tuple[bool, ...] = (False,)
     distill: tuple[bool, ...] = (False,)
@@ -44,37 +46,52 @@ OBJECTIVES = {
     "sft": ObjectiveSpec("plain supervised fine-tuning"),
     "d2e": ObjectiveSpec("D²E-SFT", debias=_BOTH, distill=_BOTH),
     "product": ObjectiveSpec(
-        "a product of experts with the view without context",
+        "a product of experts",
+        "the product of what is predicted with and without it, so that the former need not hold the habit",
         views=("original", "imagined"),
         trains_each_view=True,
         reads_content=True,
     ),
     "honest": ObjectiveSpec(
         "cross entropy with and without the context",
+        "each by itself",
         views=("original", "imagined"),
         debiased_decoding=True,
         trains_each_view=True,
     ),
     "teacher": ObjectiveSpec(
-        "the refined view as a teacher",
+        "the refined view as its teacher",
+        "each by itself, and the first drawn to the refined one by a divergence",
         views=("original", "refined"),
         debias=(False, True),
         distill=(True,),
         trains_each_view=True,
     ),
     "honest-teacher": ObjectiveSpec(
-        "the refined view as a teacher, and cross entropy without the context",
+        "the refined view as its teacher and cross entropy without the context",
+        "each by itself, and the first drawn to the refined one by a divergence",
         views=("original", "imagined", "refined"),
         distill=(True,),
         debiased_decoding=True,
         trains_each_view=True,
     ),
     "frozen": ObjectiveSpec(
-        "D²E-SFT against the habit of the model as it was before", debias=(True,), distill=_BOTH, frozen=("imagined",)
+        "D²E-SFT against the habit of the model before training",
+        "`z_original − α·z_imagined`, the imagined logits those of the model before training",
+        debias=(True,),
+        distill=_BOTH,
+        frozen=("imagined",),
     ),
-    "weighted": ObjectiveSpec("D²E-SFT with a debias ratio for each token", debias=(True,), distill=_BOTH),
+    "weighted": ObjectiveSpec(
+        "D²E-SFT with a debias ratio for each token",
+        "`z_original − w·α·z_imagined`, w less where the two agree",
+        debias=(True,),
+        distill=_BOTH,
+    ),
 }
-OWN = ObjectiveSpec("an objective of the user's own", debias=(False, True), distill=(False, True))
+OWN = ObjectiveSpec(
+    "an objective of its own", "a function of its author's own", debias=(False, True), distill=(False, True)
+)
 
 
 def is_own(name: str) -> bool:
@@ -117,7 +134,8 @@ def check_options(name: str, given: set[str], debias: bool, distill: bool, view_
         if option in given and value not in allowed:
             word, other = (str(one).lower() for one in (value, not value))
             raise ValueError(
-                f"d2e.{option}={word}: the objective {name} is always with {option}={other}; leave the option out"
+                f"d2e.{option}={word}: the objective {name} is always with {option}={other}; "
+                "set that, or leave the option out"
             )
     if spec.trains_each_view and view_gradients == "original":
         raise ValueError(

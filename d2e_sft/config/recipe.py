@@ -145,6 +145,28 @@ class D2ESection(_Section):
         return tuple(view for view in order if view in needed)
 
     @property
+    def distils_both_ways(self) -> bool:
+        """Whether the divergence draws the original and the refined view to each other, as in `d2e`."""
+        return not spec_of(self.objective).trains_each_view and not is_own(self.objective) and "refined" in self.views
+
+    def of_training(self) -> dict[str, Any]:
+        """What decides the training, without options that have no effect: equal for sections that train the same."""
+        if is_own(self.objective):
+            return self.model_dump()
+        name, ratio = self.objective, self.effective_alpha
+        if name == "sft" or (name in ("frozen", "weighted") and ratio == 0):
+            name = "d2e"  # with nothing subtracted, and for sft no divergence
+        found: dict[str, Any] = {"objective": name, "alpha": ratio, "views": self.views}
+        if "refined" in self.views:
+            found |= {"kl_weight": self.kl_weight}
+        if self.distils_both_ways:
+            found |= {"kl_direction": self.kl_direction}
+        if len(self.views) > 1:
+            found |= {"view_gradients": self.view_gradients}
+        own_options = {"product": {"product_weight"}, "weighted": {"alpha_weight"}}
+        return found | self.model_dump(include=own_options.get(name, set()))
+
+    @property
     def frozen_views(self) -> tuple[View, ...]:
         """Those of the `views` whose logits come from the model as it was before training."""
         return tuple(view for view in self.views if view in spec_of(self.objective).frozen)

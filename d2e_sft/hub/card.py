@@ -14,6 +14,7 @@ import jinja2
 from huggingface_hub import ModelCardData
 
 from d2e_sft import __version__
+from d2e_sft.config.objectives import spec_of
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import Format
@@ -111,7 +112,7 @@ def _introduction(recipe: Recipe, adapter: bool) -> str:
     base = hub_base(recipe)
     of = f"[{base}](https://huggingface.co/{base})" if base else f"`{Path(recipe.model.name).name}`"
     kind = "An adapter (LoRA) for" if adapter else "A fine-tuned version of"
-    how = "D²E-SFT" if recipe.d2e.views != ("original",) else "plain supervised fine-tuning"
+    how = spec_of("sft" if recipe.d2e.views == ("original",) else recipe.d2e.objective).about
     return (
         f"{kind} {of}, trained for event reasoning (which event came first, caused, would have changed or is part of "
         f"another) with {how} by d2e-sft {__version__}."
@@ -120,16 +121,18 @@ def _introduction(recipe: Recipe, adapter: bool) -> str:
 
 def _method(recipe: Recipe) -> str:
     """Two sentences, of what this run did and left out."""
-    views, debiased = recipe.d2e.views, recipe.d2e.effective_alpha > 0
+    views, debiased, spec = recipe.d2e.views, recipe.d2e.effective_alpha > 0, spec_of(recipe.d2e.objective)
     names = {"original": "with its context", "imagined": "without it", "refined": "with its relevant parts alone"}
     seen = " and ".join(filter(None, [", ".join(names[v] for v in views[:-1]), names[views[-1]]]))
     learnt = "`z_original − α·z_imagined`, the logits with the habit taken out" if debiased else "the logits"
-    kept = ", kept close to those of the refined view by a divergence" if "refined" in views else ""
+    kept = ", kept close to those of the refined view by a divergence" if recipe.d2e.distils_both_ways else ""
+    difference = "that difference" if spec.learnt is None else "`z_original − α·z_imagined`"
     decoded = (
-        "each token is chosen from that difference, so both prompts are needed"
+        f"each token is chosen from {difference}, so both prompts are needed"
         if recipe.decoding.alpha > 0
         else "the model is decoded as any other"
     )
+    learnt = spec.learnt or learnt
     return f"Each sample was seen {seen}, and its answer learnt from {learnt}{kept}. At inference {decoded}."
 
 
@@ -141,16 +144,19 @@ def _facts(recipe: Recipe, adapter: bool, prompt_set: PromptSet) -> list[tuple[s
     if lora is not None and not adapter:
         tuned += "; merged here"
     divergence = "KL({} ‖ {})".format(*d2e.kl_direction.split("_"))
+    if not d2e.distils_both_ways:
+        divergence = "KL(refined, detached ‖ original)"
     base = f"`{hub_base(recipe) or Path(recipe.model.name).name}`"
     if recipe.model.name == BUILTIN:
         base += f", as `{BUILTIN}`"
     return [
         ("base model", base),
         ("trained", tuned),
+        ("objective", f"`{d2e.objective}`"),
         ("α in training", f"{d2e.effective_alpha:g}"),
         ("α in decoding", f"{recipe.decoding.alpha:g}"),
         ("views", ", ".join(d2e.views)),
-        ("distillation", f"{d2e.kl_weight:g} · {divergence}" if "refined" in d2e.views else "none"),
+        ("distillation", f"{d2e.kl_weight:g} · {divergence}" if d2e.distill and "refined" in d2e.views else "none"),
         ("prompt set", f"`{prompt_set.name}`"),
         (
             "optimisation",

@@ -128,7 +128,8 @@ def _ablation(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
         label = f"{result.model} ({variant}{how})" if variant in (_FULL, "frozen") else f"- {variant}{how}"
         return Entry(label, result.scores, block=result.model, facts={"variant": variant}), result
 
-    order = ["frozen", *_VARIANTS]
+    others = sorted({_variant(result) for result in results} - {"frozen", *_VARIANTS})
+    order = ["frozen", *_VARIANTS, *others]
     models = list(dict.fromkeys(result.model for result in results))
     return [named(r) for r in sorted(results, key=lambda r: (models.index(r.model), order.index(_variant(r))))]
 
@@ -136,7 +137,9 @@ def _ablation(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
 def _variant(result: Result) -> str:
     if result.recipe is None:
         return "frozen"
-    views = result.recipe.d2e.views
+    objective, views = result.recipe.d2e.objective, result.recipe.d2e.views
+    if objective not in ("sft", "d2e"):
+        return f"objective {objective}"
     return _VARIANTS[("refined" not in views) + 2 * ("imagined" not in views)]
 
 
@@ -154,14 +157,14 @@ def _sensitivity(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
 
 
 def _otherwise_decoded(result: Result) -> str:
-    """What a row's name says of a decoding that is not that of the model's training."""
+    """What a row's name says of a decoding that is not that of the model's objective."""
     scores = result.scores
     how = scores.decoder or ("" if scores.alpha in (None, _trained(result)) else f"{scores.alpha:g}")
     return (f", decoded with {how}" if how else "") + (f", β={scores.plausibility:g}" if scores.plausibility else "")
 
 
 def _trained(result: Result) -> float:
-    return (result.scores.alpha or 0.0) if result.recipe is None else result.recipe.d2e.effective_alpha
+    return (result.scores.alpha or 0.0) if result.recipe is None else result.recipe.d2e.decoding_alpha
 
 
 def _distinct(rows: Sequence[tuple[Entry, Result]]) -> list[Entry]:

@@ -95,14 +95,8 @@ class Point:
         """What two points share that train the same model: all but evaluation, and d2e options without effect."""
         if not self.train:
             return self.recipe.model.model_dump_json()
-        content = self.recipe.model_dump(exclude={"eval": True, "train": {"output_dir"}})
-        d2e, views = content["d2e"], self.recipe.d2e.views
-        d2e["alpha"] = self.recipe.d2e.effective_alpha
-        del d2e["debias"]
-        if "refined" not in views:
-            d2e.update(distill=False, kl_weight=0.0, kl_direction=None)
-        if views == ("original",):
-            d2e["view_gradients"] = None
+        content = self.recipe.model_dump(exclude={"eval": True, "d2e": True, "train": {"output_dir"}})
+        content["d2e"] = self.recipe.d2e.of_training()
         return json.dumps(content, sort_keys=True)
 
     def scoring(self) -> str:

@@ -49,6 +49,10 @@ METHODS = {
     "sft": {"d2e.debias", "d2e.distill"},
     "no-distill": {"d2e.distill"},
     "no-debias": {"d2e.debias"},
+    "product": {"d2e.objective", "d2e.debias", "d2e.distill"},
+    "honest": {"d2e.objective", "d2e.debias", "d2e.distill"},
+    "teacher": {"d2e.objective", "d2e.debias"},
+    "frozen": {"d2e.objective"},
 }
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
 from d2e_sft.config.recipe import View
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder, encode_samples
+from d2e_sft.model.loading import BUILTIN, load_model
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_sample, make_samples, tiny_tokenizer
 
@@ -143,3 +147,70 @@ def test_a_prompt_set_of_ones_own_is_checked(tmp_path: Path) -> None:
         load_prompt_set(str(path))
     with pytest.raises(UserError, match="prompt set 'defualt': not found"):
         load_prompt_set("defualt")
+
+
+class _Slow:
+    """A tokenizer that has no offsets."""
+
+    is_fast = False
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        assert "return_offsets_mapping" not in options
+        return self._tokenizer(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+
+def merging_tokenizer() -> Any:
+    """The byte tokenizer with a token for a blank and the `t` behind it, as in ` the river`."""
+    tokenizer = tiny_tokenizer()
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    blank, letter = (next(t for t in state["model"]["vocab"] if t == symbol) for symbol in ("\u0120", "t"))
+    state["model"]["vocab"][blank + letter] = len(state["model"]["vocab"])
+    state["model"]["merges"] = [[blank, letter]]
+    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(state))
+    return tokenizer
+
+
+def content_of(tokenizer: Any, prompts: PromptSet, sample: EventSample) -> tuple[str, str]:
+    """What of the response is marked as the form's, and what as the answer's own."""
+    encoded = ViewEncoder(tokenizer, prompts, VIEWS).encode(sample)
+    assert len(encoded.content) == len(encoded.answer)
+    parts = [[t for t, own in zip(encoded.answer, encoded.content, strict=True) if own is of] for of in (False, True)]
+    form, answer = (tokenizer.decode(part) for part in parts)
+    return form, answer
+
+
+@pytest.mark.parametrize("wrap", [lambda tokenizer: tokenizer, _Slow], ids=["fast", "slow"])
+@pytest.mark.parametrize(
+    ("name", "form", "answer"),
+    [
+        ("qa", "The answer is: <|end|>", "the river!"),
+        ("nli", "The answer is: <|end|>", "positive"),
+        ("scq", "The correct option is: <|end|>", "(B) moon"),
+        ("mcq", "The correct options are: <|end|>", "(A) sun; (C) sea"),
+    ],
+)
+def test_the_tokens_of_the_response_form_are_marked(
+    prompts: PromptSet, name: str, form: str, answer: str, wrap: Any
+) -> None:
+    assert content_of(wrap(tiny_tokenizer()), prompts, FORMAT_SAMPLES[name]) == (form, answer)
+
+
+@pytest.mark.parametrize("wrap", [lambda tokenizer: tokenizer, _Slow], ids=["fast", "slow"])
+def test_a_token_in_which_the_answer_begins_is_the_answers(prompts: PromptSet, wrap: Any) -> None:
+    tokenizer = wrap(merging_tokenizer())
+    assert content_of(tokenizer, prompts, FORMAT_SAMPLES["qa"]) == ("The answer is:<|end|>", " the river!")
+
+
+@pytest.mark.slow
+def test_the_builtin_models_tokenizer_marks_the_answer(prompts: PromptSet) -> None:
+    tokenizer = load_model(BUILTIN).tokenizer
+    for name, answer in {"qa": " the river!", "nli": " positive", "mcq": " (A) sun; (C) sea"}.items():
+        form, own = content_of(tokenizer, prompts, FORMAT_SAMPLES[name])
+        assert own == answer
+        assert form == prompts.marker(FORMAT_SAMPLES[name].format) + "<|im_end|>"

@@ -188,6 +188,25 @@ def test_ddp_trains_as_one_process(world: Path, one: Path) -> None:
     assert_trained_alike(records, world / "ddp", one)
 
 
+@pytest.mark.parametrize(("launcher", "objective"), [("ddp", "frozen"), ("ddp", "product"), ("zero3", "product")])
+def test_other_objectives_train_as_on_one_process(world: Path, launcher: str, objective: str) -> None:
+    # `frozen` keeps states of each row before training, `product` is told which tokens the response form fixes.
+    override = f"d2e.objective={objective}"
+    alone = one_process(world, world / f"{launcher}-{objective}-alone", override)
+    run = world / f"{launcher}-{objective}"
+    records = two_processes(world, launcher, run, override)
+    expected = logs(alone)
+    terms = {"frozen": ("ce", "kl"), "product": ("ce", "imagined_ce")}[objective]
+    for record in records:
+        assert record["world_size"] == 2
+        for ours, theirs in zip(record["logs"], expected, strict=True):
+            for key in ("loss", *terms, "grad_norm", "debiased_accuracy"):
+                assert ours[key] == pytest.approx(theirs[key], rel=LOSS_RTOL), (ours["step"], key)
+    for ours, theirs in zip(logs(run, "eval_loss"), logs(alone, "eval_loss"), strict=True):
+        assert ours["eval_loss"] == pytest.approx(theirs["eval_loss"], rel=LOSS_RTOL)
+    assert_same_weights(run / "model.safetensors", alone / "model.safetensors")
+
+
 def test_zero2_trains_as_one_process_and_parts_the_optimizer(world: Path, one: Path) -> None:
     records = two_processes(world, "zero2", world / "zero2")
     for record in records:

@@ -14,6 +14,7 @@ from d2e_sft.hub.card import PAPER
 from tests.d2e_sft.hub.runs import card_of, make_run, rows_of, section_of, write_manifest, write_scores
 
 ROOT = Path(__file__).resolve().parents[3]
+PLAIN = ("d2e.debias=false", "d2e.distill=false")
 
 
 def test_the_front_matter_is_read_back_by_the_hubs_client(tmp_path: Path) -> None:
@@ -60,7 +61,28 @@ def make_tokenizer_local(run: Path) -> Path:
         ((), "original, imagined, refined", ("without it", "refined view", "α·z_imagined"), ()),
         (("d2e.distill=false",), "original, imagined", ("without it", "α·z_imagined"), ("refined",)),
         (("d2e.debias=false",), "original, refined", ("relevant parts", "divergence"), ("imagined", "without")),
-        (("d2e.debias=false", "d2e.distill=false"), "original", ("as any other",), ("imagined", "refined")),
+        (PLAIN, "original", ("as any other",), ("imagined", "refined")),
+        (("d2e.objective=sft", *PLAIN), "original", ("from the logits", "as any other"), ("imagined", "refined")),
+        (
+            ("d2e.objective=product", *PLAIN),
+            "original, imagined",
+            ("the product of", "as any other"),
+            ("difference", "α"),
+        ),
+        (
+            ("d2e.objective=honest", *PLAIN),
+            "original, imagined",
+            ("each by itself", "from `z_original − α·z_im"),
+            ("kept",),
+        ),
+        (
+            ("d2e.objective=teacher", PLAIN[0]),
+            "original, refined",
+            ("drawn to the refined", "as any other"),
+            ("kept", "α"),
+        ),
+        (("d2e.objective=frozen",), "original, imagined, refined", ("of the model before training, kept",), ()),
+        (("d2e.objective=my.losses:best", *PLAIN), "original, imagined", ("its author's own", "as any other"), ("α",)),
     ],
 )
 def test_the_method_is_told_in_two_sentences_of_what_was_done(
@@ -73,7 +95,9 @@ def test_the_method_is_told_in_two_sentences_of_what_was_done(
     assert all(words in sentences for words in said)
     assert not any(words in sentences for words in unsaid)
     assert ["views", views] in rows_of(method)
-    assert ("imagined_input_ids" in card) == ("debias=false" not in "".join(changes))
+    assert ("imagined_input_ids" in card) == ("as any other" not in sentences)
+    objective = next((change.partition("objective=")[2] for change in changes if "objective" in change), "d2e")
+    assert ["objective", f"`{objective}`"] in rows_of(method)
 
 
 def test_a_template_without_a_system_message_gets_it_with_the_users(tmp_path: Path) -> None:

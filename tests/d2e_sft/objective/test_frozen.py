@@ -15,6 +15,7 @@ from transformers import TrainingArguments
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import choose_layout, collator_for
+from d2e_sft.objective import frozen
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.frozen import FrozenCollator, numbered, states_before_training
 from d2e_sft.train.trainer import D2ETrainer
@@ -120,6 +121,13 @@ def test_rows_that_the_trainer_does_not_know_are_refused(tmp_path: Path) -> None
     trainer = trainer_for(tiny_model("llama"), config, tmp_path, encoded_rows(config, 4))
     with pytest.raises(ValueError, match="rows without the states of the model before training"):
         trainer.evaluate(eval_dataset=encoded_rows(config, 2))
+
+
+def test_a_model_in_pieces_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(frozen, "is_deepspeed_zero3_enabled", lambda: True)
+    config = D2ESection(objective="frozen")
+    with pytest.raises(UserError, match=r"d2e\.objective=frozen: .*under ZeRO-3 .*\n.*--launch ddp or zero2"):
+        trainer_for(tiny_model("llama"), config, tmp_path, encoded_rows(config, 4))
 
 
 def test_a_model_with_logits_of_its_own_is_refused() -> None:

@@ -42,6 +42,13 @@ def test_a_packed_step_on_an_adapter_equals_the_naive_one(
     assert (layout.packing, layout.reason) == ("shared_batch", None)
 
 
+@pytest.mark.parametrize("adapter", ["all-linear", "head-in-full"])
+@pytest.mark.parametrize("objective", ["product", "honest-teacher", "weighted"])
+def test_other_objectives_train_an_adapter_as_their_formulas_have_it(objective: str, adapter: str) -> None:
+    model = _with_lora(tiny_model("llama", seed=3), **ADAPTERS[adapter])
+    assert_equal_to_naive(model, D2ESection(objective=objective), "auto")
+
+
 def test_only_the_adapter_gets_gradients() -> None:
     model = _with_lora(tiny_model("llama", seed=3), target_modules="all-linear", modules_to_save=["lm_head"])
     assert_equal_to_naive(model, D2ESection(), "auto")

@@ -27,6 +27,8 @@ d2e: {d2e}
 train: {{output_dir: out}}
 """
 
+OTHERS = {"teacher": 0.5, "honest": 0.5, "sft": 0.0, "d2e": 0.5}  # objective: α that it was decoded with
+
 
 def trained(folder: Path, d2e: str, scores: Mapping[tuple[str, str], float] = PAPER, **changes: Any) -> Path:
     path = run(folder, scores, recipe=RECIPE.format(d2e=d2e), **changes)
@@ -47,6 +49,13 @@ def test_the_ablation_is_named_and_ordered_by_what_a_recipe_leaves_out(tmp_path:
         trained(tmp_path / "d", "{kl_weight: 0}"),
     ]
     assert named(*runs, "--layout", "ablation") == ["Qwen1.5-7b (D²E-SFT)", "- w/o DIE", "- w/o DEE", "- w/o BOTH"]
+
+
+def test_other_objectives_are_named_after_the_ablations(tmp_path: Path) -> None:
+    runs = [trained(tmp_path / name, f"{{objective: {name}}}", alpha=alpha) for name, alpha in OTHERS.items()]
+    assert named(*runs, "--layout", "ablation") == [
+        "Qwen1.5-7b (D²E-SFT)", "- w/o BOTH", "- objective honest", "- objective teacher, decoded with 0.5"
+    ]  # fmt: skip
 
 
 def test_the_ablation_says_what_was_not_decoded_as_it_was_trained(tmp_path: Path) -> None:

@@ -70,6 +70,12 @@ def test_what_has_no_effect_makes_no_second_training(recipe: str) -> None:
         "alpha=0,debias=true",
     ]
     assert len({p.trained_in for p in points(recipe, "d2e.kl_weight=0.5,1", "d2e.distill=true,false")}) == 3
+    # α decides how the first is decoded, and nothing of the second; the third subtracts it in training.
+    found = points(recipe, "d2e.objective=honest,product,weighted", "d2e.alpha=0.5,1.0", "d2e.alpha_weight=jsd")
+    assert [len({p.trained_in for p in found[i : i + 2]}) for i in (0, 2, 4)] == [1, 1, 2]
+    assert [len({p.scored_in for p in found[i : i + 2]}) for i in (0, 2, 4)] == [2, 1, 2]
+    own = points(recipe, "d2e.objective=sft,d2e", "d2e.kl_weight=0", "d2e.alpha=0", "d2e.product_weight=1,2")
+    assert len({p.trained_in for p in own}) == 1
     plain = ("d2e.debias=false", "d2e.distill=false")
     assert len({p.trained_in for p in points(recipe, "d2e.view_gradients=all,original", *plain)}) == 1
     assert len({p.trained_in for p in points(recipe, "d2e.view_gradients=all,original")}) == 2
