@@ -43,9 +43,8 @@ def subset_table(scores: Scores) -> str:
     lines = []
     for own in scores.subsets:
         for name, one in own.subsets.items():
-            ratio = None if one.memorisation_ratio is None else one.memorisation_ratio.mean
-            cells = [f"{one.n:,}", with_interval(one.accuracy), with_interval(one.habit_rate), percent(ratio)]
-            lines.append([own.dataset, name, *cells])
+            shares = (one.accuracy, one.habit_rate, one.memorisation_ratio)
+            lines.append([own.dataset, name, f"{one.n:,}", *map(with_interval, shares)])
         if own.gap is not None:
             lines.append([own.dataset, "gap", percent(None), with_interval(own.gap), percent(None), percent(None)])
     columns = ["dataset", "subset", "n", "accuracy", "habit rate", "M_R"]
