@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,21 @@ import datasets
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
 from transformers import TrainingArguments
 
-from d2e_sft.config.recipe import D2ESection, Packing
+from d2e_sft.config.recipe import D2ESection, Packing, Recipe
+from d2e_sft.data.sample import write_samples
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.objective import frozen
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.frozen import FrozenCollator, numbered, states_before_training
+from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 from tests.naive import encoded_rows, gradients_of, naive_terms
-from tests.tiny import tiny_model
+from tests.tiny import make_samples, save_tiny_model, tiny_model
 
 CONFIGS = {
     "frozen": D2ESection(objective="frozen"),
@@ -114,6 +118,29 @@ def test_training_keeps_the_model_of_before_in_mind(tmp_path: Path, adapter: boo
         drifted = naive_loss(plain, plain, held_out, as_d2e(config)) / tokens
     assert found["eval_loss"] == pytest.approx(expected.item(), rel=1e-4)
     assert abs(drifted - expected) > 0.01 * expected, "the model has not changed enough to tell"
+
+
+def test_a_resumed_run_keeps_the_model_from_before_its_first_step(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path / "model")
+    write_samples(make_samples(8), tmp_path / "train.jsonl")
+    recipe = Recipe.model_validate(
+        {
+            "model": {"name": str(tmp_path / "model")},
+            "data": {"train": str(tmp_path / "train.jsonl"), "max_length": 1000},
+            "d2e": {"objective": "frozen"},
+            "train": {
+                "output_dir": str(tmp_path / "run"), "batch_size": 2, "micro_batch_size": 2, "max_steps": 4,
+                "save_steps": 2, "learning_rate": 1e-2, "precision": "float32",
+            },
+        }
+    )  # fmt: skip
+    run = train_recipe(recipe)
+    straight = load_file(run / "model.safetensors")
+    for left in (run / "model.safetensors", run / "trainer_state.json"):
+        left.unlink()
+    shutil.rmtree(run / "checkpoint-4")
+    resumed = load_file(train_recipe(recipe, resume=True) / "model.safetensors")
+    assert all(torch.equal(resumed[name], straight[name]) for name in straight)
 
 
 def test_rows_that_the_trainer_does_not_know_are_refused(tmp_path: Path) -> None:
