@@ -130,17 +130,32 @@ class ChosenDecoder:
             alpha: (P, 1) each pair's own ratio, which `d2e` alone has.
 
         Raises:
-            UserError: a function of one's own returned something else than scores of this shape.
+            UserError: a function of one's own failed, or returned something else than scores of this shape.
         """
         options = self.options if alpha is None or self.name != "d2e" else {**self.options, "alpha": alpha}
-        scores = self.scores(original, imagined, options)
-        if self.name not in DECODERS and (not isinstance(scores, Tensor) or scores.shape != original.shape):
-            got = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+        if self.name not in DECODERS:
+            return self._own(original, imagined)
+        return self.scores(original, imagined, options)
+
+    def _own(self, original: Tensor, imagined: Tensor) -> Tensor:
+        try:
+            scores = self.scores(original, imagined, self.options)
+        except Exception as error:  # whatever the user's own function raises
+            raise UserError(
+                f"decoder {self.name}: failed on logits of shape {tuple(original.shape)} with the options "
+                f"{dict(self.options)} ({type(error).__name__}: {error})"
+            ) from error
+        if not isinstance(scores, Tensor) or scores.shape != original.shape or scores.isnan().any():
+            got: str = type(scores).__name__
+            if isinstance(scores, Tensor):
+                got = (
+                    f"shape {tuple(scores.shape)}" if scores.shape != original.shape else "scores that are no numbers"
+                )
             raise UserError(
                 f"decoder {self.name}: returned {got}; expected a tensor of scores of shape {tuple(original.shape)}, "
                 "as its two arguments have"
             )
-        return scores
+        return scores.to(original.dtype)
 
 
 def decoder_of(decoding: DecodingConfig) -> ChosenDecoder:

@@ -221,7 +221,11 @@ def halved(original, imagined, options):
 def flat(original, imagined, options):
     return original.sum(-1)
 
-LIST = [1]
+def nothing(original, imagined, options):
+    return None
+
+def not_numbers(original, imagined, options):
+    return original.double() * float("nan")
 """
 
 
@@ -246,9 +250,18 @@ def test_a_function_of_ones_own_decodes(own: str) -> None:
     assert decoded(f"{own}:halved:share=0.5") == decoded("d2e:alpha=0.5") != decoded("plain")
 
 
-def test_a_function_of_ones_own_that_returns_no_scores_is_told_what_it_returned(own: str) -> None:
-    decoding = DecodingConfig(decoder=f"{own}:flat")
-    with pytest.raises(UserError, match=rf"decoder {own}:flat: returned shape \(1,\); expected .* shape \(1, \d+\)"):
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("flat", r"returned shape \(1,\); expected a tensor of scores of shape \(1, \d+\)"),
+        ("nothing", "returned NoneType; expected a tensor of scores"),
+        ("not_numbers", "returned scores that are no numbers; expected"),
+        ("halved", r"failed on logits of shape \(1, \d+\) with the options \{\} \(KeyError: 'share'\)"),
+    ],
+)
+def test_a_function_of_ones_own_that_gives_no_scores_is_told_what_it_did(own: str, function: str, said: str) -> None:
+    decoding = DecodingConfig(decoder=f"{own}:{function}")
+    with pytest.raises(UserError, match=f"decoder {own}:{function}: {said}"):
         generate_debiased(tiny_model(), [[5, 6, 7]], [[5, 7]], decoding, stop_ids=[])
 
 
