@@ -105,6 +105,19 @@ def test_predictions_hold_each_options_log_probability_behind_the_response_form(
         assert [option["tokens"] for option in row["likelihoods"]] == [len(option) - given for option in options]
 
 
+def test_options_are_scored_by_the_decoder_that_was_asked_for(world: Path, tmp_path: Path) -> None:
+    decoders = ("plain", "d2e:alpha=0.5", "cad", "adacad")
+    for number, decoder in enumerate(decoders):
+        assert evaluate(world, tmp_path / str(number), "--decoder", decoder) == 0
+    runs = [predictions(tmp_path / str(i), FOLDER) for i in range(len(decoders))]
+    scored = [[[option["logprob"] for option in row["likelihoods"]] for row in run] for run in runs]
+    for i, one in enumerate(scored):
+        assert one[6] == pytest.approx(scored[0][6], rel=1e-5), "without a context all are plain"
+        for other in scored[:i]:
+            assert any(row != pytest.approx(others, rel=1e-3) for row, others in zip(one, other, strict=True))
+    assert scores_of(tmp_path / "2", FOLDER)["decoder"] == "cad:weight=1"
+
+
 def test_the_length_to_normalise_by_can_be_chosen_afterwards_without_asking_the_model_again(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
