@@ -106,7 +106,7 @@ def test_predictions_hold_each_options_log_probability_behind_the_response_form(
 
 
 def test_options_are_scored_by_the_decoder_that_was_asked_for(world: Path, tmp_path: Path) -> None:
-    decoders = ("plain", "d2e:alpha=0.5", "cad", "adacad")
+    decoders = ("plain", "d2e:alpha=0.5", "cad", "adacad:floor=0.3")
     for number, decoder in enumerate(decoders):
         assert evaluate(world, tmp_path / str(number), "--decoder", decoder) == 0
     runs = [predictions(tmp_path / str(i), FOLDER) for i in range(len(decoders))]
