@@ -33,8 +33,8 @@ from d2e_sft.util.errors import UserError
     "--method",
     metavar="NAME",
     shell_complete=completing(bundled_methods),
-    help="How --model is trained: full (the default), lora, qlora, sft, no-distill, no-debias, product, honest, "
-    "teacher or frozen.",
+    help="How --model is trained: full (the default), lora, qlora, sft, no-distill, no-debias, product, honest "
+    "or teacher.",
 )
 @click.option("--resume", is_flag=True, help="Continue from the run folder's last whole checkpoint.")
 @click.option(

@@ -305,7 +305,9 @@ def _frozen_heads(model: Any, d2e: D2ESection, *, own_logits: bool) -> dict[str,
         )
     head = model.get_output_embeddings()
     if any(parameter.requires_grad for parameter in head.parameters()):
-        head = copy.deepcopy(head).requires_grad_(False)
+        # Weights by hand: a fake tensor (of the estimate of memory) has no data that deepcopy could look at.
+        weights = {id(one): nn.Parameter(one.detach().clone(), requires_grad=False) for one in head.parameters()}
+        head = copy.deepcopy(head, weights)
     project, _ = head_of(model, head)
     return dict.fromkeys(d2e.frozen_views, project)
 

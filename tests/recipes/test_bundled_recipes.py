@@ -52,7 +52,6 @@ METHODS = {
     "product": {"d2e.objective", "d2e.debias", "d2e.distill"},
     "honest": {"d2e.objective", "d2e.debias", "d2e.distill"},
     "teacher": {"d2e.objective", "d2e.debias"},
-    "frozen": {"d2e.objective"},
 }
 
 

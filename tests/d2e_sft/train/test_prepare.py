@@ -33,7 +33,7 @@ def test_a_prepared_run_has_its_tokens_and_its_steps(tmp_path: Path) -> None:
     assert asked.train.precision != "auto"
     prepared = prepare(asked, PartialState(cpu=True), processes=2)
     assert len(prepared.training.dataset) == 10
-    assert set(prepared.training.dataset.column_names) == {"original", "imagined", "refined", "answer"}
+    assert set(prepared.training.dataset.column_names) == {"original", "imagined", "refined", "answer", "content"}
     steps = prepared.steps
     assert (steps.accumulation, steps.micro_batches, steps.per_epoch, steps.total) == (2, 3, 2, 6)
 
