@@ -203,5 +203,5 @@ def _refuse_what_scoring_cannot(options: EvalOptions, engine: str, asked: Decodi
         raise UserError(
             f"--answer likelihood with --engine vllm, decoded {describe(asked.record())}: vLLM gives out the "
             "log-probabilities of its own distribution alone; expected plain decoding",
-            remedy="add --alpha 0, or score in process: --engine transformers",
+            remedy="add --decoder plain, or score in process: --engine transformers",
         )
