@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator, model_validator
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.extends import EXTENDS, Keys, read_recipe
 from d2e_sft.config.lookup import RecipeSource, require_recipe
-from d2e_sft.config.objectives import View, ViewGradients, check_name, check_options, is_own, spec_of
+from d2e_sft.config.objectives import D2ESection, Section, View  # noqa: F401  (part of the recipe, too)
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import load_yaml, write_whole
 
@@ -32,11 +32,7 @@ UserPath = Annotated[str, AfterValidator(os.path.expanduser)]
 RECIPE_FILE = "recipe.yaml"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", validate_default=True, protected_namespaces=(), allow_inf_nan=False)
-
-
-class LoraSection(_Section):
+class LoraSection(Section):
     """Low-rank adapters, trained instead of the full weights (peft's LoraConfig)."""
 
     r: int = Field(default=16, ge=1)
@@ -45,7 +41,7 @@ class LoraSection(_Section):
     target_modules: str | list[str] = "all-linear"
 
 
-class ModelSection(_Section):
+class ModelSection(Section):
     """Which model is trained: a Hub name, a folder, or `builtin:smollm2-135m-instruct`.
 
     `quantization` keeps the base weights in 4 or 8 bits while adapters are trained (QLoRA).
@@ -67,7 +63,7 @@ class ModelSection(_Section):
         return self
 
 
-class DataSection(_Section):
+class DataSection(Section):
     """Training rows and how they become tokens; lengths are in tokens, prompt and answer together.
 
     `dev` are held-out rows on which the run is evaluated while it trains; see `train.eval_steps`. `probe` are rows
@@ -86,98 +82,7 @@ class DataSection(_Section):
     skip_bad: bool = False
 
 
-class D2ESection(_Section):
-    """The objective, by name (see `d2e_sft/objective/objectives.py`) or a function of your own, `module:function`.
-
-    Of `d2e` (PIPER paper, section 3), L = CE(o − α·im) + kl_weight · KL, `debias` off drops the imagined view (the
-    paper's "w/o DEE"), `distill` off the refined one ("w/o DIE"), both off is plain SFT. `kl_direction` names the
-    first and second argument of the divergence. What an objective does not use it does not read; `debias` and
-    `distill` are by default as it has them, and resolved here.
-
-    `product_weight` weighs the imagined view's log-probabilities in `product`; `alpha_weight` says which weight each
-    token's α gets in `weighted`; `own_views` are what a function of your own is given.
-    """
-
-    objective: Annotated[str, AfterValidator(check_name)] = "d2e"
-    alpha: float = Field(default=0.5, ge=0, allow_inf_nan=False)
-    debias: bool = True
-    distill: bool = True
-    kl_weight: float = Field(default=1.0, ge=0)
-    kl_direction: Literal["original_refined", "refined_original"] = "original_refined"
-    view_gradients: ViewGradients = "all"
-    product_weight: float = Field(default=1.0, ge=0)
-    alpha_weight: Literal["agreement", "jsd"] = "agreement"
-    own_views: list[View] = Field(default=["original", "imagined"])
-
-    @model_validator(mode="after")
-    def _as_the_objective_has_it(self) -> Self:
-        given, spec = set(self.model_fields_set), spec_of(self.objective)
-        check_options(self.objective, given, self.debias, self.distill, self.view_gradients)
-        if "debias" not in given:
-            self.debias = spec.debias[0]
-        if "distill" not in given:
-            self.distill = spec.distill[0]
-        if self.own_views[:1] != ["original"] or len(set(self.own_views)) < len(self.own_views):
-            raise ValueError(f"d2e.own_views={self.own_views}: expected original first, and no view twice")
-        return self
-
-    @property
-    def effective_alpha(self) -> float:
-        """The ratio of training: 0 where nothing is subtracted."""
-        return self.alpha if self.debias else 0.0
-
-    @property
-    def decoding_alpha(self) -> float:
-        """The ratio that the objective's model is decoded with; 0 is plain decoding."""
-        return self.alpha if spec_of(self.objective).debiased_decoding else self.effective_alpha
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """The views that some term of the loss needs; no other is ever computed."""
-        if is_own(self.objective):
-            return tuple(self.own_views)
-        needed = set(spec_of(self.objective).views)
-        if self.effective_alpha > 0:
-            needed.add("imagined")
-        if self.distill and self.kl_weight > 0:
-            needed.add("refined")
-        order: tuple[View, ...] = ("original", "imagined", "refined")
-        return tuple(view for view in order if view in needed)
-
-    @property
-    def distils_both_ways(self) -> bool:
-        """Whether the divergence draws the original and the refined view to each other, as in `d2e`."""
-        return not spec_of(self.objective).trains_each_view and not is_own(self.objective) and "refined" in self.views
-
-    def of_training(self) -> dict[str, Any]:
-        """What decides the training, without options that have no effect: equal for sections that train the same."""
-        if is_own(self.objective):
-            return self.model_dump()
-        name, ratio = self.objective, self.effective_alpha
-        if name == "sft" or (name in ("frozen", "weighted") and ratio == 0):
-            name = "d2e"  # with nothing subtracted, and for sft no divergence
-        found: dict[str, Any] = {"objective": name, "alpha": ratio, "views": self.views}
-        if "refined" in self.views:
-            found |= {"kl_weight": self.kl_weight}
-        if self.distils_both_ways:
-            found |= {"kl_direction": self.kl_direction}
-        if len(self.views) > 1:
-            found |= {"view_gradients": self.view_gradients}
-        own_options = {"product": {"product_weight"}, "weighted": {"alpha_weight"}}
-        return found | self.model_dump(include=own_options.get(name, set()))
-
-    @property
-    def frozen_views(self) -> tuple[View, ...]:
-        """Those of the `views` whose logits come from the model as it was before training."""
-        return tuple(view for view in self.views if view in spec_of(self.objective).frozen)
-
-    @property
-    def step_views(self) -> tuple[View, ...]:
-        """Those of the `views` that a training step runs."""
-        return tuple(view for view in self.views if view not in self.frozen_views)
-
-
-class TrainSection(_Section):
+class TrainSection(Section):
     """Optimisation. `batch_size` is the whole optimiser step's, whatever the number of processes.
 
     With `data.dev` or `data.probe` the run is evaluated every `eval_steps` steps, or after each epoch where that is
@@ -222,7 +127,7 @@ class TrainSection(_Section):
         return self
 
 
-class EvalSection(_Section):
+class EvalSection(Section):
     """Defaults of `d2e eval` for the trained run. `max_samples` counts per dataset × relation × format.
 
     `cot_max_new_tokens` takes the place of `max_new_tokens` in the chain-of-thought setting.
@@ -235,7 +140,7 @@ class EvalSection(_Section):
     max_samples: int | None = Field(default=None, ge=1)
 
 
-class Recipe(_Section):
+class Recipe(Section):
     """One run, whole; the order in the file is free, an absent section means its defaults."""
 
     model: ModelSection = Field(default_factory=ModelSection)
