@@ -48,8 +48,8 @@ def rows_of_run(combination: Combination) -> list[Row]:
                     "aligned": round(entry[f"{PREFIX}{name}_aligned"], 4),
                     "conflict": round(entry[f"{PREFIX}{name}_conflict"], 4),
                     "n": int(entry[f"{PREFIX}n"]),
-                    "seconds": round(entry[f"{PREFIX}train_seconds"], 1),
-                    "cpu_seconds": round(entry[f"{PREFIX}train_cpu_seconds"], 1),
+                    "seconds": round(entry[f"{PREFIX}train_seconds"], 3),
+                    "cpu_seconds": round(entry[f"{PREFIX}train_cpu_seconds"], 3),
                 }
             )
     if not rows:

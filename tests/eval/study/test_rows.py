@@ -21,7 +21,7 @@ def test_each_evaluation_gives_a_row_a_way_of_answering(tmp_path: Path) -> None:
         for way, share in (("plain", 0.5), ("debiased", 0.25), ("imagined", 0.0))
         for subset in ("aligned", "conflict")
     }
-    entry = {"step": 2, "eval_n": 30, "eval_alpha": 0.5, "eval_train_seconds": 3.04, "eval_train_cpu_seconds": 2.0}
+    entry = {"step": 2, "eval_n": 30, "eval_alpha": 0.5, "eval_train_seconds": 3.0004, "eval_train_cpu_seconds": 2.0}
     history = [{"step": 1, "loss": 2.0}, {**entry, **shares}]
     (one.run / "trainer_state.json").write_text(json.dumps({"log_history": history}))
     rows = rows_of_run(one)
