@@ -27,13 +27,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.files import load_yaml
+from eval.sweep.plan import yaml_with
 
 SEED = "seed"
 BUILD = "build"
@@ -140,14 +139,8 @@ def read_study(path: str) -> Study | None:
     Raises:
         UserError: it has axes, but cannot be understood.
     """
-    file = Path(path)
-    if not file.is_file():
-        return None
-    try:
-        content = load_yaml(file.read_text(encoding="utf-8"), texts_only=True)
-    except (yaml.YAMLError, ValueError):
-        return None  # whoever reads it as a recipe says what is wrong
-    if not isinstance(content, dict) or "axes" not in content:
+    content = yaml_with(path, "axes")
+    if content is None:
         return None
     try:
         return Study.model_validate(content)

@@ -136,19 +136,25 @@ def read_plan(path: str) -> Plan | None:
     Raises:
         UserError: it says what is run, but not in a way that can be understood.
     """
+    content = yaml_with(path, "runs")
+    if content is None:
+        return None
+    try:
+        return Plan.model_validate(content)
+    except ValidationError as error:
+        raise UserError(f"{path}: not the plan of a sweep ({describe_validation_error(error)})") from None
+
+
+def yaml_with(path: str, key: str) -> dict[str, Any] | None:
+    """What a YAML file says, if it has this key; None for any other file, of which another reader may complain."""
     file = Path(path)
     if not file.is_file():
         return None
     try:
         content = load_yaml(file.read_text(encoding="utf-8"), texts_only=True)
     except (yaml.YAMLError, ValueError):
-        return None  # whoever reads it as a recipe says what is wrong
-    if not isinstance(content, dict) or "runs" not in content:
         return None
-    try:
-        return Plan.model_validate(content)
-    except ValidationError as error:
-        raise UserError(f"{path}: not the plan of a sweep ({describe_validation_error(error)})") from None
+    return content if isinstance(content, dict) and key in content else None
 
 
 def plan_points(plan: Plan, recipe: str, out: Path, common: Sequence[str] = ()) -> tuple[Axis, list[Point]]:
