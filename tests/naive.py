@@ -57,7 +57,8 @@ def _token_terms(
     if name == "product":
         assert imagined is not None
         both = p["original"] * p["imagined"].detach() ** (config.product_weight if is_content else 0)
-        return {"ce": -(both / both.sum())[target].log(), "imagined_ce": ce(imagined)}
+        trained = {"imagined_ce": ce(imagined)} if config.imagined_weight > 0 else {}
+        return {"ce": -(both / both.sum())[target].log(), **trained}
     if name == "honest":
         assert imagined is not None
         return {"ce": ce(original), "imagined_ce": ce(imagined)}
@@ -79,6 +80,12 @@ def _token_terms(
     return {"ce": ce(u), "kl": zero if v is None else kl(u, v) if forwards else kl(v, u)}
 
 
+def naive_loss(terms: dict[str, torch.Tensor], config: D2ESection) -> torch.Tensor:
+    """The sum of the terms, each as often as the recipe says."""
+    weights = {"kl": config.kl_weight, "imagined_ce": config.imagined_weight}
+    return torch.stack([weights.get(name, 1.0) * term for name, term in terms.items()]).sum()
+
+
 def naive_sums(model: Any, rows: Sequence[dict[str, Any]], config: D2ESection) -> dict[str, torch.Tensor]:
     """The loss, its terms and the counts: one sample and one view at a time, unpadded, from whole logits."""
     totals: dict[str, torch.Tensor] = {}
@@ -94,7 +101,7 @@ def naive_sums(model: Any, rows: Sequence[dict[str, Any]], config: D2ESection) -
             if view != "original" and config.view_gradients == "original":
                 logits[view] = logits[view].detach()
         terms = naive_terms(logits, answer, torch.tensor(row["content"]), config)
-        loss = sum(config.kl_weight * term if name == "kl" else term for name, term in terms.items())
+        loss = naive_loss(terms, config)
         original, imagined = logits["original"], logits.get("imagined", torch.zeros(()))
         right = {
             "correct": original - config.decoding_alpha * imagined,

@@ -33,7 +33,8 @@ class ObjectiveSpec:
         debias: what `d2e.debias` may be, the default first; whether α · imagined is subtracted in training.
         distill: what `d2e.distill` may be, the default first; whether the refined view teaches by a divergence.
         debiased_decoding: its model is decoded by subtraction though nothing is subtracted in training.
-        trains_each_view: views other than the original have a cross entropy of their own, which needs their gradients.
+        imagined_weight: what `d2e.imagined_weight` is by default, of objectives that have a term for it.
+        trains_refined: the refined view has a cross entropy of its own.
         reads_content: tokens that the response form fixes are treated apart, so rows must say which those are.
         frozen: views whose logits are those of the model as it was before training.
     """
@@ -44,11 +45,13 @@ class ObjectiveSpec:
     debias: tuple[bool, ...] = (False,)
     distill: tuple[bool, ...] = (False,)
     debiased_decoding: bool = False
-    trains_each_view: bool = False
+    imagined_weight: float | None = None
+    trains_refined: bool = False
     reads_content: bool = False
     frozen: tuple[View, ...] = ()
 
 
+OF_THE_OBJECTIVE = ("debias", "distill", "imagined_weight", "view_gradients")  # options with a default of its own
 _BOTH = (True, False)
 OBJECTIVES = {
     "sft": ObjectiveSpec("plain supervised fine-tuning"),
@@ -57,7 +60,7 @@ OBJECTIVES = {
         "a product of experts",
         "the product of what is predicted with and without it, so that the former need not hold the habit",
         views=("original", "imagined"),
-        trains_each_view=True,
+        imagined_weight=0.0,
         reads_content=True,
     ),
     "honest": ObjectiveSpec(
@@ -65,7 +68,7 @@ OBJECTIVES = {
         "each by itself",
         views=("original", "imagined"),
         debiased_decoding=True,
-        trains_each_view=True,
+        imagined_weight=1.0,
     ),
     "teacher": ObjectiveSpec(
         "the refined view as its teacher",
@@ -73,7 +76,7 @@ OBJECTIVES = {
         views=("original", "refined"),
         debias=(False, True),
         distill=(True,),
-        trains_each_view=True,
+        trains_refined=True,
     ),
     "honest-teacher": ObjectiveSpec(
         "the refined view as its teacher and cross entropy without the context",
@@ -81,7 +84,8 @@ OBJECTIVES = {
         views=("original", "imagined", "refined"),
         distill=(True,),
         debiased_decoding=True,
-        trains_each_view=True,
+        imagined_weight=1.0,
+        trains_refined=True,
     ),
     "frozen": ObjectiveSpec(
         "D²E-SFT against the habit of the model before training",
@@ -128,7 +132,7 @@ def check_name(name: str) -> str:
     )
 
 
-def check_options(name: str, given: set[str], debias: bool, distill: bool, view_gradients: str) -> None:
+def check_options(name: str, given: set[str], debias: bool, distill: bool) -> None:
     """Refuse what the objective cannot do.
 
     Args:
@@ -145,11 +149,6 @@ def check_options(name: str, given: set[str], debias: bool, distill: bool, view_
                 f"d2e.{option}={word}: the objective {name} is always with {option}={other}; "
                 "set that, or leave the option out"
             )
-    if spec.trains_each_view and view_gradients == "original":
-        raise ValueError(
-            f"d2e.view_gradients=original: the objective {name} trains the other views by cross entropies of their "
-            "own, which need their gradients; expected all"
-        )
 
 
 def _is_dotted(module: str) -> bool:
@@ -164,8 +163,9 @@ class D2ESection(Section):
     first and second argument of the divergence. What an objective does not use it does not read; `debias` and
     `distill` are by default as it has them, and resolved here.
 
-    `product_weight` weighs the imagined view's log-probabilities in `product`; `alpha_weight` says which weight each
-    token's α gets in `weighted`; `own_views` are what a function of your own is given.
+    `product_weight` weighs the imagined view's log-probabilities in `product`, `imagined_weight` the cross entropy of
+    the imagined view where there is one; `alpha_weight` says which weight each token's α gets in `weighted`;
+    `own_views` are what a function of your own is given.
     """
 
     objective: Annotated[str, AfterValidator(check_name)] = "d2e"
@@ -176,17 +176,27 @@ class D2ESection(Section):
     kl_direction: Literal["original_refined", "refined_original"] = "original_refined"
     view_gradients: ViewGradients = "all"
     product_weight: float = Field(default=1.0, ge=0)
+    imagined_weight: float = Field(default=1.0, ge=0)
     alpha_weight: Literal["agreement", "jsd"] = "agreement"
     own_views: list[View] = Field(default=["original", "imagined"])
 
     @model_validator(mode="after")
     def _as_the_objective_has_it(self) -> Self:
         given, spec = set(self.model_fields_set), spec_of(self.objective)
-        check_options(self.objective, given, self.debias, self.distill, self.view_gradients)
+        check_options(self.objective, given, self.debias, self.distill)
         if "debias" not in given:
             self.debias = spec.debias[0]
         if "distill" not in given:
             self.distill = spec.distill[0]
+        if "imagined_weight" not in given and spec.imagined_weight is not None:
+            self.imagined_weight = spec.imagined_weight
+        if "view_gradients" not in given and self._others_are_detached:
+            self.view_gradients = "original"  # their gradients are zero, so none are computed
+        if self.view_gradients == "original" and self.trains_other_views:
+            raise ValueError(
+                f"d2e.view_gradients=original: the objective {self.objective} trains the other views by cross "
+                "entropies of their own, which need their gradients; expected all"
+            )
         if self.own_views[:1] != ["original"] or len(set(self.own_views)) < len(self.own_views):
             raise ValueError(f"d2e.own_views={self.own_views}: expected original first, and no view twice")
         return self
@@ -215,9 +225,20 @@ class D2ESection(Section):
         return tuple(view for view in order if view in needed)
 
     @property
+    def trains_other_views(self) -> bool:
+        """Whether views other than the original have a cross entropy of their own."""
+        spec = spec_of(self.objective)
+        return spec.trains_refined or (spec.imagined_weight is not None and self.imagined_weight > 0)
+
+    @property
+    def _others_are_detached(self) -> bool:
+        return self.objective == "product" and not self.trains_other_views
+
+    @property
     def distils_both_ways(self) -> bool:
         """Whether the divergence draws the original and the refined view to each other, as in `d2e`."""
-        return not spec_of(self.objective).trains_each_view and not is_own(self.objective) and "refined" in self.views
+        known = not is_own(self.objective) and not spec_of(self.objective).trains_refined
+        return known and "refined" in self.views
 
     def of_training(self) -> dict[str, Any]:
         """What decides the training, without options that have no effect: equal for sections that train the same."""
@@ -234,6 +255,8 @@ class D2ESection(Section):
         if len(self.views) > 1:
             found |= {"view_gradients": self.view_gradients}
         own_options = {"product": {"product_weight"}, "weighted": {"alpha_weight"}}
+        if spec_of(self.objective).imagined_weight is not None:
+            found |= {"imagined_weight": self.imagined_weight}
         return found | self.model_dump(include=own_options.get(name, set()))
 
     @property

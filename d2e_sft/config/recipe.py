@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_va
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.extends import EXTENDS, Keys, read_recipe
 from d2e_sft.config.lookup import RecipeSource, require_recipe
-from d2e_sft.config.objectives import D2ESection, Section, View  # noqa: F401  (part of the recipe, too)
+from d2e_sft.config.objectives import OF_THE_OBJECTIVE, D2ESection, Section, View  # noqa: F401  (part of the recipe, too)
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import load_yaml, write_whole
 
@@ -188,7 +188,10 @@ def load_recipe(recipe: str | Path | RecipeSource, overrides: Iterable[str] = ()
     source = recipe if isinstance(recipe, RecipeSource) else require_recipe(recipe)
     read = read_recipe(source)
     content = dict(read.sections)
+    before = content.get("d2e") or {}
     overridden = {_apply_override(content, override) for override in overrides}
+    if ("d2e", "objective") in overridden and isinstance(before, dict):
+        content["d2e"] = _without_options_of(before, content["d2e"], overridden)
     content = {section: {} if value is None else value for section, value in content.items()}
     try:
         return Recipe.model_validate(content)
@@ -240,6 +243,22 @@ def _apply_override(content: dict[str, Any], override: str) -> Keys:
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"override {override!r}: the value is not YAML ({error})") from None
     return (*sections, last)
+
+
+def _without_options_of(before: Mapping[str, Any], d2e: dict[str, Any], overridden: set[Keys]) -> dict[str, Any]:
+    """The section `d2e` after an override of its objective, without what merely spells out the former one's defaults.
+
+    A run's recipe spells out `debias: true` of `d2e`, which is not meant for `teacher`, whose default is another.
+    """
+    try:
+        former = D2ESection(objective=before.get("objective", "d2e"))
+    except ValidationError:
+        return d2e
+    return {
+        key: value
+        for key, value in d2e.items()
+        if ("d2e", key) in overridden or key not in OF_THE_OBJECTIVE or value != getattr(former, key)
+    }
 
 
 def _describe(error: ValidationError, extended: Mapping[Keys, Path]) -> str:

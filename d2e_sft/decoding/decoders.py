@@ -22,6 +22,7 @@ from torch import Tensor
 
 from d2e_sft.config import decoding as config
 from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.model.divergence import jensen_shannon
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.functions import load_function
 
@@ -50,10 +51,8 @@ def adacad(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
 
     In nats, so that the weight is at most ln 2 unless the floor is higher.
     """
-    log_p, log_q = original.log_softmax(-1), imagined.log_softmax(-1)
-    log_mean = log_p.logaddexp(log_q) - math.log(2)
-    divergence = (log_p.exp() * (log_p - log_mean) + log_q.exp() * (log_q - log_mean)).sum(-1, keepdim=True) / 2
-    return original + divergence.clamp(min=options["floor"]) * (original - imagined)
+    weight = jensen_shannon(original, imagined).clamp(min=options["floor"])
+    return original + weight[..., None] * (original - imagined)
 
 
 def coiecd(original: Tensor, imagined: Tensor, options: Options) -> Tensor:

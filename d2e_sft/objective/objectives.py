@@ -7,11 +7,12 @@ An objective is a function of
     content  (n,) bool, False where the response form fixes the token ("The answer is:", the end of the turn)
     options  the recipe's section `d2e`
 
-to its terms by name, (n,) each, in nats. The loss of a token is their sum, in which `kl` counts `kl_weight` times.
+to its terms by name, (n,) each, in nats. The loss of a token is their sum, in which `kl` counts `kl_weight` times and
+`imagined_ce` `imagined_weight` times.
 Gradient flows through what is not detached. A function of your own has the same signature (see `own`).
 
 Legend: z_o, z_im, z_r logits of the original, imagined and refined view, p their softmax, y the answer token,
-CE(z) = −log softmax(z)[y].
+CE(z) = −log softmax(z)[y], λ `kl_weight`, μ `imagined_weight`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from d2e_sft.config.objectives import View
 from d2e_sft.config.recipe import D2ESection
+from d2e_sft.model.divergence import jensen_shannon
 from d2e_sft.objective.loss import debias
 
 Logits = Mapping[View, Tensor]
@@ -42,23 +44,23 @@ def d2e(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -
 
 
 def product(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
-    """CE(z_o + w · log p_im, detached) + CE(z_im): a product of experts, of which the first is decoded alone.
+    """CE(z_o + w · log p_im, detached), a product of experts, of which the first is decoded alone.
 
     What the habit explains the original view need not learn again. On tokens that the response form fixes there is no
     product: the habit explains them wholly, and the model would unlearn the form. w is `product_weight`. Clark et al.,
-    EMNLP 2019 (arXiv 1909.03683); the habit's expert trained alongside by a cross entropy of its own: Karimi Mahabadi
-    et al., ACL 2020 (arXiv 1909.06321).
+    EMNLP 2019 (arXiv 1909.03683). With `imagined_weight` the second expert is trained, too, by a cross entropy of its
+    own, as by Karimi Mahabadi et al., ACL 2020 (arXiv 1909.06321).
     """
     habit = options.product_weight * F.log_softmax(logits["imagined"].detach(), dim=-1)
     experts = logits["original"] + torch.where(content[:, None], habit, torch.zeros_like(habit))
-    return {
-        "ce": cross_entropy(experts, targets),
-        "imagined_ce": cross_entropy(logits["imagined"], targets),
-    }
+    terms = {"ce": cross_entropy(experts, targets)}
+    if options.imagined_weight > 0:
+        terms["imagined_ce"] = cross_entropy(logits["imagined"], targets)
+    return terms
 
 
 def honest(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
-    """CE(z_o) + CE(z_im): the imagined view learns what the habit is worth; it is subtracted in decoding alone.
+    """CE(z_o) + μ · CE(z_im): the imagined view learns what the habit is worth; it is subtracted in decoding alone.
 
     As the question-only branch of CF-VQA has a cross entropy of its own and is subtracted at test time (Niu et al.,
     CVPR 2021).
@@ -86,7 +88,7 @@ def teacher(logits: Logits, targets: Tensor, content: Tensor, options: D2ESectio
 
 
 def honest_teacher(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
-    """CE(z_o) + CE(z_r) + λ · KL(z_r, detached ‖ z_o) + CE(z_im): `teacher` and `honest` together."""
+    """CE(z_o) + CE(z_r) + λ · KL(z_r, detached ‖ z_o) + μ · CE(z_im): `teacher` and `honest` together."""
     return {
         **teacher(logits, targets, content, options),
         "imagined_ce": cross_entropy(logits["imagined"], targets),
@@ -140,13 +142,6 @@ def divergence(first: Tensor, second: Tensor) -> Tensor:
     """KL(softmax(first) ‖ softmax(second)) of each row, (n,)."""
     log_p, log_q = F.log_softmax(first, dim=-1), F.log_softmax(second, dim=-1)
     return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
-
-
-def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
-    """½ KL(p ‖ m) + ½ KL(q ‖ m) with m = (p + q) / 2, of each row's softmax, (n,) from 0 to log 2."""
-    log_p, log_q = F.log_softmax(first, dim=-1), F.log_softmax(second, dim=-1)
-    log_m = torch.logaddexp(log_p, log_q) - math.log(2)
-    return ((log_p.exp() * (log_p - log_m) + log_q.exp() * (log_q - log_m)) / 2).sum(dim=-1)
 
 
 def _debiased(logits: Logits, alpha: float | Tensor) -> tuple[Tensor, Tensor | None]:

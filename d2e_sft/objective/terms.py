@@ -42,7 +42,8 @@ class Terms:
         function = function_of(d2e)
         logits = {view: torch.zeros(2, vocabulary) for view in d2e.views}
         terms = function(logits, torch.zeros(2, dtype=torch.long), torch.ones(2, dtype=torch.bool), d2e)
-        return cls(d2e, function, {name: d2e.kl_weight if name == "kl" else 1.0 for name in terms})
+        weights = {"kl": d2e.kl_weight, "imagined_ce": d2e.imagined_weight}
+        return cls(d2e, function, {name: weights.get(name, 1.0) for name in terms})
 
     def sums(self, logits: Logits, targets: Tensor, content: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss and each term without gradient, over the tokens.

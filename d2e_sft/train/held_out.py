@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -45,7 +46,9 @@ class HeldOutEvaluation(Trainer):
 
     d2e: D2ESection
     term_weights: Mapping[str, float]  # of the objective's terms, see `Objective`
-    evaluation_seconds = 0.0  # in all evaluations so far, so that they are not taken for training
+    # In all evaluations so far, by the clock and of the process's threads, so that they are not taken for training.
+    evaluation_seconds = 0.0
+    evaluation_cpu_seconds = 0.0
     _held_out: ObjectiveMetrics | None = None
     _own_batches = 0
 
@@ -64,10 +67,17 @@ class HeldOutEvaluation(Trainer):
 
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
         """As transformers' own; the time that it takes is kept apart from training's."""
-        start = time.perf_counter()
-        metrics: dict[str, float] = super().evaluate(*args, **options)
-        self.evaluation_seconds += time.perf_counter() - start
+        with self.evaluating():
+            metrics: dict[str, float] = super().evaluate(*args, **options)
         return metrics
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Count what is done inside as evaluation, not as training."""
+        clock, cpu = time.perf_counter(), time.process_time()
+        yield
+        self.evaluation_seconds += time.perf_counter() - clock
+        self.evaluation_cpu_seconds += time.process_time() - cpu
 
     def evaluation_loop(
         self, dataloader: DataLoader[Any], *args: Any, metric_key_prefix: str = "eval", **options: Any

@@ -70,7 +70,7 @@ class ReadingProbe(TrainerCallback):
     """
 
     def __init__(self, trainer: Any, recipe: Recipe, samples: Sequence[EventSample], every: int) -> None:
-        self.trainer, self.samples, self.every = trainer, list(samples), every
+        self.trainer, self.every = trainer, every
         self.by_recipe = DEBIASED if recipe.decoding.alpha > 0 else PLAIN
         self.alpha = recipe.decoding.alpha or recipe.d2e.alpha or 0.5
         self.views = D2ESection(alpha=self.alpha, distill=False)
@@ -81,18 +81,17 @@ class ReadingProbe(TrainerCallback):
             self.views.views,
             encoder_decoder=config.is_encoder_decoder,
         )
-        encoded = encode_samples(self.samples, encoder, max_length=recipe.data.max_length, overlong="truncate_context")
+        encoded = encode_samples(samples, encoder, max_length=recipe.data.max_length, overlong="truncate_context")
         self.rows = [dataset_row(item) for item in encoded.kept]
         self.subsets = [sample.subset for sample in encoded.samples]
         # Without gradients there is room for more, and what all prompts begin with is computed once a batch.
         self.batch_size = max(recipe.train.micro_batch_size, 32)
         self.collate = collator_for(trainer.layout, self.views, config, pad_id(tokenizer))
-        self._clocks: tuple[float, float] | None = None
-        self._probing = [0.0, 0.0]
+        self._start = self._trained()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Probe the model as it is, unless a run is resumed, whose log has that."""
-        self._clocks = (self._seconds(), time.process_time())
+        self._start = self._trained()
         if state.global_step == 0:
             self._probe()
 
@@ -102,22 +101,18 @@ class ReadingProbe(TrainerCallback):
             self._probe()
 
     def _probe(self) -> None:
-        assert self._clocks is not None
-        clock, cpu = self._seconds(), time.process_time()
-        trained = {
-            "train_seconds": clock - self._clocks[0] - self._probing[0],
-            "train_cpu_seconds": cpu - self._clocks[1] - self._probing[1],
-        }
+        names = ("train_seconds", "train_cpu_seconds")
+        trained = {name: now - then for name, now, then in zip(names, self._trained(), self._start, strict=True)}
+        with self.trainer.evaluating():
+            answered = self._right()
         values: dict[str, float] = {}
-        for name, right in self._right().items():
+        for name, right in answered.items():
             for subset in PROBED:
                 of_subset = [one for one, of in zip(right, self.subsets, strict=True) if of == subset]
                 values[f"{name}_{subset}"] = sum(of_subset) / len(of_subset)
         values["habit_gap"] = values[f"{self.by_recipe}_aligned"] - values[f"{self.by_recipe}_conflict"]
         values |= {"alpha": self.alpha, "n": min(self.subsets.count(subset) for subset in PROBED), **trained}
         self.trainer.log({PREFIX + name: value for name, value in values.items()})
-        self._probing[0] += self._seconds() - clock
-        self._probing[1] += time.process_time() - cpu
 
     def _right(self) -> dict[str, list[bool]]:
         """Which samples are answered right, by each of the three ways."""
@@ -137,5 +132,7 @@ class ReadingProbe(TrainerCallback):
         model.train(training)
         return found
 
-    def _seconds(self) -> float:
-        return time.perf_counter() - float(self.trainer.evaluation_seconds)
+    def _trained(self) -> tuple[float, float]:
+        """Seconds by the clock and of the process's threads, evaluations left out, from some moment on."""
+        trainer = self.trainer
+        return time.perf_counter() - trainer.evaluation_seconds, time.process_time() - trainer.evaluation_cpu_seconds

@@ -41,7 +41,7 @@ def rows_of_run(combination: Combination) -> list[Row]:
             step = int(entry["step"])
             rows.append(
                 {
-                    **{axis: _typed(value) for axis, value in combination.values.items()},
+                    **{axis: typed(value) for axis, value in combination.values.items()},
                     "decoder": decoder,
                     "samples": step * recipe.train.batch_size,
                     "step": step,
@@ -86,11 +86,11 @@ def write_rows(rows: Sequence[Row], file: Path) -> None:
 
 def rows_of(rows: Iterable[Row], values: Mapping[str, str]) -> list[Row]:
     """Those of a combination, or of all that share some values."""
-    typed = {axis: _typed(value) for axis, value in values.items()}
-    return [row for row in rows if all(row.get(axis) == value for axis, value in typed.items())]
+    wanted = {axis: typed(value) for axis, value in values.items()}
+    return [row for row in rows if all(row.get(axis) == value for axis, value in wanted.items())]
 
 
-def _typed(name: str) -> Any:
+def typed(name: str) -> Any:
     """A value's name as a number where it is one."""
     try:
         value = load_yaml(name)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -21,10 +19,10 @@ from pathlib import Path
 from d2e_sft.util.errors import UserError
 from eval.study.rows import read_rows, rows_of, rows_of_run, write_rows
 from eval.study.study import Combination
+from eval.sweep.process import last_lines, run_logged
 from eval.sweep.record import locked
 
 Say = Callable[[str], None]
-_TAIL = 12  # lines of a failed step's log that are shown
 
 
 @dataclass(frozen=True)
@@ -86,23 +84,9 @@ class StudyRun:
         self, verb: str, arguments: Sequence[str], combination: Combination, lock: int, environment: dict[str, str]
     ) -> None:
         log = self.out / "logs" / f"{combination.name}.{verb}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("w", encoding="utf-8") as output:
-            output.write(f"$ d2e {verb} {' '.join(arguments)}\n")
-            output.flush()
-            status = subprocess.run(
-                [sys.executable, "-m", "d2e_sft.cli", verb, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                pass_fds=(lock,),
-                check=False,
-            ).returncode
+        status = run_logged([verb, *arguments], log, lock, environment)
         if status != 0:
-            lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
-            tail = "\n".join(f"    {line}" for line in [line for line in lines if line.strip()][-_TAIL:])
-            raise UserError(f"d2e {verb} ended with status {status}, see {log}\n{tail}")
+            raise UserError(f"d2e {verb} ended with status {status}, see {log}\n{last_lines(log)}")
 
 
 def missing(combinations: Sequence[Combination], rows: Path) -> list[Combination]:
@@ -128,7 +112,7 @@ def run_study(
     left = missing(combinations, rows)
     run = StudyRun(out, rows, keep_models, say)
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
-    environment = {"OMP_NUM_THREADS": threads, **os.environ, "PYTHONUNBUFFERED": "1"}
+    environment = {"OMP_NUM_THREADS": threads, **os.environ}
     with locked(out) as lock, ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(run.train, combination, lock, environment) for combination in left]
         try:

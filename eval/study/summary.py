@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -192,14 +192,10 @@ def _corrected(made: Sequence[Contrast]) -> list[Contrast]:
     at_end = {key: holm([one.at_end[key] for one in made]) for key in ACCURACIES}
     over_curve = {key: holm([one.over_curve[key] for one in made]) for key in ACCURACIES}
     return [
-        Contrast(
-            one.way,
-            one.reference,
-            one.seeds,
-            one.end,
-            {key: at_end[key][i] for key in ACCURACIES},
-            {key: over_curve[key][i] for key in ACCURACIES},
-            one.cost,
+        replace(
+            one,
+            at_end={key: at_end[key][i] for key in ACCURACIES},
+            over_curve={key: over_curve[key][i] for key in ACCURACIES},
         )
         for i, one in enumerate(made)
     ]

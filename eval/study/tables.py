@@ -8,7 +8,7 @@ from typing import Any
 
 from d2e_sft.util.tables import markdown_cell, markdown_table, percent
 from eval.score.statistics import Difference, Interval
-from eval.study.rows import WITHOUT_CONTEXT, Row
+from eval.study.rows import WITHOUT_CONTEXT, Row, typed
 from eval.study.study import SEED, Study
 from eval.study.summary import Contrast, Curve, Way, contrasts, ways
 
@@ -34,7 +34,7 @@ class Setting:
 def settings(study: Study, rows: Sequence[Row], basis: str = "cpu_seconds") -> list[Setting]:
     """The settings that have their reference, in the order of the rows."""
     axes = [axis for axis in study.axes if axis != SEED]
-    reference = {axis: _typed(rows, axis, value) for axis, value in study.reference.items()}
+    reference = {axis: typed(value) for axis, value in study.reference.items()}
     fixed = [axis for axis in axes if axis not in reference]
     groups: dict[tuple[Any, ...], dict[Way, list[Curve]]] = {}
     for way, curves in ways(rows, list(study.axes)).items():
@@ -50,11 +50,6 @@ def settings(study: Study, rows: Sequence[Row], basis: str = "cpu_seconds") -> l
             told = [axis for axis in reference if len({dict(way.values)[axis] for way in found}) > 1]
             made.append(Setting(name, tuple(told or reference), base, found, compared))
     return made
-
-
-def _typed(rows: Sequence[Row], axis: str, value: str) -> Any:
-    """A name of the file as the rows have it: a number where they have numbers."""
-    return next((row[axis] for row in rows if str(row[axis]) == value), value)
 
 
 def study_tables(found: Sequence[Setting]) -> str:

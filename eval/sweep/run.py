@@ -8,9 +8,6 @@ and does not keep the others from being trained.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +18,12 @@ from d2e_sft.train.checkpoints import checkpoints_of
 from d2e_sft.util.files import write_whole
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 from eval.sweep.grid import Point, describe_point
+from eval.sweep.process import last_lines, run_logged
 from eval.sweep.record import DONE_FILE, Sweep, locked, refuse_other_sweep, save_record
 
 Step = Literal["train", "eval", "errors"]
 Say = Callable[[str], None]
 _LOGS = "logs"
-_TAIL = 12  # lines of a failed step's log that are shown
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ def run_sweep(sweep: Sweep, say: Say) -> list[Failure]:
             failure = _work_on(sweep, point, place, say, lock)
             if failure is not None:
                 failures.append(failure)
-                say(f"{place}: FAILED\n{_tail(failure.log)}")
+                say(f"{place}: FAILED\n{last_lines(failure.log)}")
     return failures
 
 
@@ -183,19 +180,7 @@ def _model(sweep: Sweep, point: Point) -> str:
 def _step(sweep: Sweep, point: Point, step: Step, arguments: list[str], lock: int) -> Failure | None:
     """Run `d2e` in a process of its own, its output in a log; None where it succeeds."""
     log, failed = _log(sweep, point, step), _failed_file(sweep, point)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a", encoding="utf-8") as output:
-        output.write(f"\n$ d2e {' '.join(arguments)}\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
-        output.flush()
-        status = subprocess.run(
-            [sys.executable, "-m", "d2e_sft.cli", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            pass_fds=(lock,),
-            check=False,
-        ).returncode
+    status = run_logged(arguments, log, lock, os.environ)
     if status == 0:
         failed.unlink(missing_ok=True)
         return None
@@ -228,8 +213,3 @@ def _log(sweep: Sweep, point: Point, step: Step) -> Path:
 
 def _failed_file(sweep: Sweep, point: Point) -> Path:
     return sweep.out / _LOGS / f"{point.name}.failed"
-
-
-def _tail(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
-    return "\n".join(f"    {line}" for line in [line for line in lines if line.strip()][-_TAIL:])

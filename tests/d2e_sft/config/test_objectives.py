@@ -74,6 +74,10 @@ def test_a_recipe_of_a_version_without_objectives_is_d2es(tmp_path: Path) -> Non
         ),
         (["objective=frozen", "debias=false"], r"d2e\.debias=false: the objective frozen is always with debias=true"),
         (["objective=teacher", "view_gradients=original"], r"the objective teacher trains the other views"),
+        (
+            ["objective=product", "imagined_weight=0.5", "view_gradients=original"],
+            r"the objective product trains the other views",
+        ),
         (["objective=a:b", "own_views=[imagined]"], r"d2e\.own_views=\['imagined'\]: expected original first"),
     ],
 )
@@ -81,6 +85,38 @@ def test_what_an_objective_cannot_do_is_refused(tmp_path: Path, overrides: list[
     (tmp_path / "recipe.yaml").write_text(MINIMAL)
     with pytest.raises(UserError, match=said):
         load_recipe(tmp_path / "recipe.yaml", [f"d2e.{override}" for override in overrides])
+
+
+@pytest.mark.parametrize(
+    ("options", "gradients", "weight"),
+    [
+        ({"objective": "product"}, "original", 0),  # nothing flows through the other view, so nothing is computed
+        ({"objective": "product", "view_gradients": "all"}, "all", 0),
+        ({"objective": "product", "imagined_weight": 0.5}, "all", 0.5),
+        ({"objective": "honest"}, "all", 1),
+        ({"objective": "honest", "imagined_weight": 0, "view_gradients": "original"}, "original", 0),
+    ],
+)
+def test_what_the_other_views_learn(options: dict[str, Any], gradients: str, weight: float) -> None:
+    d2e = D2ESection(**options)
+    assert (d2e.view_gradients, d2e.imagined_weight) == (gradients, weight)
+
+
+def test_another_objective_has_its_own_defaults_whatever_a_saved_recipe_spells_out(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(MINIMAL + "d2e: {alpha: 0.3}\n")
+    for objective in ("d2e", "product"):
+        load_recipe(tmp_path / "recipe.yaml", [f"d2e.objective={objective}"]).save(tmp_path / objective)
+        for other in OBJECTIVES:
+            changed = load_recipe(tmp_path / objective / "recipe.yaml", [f"d2e.objective={other}"])
+            assert changed.d2e == D2ESection(objective=other, alpha=0.3), other
+
+
+def test_what_a_recipe_says_against_its_objectives_defaults_holds_for_another_objective(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(MINIMAL + "d2e: {distill: false, view_gradients: original}\n")
+    d2e = load_recipe(tmp_path / "recipe.yaml", ["d2e.objective=frozen"]).d2e
+    assert (d2e.debias, d2e.distill, d2e.view_gradients) == (True, False, "original")
+    with pytest.raises(UserError, match=r"d2e\.debias=true: the objective sft is always with debias=false"):
+        load_recipe(tmp_path / "recipe.yaml", ["d2e.objective=sft", "d2e.debias=true"])
 
 
 def test_an_unknown_objective_in_python_is_a_validation_error() -> None:

@@ -28,6 +28,7 @@ OTHERS = {
     "named-sft": D2ESection(objective="sft"),
     "product": D2ESection(objective="product"),
     "weak-product": D2ESection(objective="product", product_weight=0.3),
+    "product-of-trained": D2ESection(objective="product", imagined_weight=0.3),
     "honest": D2ESection(objective="honest"),
     "teacher": D2ESection(objective="teacher", kl_weight=0.3),
     "debiased-teacher": D2ESection(objective="teacher", debias=True),

@@ -40,20 +40,22 @@ def test_product_multiplies_the_distributions_but_on_the_response_form() -> None
     # ½·0.1, ¼·0.8, ¼·0.1 = 0.05, 0.2, 0.025: the product has 0.2 / 0.275 at the habit's token.
     d2e = D2ESection(objective="product")
     found = terms(d2e, 1, original=ORIGINAL, imagined=IMAGINED)
-    assert found == pytest.approx({"ce": -LOG(0.2 / 0.275), "imagined_ce": -LOG(0.8)})
+    assert found == pytest.approx({"ce": -LOG(0.2 / 0.275)})
     on_form = terms(d2e, 1, content=False, original=ORIGINAL, imagined=IMAGINED)
-    assert on_form == pytest.approx({"ce": LOG(4), "imagined_ce": -LOG(0.8)})
+    assert on_form == pytest.approx({"ce": LOG(4)})
     half = terms(D2ESection(objective="product", product_weight=0.5), 1, original=ORIGINAL, imagined=IMAGINED)
     weights = [0.5 * 0.1**0.5, 0.25 * 0.8**0.5, 0.25 * 0.1**0.5]
     assert half["ce"] == pytest.approx(-LOG(weights[1] / sum(weights)))
 
 
-def test_the_product_does_not_train_its_second_expert() -> None:
+def test_the_product_trains_its_second_expert_by_its_own_cross_entropy_alone() -> None:
     imagined = IMAGINED.clone().requires_grad_()
     given = {"original": ORIGINAL, "imagined": imagined}
-    found = FUNCTIONS["product"](given, torch.tensor([1]), torch.tensor([True]), D2ESection(objective="product"))  # type: ignore[arg-type]
+    d2e = D2ESection(objective="product", imagined_weight=0.5)
+    found = FUNCTIONS["product"](given, torch.tensor([1]), torch.tensor([True]), d2e)  # type: ignore[arg-type]
     assert not found["ce"].requires_grad
     assert found["imagined_ce"].requires_grad
+    assert found["imagined_ce"].item() == pytest.approx(-LOG(0.8))
 
 
 def test_honest_trains_each_view_by_itself() -> None:

@@ -11,7 +11,7 @@ from d2e_sft.config.recipe import D2ESection
 from d2e_sft.objective.loss import chunked_d2e_loss
 from d2e_sft.objective.terms import Terms, sum_logits, sum_states
 from d2e_sft.util.errors import UserError
-from tests.naive import naive_terms
+from tests.naive import naive_loss, naive_terms
 
 ROWS, WIDTH, VOCABULARY = 13, 8, 50
 CONFIGS = {
@@ -20,6 +20,7 @@ CONFIGS = {
     "other-kl": D2ESection(kl_direction="refined_original", kl_weight=0.3),
     "original-gradient": D2ESection(view_gradients="original"),
     "product": D2ESection(objective="product", product_weight=0.6),
+    "product-of-trained": D2ESection(objective="product", imagined_weight=0.4),
     "honest": D2ESection(objective="honest"),
     "teacher": D2ESection(objective="teacher", kl_weight=0.3),
     "debiased-teacher": D2ESection(objective="teacher", debias=True),
@@ -59,7 +60,7 @@ def test_chunks_sum_to_the_formulas_of_whole_logits(
     if config.view_gradients == "original":
         logits = {view: z if view == "original" else z.detach() for view, z in logits.items()}
     expected = naive_terms(logits, targets, content, config)
-    loss = sum(config.kl_weight * term if name == "kl" else term for name, term in expected.items())
+    loss = naive_loss(expected, config)
     terms = Terms.of(config, VOCABULARY)
     ours = sum_states(
         terms, states, targets, content, project, parameters=[weight], chunk_rows=chunk_rows, chunks=chunks

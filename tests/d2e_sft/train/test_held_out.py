@@ -192,7 +192,7 @@ def test_a_damaged_file_of_predictions_is_named(world: Path, tmp_path: Path) -> 
 
 def test_time_of_evaluations_is_not_trainings(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A clock that a micro-batch moves by a second, and decoding by a hundred.
-    clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
+    clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now, process_time=lambda: clock.now)
     monkeypatch.setattr(trainer, "time", clock)
     monkeypatch.setattr(held_out, "time", clock)
 
