@@ -108,7 +108,6 @@ class Contrast:
     """
 
     way: Way
-    reference: Way
     seeds: int
     end: dict[str, Interval]
     at_end: dict[str, Difference]
@@ -141,11 +140,11 @@ def contrasts(
         by_seed = {curve.seed: curve for curve in found[of]}
         pairs = [(by_seed[curve.seed], curve) for curve in curves if curve.seed in by_seed]
         if pairs:
-            made.append(_contrast(way, of, pairs, basis))
+            made.append(_contrast(way, pairs, basis))
     return _corrected(made)
 
 
-def _contrast(way: Way, of: Way, pairs: Sequence[tuple[Curve, Curve]], basis: str) -> Contrast:
+def _contrast(way: Way, pairs: Sequence[tuple[Curve, Curve]], basis: str) -> Contrast:
     limits = [min(first.last[basis], second.last[basis]) for first, second in pairs]
 
     def difference(measure: Callable[[Curve, float], float]) -> Difference:
@@ -162,7 +161,6 @@ def _contrast(way: Way, of: Way, pairs: Sequence[tuple[Curve, Curve]], basis: st
     ]
     return Contrast(
         way,
-        of,
         len(pairs),
         {key: over_seeds([second.last[key] for _, second in pairs]) for key in ACCURACIES},
         {key: difference(lambda curve, x, key=key: curve.at(key, basis, x)) for key in ACCURACIES},  # type: ignore[misc]

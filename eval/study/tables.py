@@ -55,8 +55,9 @@ def settings(study: Study, rows: Sequence[Row], basis: str = "cpu_seconds") -> l
 def study_tables(found: Sequence[Setting]) -> str:
     """All settings as Markdown: what is decided, then a table each."""
     parts = [
-        "Accuracy at the end, and differences to the reference of the means over the curves at equal compute, in "
-        "percentage\npoints with 95 % intervals; p of a paired t-test over seeds, corrected for the ways of a setting."
+        "Accuracy at the end of training; differences to the reference at equal compute, in percentage points with\n"
+        "95 % intervals: of the means over the curves (Δ), and where the shorter curve ends (at end). p of a paired\n"
+        "t-test over seeds, corrected for the ways of a setting."
     ]
     for setting in found:
         if setting.name:
@@ -75,7 +76,7 @@ def verdicts(setting: Setting) -> list[str]:
         conflict, aligned = one.over_curve["conflict"], one.over_curve["aligned"]
         lines.append(
             f"{one.way.name(setting.axes)} {one.verdict} than {reference}: conflict {points(conflict)}, aligned "
-            f"{100 * aligned.mean:+.1f}, p {_p(conflict)}, {one.seeds} seeds"
+            f"{100 * aligned.mean:+.1f}, p {p_of(conflict)}, {one.seeds} seeds"
         )
     left = len(setting.compared) - len(decided)
     if left:
@@ -85,21 +86,21 @@ def verdicts(setting: Setting) -> list[str]:
 
 def setting_table(setting: Setting) -> str:
     """A row a way: accuracies at its end, and differences to the reference at equal compute."""
-    columns = ["way", "seeds", "steps", "cost", "aligned", "conflict", "Δaligned", "Δconflict", "p", "verdict"]
+    columns = ["way", "seeds", "cost", "aligned", "conflict", "Δaligned", "Δconflict", "p", "at end", "verdict"]
     lines = []
     for way, curves in setting.found.items():
         if way.decoder == WITHOUT_CONTEXT:
             continue
         one = next((one for one in setting.compared if one.way == way), None)
         end = {key: _mean(curves, key) for key in ("aligned", "conflict")}
-        steps = max(curve.last["step"] for curve in curves)
-        cells = [way.name(setting.axes), str(len(curves)), str(steps)]
+        cells = [way.name(setting.axes), str(len(curves))]
         if one is None:
-            cells += ["1.0", percent(end["aligned"]), percent(end["conflict"]), "", "", "", "reference"]
+            cells += ["1.0", percent(end["aligned"]), percent(end["conflict"]), "", "", "", "", "reference"]
         else:
             aligned, conflict = one.over_curve["aligned"], one.over_curve["conflict"]
             cells += [f"{one.cost:.1f}", percent(end["aligned"]), percent(end["conflict"])]
-            cells += [f"{100 * aligned.mean:+.1f}", points(conflict), _p(conflict), one.verdict]
+            cells += [f"{100 * aligned.mean:+.1f}", points(conflict), p_of(conflict)]
+            cells += [f"{100 * one.at_end['conflict'].mean:+.1f}, p {p_of(one.at_end['conflict'])}", one.verdict]
         lines.append([markdown_cell(cell) for cell in cells])
     return markdown_table(columns, lines, left=("way", "verdict"), tight=True)
 
@@ -109,7 +110,8 @@ def points(difference: Interval) -> str:
     return f"{100 * difference.mean:+.1f} [{100 * difference.low:.1f}, {100 * difference.high:.1f}]"
 
 
-def _p(difference: Difference) -> str:
+def p_of(difference: Difference) -> str:
+    """The p-value as a text, the corrected one where there is one."""
     p = difference.p_value if difference.adjusted_p is None else difference.adjusted_p
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 

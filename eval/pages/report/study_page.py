@@ -18,7 +18,7 @@ from d2e_sft.util.html.pages import page_environment
 from d2e_sft.util.tables import percent
 from eval.study.rows import WITHOUT_CONTEXT
 from eval.study.summary import Curve, averaged, over_seeds
-from eval.study.tables import Setting, points, verdicts
+from eval.study.tables import Setting, p_of, points, verdicts
 
 _GREY = "#999999"
 _PANEL = 2.3  # inches
@@ -49,7 +49,7 @@ def write_study_page(title: str, found: Sequence[Setting], page: Path) -> Path:
             for setting in found
         ]
     environment = page_environment(Path(__file__).parent)
-    environment.filters |= {"percent": percent, "points": points}
+    environment.filters |= {"percent": percent, "points": points, "p_of": p_of}
     write_whole(page, environment.get_template("study.html").render(title=title, views=views))
     return page
 
