@@ -49,7 +49,7 @@ METHODS = {
     "sft": {"d2e.debias", "d2e.distill"},
     "no-distill": {"d2e.distill"},
     "no-debias": {"d2e.debias"},
-    "product": {"d2e.objective", "d2e.debias", "d2e.distill"},
+    "product": {"d2e.objective", "d2e.debias", "d2e.distill", "d2e.view_gradients", "d2e.imagined_weight"},
     "honest": {"d2e.objective", "d2e.debias", "d2e.distill"},
     "teacher": {"d2e.objective", "d2e.debias"},
 }
