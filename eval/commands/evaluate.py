@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from d2e_sft.config.decoding import DECODERS
 from d2e_sft.data.prompts import SETTINGS
 from d2e_sft.data.sample import BAD_ROWS_FILE
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, did_you_mean
 from eval.commands.engine_options import engine_options
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
 from eval.run.options import ANSWER_RULES, ENGINES, OVERLONG_RULES, EvalOptions
@@ -208,6 +208,11 @@ def _refuse_half_a_call(
             f"expected either --bench or --suite, got {got}",
             remedy=f"name a folder (--bench data/mini) or a suite (--suite {' or '.join(SUITES)})",
         )
+    if bench is not None and system is None and not Path(bench).exists():
+        raise UserError(
+            f"benchmark {bench!r}: no such file or folder, and no system or suite.{_nearest(bench)}",
+            remedy=f"give a folder written by `d2e data build`, or one of {', '.join(SYSTEM_NAMES)}",
+        )
     if data is not None and suite is None and system is None:
         raise UserError(
             f"--data {data}: says where suites and systems' files are, and none is asked for",
@@ -233,6 +238,11 @@ def _refuse_half_a_call(
         )
     if processes is not None and launcher is None:
         raise UserError(f"--processes {processes}: says how to launch, but not what", "add --launch ddp")
+
+
+def _nearest(bench: str) -> str:
+    meant = did_you_mean(bench, (*SYSTEM_NAMES, *SUITES))
+    return meant.replace("mean '", "mean --suite '") if any(repr(suite) in meant for suite in SUITES) else meant
 
 
 def _refuse_what_systems_have_not(system: str, options: dict[str, Any]) -> None:

@@ -22,10 +22,16 @@ from eval.systems.system import parse_options
     "--predictions",
     type=click.Path(path_type=Path),
     required=True,
-    help="File of predictions, in the official format; of rows JSONL with id, output and, where needed, dataset.",
+    metavar="FILE|DIR",
+    help="Predictions in the official format, or a run's folder; of rows JSONL with id, output and, where needed, "
+    "dataset.",
 )
 @click.option(
-    "--gold", type=click.Path(path_type=Path), required=True, help="The official gold file; of rows the benchmark."
+    "--gold",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE|DIR",
+    help="The official gold file, or the folder that holds it; of rows the benchmark.",
 )
 @click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="An option of the scorer; repeatable.")
 @click.option("--json", "json_out", metavar="FILE", help="Write the scores as JSON; - prints them in place of tables.")
@@ -35,9 +41,13 @@ def score(
 ) -> None:
     """Score predictions of SYSTEM as its paper does, or of rows as `d2e eval` does; no model is needed.
 
-    Example: d2e score crepe --predictions predictions.json --gold data_dev_v2.json --json -
+    What a file of predictions looks like, three lines for each SYSTEM: docs/systems.md.
 
-    Example of rows: d2e score rows --predictions outputs.jsonl --gold data/habit --out runs/theirs
+    \b
+    Examples:
+      d2e score crepe --predictions predictions.json --gold data_dev_v2.json --json -
+      d2e score crepe --predictions runs/d2e --gold data/raw/crepe
+      d2e score rows --predictions outputs.jsonl --gold data/habit --out runs/theirs
     """
     if system == ROWS:
         _score_rows(predictions, gold, given, json_out, out)
@@ -45,10 +55,9 @@ def score(
     if out is not None:
         raise UserError(f"--out {out}: is for {ROWS}, not for {system}", remedy="use --json FILE")
     chosen = load_system(system)
-    for option, path in (("--predictions", predictions), ("--gold", gold)):
-        if not path.is_file():
-            raise UserError(f"{option} {path}: no such file", remedy=f"expected a file of {chosen.title}")
-    result = chosen.score(predictions, gold, parse_options(chosen.score_options, given, system))
+    result = chosen.scored(predictions, gold, parse_options(chosen.score_options, given, system))
+    for warning in result.warnings:
+        click.echo(f"warning: {warning}", err=True)
     if json_out == "-":
         click.echo(json.dumps(result.scores, indent=2, ensure_ascii=False))
         return

@@ -18,6 +18,8 @@ from eval.run.options import EvalConfig
 
 # The pass without context goes with the predictions beside it, whatever decoder and length rule gave these.
 _DIFFERS_BETWEEN_PASSES = frozenset({*RECORDED, "view", "cut_to"})
+# What the value of a key stands for, in words: told in its place, and not compared.
+_IN_WORDS = {"prompts": "asked"}
 _OPTION_NAMES = {
     "model": "the model",
     **{key: f"--{key}" for key in RECORDED},
@@ -28,7 +30,7 @@ _OPTION_NAMES = {
     "prompt_set": "the prompt set",
     "demonstrations": "the demonstrations",
     "bench": "the benchmark's file",
-    "subset": "the subset",
+    "subset": "the subset (--max-samples)",
     "dtype": "--dtype",
     "prompts": "the prompts",
     "seed": "--seed",
@@ -86,15 +88,22 @@ def check_fingerprint(before: Fingerprint, now: Fingerprint, file: Path, *, comp
     """
     keys = [key for key in {**before, **now} if not (companion and key in _DIFFERS_BETWEEN_PASSES)]
     changed = [
-        f"{_OPTION_NAMES.get(key, key)}: {_shown(before.get(key))} → {_shown(now.get(key))}"
+        _difference(key, before, now)
         for key in keys
-        if before.get(key) != now.get(key)
+        if key not in _IN_WORDS.values() and before.get(key) != now.get(key)
     ]
     if changed:
         raise UserError(
             "\n  ".join([f"{file}: was decoded by another model or with other options", *changed]),
             remedy="give the options it was decoded with, keep both with another --out, or remove it with --overwrite",
         )
+
+
+def _difference(key: str, before: Fingerprint, now: Fingerprint) -> str:
+    told = _IN_WORDS.get(key, key)
+    if told not in before or before[told] == now.get(told):
+        told = key
+    return f"{_OPTION_NAMES.get(key, key)}: {_shown(before.get(told))} → {_shown(now.get(told))}"
 
 
 def _shown(value: Any) -> str:

@@ -113,10 +113,17 @@ class Asker:
             **task.decoding.record(),
             "max_new_tokens": task.decoding.max_new_tokens,
             "prompts": f"sha256 {_digest(task)}",
+            "asked": self._asked(task),
             "dtype": self.config.options.dtype,
             "temperature": task.decoding.temperature or own,
             "seed": task.decoding.seed if task.decoding.temperature > 0 else None,
         }
+
+    def _asked(self, task: ConversationTask) -> str:
+        """How many prompts, and what chose them; another subset may still be the same prompts."""
+        limit, seed = self.config.max_samples, self.config.options.seed
+        chosen = "all" if limit is None else f"--max-samples {limit} --seed {seed}"
+        return f"{len(task):,} prompts ({chosen})"
 
     @cached_property
     def _engine(self) -> Engine:

@@ -21,6 +21,7 @@ from eval.score.predictions import Prediction, SampleKey, write_predictions
 from eval.score.scores import SCORES_FILE, RunScores, ScoredBenchmark, score_predictions
 from eval.score.scoring import score_output
 from eval.systems.json_file import expect_text, read_json_lines
+from eval.systems.score_files import file_in
 from eval.systems.system import SystemOptions
 
 ROWS = "rows"
@@ -58,13 +59,15 @@ def score_rows(outputs: Path, gold: Path, options: RowsOptions) -> ScoredOutputs
     """Score a file of outputs.
 
     Args:
-        outputs: JSONL.
+        outputs: JSONL, or the folder of a run that `d2e eval` wrote.
         gold: a folder of `d2e data build` (its test rows), or a file of rows.
 
     Raises:
         UserError: a file is missing or damaged, or outputs and rows do not fit; names file and line.
     """
     benchmark = locate_benchmark(gold)
+    names = (f"{benchmark.name}/predictions.jsonl", "predictions.jsonl")
+    outputs = file_in(outputs, names, "--predictions", "the outputs of a run")
     samples = read_samples(benchmark.file)
     said = _read_outputs(outputs, samples, benchmark.file)
     lacking = [sample for sample in samples if (sample.dataset, sample.id) not in said]

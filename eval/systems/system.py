@@ -14,6 +14,7 @@ from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.tables import markdown_table
 from eval.systems.asker import Asker
+from eval.systems.score_files import file_in
 
 Unit = TypeVar("Unit")
 
@@ -68,11 +69,13 @@ class SystemResult:
         scores: plain JSON; fractions, not percent. The headline scores stand at the top level.
         tables: what is printed, the main one first.
         files: text files to keep beside the scores, by name: predictions in the official format, mostly.
+        warnings: what the scores must not be read without; told on stderr.
     """
 
     scores: dict[str, Any]
     tables: Sequence[ScoreTable]
     files: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,8 @@ class System:
             damaged, or the model cannot be asked.
         score: scores a file of predictions in the official format against a gold file, with options; a `UserError`
             that names file and place where one is missing or damaged, or the two do not fit.
+        prediction_files: by the scorer's options the names under which a run keeps what it scores, best first.
+        gold_files: the same of gold in a folder of official files; None where `score` takes folders itself.
     """
 
     name: str
@@ -124,6 +129,23 @@ class System:
     score_options: type[SystemOptions]
     run: Callable[[SystemCall, Asker], SystemResult]
     score: Callable[[Path, Path, Any], SystemResult]
+    prediction_files: Callable[[Any], Sequence[str]]
+    gold_files: Callable[[Any], Sequence[str]] | None
+
+    def scored(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
+        """As `score`, of files or of folders that hold them.
+
+        Raises:
+            UserError: as `score`, or a folder holds no such file.
+        """
+        found = file_in(
+            predictions, self.prediction_files(options), "--predictions", f"predictions as {self.name} keeps them"
+        )
+        if self.gold_files is not None:
+            gold = file_in(gold, self.gold_files(options), "--gold", f"the official files of {self.title}")
+        elif not gold.exists():
+            raise UserError(f"--gold {gold}: no such file or folder", remedy=f"expected {self.files}")
+        return self.score(found, gold, options)
 
 
 def parse_options(options: type[SystemOptions], given: Sequence[str], system: str) -> SystemOptions:

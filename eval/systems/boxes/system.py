@@ -98,4 +98,6 @@ BOXES = System(
     score_options=BoxesScoreOptions,
     run=_run,
     score=_score,
+    prediction_files=lambda options: ("answers_by_box.jsonl",),
+    gold_files=None,  # `read_questions` looks into folders and archives itself
 )

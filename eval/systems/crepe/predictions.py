@@ -45,12 +45,17 @@ class PredictionFile:
         read: which dictionaries were read.
         same_events: nothing is marked as predicted, and its events are those of the gold file.
         strangers: predicted changes of events that the gold file has not; the official scorer passes them over.
+        other_gold: of the gold file's (event, step) pairs those that the file's own gold labels otherwise; 0 where its
+            events are the predictions.
+        pairs: of the procedures that are predicted.
     """
 
     procedures: dict[str, Predicted]
     read: Literal["predicted", "event"]
     same_events: bool
     strangers: int
+    other_gold: int
+    pairs: int
 
 
 def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missing: Missing) -> PredictionFile:
@@ -81,7 +86,18 @@ def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missin
         for event, _ in (block.predicted_events if chosen == "predicted" else block.events)
     )
     labels = {procedure.id: _labels(found[procedure.id], procedure, chosen) for procedure in kept}
-    return PredictionFile(labels, chosen, same, strangers)
+    other = sum(_differing(found[procedure.id], procedure) for procedure in kept) if chosen == "predicted" else 0
+    return PredictionFile(labels, chosen, same, strangers, other, sum(procedure.pairs for procedure in kept))
+
+
+def _differing(found: Procedure, gold: Procedure) -> int:
+    """The (event, step) pairs to which two gold annotations give different labels, by the official reading."""
+    events = dict.fromkeys((*gold.events, *found.events))
+    return sum(
+        label_in(own.events, event, official=True) != label_in(block.events, event, official=True)
+        for own, block in zip(found.blocks, gold.blocks, strict=True)
+        for event in events
+    )
 
 
 def _is_marked(procedure: Procedure) -> bool:

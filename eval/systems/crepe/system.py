@@ -98,6 +98,9 @@ class CrepeOptions(SystemOptions):
 class CrepeScoreOptions(SystemOptions):
     """Options of the scorer alone."""
 
+    split: Literal["dev", "test"] = Field(
+        "dev", exclude=True, description="dev or test: which official file, where --gold is a folder"
+    )
     read: ReadAs = Field(
         "auto",
         description="which dictionaries of the file are the predictions: predicted (predicted_event, as the official "
@@ -146,7 +149,20 @@ def _score(predictions: Path, gold: Path, options: Any) -> SystemResult:
     notes = _notes(options.read, found)
     if missing:
         notes.append(f"{missing} of {len(procedures)} procedures have no predictions and are left out")
-    return SystemResult(scores, tables(scores, f"CREPE, {predictions.name}", notes))
+    scores["other_gold"] = found.other_gold
+    title = f"CREPE, {predictions.name}"
+    return SystemResult(scores, tables(scores, title, notes), warnings=_warnings(predictions, gold, found))
+
+
+def _warnings(predictions: Path, gold: Path, found: PredictionFile) -> list[str]:
+    """A file in the official format holds gold, too, and the official script scores against that."""
+    if not found.other_gold:
+        return []
+    return [
+        f"{predictions} carries other gold than {gold}: {found.other_gold:,} of {found.pairs:,} (event, step) pairs "
+        "have another label there. These scores are against --gold; the official script, which reads the file "
+        f"alone, gives others. To score against its own gold: --gold {predictions}"
+    ]
 
 
 def _notes(read: ReadAs, found: PredictionFile) -> list[str]:
@@ -199,4 +215,6 @@ CREPE = System(
     score_options=CrepeScoreOptions,
     run=_run,
     score=_score,
+    prediction_files=lambda options: (PREDICTIONS_FILE,),
+    gold_files=lambda options: (_FILES[options.split],),
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 from eval.systems.asker import Asker
 from eval.systems.openpi2 import clusters, complete, crepe_downstream, expansion, pddl, salience, schemata, states
-from eval.systems.openpi2.gold import HOMEPAGE
-from eval.systems.openpi2.task import OpenPIOptions, ScorerOptions, Task
+from eval.systems.openpi2.gold import CLUSTERED, EXPANDED, HOMEPAGE, RANKED, read_official
+from eval.systems.openpi2.task import OpenPIOptions, PredictionKind, ScorerOptions, Task
 from eval.systems.system import System, SystemCall, SystemResult
 
 TASKS: dict[str, Task] = {
@@ -22,6 +24,18 @@ TASKS: dict[str, Task] = {
     "pddl": pddl.TASK,
 }
 _ALL = ("schemata", "states", "complete")
+# Of a folder of official files, by the kind of predictions; the best first.
+GOLD_FILES: dict[PredictionKind, tuple[str, ...]] = {
+    "schemata": (EXPANDED, CLUSTERED),
+    "states": (RANKED,),
+    "complete": (EXPANDED, CLUSTERED),
+    "salience": (salience.HUMAN,),
+    "entity_clusters": (clusters.ENTITY_GOLD,),
+    "attribute_clusters": (clusters.ATTRIBUTE_GOLD,),
+    "pddl": ("pddl_tasks.json",),
+}
+# The official scripts of these take the n-th procedure of one file with the n-th of the other.
+_BY_POSITION = ("schemata", "states", "complete", "salience")
 _SCORERS = {kind: score for task in TASKS.values() for kind, score in task.scorers.items()}
 
 
@@ -32,8 +46,27 @@ def _run(call: SystemCall, asker: Asker) -> SystemResult:
 
 
 def _score(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
-    """Score predictions in the official format."""
-    return _with_scorer_model(_SCORERS[options.task](predictions, gold, options), options)
+    """Score predictions in the official format; procedures are paired by their ids."""
+    result = _with_scorer_model(_SCORERS[options.task](predictions, gold, options), options)
+    moved = _elsewhere(list(read_official(predictions).value), list(read_official(gold).value))
+    if options.task not in _BY_POSITION or not moved:
+        return result
+    warning = (
+        f"{len(moved)} procedures do not stand at the same place in {predictions} as in {gold}, the first is "
+        f"{moved[0]!r}. Here procedures are paired by their ids; the official script pairs them by position, and "
+        "would score each of these against another procedure."
+    )
+    return replace(result, warnings=[*result.warnings, warning])
+
+
+def _elsewhere(predicted: Sequence[str], gold: Sequence[str]) -> list[str]:
+    """The predicted procedures that position would pair with another one of the gold file, or with none."""
+    return [name for name, other in zip_longest(predicted, gold[: len(predicted)]) if name != other]
+
+
+def _prediction_files(options: ScorerOptions) -> tuple[str, ...]:
+    # A run keeps each of its clusterings of entities.
+    return ("entity_clusters_*.json",) if options.task == "entity_clusters" else (f"{options.task}.json",)
 
 
 def _with_scorer_model(result: SystemResult, options: OpenPIOptions | ScorerOptions) -> SystemResult:
@@ -61,4 +94,6 @@ OPENPI2 = System(
     score_options=ScorerOptions,
     run=_run,
     score=_score,
+    prediction_files=_prediction_files,
+    gold_files=lambda options: GOLD_FILES[options.task],
 )

@@ -37,6 +37,7 @@ class WiqaOptions(SystemOptions):
 class WiqaScoreOptions(SystemOptions):
     """Options of the scorer alone."""
 
+    file: str = Field("test.jsonl", exclude=True, description="the question file, where --gold is a folder")
     missing: Missing = Field("error", description="questions without an answer: error, or leave_out")
     graphs: Path | None = Field(
         None, description="wiqa_influence_graphs.jsonl: questions then also meet in other texts of the same node"
@@ -81,4 +82,6 @@ WIQA = System(
     score_options=WiqaScoreOptions,
     run=_run,
     score=_score,
+    prediction_files=lambda options: (PREDICTIONS_FILE,),
+    gold_files=lambda options: (options.file,),
 )

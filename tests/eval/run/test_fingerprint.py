@@ -21,7 +21,7 @@ def test_everything_that_differs_is_named_by_its_option() -> None:
     assert refused.value.message.splitlines() == [
         "predictions.jsonl: was decoded by another model or with other options",
         "  --alpha: 0.5 → 0.7",
-        "  the subset: none → 3 a group, seed 0",
+        "  the subset (--max-samples): none → 3 a group, seed 0",
         f"  the prompt set: none → {'x' * 60}…",
     ]
     check_fingerprint(BEFORE, dict(BEFORE), FILE)

@@ -41,6 +41,8 @@ RIDDLES = System(
     score_options=SystemOptions,
     run=ask_riddles,
     score=lambda *_: SystemResult({}, []),
+    prediction_files=lambda _: ("riddles.txt",),
+    gold_files=None,
 )
 
 

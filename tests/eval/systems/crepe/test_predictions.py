@@ -43,6 +43,15 @@ def test_a_file_in_the_gold_files_shape_is_read_by_its_events(tmp_path: Path) ->
     assert read(tmp_path, GOLD, read_as="event").procedures["3"].official == LABELS["3"]
 
 
+def test_gold_that_a_file_carries_is_compared_with_the_gold_file(tmp_path: Path) -> None:
+    predicted = with_predictions(GOLD, {("5", 2): [event(DARK, "more likely", "predicted_event")]})
+    assert (read(tmp_path, predicted).other_gold, read(tmp_path, predicted).pairs) == (0, 8)
+    older = with_predictions(predicted, {("5", 2): [event(DARK, "more likely")], ("3", 2): [event("It rains.", "no")]})
+    assert read(tmp_path, older).other_gold == 2, "a label and an event that the gold file has not"
+    shaped = with_predictions(GOLD, {("5", 2): [event(DARK, "more likely")]})
+    assert read(tmp_path, shaped).other_gold == 0, "its events are the predictions"
+
+
 def test_missing_procedures_are_an_error_or_left_out(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"lacks procedure '3' \(1 of 2 are missing\)"):
         read(tmp_path, {"5": GOLD["5"]})

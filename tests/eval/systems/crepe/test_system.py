@@ -12,7 +12,7 @@ from d2e_sft.util.errors import UserError
 from eval.systems.crepe.system import CrepeOptions
 from eval.systems.system import parse_options
 from tests.command import d2e
-from tests.eval.systems.crepe.procedures import GOLD, save
+from tests.eval.systems.crepe.procedures import DARK, GOLD, event, save, with_predictions
 from tests.tiny import save_tiny_model
 
 
@@ -58,6 +58,40 @@ def test_a_run_leaves_predictions_that_score_the_same(
     assert again["macro_f1"] == scores["macro_f1"]
     shared = again.keys() & scores.keys()
     assert {key: again[key] for key in shared} == {key: scores[key] for key in shared}
+
+
+def test_folders_will_do_for_both_files_and_another_gold_is_told(
+    model: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(model, data, "--set", "prompt=text", "--set", "shots=0") == 0
+    scores, _ = results(data, "-prompt=text-shots=0")
+    call = ("score", "crepe", "--predictions", data.parent / "run", "--gold", data, "--json", "-")
+    capsys.readouterr()
+    assert d2e(*call) == 0
+    same = capsys.readouterr()
+    assert json.loads(same.out)["macro_f1"] == scores["macro_f1"]
+    assert "warning" not in same.err
+    save(data / "data_dev_v2.json", with_predictions(GOLD, {("5", 2): [event(DARK, "more likely")]}))
+    assert d2e(*call) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["other_gold"] == 1
+    assert "carries other gold than" in told.err
+    assert "1 of 8 (event, step) pairs" in told.err
+    assert d2e(*call, "--set", "split=test") == 1
+    assert "holds no data_test_v2.json; there is data_dev_v2.json" in capsys.readouterr().err
+
+
+def test_another_subset_is_refused_in_words(model: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--set", "prompt=text", "--set", "shots=0")
+    assert evaluate(model, data, *options, "--max-samples", 1) == 0
+    capsys.readouterr()
+    assert evaluate(model, data, *options) == 1
+    error = capsys.readouterr().err
+    assert "prompts (--max-samples 1 --seed 0) → " in error
+    assert "prompts (all)" in error
+    assert "sha256" not in error
+    assert evaluate(model, data, *options, "--overwrite") == 0
+    assert evaluate(model, data, *options, "--max-samples", 2) == 0, "of two procedures two are the same prompts"
 
 
 def test_a_subset_is_scored_by_its_own_procedures(model: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.systems.openpi2.gold import RANKED
 from eval.systems.openpi2.states import (
+    TASK,
     StatePair,
     check_aligned,
     exact_matches,
@@ -20,6 +21,7 @@ from eval.systems.openpi2.states import (
     states_bertscore,
     states_result,
 )
+from eval.systems.openpi2.task import ScorerOptions
 from tests.eval.systems.openpi2.procedures import ranked, save, save_official
 from tests.eval.systems.openpi2.scripted import run
 
@@ -106,3 +108,20 @@ def test_the_text_form_keeps_the_line_and_gives_it_back(tmp_path: Path) -> None:
     assert "kettle was cold before and hot after\nStep" in last
     result, asker = run(data, lambda *_: "tea (existence)\nStep: more", "task=schemata", "prompt=text")
     assert json.loads(result.files["schemata.json"])["2"] == [{"tea": ["existence"]}]
+
+
+def test_states_of_other_changes_are_scored_against_the_gold_file_beside_them(tmp_path: Path) -> None:
+    gold = save(tmp_path / "raw" / RANKED, ranked())
+    fewer = save(tmp_path / "llama.json", {"1": [[["water", "temperature", "cold", "hot"]], []]})
+    options = ScorerOptions(task="states")
+    with pytest.raises(UserError, match="expected one for each of the 3 gold changes of step 1"):
+        TASK.scorers["states"](fewer, gold, options)
+    beside = save(tmp_path / "llama_gold.json", {"1": [[["water", "temperature", "cool | cold", "hot"]], []]})
+    result = TASK.scorers["states"](fewer, gold, options)
+    assert (result.scores["states_accuracy"], result.scores["states"]["changes"]) == (0, 1)
+    assert result.scores["states"]["corrected"]["accuracy"] == 1
+    assert result.scores["gold"] == str(beside)
+    assert "it was scored against" in result.warnings[0]
+    whole = save(tmp_path / "whole.json", {"2": [[["you", "posture", "standing", "lying"]]]})
+    save(tmp_path / "whole_gold.json", {"2": [[["you", "posture", "up", "down"]]]})
+    assert TASK.scorers["states"](whole, gold, options).scores["states_accuracy"] == 1, "what fits is not replaced"

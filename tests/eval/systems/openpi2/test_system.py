@@ -118,3 +118,35 @@ def test_unfit_predictions_are_one_message(
     shown = capsys.readouterr()
     assert problem in shown.err + shown.out
     assert "Traceback" not in shown.err
+
+
+def test_procedures_are_paired_by_id_and_it_is_told_where_position_would_pair_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = save_official(tmp_path / "raw")
+    result, _ = run(data, tracked, "task=schemata")
+    written = json.loads(result.files["schemata.json"])
+    moved = save(tmp_path / "moved.json", {"2": written["2"], "1": written["1"]})
+    part = save(tmp_path / "part.json", {"1": written["1"]})
+    for path, warning in ((moved, "2 procedures do not stand at the same place"), (part, "")):
+        call = ("score", "openpi2", "--predictions", path, "--gold", data, "--json", "-")
+        assert d2e(*call) == 0
+        said = capsys.readouterr()
+        if path is moved:
+            assert json.loads(said.out)["schemata_global_f1"] == result.scores["schemata_global_f1"]
+        assert warning in said.err
+        assert bool(warning) == ("the official script pairs them by position" in said.err)
+
+
+def test_the_runs_folder_and_the_folder_of_official_files_will_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = save_official(tmp_path / "raw")
+    result, _ = run(data, tracked, "task=states")
+    folder = tmp_path / "run" / "eval" / "openpi2-task=states"
+    save(folder / "states.json", json.loads(result.files["states.json"]))
+    call = ("score", "openpi2", "--predictions", tmp_path / "run", "--gold", data, "--json", "-")
+    assert d2e(*call, "--set", "task=states") == 0
+    assert json.loads(capsys.readouterr().out)["states_accuracy"] == result.scores["states_accuracy"]
+    assert d2e(*call, "--set", "task=complete") == 1
+    assert "holds no complete.json" in capsys.readouterr().err
