@@ -17,35 +17,45 @@ from click.shell_completion import CompletionItem
 from d2e_sft import __version__
 from d2e_sft.util.errors import UserError, did_you_mean
 
-# verb → (module, attribute, one line for the list of verbs)
-_VERBS: dict[str, tuple[str, str, str]] = {
-    "quickstart": ("d2e_sft.commands.quickstart", "quickstart", "Train, score and compare SFT and D²E-SFT."),
-    "doctor": ("d2e_sft.commands.doctor", "doctor", "Check this machine and installation."),
-    "completion": ("d2e_sft.commands.completion", "completion", "Print a script for shell completion."),
-    "data": ("data_builders.commands", "data", "Build, check, describe and publish EventSample data."),
-    "recipes": ("d2e_sft.commands.recipes", "recipes", "List, show and copy the bundled recipes."),
-    "train": ("d2e_sft.commands.train", "train", "Train a model from a recipe."),
-    "bench": ("d2e_sft.commands.bench", "bench", "Measure speed and memory on this machine."),
-    "serve": ("d2e_sft.commands.serve", "serve", "Serve a model with vLLM; chat requests may carry a context."),
-    "eval": ("eval.commands.evaluate", "evaluate", "Decode a benchmark with a model and score it."),
-    "score": ("eval.commands.score", "score", "Score a file of predictions as a related system's paper does."),
-    "wiqa-questions": (
-        "eval.commands.wiqa_questions",
-        "wiqa_questions",
-        "Write the questions that WIQA's influence graphs ask.",
-    ),
-    "compare": ("eval.commands.compare", "compare", "Print the scores of several runs side by side."),
-    "sweep": ("eval.commands.sweep", "sweep", "Train and score a grid of recipes."),
-    "table": ("eval.commands.table", "table", "Lay scores out as in the paper's tables, also for LaTeX."),
-    "errors": ("eval.commands.errors", "errors", "Sort a run's wrong answers by error pattern."),
-    "lm-eval": ("eval.commands.lm_eval", "lm_eval", "Run lm-evaluation-harness with the debiased model."),
-    "report": ("eval.commands.report", "report", "Write an HTML report of one or more runs."),
-    "demo": ("eval.commands.demo", "demo", "Open a web page to ask a model about a context."),
-    "inspect": ("eval.commands.inspect", "inspect", "Show what a model thinks at each token of its answers."),
-    "export": ("d2e_sft.commands.hub", "export", "Write a run as a plain checkpoint folder."),
-    "push": ("d2e_sft.commands.hub", "push", "Publish a run on the Hub, with a card filled from it."),
-    "pull": ("d2e_sft.commands.hub", "pull", "Download a model from the Hub."),
+# Group of the help → verb → (module, attribute, one line for the list of verbs)
+_GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
+    "Start": {
+        "quickstart": ("d2e_sft.commands.quickstart", "quickstart", "Train, score and compare SFT and D²E-SFT."),
+        "doctor": ("d2e_sft.commands.doctor", "doctor", "Check this machine and installation."),
+        "recipes": ("d2e_sft.commands.recipes", "recipes", "List, show and copy the bundled recipes."),
+        "completion": ("d2e_sft.commands.completion", "completion", "Print a script for shell completion."),
+    },
+    "Data": {
+        "data": ("data_builders.commands", "data", "Build, check, describe and publish EventSample data."),
+    },
+    "Train": {
+        "train": ("d2e_sft.commands.train", "train", "Train a model from a recipe."),
+        "sweep": ("eval.commands.sweep", "sweep", "Train and score a grid of recipes."),
+        "bench": ("d2e_sft.commands.bench", "bench", "Measure speed and memory on this machine."),
+    },
+    "Evaluate": {
+        "eval": ("eval.commands.evaluate", "evaluate", "Decode a benchmark with a model and score it."),
+        "score": ("eval.commands.score", "score", "Score predictions as a related system's paper does."),
+        "compare": ("eval.commands.compare", "compare", "Print the scores of several runs side by side."),
+        "table": ("eval.commands.table", "table", "Lay scores out as in the paper's tables, also for LaTeX."),
+        "errors": ("eval.commands.errors", "errors", "Sort a run's wrong answers by error pattern."),
+        "lm-eval": ("eval.commands.lm_eval", "lm_eval", "Run lm-evaluation-harness with the debiased model."),
+    },
+    "Look": {
+        "report": ("eval.commands.report", "report", "Write an HTML report of one or more runs."),
+        "demo": ("eval.commands.demo", "demo", "Open a web page to ask a model about a context."),
+        "inspect": ("eval.commands.inspect", "inspect", "Show what a model thinks at each token of its answers."),
+    },
+    "Publish": {
+        "serve": ("d2e_sft.commands.serve", "serve", "Serve a model with vLLM, debiased."),
+        "export": ("d2e_sft.commands.hub", "export", "Write a run as a plain checkpoint folder."),
+        "push": ("d2e_sft.commands.hub", "push", "Publish a run on the Hub, with a card filled from it."),
+        "pull": ("d2e_sft.commands.hub", "pull", "Download a model from the Hub."),
+    },
 }
+_VERBS = {verb: entry for verbs in _GROUPS.values() for verb, entry in verbs.items()}
+# Verb → its subcommands that live in a package which the verb's own may not import.
+_ADDED = {"data": {"wiqa-questions": ("eval.commands.wiqa_questions", "wiqa_questions")}}
 
 
 class _LazyVerbs(click.Group):
@@ -56,8 +66,10 @@ class _LazyVerbs(click.Group):
         if cmd_name not in _VERBS:
             return None
         module, attribute, _ = _VERBS[cmd_name]
-        command = getattr(importlib.import_module(module), attribute)
-        assert isinstance(command, click.Command)
+        command = _loaded(module, attribute)
+        for name, (module, attribute) in _ADDED.get(cmd_name, {}).items():
+            assert isinstance(command, click.Group)
+            command.add_command(_loaded(module, attribute), name)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -71,12 +83,25 @@ class _LazyVerbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _VERBS:
+            of = next((verb for verb, added in _ADDED.items() if args[0] in added), None)
+            if of is not None:
+                ctx.fail(f"unknown verb {args[0]!r}; expected d2e {of} {args[0]}")
             ctx.fail(f"unknown verb {args[0]!r}; expected one of {', '.join(_VERBS)}.{did_you_mean(args[0], _VERBS)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl([(verb, text) for verb, (_, _, text) in _VERBS.items()])
+        group_width, width = max(map(len, _GROUPS)), max(map(len, _VERBS))
+        formatter.write_paragraph()
+        for group, verbs in _GROUPS.items():
+            for index, (verb, (_, _, text)) in enumerate(verbs.items()):
+                name = "" if index else group
+                formatter.write(f"{name:<{group_width}}  {verb:<{width}}  {text}\n")
+
+
+def _loaded(module: str, attribute: str) -> click.Command:
+    command = getattr(importlib.import_module(module), attribute)
+    assert isinstance(command, click.Command)
+    return command
 
 
 @click.command(cls=_LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -51,7 +51,7 @@ def export(run: Path, out: Path, **options: Any) -> None:
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("name", metavar="OWNER/NAME")
-@click.option("--private/--public", default=False, show_default=True, help="Who may see the repository made for it.")
+@click.option("--private/--public", default=True, show_default=True, help="Who may see the repository made for it.")
 @_export_options
 @click.option("--revision", metavar="BRANCH", help="A branch, which is made where there is none.")
 @click.option("--dry-run", is_flag=True, help="List the files and their sizes, and send nothing.")
@@ -62,7 +62,7 @@ def push(run: Path, name: str, private: bool, revision: str | None, dry_run: boo
     model card, recipe, scores and custom_generate/generate.py, in one commit: all of them or none. After a failure
     the same command goes on and sends what is missing. The token is that of `hf auth login`, or $HF_TOKEN.
 
-    Example: d2e push runs/d2e-mini my-account/d2e-mini --private --merge
+    Example: d2e push runs/d2e-mini my-account/d2e-mini --merge
     """
     from d2e_sft.hub.push import push as send
     from d2e_sft.hub.weights import ExportOptions

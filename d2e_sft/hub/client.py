@@ -115,7 +115,7 @@ def commit(
         if private and not is_private:
             raise UserError(
                 f"{repo}: is a public repository; expected a private one",
-                remedy="make it private in its settings on the Hub, push to another name, or push it as public",
+                remedy="make it private in its settings on the Hub, push to another name, or add --public",
             )
         if revision is not None:
             api.create_branch(repo, branch=revision, repo_type=repo_type, exist_ok=True)

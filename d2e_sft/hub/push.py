@@ -46,7 +46,7 @@ def push(
     run: Path,
     name: str,
     *,
-    private: bool = False,
+    private: bool = True,
     revision: str | None = None,
     dry_run: bool = False,
     options: ExportOptions = AS_TRAINED,

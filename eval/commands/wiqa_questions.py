@@ -1,4 +1,4 @@
-"""`d2e wiqa-questions`: questions from WIQA's influence graphs."""
+"""`d2e data wiqa-questions`: questions from WIQA's influence graphs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from d2e_sft.util.files import write_whole
 def wiqa_questions(graphs: Path, out: Path, no_effect: int, seed: int, alignments: Path | None) -> None:
     """Write every question that paths of 1 to 3 hops through influence graphs ask, with the answers of the paths.
 
-    Example: d2e wiqa-questions --graphs wiqa_influence_graphs.jsonl --out data/raw/wiqa/all.jsonl
+    Example: d2e data wiqa-questions --graphs wiqa_influence_graphs.jsonl --out data/raw/wiqa/all.jsonl
     """
     from eval.systems.json_file import json_lines
     from eval.systems.wiqa.generate import questions_of, read_alignments

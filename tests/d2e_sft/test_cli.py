@@ -63,7 +63,16 @@ def test_every_verb_is_listed_with_a_line(capsys: pytest.CaptureFixture[str]) ->
     cli.main(["--help"])
     printed = capsys.readouterr().out
     for verb in d2e.list_commands(click.Context(d2e)):
-        assert re.search(rf"^  {verb}\s+\S", printed, re.MULTILINE), verb
+        assert re.search(rf"^\w*\s+{verb}\s+\S", printed, re.MULTILINE), verb
+    assert max(map(len, printed.splitlines())) <= 80
+    groups = re.findall(r"^(\w+)  +[a-z]", printed, re.MULTILINE)
+    assert groups == ["Start", "Data", "Train", "Evaluate", "Look", "Publish"]
+
+
+def test_a_verb_that_moved_says_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["wiqa-questions"])
+    assert "expected d2e data wiqa-questions" in capsys.readouterr().err
 
 
 def test_help_is_quick_because_nothing_heavy_is_imported() -> None:

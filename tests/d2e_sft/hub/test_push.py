@@ -17,7 +17,7 @@ NAME = "team/tiny"
 
 def test_the_hub_gets_the_export_in_one_commit(hub: HubServer, run: Path, tmp_path: Path) -> None:
     before = sorted(run.parent.iterdir())
-    result = invoke("push", run, NAME, "--private")
+    result = invoke("push", run, NAME)
     assert result.exit_code == 0, result.output
     assert f"{hub.url}/{NAME} (private)" in result.output
     export(run, tmp_path / "out")
@@ -50,7 +50,7 @@ def test_a_push_that_broke_off_goes_on_and_sends_what_is_missing(
 
 def test_a_name_alone_is_of_the_tokens_account(hub: HubServer, run: Path) -> None:
     assert invoke("push", run, "tiny").exit_code == 0
-    assert hub.private == {"tester/tiny": False}
+    assert hub.private == {"tester/tiny": True}
     assert b'NAME = "tester/tiny"' in hub.files["tester/tiny"]["README.md"]
 
 
@@ -77,11 +77,15 @@ def test_an_export_is_pushed_as_it_is_and_nothing_else_of_its_folder(
     assert "model.safetensors: no such file, but d2e_export.json lists it" in message_of(capsys, "push", out, NAME)
 
 
-def test_what_an_earlier_push_left_gives_way_and_other_files_stay(hub: HubServer, run: Path) -> None:
+def test_what_an_earlier_push_left_gives_way_and_other_files_stay(
+    hub: HubServer, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     hub.private[NAME] = False
     old = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"old", "eval/old/scores.json": b"{}"}
     hub.files[NAME] = {**old, "picture.png": b"mine"}
-    assert invoke("push", run, NAME).exit_code == 0
+    assert "is a public repository" in message_of(capsys, "push", run, NAME)
+    assert hub.files[NAME].keys() == {*old, "picture.png"}
+    assert invoke("push", run, NAME, "--public").exit_code == 0
     assert "picture.png" in hub.files[NAME]
     assert not old.keys() & hub.files[NAME].keys()
 

@@ -1,4 +1,4 @@
-"""`d2e wiqa-questions` on two small graphs."""
+"""`d2e data wiqa-questions` on two small graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_the_command_writes_questions_with_explanations(tmp_path: Path, capsys: 
     file = save_lines(tmp_path / "graphs.jsonl", [GRAPH, OTHER])
     (tmp_path / "a.json").write_text(json.dumps({"7": {"x": 0, "y": 1, "d_x": "more"}}))
     out = tmp_path / "new" / "questions.jsonl"
-    call = ("wiqa-questions", "--graphs", file, "--out", out, "--no-effect", 2)
+    call = ("data", "wiqa-questions", "--graphs", file, "--out", out, "--no-effect", 2)
     assert d2e(*call, "--alignments", tmp_path / "a.json") == 0
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     explained = [row for row in rows if "explanation" in row]
@@ -25,7 +25,7 @@ def test_the_command_writes_questions_with_explanations(tmp_path: Path, capsys: 
     for row in explained:
         answer = {"RESULTS_IN": "more", "NOT_RESULTS_IN": "less"}[row["explanation"]["de"]]
         assert answer == row["question"]["answer_label"]
-    assert d2e("wiqa-questions", "--help") == 0
-    assert "Example: d2e wiqa-questions" in capsys.readouterr().out
-    assert d2e("wiqa-questions", "--graphs", tmp_path / "none.jsonl", "--out", out) == 1
+    assert d2e("data", "wiqa-questions", "--help") == 0
+    assert "Example: d2e data wiqa-questions" in capsys.readouterr().out
+    assert d2e("data", "wiqa-questions", "--graphs", tmp_path / "none.jsonl", "--out", out) == 1
     assert "none.jsonl: cannot be read" in capsys.readouterr().err
