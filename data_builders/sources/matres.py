@@ -7,14 +7,20 @@ which that is right are tagged `aligned`, the others `conflict`, the pairs inclu
 The published texts do not mark the events, and in a third of the rows one of the words stands more than once. Which
 occurrence is meant follows from the publishers' features, which hold the place of both events in tokens of a model
 that is not needed here: the place as a share of the text is near enough to choose among the occurrences of a word.
+
+`exchanged_share` asks a share of the training pairs the other way round, the later event first, so that "before" pays no
+more than "after" where half of them are: the counterfactual swap (`d2e data build --swap`) of a question of order.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, get_args
+
+from pydantic import Field
 
 from d2e_sft.data.sample import Split, Subset
 from d2e_sft.util.errors import UserError
@@ -75,6 +81,8 @@ SUBSETS = RawFile(
     substitute="a table of the row numbers of the published subsets",
 )
 OPTIONS = ("before", "after", "at the same time", "unknown")
+_EXCHANGED = {"before": "after", "after": "before"}
+_TAGS = {"<e1>": "<e2>", "</e1>": "</e2>", "<e2>": "<e1>", "</e2>": "</e1>"}
 _HABIT = "before"
 # What else than the order of the text a row may go against: the tenses of the two words, or what RoBERTa-large says of
 # them without the text.
@@ -108,10 +116,12 @@ class MatresOptions(SourceOptions):
     Attributes:
         bias: what a conflict row goes against: the order of the text, or a prior, which is published for dev alone.
         vague: whether pairs stay whose order annotators could not tell; their answer is "unknown".
+        exchanged_share: share of the training pairs, drawn with the seed, that are asked the other way round.
     """
 
     bias: Literal["narrative"] | Prior = "narrative"
     vague: Literal["keep", "drop"] = "keep"
+    exchanged_share: float = Field(0, ge=0, le=1)
 
 
 def read(job: Job) -> dict[Split, Samples]:
@@ -128,11 +138,15 @@ def _read_split(job: Job, split: Split) -> Samples:
     published = list(raw.json_items())
     conflicts = {prior: _conflicts(job, prior, published) for prior in _PRIORS} if split == "dev" else {}
 
+    draw = job.random("exchanged")
+    exchanged = {row.number for row in published if split == "train" and draw.random() < options.exchanged_share}
+
     def parse(row: Row) -> Draft:
         if row.number not in places:
             raise row.error("e1", f"an event whose place is item {row.number:,} of {job.file(_key(split)).name}")
         against = [prior for prior, numbers in conflicts.items() if row.number in numbers]
-        return _tagged(_draft(row, places[row.number]), options.bias, against, known=split == "dev")
+        draft = _draft(row, places[row.number], exchanged=row.number in exchanged)
+        return _tagged(draft, options.bias, against, known=split == "dev")
 
     rows = SplitRows(raw.parse(published, parse))
     if options.vague == "drop":
@@ -177,7 +191,7 @@ def _two_numbers(row: Row, name: str, value: object) -> tuple[int, int]:
     return value[0], value[1]
 
 
-def _draft(row: Row, places: Places) -> Draft:
+def _draft(row: Row, places: Places, *, exchanged: bool) -> Draft:
     text, events = row.text("text"), (row.text("e1"), row.text("e2"))
     labels = row.get("labels")
     if not isinstance(labels, list) or len(labels) != 1 or labels[0] not in range(len(OPTIONS)):
@@ -186,9 +200,12 @@ def _draft(row: Row, places: Places) -> Draft:
     found = find_events(text, events, places.characters(text))
     if found is None:
         raise row.error("e1", f"a word of the text before {events[1]!r}, which is e2")
-    marked = mark_events(text, *found).removeprefix(_START).split(_END)
-    sentences = [sentence.strip() for sentence in marked if sentence.strip()]
+    marked = mark_events(text, *found).removeprefix(_START)
     first, second = (text[start:end] for start, end in found)
+    if exchanged:
+        marked, answer = re.sub(r"</?e[12]>", lambda tag: _TAGS[tag[0]], marked), _EXCHANGED.get(answer, answer)
+        first, second = second, first
+    sentences = [sentence.strip() for sentence in marked.split(_END) if sentence.strip()]
     return Draft(
         number=row.number,
         relation="temporal",
@@ -197,13 +214,17 @@ def _draft(row: Row, places: Places) -> Draft:
         question=f"Does the event <e1>{first}</e1> start before or after the event <e2>{second}</e2>?",
         options=OPTIONS,
         answers=[answer],
+        meta={"exchanged": True} if exchanged else {},
     )
 
 
 def _tagged(draft: Draft, bias: Literal["narrative"] | Prior, against: Sequence[Prior], *, known: bool) -> Draft:
     """The row with its subset; `against` are the priors that it goes against, where they are `known`."""
     follows_text = list(draft.answers) == [_HABIT]
-    meta = {"conflicts_with": [*([] if follows_text else ["narrative"]), *against]} if known else {}
+    meta = {
+        **draft.meta,
+        **({"conflicts_with": [*([] if follows_text else ["narrative"]), *against]} if known else {}),
+    }
     if bias == "narrative":
         return replace(draft, subset="aligned" if follows_text else "conflict", habit=[_HABIT], meta=meta)
     # By tense a row that is no conflict may also be one whose tenses have no prior.
@@ -286,5 +307,7 @@ MATRES = Source(
         "is marked. Places from the publishers' tokens and a table of exact offsets agree in all but 1 of 6,336 "
         "training, 50 of 6,404 dev and no test rows",
         "refined context": "the sentences in which the two events stand",
+        "exchanged_share": "training pairs that are asked the other way round: the tags of the two events, their order in "
+        "the question, and the answers before and after are exchanged; meta.exchanged says which",
     },
 )

@@ -61,6 +61,30 @@ def test_pairs_that_annotators_could_not_order_may_be_dropped(raw: Path) -> None
     assert not [sample for sample in found.rows if sample.answers == ["unknown"]]
 
 
+def test_exchanged_pairs_are_asked_the_other_way_round_in_training_alone(raw: Path) -> None:
+    both = {share: read(raw, "matres", ("train", "test"), f"exchanged_share={share}") for share in (0, 1)}
+    assert both[0]["test"].rows == both[1]["test"].rows
+    other = {"before": "after", "after": "before"}
+    for as_is, exchanged in zip(both[0]["train"].rows, both[1]["train"].rows, strict=True):
+        assert exchanged.answers == [other.get(answer, answer) for answer in as_is.answers]
+        assert exchanged.subset == ("aligned" if exchanged.answers == ["before"] else "conflict")
+        turned = as_is.context.replace("e1>", "e0>").replace("e2>", "e1>").replace("e0>", "e2>")
+        assert exchanged.context == turned
+        assert exchanged.meta["exchanged"] is True
+    questions = [samples["train"].rows[1].question for samples in both.values()]
+    assert questions == [
+        "Does the event <e1>said</e1> start before or after the event <e2>agreed</e2>?",
+        "Does the event <e1>agreed</e1> start before or after the event <e2>said</e2>?",
+    ]
+
+
+def test_a_share_of_the_pairs_is_exchanged_whatever_else_is_built(raw: Path) -> None:
+    drawn = [read(raw, "matres", splits, "exchanged_share=0.5") for splits in (("train",), ("train", "test"))]
+    assert drawn[0]["train"].rows == drawn[1]["train"].rows
+    exchanged = [bool(sample.meta.get("exchanged")) for sample in drawn[0]["train"].rows]
+    assert len(set(exchanged)) == 2
+
+
 @pytest.mark.parametrize("lists", ["files", "table"])
 def test_dev_rows_name_the_priors_that_they_go_against(raw: Path, lists: str) -> None:
     if lists == "table":
