@@ -8,8 +8,8 @@ The published texts do not mark the events, and in a third of the rows one of th
 occurrence is meant follows from the publishers' features, which hold the place of both events in tokens of a model
 that is not needed here: the place as a share of the text is near enough to choose among the occurrences of a word.
 
-`exchanged_share` asks a share of the training pairs the other way round, the later event first, so that "before" pays no
-more than "after" where half of them are: the counterfactual swap (`d2e data build --swap`) of a question of order.
+`exchanged_share` asks a share of the training pairs the other way round, so that "before" pays no more than "after"
+where half of them are: the counterfactual swap (`d2e data build --swap`) of a question of order.
 """
 
 from __future__ import annotations
@@ -221,10 +221,9 @@ def _draft(row: Row, places: Places, *, exchanged: bool) -> Draft:
 def _tagged(draft: Draft, bias: Literal["narrative"] | Prior, against: Sequence[Prior], *, known: bool) -> Draft:
     """The row with its subset; `against` are the priors that it goes against, where they are `known`."""
     follows_text = list(draft.answers) == [_HABIT]
-    meta = {
-        **draft.meta,
-        **({"conflicts_with": [*([] if follows_text else ["narrative"]), *against]} if known else {}),
-    }
+    meta = dict(draft.meta)
+    if known:
+        meta["conflicts_with"] = [*([] if follows_text else ["narrative"]), *against]
     if bias == "narrative":
         return replace(draft, subset="aligned" if follows_text else "conflict", habit=[_HABIT], meta=meta)
     # By tense a row that is no conflict may also be one whose tenses have no prior.
@@ -307,7 +306,7 @@ MATRES = Source(
         "is marked. Places from the publishers' tokens and a table of exact offsets agree in all but 1 of 6,336 "
         "training, 50 of 6,404 dev and no test rows",
         "refined context": "the sentences in which the two events stand",
-        "exchanged_share": "training pairs that are asked the other way round: the tags of the two events, their order in "
-        "the question, and the answers before and after are exchanged; meta.exchanged says which",
+        "exchanged_share": "training pairs that are asked the other way round: the tags of the two events, their order "
+        "in the question, and the answers before and after are exchanged; meta.exchanged says which",
     },
 )
