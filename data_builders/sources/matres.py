@@ -306,7 +306,7 @@ MATRES = Source(
         "is marked. Places from the publishers' tokens and a table of exact offsets agree in all but 1 of 6,336 "
         "training, 50 of 6,404 dev and no test rows",
         "refined context": "the sentences in which the two events stand",
-        "exchanged_share": "training pairs that are asked the other way round: the tags of the two events, their order "
-        "in the question, and the answers before and after are exchanged; meta.exchanged says which",
+        "exchanged_share": "training pairs asked the other way round: the tags of the two events, their order in the "
+        "question, and the answers before and after are exchanged; meta.exchanged says which",
     },
 )
