@@ -13,7 +13,6 @@ from typing import Any, Literal
 from d2e_sft.data.sample import Split
 from data_builders.boxes.objects import OBJECTS
 from data_builders.boxes.scenarios import Drawn, Variant, draw_scenarios, scenario_random, whole_scenarios
-from data_builders.boxes.wording import say_contents
 from data_builders.boxes.world import World
 
 RowFormat = Literal["few_shot", "t5"]
@@ -26,20 +25,20 @@ def official_rows(
 ) -> Iterator[tuple[Split, dict[str, Any]]]:
     """(split, row) for each question of so many scenarios; each split's rows come in the published order.
 
-    That is by scenario, number of operations and box: 91 rows a scenario of twelve operations. The scenarios are those
-    that `d2e data build --datasets boxes boxes.scenarios=N` turns into rows to train on, split by split.
+    That is by scenario, number of operations and box: 91 rows a scenario of twelve operations. As there, `sample_id`
+    counts scenarios over all splits, so that none stands in two. The scenarios are those that
+    `d2e data build --datasets boxes boxes.scenarios=N` turns into rows to train on, split by split.
     """
     rng = scenario_random(seed)
     wanted = whole_scenarios(scenarios)
     for drawn in draw_scenarios(_WORLD, wanted, rng, variant=variant):
-        need = wanted[drawn.split]
-        for row in _rows(drawn, need.taken, row_format):
+        for row in _rows(drawn, row_format):
             yield drawn.split, row
-        need.taken += 1
+        wanted[drawn.split].taken += 1
 
 
-def _rows(drawn: Drawn, number: int, row_format: RowFormat) -> Iterator[dict[str, Any]]:
-    scenario, wording = drawn.scenario, drawn.side.wording
+def _rows(drawn: Drawn, row_format: RowFormat) -> Iterator[dict[str, Any]]:
+    scenario, wording = drawn.scenario, drawn.wording
     text = wording.state(scenario.states[0])
     if row_format == "t5":
         text = text.replace("contains nothing", "is empty")
@@ -53,7 +52,7 @@ def _rows(drawn: Drawn, number: int, row_format: RowFormat) -> Iterator[dict[str
             for box in {operation.source, operation.target} - {-1}:
                 kinds[box][operation.kind] += 1
         for box, contents in enumerate(state):
-            begin, answer = f"{text} {wording.name(box)} contains", say_contents(contents)
+            begin, answer = f"{text} {wording.name(box)} contains", wording.say(contents)
             if row_format == "t5":
                 begin = f"{text} {wording.name(box)}"
                 answer = f"contains {answer}" if contents else "is empty"
@@ -61,7 +60,7 @@ def _rows(drawn: Drawn, number: int, row_format: RowFormat) -> Iterator[dict[str
                 "sentence": f"{begin} {answer}.",
                 "sentence_masked": f"{begin} {_MASK} .",
                 "masked_content": f"{_MASK} {answer}",
-                "sample_id": number,
+                "sample_id": drawn.number,
                 "numops": kinds[box].total(),
                 "numops_by_op": dict(kinds[box]),
             }

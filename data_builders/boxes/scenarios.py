@@ -1,7 +1,7 @@
 """Scenarios for train, dev and test that share no signature (number of things in each box at the start).
 
 The variants are the published ways to part training from evaluation (Kim & Schuster 2023, section 5.1). In each the
-evaluation side is the base task, but for `move_contents`; what differs is the training side.
+evaluation side is the base task, but for `move_contents` and `ambiref`; what differs is the training side.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Literal, get_args
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError
 from data_builders.boxes.objects import OBJECTS, RARE_OBJECTS
-from data_builders.boxes.wording import AlternateWording, PlainWording, Wording
+from data_builders.boxes.wording import AlternateWording, PlainWording, Wording, ambiguous_names
 from data_builders.boxes.world import Scenario, State, World
 
-Variant = Literal["base", "numops", "vocab", "altforms", "altforms_numops", "move_contents"]
+Variant = Literal["base", "numops", "vocab", "altforms", "altforms_numops", "move_contents", "ambiref"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 _TRAIN_OPERATIONS = 2
 SHARES: dict[Split, float] = {"train": 0.45, "dev": 0.10, "test": 0.45}
@@ -27,17 +27,21 @@ _PATIENCE = 20_000
 
 @dataclass(frozen=True)
 class Side:
-    """What the scenarios of a split are made of and how they are told."""
+    """What the scenarios of a split are made of and how they are told.
+
+    Attributes:
+        ambiguous: each scenario has names of its own, of which several share a noun.
+    """
 
     world: World
     wording: Wording
+    ambiguous: bool = False
 
-    def renamed(self, start: State, common: World) -> State:
-        """An initial state drawn with the objects of `common`, with this side's objects in their places."""
-        if self.world.objects == common.objects:
-            return start
-        names = dict(zip(common.objects, self.world.objects, strict=True))
-        return tuple(frozenset(names[thing] for thing in contents) for contents in start)
+    def tell(self, rng: random.Random) -> Wording:
+        """The wording of one scenario."""
+        if not self.ambiguous:
+            return self.wording
+        return replace(self.wording, names=ambiguous_names(self.world.objects, rng), omit_modifiers=True)
 
 
 def side_of(variant: Variant, split: Split, common: World) -> Side:
@@ -46,19 +50,16 @@ def side_of(variant: Variant, split: Split, common: World) -> Side:
     Args:
         common: the world of the base task; its objects must be `OBJECTS`, to which the rare ones correspond.
     """
-    if variant == "move_contents":
-        return Side(common, PlainWording(move_contents=True))
-    world, wording = common, PlainWording()
+    if variant in ("move_contents", "ambiref"):
+        return Side(common, PlainWording(move_contents=variant == "move_contents"), ambiguous=variant == "ambiref")
     if split != "train":
-        return Side(world, wording)
+        return Side(common, PlainWording())
+    world = common
     if variant in ("numops", "altforms_numops"):
         world = replace(world, operations=min(world.operations, _TRAIN_OPERATIONS))
-    if variant in ("vocab", "altforms", "altforms_numops"):
-        assert tuple(common.objects) == OBJECTS
-        world = replace(world, objects=RARE_OBJECTS)
-    if variant in ("altforms", "altforms_numops"):
-        return Side(world, AlternateWording())
-    return Side(world, wording)
+    names = dict(zip(OBJECTS, RARE_OBJECTS, strict=True)) if variant not in ("base", "numops") else {}
+    wording = AlternateWording if variant in ("altforms", "altforms_numops") else PlainWording
+    return Side(world, wording(names=names))
 
 
 @dataclass
@@ -75,11 +76,16 @@ class Need:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A scenario, the split that it belongs to, and how it is told."""
+    """A scenario, the split that it belongs to, and how it is told.
 
+    Attributes:
+        number: from 0 on, over all splits.
+    """
+
+    number: int
     split: Split
     scenario: Scenario
-    side: Side
+    wording: Wording
 
 
 def scenario_random(seed: int) -> random.Random:
@@ -124,11 +130,10 @@ def draw_scenarios(
         split = owner.setdefault(signature, max(wanted, key=lambda name: wanted[name].open_share))
         taken = wanted[split].taken
         if start not in seen and wanted[split].open_share > 0:
-            side = sides[split]
-            scenario = side.world.play(side.renamed(start, world), rng)
+            scenario = sides[split].world.play(start, rng)
             if usable(scenario):
+                yield Drawn(len(seen), split, scenario, sides[split].tell(rng))
                 seen.add(start)
-                yield Drawn(split, scenario, side)
         idle = 0 if wanted[split].taken > taken else idle + 1
         if idle > _PATIENCE:
             raise _world_too_small(wanted)

@@ -1,7 +1,8 @@
 """The Boxes world (Kim & Schuster, ACL 2023): boxes that hold things, and operations that change what they hold.
 
-Nothing here knows of words, samples or splits: a scenario is an initial state and operations. All draws use Python's
-own generator, so that a seed gives the same world everywhere.
+Nothing here knows of words, samples or splits: a scenario is an initial state and operations. The rule of each draw is
+the published generator's (`sample_operation_sequences`), so that states and operations are distributed as there; all
+draws use Python's own generator, so that a seed gives the same world everywhere.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class World:
     Attributes:
         boxes: number of boxes.
         max_objects: most things that a box can hold.
-        expected_objects: mean of the Poisson draw of a box's initial contents, clipped at `max_objects`.
+        expected_objects: mean of the Poisson draw of a box's initial contents, clipped at `max_objects`; half of it,
+            rounded down, but at least 1, is that of how many things an operation puts in.
         operations: number of operations of a scenario.
         objects: the names of all things.
     """
@@ -68,10 +70,27 @@ class World:
     objects: Sequence[str]
 
     def initial_state(self, rng: random.Random) -> State:
-        sizes = [min(_poisson(self.expected_objects, rng), self.max_objects) for _ in range(self.boxes)]
+        """Draw the contents of all boxes.
+
+        Raises:
+            UserError: so many things are expected that the objects never suffice.
+        """
+        sizes = self._sizes(rng)
         things = rng.sample(self.objects, sum(sizes))
         starts = [sum(sizes[:box]) for box in range(self.boxes)]
         return tuple(frozenset(things[start : start + size]) for start, size in zip(starts, sizes, strict=True))
+
+    def _sizes(self, rng: random.Random) -> list[int]:
+        # The published generator compares the sum with the objects before it clips.
+        for _ in range(_TRIES):
+            sizes = [_poisson(self.expected_objects, rng) for _ in range(self.boxes)]
+            if sum(sizes) <= len(self.objects):
+                return [min(size, self.max_objects) for size in sizes]
+        raise UserError(
+            f"boxes: {self.boxes} boxes of {self.expected_objects:g} expected objects never drew at most "
+            f"{len(self.objects)}, the number of different objects",
+            remedy="lower boxes.expected_objects or boxes.boxes",
+        )
 
     def play(self, start: State, rng: random.Random) -> Scenario:
         """Draw the operations of a scenario that begins with `start`."""
@@ -83,10 +102,11 @@ class World:
         return Scenario(tuple(states), tuple(operations))
 
     def _operation(self, state: State, rng: random.Random) -> Operation:
-        # By rejection: kind and box are uniform over all, and an impossible draw is drawn anew as a whole.
+        # An impossible draw is drawn anew as a whole, kind and box too; an empty subset of things alone.
         for _ in range(_TRIES):
             kind = rng.choice(("move", "remove", "put"))
-            operation = self._put(state, rng) if kind == "put" else self._take(kind == "move", state, rng)
+            box = rng.randrange(self.boxes)
+            operation = self._put(box, state, rng) if kind == "put" else self._take(kind == "move", box, state, rng)
             if operation is not None:
                 return operation
         raise UserError(
@@ -94,9 +114,8 @@ class World:
             remedy="raise boxes.boxes or boxes.max_objects",
         )
 
-    def _put(self, state: State, rng: random.Random) -> Operation | None:
-        target = rng.randrange(self.boxes)
-        count = min(_poisson(1.0, rng), self.max_objects)
+    def _put(self, target: int, state: State, rng: random.Random) -> Operation | None:
+        count = _poisson(max(1, int(self.expected_objects / 2)), rng)
         if count == 0 or len(state[target]) + count > self.max_objects:
             return None
         held = frozenset().union(*state)
@@ -104,15 +123,23 @@ class World:
         free = [thing for thing in self.objects if thing not in held]
         return Operation("put", frozenset(rng.sample(free, count)), target=target) if len(free) >= count else None
 
-    def _take(self, move: bool, state: State, rng: random.Random) -> Operation | None:
-        source, target = rng.randrange(self.boxes), rng.randrange(self.boxes) if move else -1
-        # Sorted, since the order of a set of strings differs from process to process.
-        things = frozenset(thing for thing in sorted(state[source]) if rng.random() < 0.5)
-        if not things or source == target:
+    def _take(self, move: bool, source: int, state: State, rng: random.Random) -> Operation | None:
+        if not state[source] or (move and self.boxes == 1):
             return None
+        target = rng.choice([box for box in range(self.boxes) if box != source]) if move else -1
+        things = _nonempty_subset(state[source], rng)
         if move and len(state[target]) + len(things) > self.max_objects:
             return None
         return Operation("move" if move else "remove", things, source, target)
+
+
+def _nonempty_subset(things: frozenset[str], rng: random.Random) -> frozenset[str]:
+    """Each thing with probability 1/2, drawn anew until one is in."""
+    chosen: frozenset[str] = frozenset()
+    while not chosen:
+        # Sorted, since the order of a set of strings differs from process to process.
+        chosen = frozenset(thing for thing in sorted(things) if rng.random() < 0.5)
+    return chosen
 
 
 def apply(state: State, operation: Operation) -> State:

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from d2e_sft.data.sample import EventSample, Split
 from data_builders.boxes.objects import OBJECTS
 from data_builders.boxes.scenarios import Drawn, Need, Variant, draw_scenarios, needs, scenario_random, whole_scenarios
-from data_builders.boxes.wording import refined_context, say_contents
+from data_builders.boxes.wording import refined_context
 from data_builders.boxes.world import Scenario, World
 from data_builders.raw.source import Job, Samples, Source, SourceOptions, SplitRows
 
@@ -109,7 +109,7 @@ def read(job: Job) -> dict[Split, Samples]:
         variant=options.variant,
         usable=lambda scenario: _most_changes(scenario) >= options.min_numops,
     )
-    for number, drawn in enumerate(scenarios):
+    for drawn in scenarios:
         need = wanted[drawn.split]
         asked = _questions(drawn.scenario, options.boxes)
         if options.scenarios is not None:
@@ -118,7 +118,7 @@ def read(job: Job) -> dict[Split, Samples]:
             left = min(options.questions_per_scenario, need.total - need.taken)
             asked = _draw(asked, options, need.taken, left, rng)
             need.taken += len(asked)
-        samples[drawn.split] += _samples(drawn, number, asked)
+        samples[drawn.split] += _samples(drawn, asked)
     return {split: SplitRows(rows) for split, rows in samples.items()}
 
 
@@ -168,14 +168,14 @@ def _floor(value: float) -> int:
     return math.floor(value + 1e-9)  # 100 × 0.29 is a hair less than 29
 
 
-def _samples(drawn: Drawn, number: int, asked: list[_Question]) -> Iterator[EventSample]:
-    scenario, wording = drawn.scenario, drawn.side.wording
+def _samples(drawn: Drawn, asked: list[_Question]) -> Iterator[EventSample]:
+    scenario, wording = drawn.scenario, drawn.wording
     opening = f"{wording.state(scenario.states[0])}."
     sentences = wording.sentences(scenario)
     signature = "-".join(map(str, scenario.signature))
     for question in asked:
         yield EventSample(
-            id=f"boxes-{drawn.split}-{number}-{question.after}-{question.box}",
+            id=f"boxes-{drawn.split}-{drawn.number}-{question.after}-{question.box}",
             dataset="boxes",
             split=drawn.split,
             relation="temporal",
@@ -183,9 +183,9 @@ def _samples(drawn: Drawn, number: int, asked: list[_Question]) -> Iterator[Even
             context=" ".join([opening, *sentences[: question.after]]),
             refined_context=refined_context(scenario, wording, question.box, question.after),
             question=f"What does {wording.name(question.box)} contain?",
-            answers=[say_contents(scenario.states[question.after][question.box])],
+            answers=[wording.say(scenario.states[question.after][question.box])],
             meta={
-                "scenario": number,
+                "scenario": drawn.number,
                 "box": question.box,
                 "operations": question.after,
                 "numops": question.numops,
@@ -208,6 +208,6 @@ BOXES = Source(
     notes={
         "generator": "an own generator of the published world with an own list of objects; not the published file",
         "refined_context": "exact: the queried box's initial contents and the operations that touch the box (where "
-        "the contents of another box came in, that box's too)",
+        "the contents of another box came in, or things that are not named in full, that box's too)",
     },
 )

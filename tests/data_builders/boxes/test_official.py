@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 
@@ -11,6 +12,7 @@ from data_builders.boxes.official import official_rows
 from data_builders.boxes.scenarios import VARIANTS, Variant
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
+from tests.data_builders.boxes.simulation import contents_by_text, things_in
 
 Splits = dict[str, list[EventSample]]
 
@@ -26,33 +28,15 @@ def variants(tmp_path_factory: pytest.TempPathFactory) -> dict[Variant, Splits]:
     return built
 
 
-def things_in(text: str) -> set[str]:
-    return set(re.findall(r"the (\w+)", text))
-
-
-def contents_by_text(text: str) -> dict[str, set[str]]:
-    """A second simulation, which starts from the clauses that are there."""
-    opening, *operations = text.removesuffix(".").split(". ")
-    found = [re.fullmatch(r"Box (\d+) contains (.+)", clause) for clause in opening.split(", ")]
-    world = {match[1]: things_in(match[2]) for match in found if match}
-    for sentence in operations:
-        boxes = re.findall(r"Box (\d+)", sentence)
-        whole = "the contents of" in sentence
-        moved = set(world[boxes[0]]) if whole else things_in(sentence)
-        if not sentence.startswith("Put"):
-            world.setdefault(boxes[0], set()).difference_update(moved)
-        if not sentence.startswith("Remove"):
-            world.setdefault(boxes[-1], set()).update(moved)
-    return world
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_official_rows_are_in_the_published_order_and_agree_with_the_text(variant: Variant) -> None:
     rows = [
         row for split, row in official_rows(variant, scenarios=9, seed=1, row_format="few_shot") if split == "test"
     ]
     assert len(rows) == 4 * 91
-    assert [row["sample_id"] for row in rows] == [i // 91 for i in range(4 * 91)]
+    scenarios = [row["sample_id"] for row in rows]
+    assert scenarios == sorted(scenarios)
+    assert set(Counter(scenarios).values()) == {91}
     for place, row in enumerate(rows):
         answer = row["masked_content"].removeprefix("<extra_id_0> ")
         assert row["sentence"] == row["sentence_masked"].replace("<extra_id_0> .", f"{answer}.")
@@ -62,6 +46,14 @@ def test_official_rows_are_in_the_published_order_and_agree_with_the_text(varian
         assert contents_by_text(description)[box] == things_in(answer)
         assert row["numops"] == sum(row["numops_by_op"].values())
         assert row["numops"] == len(re.findall(rf"\bBox {box}\b", description.partition(". ")[2]))
+
+
+def test_no_scenario_has_the_number_of_another_in_any_split() -> None:
+    splits: dict[int, set[str]] = {}
+    for split, row in official_rows("base", scenarios=20, seed=0, row_format="t5"):
+        splits.setdefault(row["sample_id"], set()).add(split)
+    assert sorted(splits) == list(range(20))
+    assert all(len(found) == 1 for found in splits.values())
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

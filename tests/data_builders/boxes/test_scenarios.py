@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import re
+from collections import Counter
 
 import pytest
 
 from d2e_sft.data.sample import EventSample, read_samples
 from data_builders.boxes.objects import OBJECTS, RARE_OBJECTS
 from data_builders.boxes.scenarios import VARIANTS, Variant
+from data_builders.boxes.wording import PlainWording, ambiguous_names
+from data_builders.boxes.world import Operation
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
+from tests.data_builders.boxes.simulation import contents_by_text, things_in
 
 Splits = dict[str, list[EventSample]]
 
@@ -71,21 +76,45 @@ def test_moved_contents_are_not_named_and_can_be_found_in_the_refined_context(
     assert told > 100
 
 
-def things_in(text: str) -> set[str]:
-    return set(re.findall(r"the (\w+)", text))
+def test_ambiguous_references_leave_modifiers_out_where_one_box_has_no_other_such_thing(
+    variants: dict[Variant, Splits],
+) -> None:
+    short, resolved = 0, 0
+    for split in ("train", "test"):
+        for sample in variants["ambiref"][split]:
+            assert sample.refined_context is not None
+            opening, *operations = sample.context.removesuffix(".").split(". ")
+            assert all(" " in thing for thing in things_in(" ".join([opening, *sample.answers])))
+            short += any(" " not in thing for sentence in operations for thing in things_in(sentence))
+            for sentence in operations:
+                assert not sentence.startswith("Put") or all(" " in thing for thing in things_in(sentence))
+            for text in (sample.context, sample.refined_context):
+                assert contents_by_text(text)[str(sample.meta["box"])] == things_in(sample.answers[0]), text
+            resolved += len(sample.refined_context) < len(sample.context)
+    assert short > 1000
+    assert resolved > 1000
 
 
-def contents_by_text(text: str) -> dict[str, set[str]]:
-    """A second simulation, which starts from the clauses that are there."""
-    opening, *operations = text.removesuffix(".").split(". ")
-    found = [re.fullmatch(r"Box (\d+) contains (.+)", clause) for clause in opening.split(", ")]
-    world = {match[1]: things_in(match[2]) for match in found if match}
-    for sentence in operations:
-        boxes = re.findall(r"Box (\d+)", sentence)
-        whole = "the contents of" in sentence
-        moved = set(world[boxes[0]]) if whole else things_in(sentence)
-        if not sentence.startswith("Put"):
-            world.setdefault(boxes[0], set()).difference_update(moved)
-        if not sentence.startswith("Remove"):
-            world.setdefault(boxes[-1], set()).update(moved)
-    return world
+def test_ambiguous_names_share_nouns_as_published() -> None:
+    names = ambiguous_names(OBJECTS, random.Random(0))
+    assert set(names) == set(OBJECTS)
+    assert len(set(names.values())) == 100
+    nouns = Counter(name.split()[1] for name in names.values())
+    # 17 nouns with six modifiers each are 102 names, and the last two find no thing.
+    assert sorted(nouns.values()) == [4] + [6] * 16
+    assert ambiguous_names(OBJECTS, random.Random(1)) != names
+
+
+def test_the_modifier_stays_where_the_box_holds_another_thing_with_that_noun() -> None:
+    names = {"cup": "red car", "hat": "blue car", "pen": "big pen"}
+    wording = PlainWording(names=names, omit_modifiers=True)
+    before = (frozenset({"cup", "hat", "pen"}), frozenset[str]())
+    both = Operation("move", frozenset({"cup", "pen"}), source=0, target=1)
+    assert wording.operation(both, before) == "Move the red car and the pen from Box 0 to Box 1."
+    assert wording.leaves_open(both, before)
+    assert wording.operation(Operation("remove", frozenset({"hat"}), source=0), before) == (
+        "Remove the blue car from Box 0."
+    )
+    alone = (frozenset({"hat"}), frozenset({"cup"}))
+    assert wording.operation(Operation("remove", frozenset({"hat"}), source=0), alone) == "Remove the car from Box 0."
+    assert wording.operation(Operation("put", frozenset({"pen"}), target=1), alone) == "Put the big pen into Box 1."
