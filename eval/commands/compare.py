@@ -8,6 +8,7 @@ import click
 
 from d2e_sft.util.files import write_json
 from eval.compare.compare import compare_runs
+from eval.compare.narrow_tables import narrow_tables
 from eval.compare.runs import load_runs, only_subset, reference_first
 from eval.compare.subset_tables import all_tables, subset_comparison_tables
 
@@ -18,6 +19,7 @@ from eval.compare.subset_tables import all_tables, subset_comparison_tables
 @click.option("--reference", metavar="RUN", help="Run that differences are to. [default: the first]")
 @click.option("--subset", metavar="NAME", help="Samples of one subset alone, such as conflict. [default: all]")
 @click.option("--groups", is_flag=True, help="Of samples with subsets, print the tables by dataset and format, too.")
+@click.option("--wide", is_flag=True, help="Print Markdown tables with all columns, whatever the terminal's width.")
 @click.option(
     "--json",
     "json_file",
@@ -32,14 +34,16 @@ def compare(
     reference: str | None,
     subset: str | None,
     groups: bool,
+    wide: bool,
     json_file: Path | None,
 ) -> None:
     """Print the scores of several runs side by side.
 
-    Each RUN is a folder that `d2e eval` has scored; all must be scored on the same samples. The tables are
-    Markdown: exact match (EM) and token-level F1 in percent with 95 % intervals, for nli the shares of
-    the predicted labels, for runs that were also evaluated --without-context what the context adds, and paired
-    differences to the first RUN, where * marks a corrected p below 0.05.
+    Each RUN is a folder that `d2e eval` has scored; all must be scored on the same samples. Printed are the mean of
+    exact match (EM) and token-level F1 in percent with its 95 % interval, paired differences to the first RUN, where *
+    marks a corrected p below 0.05, for nli the shares of the predicted labels, for runs that were also evaluated
+    --without-context what the context adds, and a verdict for each RUN against the first. --wide prints Markdown with
+    the intervals and differences of every metric.
 
     Where samples have subsets (aligned, conflict, …): accuracy by subset, the gap between aligned and conflict, how
     often the answer is the habit, paired differences, and a verdict for each RUN against the reference.
@@ -54,10 +58,15 @@ def compare(
     if subset is not None:
         loaded = only_subset(loaded, subset)
     comparison = compare_runs(loaded)
-    if comparison.subsets is None or groups:
+    if wide:
         click.echo(all_tables(comparison))
+    elif comparison.subsets is None:
+        click.echo(narrow_tables(comparison))
     else:
-        click.echo(f"{comparison.bench}; tables by dataset, relation and format: --groups\n")
+        if groups:
+            click.echo(narrow_tables(comparison) + "\n")
+        else:
+            click.echo(f"{comparison.bench}; tables by dataset, relation and format: --groups\n")
         click.echo(subset_comparison_tables(comparison.subsets))
     if json_file is not None:
         write_json(json_file, comparison.to_json())

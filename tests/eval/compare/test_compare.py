@@ -27,7 +27,7 @@ def two_runs(folder: Path) -> list[Path]:
 
 
 def output_of(*arguments: object) -> str:
-    result = CliRunner().invoke(compare, [str(argument) for argument in arguments], catch_exceptions=False)
+    result = CliRunner().invoke(compare, ["--wide", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 

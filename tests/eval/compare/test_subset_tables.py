@@ -34,8 +34,10 @@ def test_a_row_a_run_with_both_accuracies_and_the_gap(runs: list[Path], capsys: 
     assert [cell.split()[0] for cell in answers[1:]] == ["25.0", "25.0", "75.0", "25.0", "0.0", "0.0"]
     assert [cell.split()[0] for cell in changes[1:]] == ["+0.0", "1.000", "+35.0", "<0.001"]
     assert max(map(len, output.splitlines())) <= 100
-    assert "| habit | temporal" not in output, "tables by group stand behind --groups"
+    assert "habit, temporal, qa (80)" not in output, "tables by group stand behind --groups"
     assert d2e("compare", *runs, "--groups") == 0
+    assert "habit, temporal, qa (80)" in capsys.readouterr().out
+    assert d2e("compare", *runs, "--wide") == 0
     assert cells(capsys.readouterr().out, "habit")[0][:4] == ["habit", "temporal", "qa", "80"]
 
 

@@ -79,7 +79,7 @@ def test_compare_names_the_run_that_collapsed(tmp_path: Path) -> None:
 
 
 def output_of(*arguments: object) -> str:
-    result = CliRunner().invoke(compare, [str(argument) for argument in arguments], catch_exceptions=False)
+    result = CliRunner().invoke(compare, ["--wide", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 

@@ -1,0 +1,129 @@
+"""A comparison for a terminal: a block a group and a row a run, at most 100 columns wide, and the verdicts at the end.
+
+The wide Markdown of the same numbers is `eval.compare.tables`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+
+from d2e_sft.util.tables import percent, text_table
+from eval.compare.compare import Cell, Comparison, Gain, Row
+from eval.compare.tables import collapses, points, share_bar, shares_in_percent, short_p, with_interval
+
+WIDTH = 100
+_LABEL, _LABEL_BESIDE_SETS = 18, 11  # characters of a run's name at most
+
+
+def narrow_tables(comparison: Comparison) -> str:
+    """Scores with differences to the first run, label shares and the context's worth where there are any, verdicts."""
+    first, *others = comparison.labels
+    about = f"{comparison.bench}: percent with 95 % bootstrap intervals; mean is that of EM and F1"
+    if others:
+        about += (
+            f"; Δ to {first} in percentage points, paired; p of a sign-flip test, corrected for the rows (Holm), * "
+            "below 0.05"
+        )
+    parts = [_wrapped(about), _blocks(comparison, comparison.rows, _scores)]
+    labelled = [row for row in comparison.rows if row.gold_shares]
+    if labelled:
+        parts += [_wrapped(_ABOUT_LABELS), _blocks(comparison, labelled, _labels)]
+        parts += map(_wrapped, collapses(comparison))
+    if comparison.asked_without:
+        parts += [_wrapped(_ABOUT_CONTEXT), _blocks(comparison, comparison.rows, _context)]
+    if others:
+        parts.append("\n".join(verdicts(comparison)))
+    return "\n\n".join(parts)
+
+
+_ABOUT_LABELS = "Predicted labels of nli, percent: positive / negative / none (█ ░ ·)"
+_ABOUT_CONTEXT = (
+    "What the context is worth: the mean without it (decoded plainly), what it adds in percentage points (paired; * "
+    "where the corrected p is below 0.05), and how many percent of the answers stay the same"
+)
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """One line for each run but the first: whether its mean over all samples is another, and how sure that is."""
+    first, *others = comparison.labels
+    row = comparison.rows[-1]
+    lines = []
+    for label, gain in zip(others, row.gains, strict=True):
+        mean = gain.mean
+        found = ("higher" if mean.mean > 0 else "lower") if mean.p_value < 0.05 else "not decided"
+        told = points(mean).removesuffix(" *")
+        lines.append(
+            _wrapped(
+                f"{label} against {first}: mean {told}, p {short_p(mean.p_value)}: {found} with {row.n:,} samples"
+            )
+        )
+    return lines
+
+
+def _blocks(
+    comparison: Comparison, rows: Sequence[Row], cells: Callable[[Comparison, Row], Iterator[list[str]]]
+) -> str:
+    """The header once, then what names each row and its lines; columns are as wide in all blocks."""
+    header, *_ = cells(comparison, rows[0])
+    lines: list[list[str]] = [header]
+    headings: dict[int, str] = {}
+    for row in rows:
+        headings[len(lines)] = f"{row.dataset}, {row.relation}, {row.format} ({row.n:,})".replace(", –", "")
+        lines += list(cells(comparison, row))[1:]
+    table = text_table([[f"  {line[0]}", *line[1:]] for line in lines]).splitlines()
+    told = ([headings[number], line] if number in headings else [line] for number, line in enumerate(table))
+    return "\n".join(itertools.chain.from_iterable(told))
+
+
+def _scores(comparison: Comparison, row: Row) -> Iterator[list[str]]:
+    sets = ["sets"] if comparison.has_sets else []
+    differences = ["Δ mean", "p"] if row.gains else []
+    room = _LABEL_BESIDE_SETS if sets else _LABEL
+    yield ["run", "mean", "EM", "F1", *sets, "unparsed", *differences]
+    for label, cell, gain in zip(comparison.labels, row.cells, [None, *row.gains], strict=True):
+        of_sets = [_mean(cell, "set_accuracy")] if sets else []
+        values = [with_interval(cell.mean), _mean(cell, "exact_match"), _mean(cell, "f1"), *of_sets]
+        yield [
+            _short(label, room),
+            *values,
+            percent(cell.extraction.get("none", 0.0)),
+            *(_difference(gain) if differences else []),
+        ]
+
+
+def _mean(cell: Cell, name: str) -> str:
+    score = getattr(cell, name)
+    return percent(None if score is None else score.mean)
+
+
+def _difference(gain: Gain | None) -> list[str]:
+    if gain is None:
+        return ["", ""]
+    p = gain.mean.p_value if gain.mean.adjusted_p is None else gain.mean.adjusted_p
+    return [points(gain.mean), short_p(p)]
+
+
+def _labels(comparison: Comparison, row: Row) -> Iterator[list[str]]:
+    yield ["run", "labels", ""]
+    of_runs = [(_short(label), cell.label_shares) for label, cell in zip(comparison.labels, row.cells, strict=True)]
+    for name, share in [("gold", row.gold_shares), *of_runs]:
+        if share:
+            yield [name, shares_in_percent(share), share_bar(share)]
+
+
+def _context(comparison: Comparison, row: Row) -> Iterator[list[str]]:
+    yield ["run", "without", "context adds", "same"]
+    for label, use in zip(comparison.labels, row.context_use, strict=True):
+        if use is not None:
+            yield [_short(label), with_interval(use.without), points(use.gain), percent(use.same)]
+
+
+def _short(label: str, room: int = _LABEL) -> str:
+    """The label's end, by which labels differ, where it is too long."""
+    return label if len(label) <= room else f"…{label[1 - room :]}"
+
+
+def _wrapped(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False))

@@ -1,0 +1,60 @@
+"""Comparisons for a terminal: no line above 100 columns, every run and its scores, verdicts at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from eval.compare.compare import Comparison, compare_runs
+from eval.compare.narrow_tables import WIDTH, narrow_tables, verdicts
+from eval.compare.runs import load_runs
+from eval.compare.tables import with_interval
+from tests.eval.fake_runs import choice, make_run, prediction
+
+
+def compared(tmp_path: Path, *names: str) -> Comparison:
+    """Runs on two groups, choices and free answers; each answers every third sample more than the one before."""
+    runs = []
+    for place, name in enumerate(names):
+        rows = [choice(n, n % 3 <= place) for n in range(60)]
+        rows += [prediction(n + 100, n % 3 <= place) for n in range(60)]
+        runs.append(make_run(tmp_path / name, rows))
+    return compare_runs(load_runs(runs))
+
+
+def test_no_line_is_wider_than_a_terminal_and_all_numbers_are_there(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, "base", "a-run-with-a-name-that-is-much-longer-than-others", "third")
+    printed = narrow_tables(comparison)
+    assert max(map(len, printed.splitlines())) <= WIDTH
+    for row in comparison.rows:
+        assert f"({row.n:,})" in printed
+        for cell in row.cells:
+            assert with_interval(cell.mean) in printed
+    assert "…" in printed
+    assert "much-longer-than-others" in printed
+
+
+def test_it_ends_with_a_verdict_for_each_run_but_the_first(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, "base", "better")
+    assert narrow_tables(comparison).splitlines()[-1] == verdicts(comparison)[-1]
+    (line,) = verdicts(comparison)
+    assert line.startswith("better against base: mean +33.3 [")
+    assert line.endswith("p <0.001: higher with 120 samples")
+
+
+def test_equal_runs_are_not_decided_and_one_run_has_no_verdict(tmp_path: Path) -> None:
+    rows = [prediction(n, n % 2 == 0) for n in range(20)]
+    runs = [make_run(tmp_path / name, rows) for name in ("one", "two")]
+    (line,) = verdicts(compare_runs(load_runs(runs)))
+    assert line.endswith("not decided with 20 samples")
+    alone = narrow_tables(compare_runs(load_runs(runs[:1])))
+    assert "Δ" not in alone
+    assert "against" not in alone
+
+
+def test_set_accuracy_has_its_column_beside_which_names_are_shorter(tmp_path: Path) -> None:
+    rows = [choice(n, n % 2 == 0, format="mcq", set_accuracy=float(n % 2 == 0)) for n in range(40)]
+    runs = [make_run(tmp_path / name, rows) for name in ("one", "another-with-a-long-name")]
+    printed = narrow_tables(compare_runs(load_runs(runs)))
+    assert "sets" in printed
+    assert "…-long-name" in printed
+    assert max(map(len, printed.splitlines())) <= WIDTH
