@@ -248,7 +248,6 @@ def _nearest(bench: str) -> str:
 def _refuse_what_systems_have_not(system: str, options: dict[str, Any]) -> None:
     own = {
         "--setting": options["setting"] != "zero_shot",
-        "--answer": options["answer"] != "generate",
         "--prompt-set": options["prompt_set"] is not None,
         "--overlong": options["overlong"] != "error",
         "--skip-bad": options["skip_bad"],

@@ -23,7 +23,7 @@ from d2e_sft.vllm.pairing import check_decoder
 from eval.run.benchmark import Benchmark, BenchmarkRows, choose_per_group, locate_benchmark, with_candidates
 from eval.run.demonstrations import Demonstrations, load_demonstrations
 from eval.run.engines.choose import identity_of, make_engine
-from eval.run.engines.option_task import OptionTask
+from eval.run.engines.option_task import SampleOptionTask
 from eval.run.engines.sample_task import SampleTask
 from eval.run.fingerprint import fingerprint
 from eval.run.journal import CompletedPass, run_pass
@@ -79,7 +79,7 @@ def evaluate_model(model: str, benchmark: str | Path | Benchmark, *, run: Path, 
     processes = join_processes(config.engine)
     if processes.is_main:
         _warn(evaluation)
-    kind = OptionTask if options.answer == "likelihood" else SampleTask
+    kind = SampleOptionTask if options.answer == "likelihood" else SampleTask
     task = kind(
         samples=rows.chosen,
         wording=evaluation.wording,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,12 +12,15 @@ from typing import Any
 
 from d2e_sft.util.files import write_whole
 from eval.run.engines.choose import identity_of, make_engine
-from eval.run.engines.conversation_task import Conversation, ConversationTask
+from eval.run.engines.conversation_task import Conversation, ConversationOptionTask, ConversationTask
 from eval.run.engines.engine import Engine
+from eval.run.fingerprint import answer_of
 from eval.run.journal import CompletedPass, run_pass
-from eval.run.journal_files import Fingerprint, PassFiles
+from eval.run.journal_files import Answer, Fingerprint, PassFiles
 from eval.run.options import EvalConfig
 from eval.run.processes import Processes
+from eval.score.likelihood import likeliest
+from eval.score.predictions import ScoredOption
 from eval.systems.json_file import json_lines
 
 
@@ -61,9 +64,6 @@ class Asker:
             UserError: a prompt exceeds the model's context, the engine cannot go on, or the folder holds answers to
                 other prompts.
         """
-        assert len({(chat.dataset, chat.id) for chat in conversations}) == len(conversations), "names of their own"
-        if not conversations:
-            return []
         decoding = self.config.decoding
         task = ConversationTask(
             name=name,
@@ -76,18 +76,47 @@ class Asker:
             ),
             without_context=self.config.options.without_context,
         )
+        return self._run(task, lambda answer: {"output": answer.output})
+
+    def choose(self, name: str, conversations: Sequence[Conversation]) -> list[str]:
+        """The likeliest option of each conversation, in order; by `--normalise`.
+
+        Raises:
+            UserError: as `ask`.
+        """
+        task = ConversationOptionTask(
+            name=name,
+            conversations=conversations,
+            decoding=self.config.decoding,
+            without_context=self.config.options.without_context,
+        )
+        return self._run(task, lambda answer: self._chosen(conversations[answer.index].options, answer))
+
+    def _chosen(self, options: Sequence[str], answer: Answer) -> dict[str, Any]:
+        assert answer.scores is not None
+        scored = [
+            ScoredOption(option=option, logprob=logprob, tokens=tokens, characters=len(option))
+            for option, (logprob, tokens) in zip(options, answer.scores, strict=True)
+        ]
+        chosen = scored[likeliest(scored, self.config.options.normalise)].option
+        return {"output": chosen, "likelihoods": [option.model_dump() for option in scored]}
+
+    def _run(self, task: ConversationTask, said: Callable[[Answer], dict[str, Any]]) -> list[str]:
+        """Run a pass; `said` makes an answer the fields of its line, of which `output` is returned."""
+        conversations = task.conversations
+        assert len({(chat.dataset, chat.id) for chat in conversations}) == len(conversations), "names of their own"
+        if not conversations:
+            return []
         keys = [(chat.dataset, chat.id) for chat in conversations]
-        files = PassFiles(self.folder, name)
+        files = PassFiles(self.folder, task.name)
 
-        def write(completed: CompletedPass) -> CompletedPass:
-            rows = (
-                {"dataset": dataset, "id": id_, "output": output}
-                for (dataset, id_), output in zip(keys, completed.outputs, strict=True)
-            )
+        def write(completed: CompletedPass) -> tuple[CompletedPass, list[str]]:
+            lines = list(map(said, completed.answers))
+            rows = ({"dataset": dataset, "id": id_, **line} for (dataset, id_), line in zip(keys, lines, strict=True))
             write_whole(files.predictions, json_lines(rows))
-            return completed
+            return completed, [line["output"] for line in lines]
 
-        completed = run_pass(
+        completed, outputs = run_pass(
             task,
             keys,
             files,
@@ -97,8 +126,8 @@ class Asker:
             write=write,
             overwrite=self.config.options.overwrite,
         )
-        self.records[name] = completed.record
-        return completed.outputs
+        self.records[task.name] = completed.record
+        return outputs
 
     @cached_property
     def _identity(self) -> str:
@@ -106,12 +135,14 @@ class Asker:
         return identity_of(self.model, self.config)
 
     def _fingerprint(self, task: ConversationTask) -> Fingerprint:
+        by_likelihood = self.config.options.answer == "likelihood"
         own = self.config.options.endpoint.temperature if self.config.engine == "openai" else 0.0
         return {
             "model": self._identity,
             "view": "imagined" if task.without_context else "original",
             **task.decoding.record(),
-            "max_new_tokens": task.decoding.max_new_tokens,
+            **answer_of(self.config),
+            "max_new_tokens": None if by_likelihood else task.decoding.max_new_tokens,
             "prompts": f"sha256 {_digest(task)}",
             "asked": self._asked(task),
             "dtype": self.config.options.dtype,
@@ -133,7 +164,11 @@ class Asker:
 def _digest(task: ConversationTask) -> str:
     """SHA-256 of what is asked; without debiasing what would be subtracted is no part of it."""
     asked = [
-        (chat.dataset, chat.id, task.messages(place), chat.imagined if task.decoding.needs_imagined else None)
+        (
+            *(chat.dataset, chat.id, task.messages(place)),
+            chat.imagined if task.decoding.needs_imagined else None,
+            *([chat.options] if chat.options else []),
+        )
         for place, chat in enumerate(task.conversations)
     ]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()

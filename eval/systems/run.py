@@ -42,16 +42,24 @@ def evaluate_system(
         UserError: as `System.run`, or options that do not fit.
     """
     own = parse_options(system.options, given, system.name)
+    by_likelihood = options.answer == "likelihood"
+    if by_likelihood and not own.can_choose:
+        raise UserError(
+            f"--answer likelihood with --bench {system.name} {' '.join(f'--set {text}' for text in given)}".rstrip()
+            + ": its prompts ask for text that is generated, and have no options to score",
+            remedy="drop it; of the systems crepe has such a prompt: --bench crepe --set prompt=yes_no",
+        )
     config = resolve_options(model, options)
     if options.max_samples is None:  # the recipe's limit counts samples of PIPER
         config = replace(config, max_samples=None)
-    parts = (system.name, own.variant, "without-context" if options.without_context else "")
+    ways = ("likelihood" if by_likelihood else "", "without-context" if options.without_context else "")
+    parts = (system.name, own.variant, *ways)
     folder = run / "eval" / "-".join(filter(None, parts))
     processes = join_processes(config.engine)
     if processes.is_main:
         warn_of_idle_options(config)
     asker = Asker(model, config, processes, folder)
-    call = SystemCall(_located(system, data), own, config.max_samples, options.seed)
+    call = SystemCall(_located(system, data), own, config.max_samples, options.seed, by_likelihood)
     result = system.run(call, asker)
     scores = _described(system, own, asker, result)
     processes.decided_by_main(lambda: _write(folder, scores, result))

@@ -37,6 +37,11 @@ class SystemOptions(BaseModel):
         own = self.model_dump(include=set(default))
         return "-".join(f"{name}={_slug(value)}" for name, value in own.items() if value != default[name])
 
+    @property
+    def can_choose(self) -> bool:
+        """Whether the questions have options, so that `--answer likelihood` can take the likeliest."""
+        return False
+
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Each option's default."""
@@ -87,12 +92,14 @@ class SystemCall:
         options: of the system's own class.
         max_samples: at most so many of what the system counts, drawn with the seed; None takes all.
         seed: of subsets, samples and intervals.
+        by_likelihood: options are scored and nothing is generated; asked for only where the options `can_choose`.
     """
 
     data: Path
     options: Any
     max_samples: int | None
     seed: int
+    by_likelihood: bool = False
 
     def drawn(self, units: Sequence[Unit]) -> list[Unit]:
         """At most `max_samples` of the units, drawn with the seed, in their order."""

@@ -9,6 +9,7 @@ from typing import Any
 from d2e_sft.config.recipe import View
 from d2e_sft.data.chat_template import Messages
 from eval.run.engines.engine import Task
+from eval.run.engines.option_task import OptionIds, OptionTask
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Conversation:
         messages: turns with `role` and `content`, up to where the answer begins.
         imagined: the same without what has to be read, which debiased decoding subtracts.
         group: conversations of a group begin alike.
+        options: what may be answered, where options are scored.
     """
 
     dataset: str
@@ -27,6 +29,7 @@ class Conversation:
     messages: Messages
     imagined: Messages
     group: str = ""
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,3 +64,25 @@ class ConversationTask(Task):
         what = "prompts exceed the model's context"
         remedy = "lower --max-new-tokens, show fewer examples, or use a model with a longer context"
         raise self.too_long(prompts, places, budget, what, self.label, remedy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationOptionTask(OptionTask, ConversationTask):
+    """Conversations whose options are scored.
+
+    To an encoder-decoder an option is what its decoder writes, with the end of the text, as it is trained.
+    """
+
+    def candidates(self, place: int) -> Sequence[str]:
+        return self.conversations[place].options
+
+    def option_ids(self, tokenizer: Any, *, encoder_decoder: bool) -> list[OptionIds]:
+        known = {options: _encoded(tokenizer, options, encoder_decoder) for options in self._all_options()}
+        return [(known[conversation.options], 0) for conversation in self.conversations]
+
+    def _all_options(self) -> set[tuple[str, ...]]:
+        return {conversation.options for conversation in self.conversations}
+
+
+def _encoded(tokenizer: Any, options: tuple[str, ...], ended: bool) -> list[list[int]]:
+    return list(tokenizer(list(options), add_special_tokens=ended)["input_ids"])

@@ -1,8 +1,9 @@
-"""Samples whose options are scored by their log-probability: nothing is generated."""
+"""Prompts whose options are scored by their log-probability: nothing is generated."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -11,18 +12,32 @@ from typing import Any
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import OptionScore
 from d2e_sft.util.errors import UserError
-from eval.run.engines.engine import TokenPrompts
+from eval.run.engines.engine import Task, TokenPrompts
 from eval.run.engines.sample_task import SampleTask
 from eval.run.journal_files import Answer
 
+# Of a prompt: its options as token ids, and how many first tokens of all of them are given and not scored.
+OptionIds = tuple[list[list[int]], int]
+
 
 @dataclass(frozen=True, kw_only=True)
-class OptionTask(SampleTask):
-    """A pass over samples that have candidates; `max_new_tokens` plays no part."""
+class OptionTask(Task):
+    """A pass over prompts that have candidates; `max_new_tokens` plays no part.
+
+    Mixed with a task that has the prompts.
+    """
 
     @property
     def title(self) -> str:
         return f"options, {super().title}"
+
+    @abstractmethod
+    def candidates(self, place: int) -> Sequence[str]:
+        """The options of a prompt."""
+
+    @abstractmethod
+    def option_ids(self, tokenizer: Any, *, encoder_decoder: bool) -> list[OptionIds]:
+        """The options of all prompts as token ids."""
 
     def tokens(self, tokenizer: Any, *, encoder_decoder: bool, limit: int | None) -> TokenPrompts:
         """The prompts as token ids, and the responses to score.
@@ -33,11 +48,10 @@ class OptionTask(SampleTask):
         Raises:
             UserError: an option has no token of its own, or as `Task.tokens`.
         """
-        encoder = ViewEncoder(tokenizer, self.wording, (self.view,), encoder_decoder=encoder_decoder)
-        encoded = [encoder.option_ids(sample) for sample in self.samples]
+        encoded = self.option_ids(tokenizer, encoder_decoder=encoder_decoder)
         for place, (responses, common) in enumerate(encoded):
             own = tokenizer.batch_decode([tokens[common:] for tokens in responses])
-            for option, text in zip(self.samples[place].candidates, own, strict=True):
+            for option, text in zip(self.candidates(place), own, strict=True):
                 if not text.strip():
                     raise UserError(
                         f"{self.label(place)}: the tokenizer of {tokenizer.name_or_path!r} makes no token of option "
@@ -66,7 +80,7 @@ class OptionTask(SampleTask):
         Raises:
             UserError: a log-probability is not finite, and says nothing.
         """
-        for option, (logprob, _) in zip(self.samples[place].candidates, scores, strict=True):
+        for option, (logprob, _) in zip(self.candidates(place), scores, strict=True):
             if not math.isfinite(logprob):
                 raise UserError(
                     f"{self.label(place)}: the log-probability of option {option!r} is {logprob}; expected a finite "
@@ -74,3 +88,15 @@ class OptionTask(SampleTask):
                     remedy="use --dtype float32 or bfloat16, or look at the model's weights and the decoder",
                 )
         return Answer(place, "", truncated, scores=list(scores))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleOptionTask(OptionTask, SampleTask):
+    """A pass over samples that have candidates."""
+
+    def candidates(self, place: int) -> Sequence[str]:
+        return self.samples[place].candidates
+
+    def option_ids(self, tokenizer: Any, *, encoder_decoder: bool) -> list[OptionIds]:
+        encoder = ViewEncoder(tokenizer, self.wording, (self.view,), encoder_decoder=encoder_decoder)
+        return [encoder.option_ids(sample) for sample in self.samples]

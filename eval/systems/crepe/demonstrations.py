@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import cache
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -71,6 +72,18 @@ class Demonstration(BaseModel):
             ]
             for step in range(1, len(self.steps) + 1)
         ]
+
+
+def drawn_demonstrations(count: int, seed: int, *, by_event: bool) -> list[Demonstration]:
+    """Some of the demonstrations in a random order (appendix A draws the official ones so).
+
+    Args:
+        by_event: draw among all events, and let each show its own alone; one procedure may then come twice.
+    """
+    bank = list(load_demonstrations())
+    if by_event:
+        bank = [shown.model_copy(update={"events": [event]}) for shown in bank for event in shown.events]
+    return random.Random(f"demonstrations/{seed}").sample(bank, count)
 
 
 def _change(before: bool, after: bool) -> int:

@@ -16,6 +16,7 @@ from eval.systems.crepe.parse import Answer, Parse
 
 Entities = Literal["none", "soft", "hard", "gold", "predicted"]
 MOST_SHOTS = len(load_demonstrations())
+SHOTS = 3  # section 4.1
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Request:
 
     Attributes:
         states: the entity changes that prompts give, by procedure; empty where they give none.
+        independent: each step is asked about by itself, see `text_families`.
+        by_likelihood: the likelier of the answers that there are is taken, and nothing is generated.
     """
 
     dataset: str
@@ -33,6 +36,8 @@ class Request:
     demonstrations: Sequence[Demonstration]
     states: States
     parse: Parse
+    independent: bool = False
+    by_likelihood: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,11 +48,15 @@ class Family:
         ask: the answer about each procedure.
         entities: the kinds of entity states that its prompts can have.
         shots: how many demonstrations they show where it is not said.
+        by_event: a demonstration shows one of its events.
+        by_step: whether they have a form that asks for each step by itself.
     """
 
     ask: Callable[[Request, Asker], dict[str, Answer]]
     entities: tuple[Entities, ...] = ("none",)
-    shots: int = MOST_SHOTS
+    shots: int = SHOTS
+    by_event: bool = False
+    by_step: bool = False
 
 
 def answer_of_events(labels: Iterable[Sequence[int | None]]) -> Answer:

@@ -19,6 +19,12 @@ _LEVELS = {
     "very likely": 3,
     "likely": 2,
 }
+# From here on a level is "likely".
+LIKELY = 2
+# Of appendix B.2, from very likely on.
+LETTERED = ("(A) very likely", "(B) likely", "(C) not very likely", "(D) unlikely")
+_STEP_LINE = re.compile(r"\W*step\s*(\d+)\b(.*)", re.IGNORECASE)
+_LETTER = re.compile(r"\(([A-D])\)")
 _LEVEL = re.compile(rf"\b({'|'.join(_LEVELS)})\b", re.IGNORECASE)
 _ANSWER = re.compile(r"(?<!intermediate )answer:", re.IGNORECASE)
 _CHANGE = re.compile(r"\b(equally|less|more)[ _-]likely\b", re.IGNORECASE)
@@ -33,13 +39,57 @@ def read_level(reply: str) -> int | None:
     return _LEVELS[found[1].lower()] if found else None
 
 
+def read_likely(reply: str) -> int | None:
+    """1 for likely, 0 for unlikely, by where `read_level` finds one."""
+    level = read_level(reply)
+    return None if level is None else int(level >= LIKELY)
+
+
+def read_lettered_levels(reply: str, steps: int) -> list[int | None]:
+    """The likelihood from 0 to 3 at each step, from lines such as `Step 1: (A) very likely`.
+
+    The letter counts, else the words; of several lines about a step the first.
+    """
+    levels: list[int | None] = [None] * steps
+    for line in filter(None, map(_STEP_LINE.match, reply.splitlines())):
+        step, letter = int(line[1]) - 1, _LETTER.search(line[2])
+        if 0 <= step < steps and levels[step] is None:
+            levels[step] = 3 - "ABCD".index(letter[1]) if letter else read_level(line[2])
+    return levels
+
+
 def read_yes_or_no(reply: str) -> int | None:
     """1 for yes, 0 for no; where neither is said, a likelihood stands for its nearer one."""
     found = _YES_OR_NO.search(reply)
     if found:
         return int(found[1].lower() == "yes")
     level = read_level(reply)
-    return None if level is None else int(level >= 2)
+    return None if level is None else int(level >= LIKELY)
+
+
+def changes_from_first(levels: Sequence[int | None], likely: int = 1) -> list[int | None]:
+    """Labels from likelihoods after each step, as the official scripts compare them.
+
+    Nothing stands before the first step, so that its label is no change. One that could not be read repeats the last
+    one; where the first could not be read, the first that could counts as a change.
+
+    Args:
+        likely: the least level that is likely.
+    """
+    labels: list[int | None] = []
+    before: int | None = None
+    for step, level in enumerate(levels):
+        if level is None:
+            labels.append(None)
+            continue
+        if step == 0 or level == before:
+            labels.append(EQUALLY)
+        elif before is None:
+            labels.append(MORE if level >= likely else LESS)
+        else:
+            labels.append(MORE if level > before else LESS)
+        before = level
+    return labels
 
 
 def changes_of(levels: Sequence[int | None]) -> list[int | None]:

@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
 from eval.systems.crepe.code_families import ask_code, ask_flat
-from eval.systems.crepe.demonstrations import load_demonstrations
-from eval.systems.crepe.family import MOST_SHOTS, Entities, Family, Request
+from eval.systems.crepe.demonstrations import Demonstration, drawn_demonstrations, load_demonstrations
+from eval.systems.crepe.family import MOST_SHOTS, SHOTS, Entities, Family, Request
 from eval.systems.crepe.gold import (
     EQUALLY,
     Procedure,
@@ -32,23 +32,29 @@ from eval.systems.crepe.predictions import (
     write_predictions,
 )
 from eval.systems.crepe.scorer import score, tables
-from eval.systems.crepe.text_families import ask_chat, ask_texts
+from eval.systems.crepe.text_at_once import ask_at_once
+from eval.systems.crepe.text_families import ask_texts
+from eval.systems.crepe.turn_families import ask_changes, ask_chat
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 
 PREDICTIONS_FILE = "crepe_predictions.json"
 _FILES = {"dev": "data_dev_v2.json", "test": "data_test_v2.json"}
 # Sections 4 and 5: gold states go to chain of thought, self-ask and code; the other kinds are code's alone. The paper
-# asks its chat model without examples (appendix B.3) and shows the others exactly three.
+# asks its chat model without examples (appendix B.3) and shows the others exactly three; but its script for T5 and T0
+# (appendix B.4) shows none.
 FAMILIES: dict[str, Family] = {
-    "text": Family(ask_texts),
-    "chat": Family(ask_chat, shots=0),
-    "cot": Family(ask_texts, ("none", "gold")),
-    "self_ask": Family(ask_texts, ("none", "gold")),
+    "text": Family(ask_texts, by_event=True, by_step=True),
+    "text_change": Family(ask_changes, by_event=True),
+    "text_at_once": Family(ask_at_once, by_event=True),
+    "yes_no": Family(ask_texts, shots=0, by_event=True),
+    "chat": Family(ask_chat, shots=0, by_event=True, by_step=True),
+    "cot": Family(ask_changes, ("none", "gold"), by_event=True, by_step=True),
+    "self_ask": Family(ask_texts, ("none", "gold"), by_event=True, by_step=True),
     "code": Family(ask_code, ("none", "soft", "hard", "gold", "predicted")),
     "code_no_step_comments": Family(ask_code),
     "code_no_event_comments": Family(ask_code),
     "code_nested": Family(ask_code),
-    "code_flat": Family(ask_flat),
+    "code_flat": Family(ask_flat, by_event=True),
 }
 if TYPE_CHECKING:
     Prompt = str
@@ -67,8 +73,19 @@ class CrepeOptions(SystemOptions):
     entities_file: Path | None = Field(
         None, description="JSON file of predicted entity states: id → step → list of entity, attribute, change"
     )
+    structure: Literal["official", "independent"] = Field(
+        "official",
+        description="official: as the authors' scripts ask; independent: text, chat, cot and self_ask by each step "
+        "alone, likelihoods also before the first step",
+    )
     shots: int | None = Field(
-        None, ge=0, le=MOST_SHOTS, description=f"solved procedures in the prompt, up to {MOST_SHOTS}; chat 0, else 3"
+        None,
+        ge=0,
+        le=MOST_SHOTS,
+        description=f"solved procedures in the prompt, up to {MOST_SHOTS}; chat and yes_no 0, else {SHOTS}",
+    )
+    demonstrations: Literal["first", "random"] = Field(
+        "first", description="which they are: the first ones, or drawn with --seed"
     )
     parse: Parse = Field(
         "official", description="of code: official ends at a blank line; lenient reads over blank lines"
@@ -77,9 +94,16 @@ class CrepeOptions(SystemOptions):
     scoring: ClassVar[frozenset[str]] = frozenset(("parse", "chance_draws"))
 
     @property
-    def shown(self) -> int:
-        """How many demonstrations the prompts show."""
-        return FAMILIES[self.prompt].shots if self.shots is None else self.shots
+    def can_choose(self) -> bool:
+        return self.prompt == "yes_no"
+
+    def shown(self, seed: int) -> list[Demonstration]:
+        """The demonstrations that the prompts show."""
+        family = FAMILIES[self.prompt]
+        count = family.shots if self.shots is None else self.shots
+        if self.demonstrations == "first":
+            return list(load_demonstrations()[:count])
+        return drawn_demonstrations(count, seed, by_event=family.by_event)
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
@@ -88,6 +112,11 @@ class CrepeOptions(SystemOptions):
             raise ValueError(
                 f"prompt={self.prompt} with entities={self.entities}: the paper has no such prompt; expected one of: "
                 f"{pairs}"
+            )
+        if self.structure == "independent" and not FAMILIES[self.prompt].by_step:
+            forms = ", ".join(name for name, family in FAMILIES.items() if family.by_step)
+            raise ValueError(
+                f"structure=independent with prompt={self.prompt}: it has one structure; expected one of {forms}"
             )
         if (self.entities == "predicted") != (self.entities_file is not None):
             got = "no entities_file" if self.entities_file is None else f"entities={self.entities}"
@@ -121,9 +150,11 @@ def _run(call: SystemCall, asker: Asker) -> SystemResult:
         procedures=procedures,
         prompt=options.prompt,
         entities=options.entities,
-        demonstrations=load_demonstrations()[: options.shown],
+        demonstrations=options.shown(call.seed),
         states=_states(options, everything, procedures, call.seed),
         parse=options.parse,
+        independent=options.structure == "independent",
+        by_likelihood=call.by_likelihood,
     )
     answers = FAMILIES[options.prompt].ask(request, asker)
     # What could not be read counts as equally likely, as in the official code.

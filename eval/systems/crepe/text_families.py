@@ -1,13 +1,16 @@
-"""Prompts in plain words: text, chain of thought and self-ask (Figures 2 and 4), and chat (appendix B.3).
+"""Prompts in plain words that ask for each event after each step anew, and how such prompts tell a step.
 
-The first three ask for each event after each step anew. Plain text and self-ask ask how likely the event is, before
-the first step and after each, and compare each likelihood with the one before. Chain of thought asks for the change
-itself. In a chat the steps are told one by one, and before the first and after each the model says yes or no.
+`text` (Figure 2) and `self_ask` (Figure 4) ask how likely the event is, `yes_no` (appendix B.4) whether it is okay
+that it happens. Each answer is compared with the one before. As in the official scripts nothing stands before the
+first one, so no prompt can say that the first step changes something.
+
+Of `structure=independent` are the forms that can: text and self-ask ask for one of four levels, also before the first
+step, and chain of thought asks for the change after each step by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from d2e_sft.data.chat_template import Messages
@@ -15,33 +18,48 @@ from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import exchanges, system, user, wording
 from eval.systems.crepe.demonstrations import Demonstration, DemonstrationEvent
-from eval.systems.crepe.family import Request, answer_of_events, hold_by_event
+from eval.systems.crepe.family import Request, answer_of_events
 from eval.systems.crepe.gold import LABELS, MORE, EntityChange, Procedure
-from eval.systems.crepe.parse import Answer, changes_of, read_change, read_level, read_yes_or_no
+from eval.systems.crepe.parse import (
+    Answer,
+    changes_from_first,
+    changes_of,
+    read_change,
+    read_level,
+    read_likely,
+    read_yes_or_no,
+)
 
-_WORDING: Any = wording("crepe/wording")
-_TOKENS = {"text": 12, "cot": 160, "self_ask": 200}
-_CHAT_TOKENS = 12
+WORDING: Any = wording("crepe/wording")
+YES_NO = ("yes", "no")
+_TOKENS = {"text": 12, "cot": 160, "self_ask": 200, "yes_no": 12}
 _Changes = Sequence[Sequence[EntityChange]]
 
 
 def ask_texts(request: Request, asker: Asker) -> dict[str, Answer]:
     """Ask everything in one pass, and read a label for each event and step."""
-    opening = [system(_WORDING[request.prompt]["system"]), *_demonstrated(request)]
+    opening = [system(_texts(request)["system"]), *_demonstrated(request)]
     conversations = [
         _conversation(request, opening, procedure, number, step)
         for procedure in request.procedures
         for number in range(len(procedure.events))
-        for step in range(_first_step(request), len(procedure.steps) + 1)
+        for step in _steps(request, len(procedure.steps))
     ]
-    outputs = asker.ask("answers", conversations, max_new_tokens=_TOKENS[request.prompt])
+    if request.by_likelihood:
+        outputs = asker.choose("answers", conversations)
+    else:
+        outputs = asker.ask("answers", conversations, max_new_tokens=_TOKENS[request.prompt])
     said = {chat.id: output for chat, output in zip(conversations, outputs, strict=True)}
     return {procedure.id: _answer(request, procedure, said) for procedure in request.procedures}
 
 
-def _first_step(request: Request) -> int:
-    """0 is before the first step: a likelihood needs one to compare with."""
-    return 1 if request.prompt == "cot" else 0
+def _texts(request: Request) -> Any:
+    return WORDING["independent"][request.prompt] if request.independent else WORDING[request.prompt]
+
+
+def _steps(request: Request, count: int) -> range:
+    """The steps asked about; 0 is before the first step."""
+    return range(0 if request.independent and request.prompt != "cot" else 1, count + 1)
 
 
 def _name(procedure: Procedure, number: int, step: int) -> str:
@@ -49,120 +67,143 @@ def _name(procedure: Procedure, number: int, step: int) -> str:
 
 
 def _conversation(request: Request, opening: Messages, procedure: Procedure, number: int, step: int) -> Conversation:
-    changes = request.states.get(procedure.id)
-    shown = _so_far(procedure.steps, step, changes)
-    question, hidden = (
-        _question(request, procedure.goal, steps, procedure.events[number]) for steps in (shown, _WORDING["not_shown"])
-    )
+    event, changes = procedure.events[number], request.states.get(procedure.id)
+    question = _question(request, procedure.goal, told(request, procedure.steps, step, changes), event)
+    if request.prompt == "self_ask" and not request.independent and changes is not None:
+        question = "\n".join([question, *_followed_up(changes[step - 1])])
     return Conversation(
         request.dataset,
         _name(procedure, number, step),
         [*opening, user(question)],
-        [*opening, user(hidden)],
+        [*opening, user(_question(request, procedure.goal, hidden(), event))],
         group=request.prompt,
+        options=YES_NO if request.by_likelihood else (),
     )
 
 
-def _question(request: Request, goal: str, steps: str, event: str) -> str:
-    text: str = _WORDING[request.prompt]["user"].format(goal=goal, steps=steps, event=event)
+def _question(request: Request, goal: str, steps: dict[str, str], event: str) -> str:
+    text: str = _texts(request)["user"].format(goal=goal, event=event, clause=clause(event), **steps)
     return text
 
 
-def _so_far(steps: Sequence[str], done: int, changes: _Changes | None) -> str:
+def told(request: Request, steps: Sequence[str], step: int, changes: _Changes | None) -> dict[str, str]:
+    """What a prompt tells of the first steps: all of them, those before the last of them, and the last."""
+    noted = None if request.prompt == "self_ask" and not request.independent else changes
+    before = _so_far(steps, max(step - 1, 0), noted, WORDING["start"])
+    if request.prompt == "yes_no":  # as the official script for T5 has it
+        before = " ".join([WORDING["start"], *steps[: step - 1]])
+    return {
+        "steps": _so_far(steps, step, noted, WORDING["nothing_done"]),
+        "before": before,
+        "step": steps[step - 1] if step else "",
+    }
+
+
+def hidden() -> dict[str, str]:
+    """What stands in these places in the imagined view."""
+    return dict.fromkeys(("steps", "before", "step"), WORDING["not_shown"])
+
+
+def _so_far(steps: Sequence[str], done: int, changes: _Changes | None, nothing: str) -> str:
     """The first steps, with the entity changes after each where they are given."""
     if done == 0:
-        text: str = _WORDING["nothing_done"]
-        return text
+        return nothing
     return " ".join(
         step if changes is None or not changes[place] else f"{step} ({'; '.join(map(_said, changes[place]))})"
         for place, step in enumerate(steps[:done])
     )
 
 
+def clause(event: str) -> str:
+    """An event's sentence as it stands inside a question: without its full stop, the first letter a small one."""
+    text = event.strip().removesuffix(".")
+    first = text.split("'")[0].partition(" ")[0]
+    stays = first == "I" or (len(first) > 1 and first.isupper())
+    return text if stays else text[:1].lower() + text[1:]
+
+
 def _said(change: EntityChange) -> str:
     return f"{change.entity}: {'' if change.change == LABELS[MORE] else 'not '}{change.attribute}"
+
+
+def _followed_up(changes: Sequence[EntityChange]) -> Iterator[str]:
+    """Given entity changes as follow-up questions that are answered already."""
+    for change in changes:
+        yield WORDING["self_ask"]["given"].format(
+            entity=change.entity, attribute=change.attribute, answer=_yes_or_no(change.change == LABELS[MORE])
+        )
 
 
 def _answer(request: Request, procedure: Procedure, said: dict[str, str]) -> Answer:
     columns = []
     for number in range(len(procedure.events)):
-        steps = range(_first_step(request), len(procedure.steps) + 1)
-        replies = [said[_name(procedure, number, step)] for step in steps]
-        columns.append(
-            [read_change(reply) for reply in replies]
-            if request.prompt == "cot"
-            else changes_of([read_level(reply) for reply in replies])
-        )
+        replies = [said[_name(procedure, number, step)] for step in _steps(request, len(procedure.steps))]
+        columns.append(_read(request, replies))
     return answer_of_events(columns)
 
 
+def _read(request: Request, replies: Sequence[str]) -> list[int | None]:
+    if request.prompt == "cot":
+        return [read_change(reply) for reply in replies]
+    if request.independent:
+        return changes_of([read_level(reply) for reply in replies])
+    read = read_yes_or_no if request.prompt == "yes_no" else read_likely
+    return changes_from_first([read(reply) for reply in replies])
+
+
 def _demonstrated(request: Request) -> Messages:
-    """Each demonstration's first event after each step, as turns."""
+    """Each demonstration's event after each step, as turns."""
     pairs = []
     for shown in request.demonstrations:
         event = shown.events[0]
         changes = shown.entity_changes if request.entities == "gold" else None
-        for step in range(_first_step(request), len(shown.steps) + 1):
-            question = _question(request, shown.goal, _so_far(shown.steps, step, changes), event.event)
-            pairs.append((question, _SOLVED[request.prompt](event, step)))
+        for step in _steps(request, len(shown.steps)):
+            question = _question(request, shown.goal, told(request, shown.steps, step, changes), event.event)
+            pairs.append((question, _SOLVED[request.prompt](request, event, step)))
     return exchanges(pairs)
 
 
-def _level(event: DemonstrationEvent, step: int) -> str:
-    return "very likely" if event.is_likely(step) else "very unlikely"
+def solved_in_words(request: Request, shown: Demonstration, step: int) -> str:
+    """The chain of thought about a demonstration's event."""
+    return _reasoning(request, shown.events[0], step)
 
 
-def _reasoning(event: DemonstrationEvent, step: int) -> str:
-    text: str = _WORDING["cot"]["assistant"].format(
+def _level(request: Request, event: DemonstrationEvent, step: int) -> str:
+    likely = event.is_likely(step)
+    if request.independent:
+        return "very likely" if likely else "very unlikely"
+    return "likely" if likely else "unlikely"
+
+
+def _reasoning(request: Request, event: DemonstrationEvent, step: int) -> str:
+    text: str = WORDING["cot"]["assistant"].format(
         because=event.because, state=event.state(step), label=LABELS[event.label(step)]
     )
     return text
 
 
-def _follow_ups(event: DemonstrationEvent, step: int) -> str:
-    text: str = _WORDING["self_ask"]["assistant"].format(
+def _follow_ups(request: Request, event: DemonstrationEvent, step: int) -> str:
+    text: str = _texts(request)["assistant"].format(
         ask=event.ask,
         state_holds=_yes_or_no(event.holds[step]),
         link=event.link,
         event_holds=_yes_or_no(event.is_likely(step)),
-        level=_level(event, step),
+        level=_level(request, event, step),
     )
     return text
+
+
+def _okay(request: Request, event: DemonstrationEvent, step: int) -> str:
+    return YES_NO[not event.is_likely(step)]
 
 
 def _yes_or_no(value: bool) -> str:
     return "Yes." if value else "No."
 
 
-_SOLVED: dict[str, Callable[[DemonstrationEvent, int], str]] = {
+_SOLVED: dict[str, Callable[[Request, DemonstrationEvent, int], str]] = {
     "text": _level,
     "cot": _reasoning,
     "self_ask": _follow_ups,
+    "yes_no": _okay,
 }
-
-
-def ask_chat(request: Request, asker: Asker) -> dict[str, Answer]:
-    """Hold one dialogue for each event; it begins before the first step, to have something to compare with."""
-    opening = [system(_WORDING["chat"]["system"]), *_demonstrated_chats(request)]
-    return hold_by_event(
-        request,
-        asker,
-        opening,
-        _chat_turns,
-        lambda replies: changes_of(list(map(read_yes_or_no, replies))),
-        max_new_tokens=_CHAT_TOKENS,
-    )
-
-
-def _chat_turns(procedure: Procedure | Demonstration, event: str) -> list[tuple[str, str]]:
-    texts = _WORDING["chat"]
-    start = texts["start"].format(goal=procedure.goal, event=event)
-    return [(start, start), *((texts["turn"].format(step=step), texts["hidden_turn"]) for step in procedure.steps)]
-
-
-def _demonstrated_chats(request: Request) -> Messages:
-    return exchanges(
-        (question, _yes_or_no(shown.events[0].is_likely(step)))
-        for shown in request.demonstrations
-        for step, (question, _) in enumerate(_chat_turns(shown, shown.events[0].event))
-    )

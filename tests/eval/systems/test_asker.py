@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from d2e_sft.data.chat_template import ChatEncoder
 from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
+from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
 from eval.run.engines import in_process
 from eval.run.engines.conversation_task import Conversation
@@ -18,6 +21,7 @@ from eval.run.processes import join_processes
 from eval.score.predictions import read_predictions
 from eval.systems import asker as asking
 from eval.systems.asker import Asker
+from eval.systems.json_file import read_json_lines
 from tests.command import d2e
 from tests.eval.benches import bench_rows, save_bench
 from tests.tiny import save_tiny_model
@@ -171,3 +175,39 @@ def test_prompts_beyond_the_models_context_are_named(asker: Callable[..., Asker]
     with pytest.raises(UserError, match="1 of 1 prompts exceed the model's context") as caught:
         asker().ask("one", [long])
     assert repr(long.id) in caught.value.message
+
+
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_the_likeliest_option_is_that_of_a_forward_pass(tmp_path: Path, kind: str) -> None:
+    folder = save_tiny_model(tmp_path / "model", kind, seed=5)
+    options = EvalOptions(answer="likelihood", dtype="float32", batch_size=3)
+    config = resolve_options(str(folder), options)
+    chats = [replace(chat, options=("yes", "no way")) for chat in conversations(6)]
+    own = Asker(str(folder), config, join_processes(config.engine), tmp_path / "answers")
+    chosen = own.choose("answers", chats)
+    loaded = load_model(str(folder), dtype="float32")
+    model, tokenizer = loaded.model.eval(), loaded.tokenizer
+    prompts = ChatEncoder(tokenizer, encoder_decoder=kind == "t5").ids([chat.messages for chat in chats])
+    lines = read_json_lines(tmp_path / "answers" / "answers.jsonl")
+    for prompt, said, (_, line) in zip(prompts, chosen, lines, strict=True):
+        sums = []
+        for option in ("yes", "no way"):
+            # As the official script for T5 scores: the labels end with the end of the text, where there is a decoder.
+            labels = tokenizer(option, add_special_tokens=kind == "t5", return_tensors="pt").input_ids
+            if kind == "t5":
+                loss = model(input_ids=torch.tensor([prompt]), labels=labels).loss * labels.shape[1]
+            else:
+                both = torch.cat([torch.tensor([prompt]), labels], 1)
+                target = both.clone()
+                target[:, : len(prompt)] = -100
+                loss = model(input_ids=both, labels=target).loss * labels.shape[1]
+            sums.append(-loss.item())
+        assert [option["logprob"] for option in line["likelihoods"]] == pytest.approx(sums, abs=1e-3)
+        assert said == line["output"] == ("yes", "no way")[sums.index(max(sums))]
+
+
+def test_options_and_generated_answers_are_not_mixed(asker: Callable[..., Asker]) -> None:
+    chats = [replace(chat, options=("yes", "no")) for chat in conversations(3)]
+    asker(alpha=0.0, answer="likelihood", max_new_tokens=None).choose("answers", chats)
+    with pytest.raises(UserError, match="--answer: likelihood → none"):
+        asker(alpha=0.0).ask("answers", conversations(3))

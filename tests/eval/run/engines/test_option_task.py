@@ -17,7 +17,7 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
 from eval.run.engines import in_process
-from eval.run.engines.option_task import OptionTask
+from eval.run.engines.option_task import SampleOptionTask
 from tests.command import Kill, d2e
 from tests.command import evaluate as evaluate_killed
 from tests.eval.benches import bench_row, bench_rows, predictions, save_bench, scores_of, train_rows, without_the_clock
@@ -187,7 +187,7 @@ def test_several_correct_options_are_counted(world: Path, tmp_path: Path, capsys
         (("--compile",), "--compile with --answer likelihood"),
         (("--alpha", 0.5, "--plausibility", 0.1), "--plausibility 0.1 with --answer likelihood"),
         (("--answer", "generate", "--normalise", "tokens"), "--normalise: is about options by likelihood"),
-        (("--bench", "wiqa"), "--answer with --bench wiqa"),
+        (("--bench", "wiqa"), "--answer likelihood with --bench wiqa"),
         (("--bench", "{qa}"), "all 1 rows ask for free text (qa)"),
     ],
 )
@@ -203,8 +203,8 @@ def test_calls_that_make_no_sense_are_refused(
     assert not (tmp_path / "run").exists()
 
 
-def task(*rows: EventSample) -> OptionTask:
-    return OptionTask(
+def task(*rows: EventSample) -> SampleOptionTask:
+    return SampleOptionTask(
         samples=rows,
         wording=SettingPrompts(load_prompt_set("default")),
         decoding=DecodingConfig(alpha=0.5),

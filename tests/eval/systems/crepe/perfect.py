@@ -30,18 +30,42 @@ def label(name: str, event: int, step: int) -> str:
     return LABELS[procedures.LABELS[name][step - 1][event]]
 
 
+def likely(name: str, event: int, step: int) -> bool:
+    return LIKELY[name, event][step] == "1"
+
+
 def say_level(chat: Conversation) -> str:
-    name, event, step = place(chat)
-    return "likely" if LIKELY[name, event][step] == "1" else "unlikely"
+    return "likely" if likely(*place(chat)) else "unlikely"
+
+
+def say_okay(chat: Conversation) -> str:
+    return "Yes" if likely(*place(chat)) else "No"
 
 
 def say_change(chat: Conversation) -> str:
     return f'So the likelihood change is "{label(*place(chat))}".'
 
 
-def say_yes_or_no(chat: Conversation) -> str:
+def say_change_in_turn(chat: Conversation) -> str:
     name, event = re.findall(r"\d", chat.id)
-    return "Yes" if LIKELY[name, int(event)][turn(chat)] == "1" else "No"
+    return f'"{label(name, int(event), turn(chat) + 1)}"'
+
+
+def say_yes_or_no(chat: Conversation) -> str:
+    """The first turn is about the time after the first step."""
+    name, event = re.findall(r"\d", chat.id)
+    return "Yes" if likely(name, int(event), turn(chat) + 1) else "No"
+
+
+def say_yes_or_no_from_the_start(chat: Conversation) -> str:
+    name, event = re.findall(r"\d", chat.id)
+    return "Yes" if likely(name, int(event), turn(chat)) else "No"
+
+
+def say_all_levels(chat: Conversation) -> str:
+    name, event = re.findall(r"\d", chat.id)
+    steps = range(1, len(LIKELY[name, int(event)]))
+    return "\n".join(f"Step {n}: {'(B) likely' if likely(name, int(event), n) else '(D) unlikely'}" for n in steps)
 
 
 def say_option(chat: Conversation) -> str:
@@ -66,14 +90,24 @@ def write_events(chat: Conversation) -> str:
 
 RULES = {
     "text": say_level,
-    "cot": say_change,
+    "text_change": say_change_in_turn,
+    "text_at_once": say_all_levels,
+    "yes_no": say_okay,
+    "cot": say_change_in_turn,
     "self_ask": lambda chat: f"Follow up: so?\nIntermediate answer: likely\nAnswer: {say_level(chat)}",
     "chat": say_yes_or_no,
     "code_flat": say_option,
 }
 
 
-def rule_of(prompt: str, entities: str) -> procedures.Callable[[Conversation], str]:
+INDEPENDENT = {"cot": say_change, "chat": say_yes_or_no_from_the_start}
+# These compare each likelihood with the one before, and have none before the first step.
+FROM_FIRST = ("text", "text_at_once", "yes_no", "self_ask", "chat")
+
+
+def rule_of(prompt: str, entities: str, structure: str = "official") -> procedures.Callable[[Conversation], str]:
+    if structure == "independent" and prompt in INDEPENDENT:
+        return INDEPENDENT[prompt]
     if prompt.startswith("code") and entities in ("gold", "predicted"):
         return write_events
     return RULES.get(prompt, write_code)

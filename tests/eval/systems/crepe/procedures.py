@@ -78,12 +78,29 @@ class RuleAsker:
         self.asked.append((name, list(conversations)))
         return [self.rule(chat) for chat in conversations]
 
+    def choose(self, name: str, conversations: Sequence[Conversation]) -> list[str]:
+        """See `Asker.choose`."""
+        said = self.ask(name, conversations)
+        return [
+            option
+            for chat, text in zip(conversations, said, strict=True)
+            for option in chat.options
+            if option == text.lower()
+        ]
 
-def run(folder: Path, rule: Callable[[Conversation], str], **options: Any) -> tuple[SystemResult, RuleAsker]:
+
+def run(
+    folder: Path,
+    rule: Callable[[Conversation], str],
+    *,
+    by_likelihood: bool = False,
+    seed: int = 0,
+    **options: Any,
+) -> tuple[SystemResult, RuleAsker]:
     """CREPE on the procedures above, answered by a rule."""
     save(folder / "data_dev_v2.json", GOLD)
     asker = RuleAsker(rule)
-    call = SystemCall(folder, CrepeOptions(**options), None, 0)
+    call = SystemCall(folder, CrepeOptions(**options), None, seed, by_likelihood)
     return CREPE.run(call, asker), asker  # type: ignore[arg-type]
 
 

@@ -9,23 +9,38 @@ import pytest
 from eval.systems.crepe.code_families import snake
 from eval.systems.crepe.demonstrations import load_demonstrations
 from eval.systems.crepe.system import FAMILIES
-from tests.eval.systems.crepe.perfect import STEPS, rule_of
+from eval.systems.crepe.text_families import clause
+from tests.eval.systems.crepe.perfect import FROM_FIRST, STEPS, rule_of
 from tests.eval.systems.crepe.procedures import GOLD, last, run, save
 
+PAIRS = [(p, e) for p, f in FAMILIES.items() for e in f.entities]
+FORMS = [
+    *((prompt, entities, "official") for prompt, entities in PAIRS),
+    *((prompt, entities, "independent") for prompt, entities in PAIRS if FAMILIES[prompt].by_step),
+]
 
-@pytest.mark.parametrize(("prompt", "entities"), [(p, e) for p, f in FAMILIES.items() for e in f.entities])
-def test_a_model_that_is_always_right_scores_one(tmp_path: Path, prompt: str, entities: str) -> None:
-    options = {"prompt": prompt, "entities": entities, "shots": 0}
+
+@pytest.mark.parametrize(("prompt", "entities", "structure"), FORMS)
+def test_a_model_that_is_always_right_scores_one_where_the_first_step_can_be_told(
+    tmp_path: Path, prompt: str, entities: str, structure: str
+) -> None:
+    options = {"prompt": prompt, "entities": entities, "structure": structure, "shots": 0}
     if entities == "predicted":
         options["entities_file"] = save(tmp_path / "states.json", {"3": {}, "5": {}})
-    result, _ = run(tmp_path / "data", rule_of(prompt, entities), **options)
-    assert result.scores["macro_f1"] == result.scores["corrected"]["macro_f1"] == 1
+    result, _ = run(tmp_path / "data", rule_of(prompt, entities, structure), **options)
     assert result.scores["unparsed"] == {"share": 0.0, "pairs": 0}
+    if structure == "official" and prompt in FROM_FIRST:
+        # Two pairs of the first step change.
+        assert result.scores["confusion"] == [[4, 0, 0], [1, 1, 0], [1, 0, 1]]
+    else:
+        assert result.scores["macro_f1"] == result.scores["corrected"]["macro_f1"] == 1
 
 
-@pytest.mark.parametrize(("prompt", "entities"), [(p, e) for p, f in FAMILIES.items() for e in f.entities])
-def test_what_cannot_be_read_is_counted_and_scored_as_no_change(tmp_path: Path, prompt: str, entities: str) -> None:
-    options = {"prompt": prompt, "entities": entities}
+@pytest.mark.parametrize(("prompt", "entities", "structure"), FORMS)
+def test_what_cannot_be_read_is_counted_and_scored_as_no_change(
+    tmp_path: Path, prompt: str, entities: str, structure: str
+) -> None:
+    options = {"prompt": prompt, "entities": entities, "structure": structure}
     if entities == "predicted":
         options["entities_file"] = save(tmp_path / "states.json", {"3": {}, "5": {}})
     result, _ = run(tmp_path / "data", lambda _: "Hm?", **options)
@@ -33,9 +48,11 @@ def test_what_cannot_be_read_is_counted_and_scored_as_no_change(tmp_path: Path, 
     assert result.scores["macro_f1"] == result.scores["baselines"]["majority"]["macro_f1"]
 
 
-@pytest.mark.parametrize(("prompt", "entities"), [(p, e) for p, f in FAMILIES.items() for e in f.entities])
-def test_the_imagined_view_has_no_step_and_no_state(tmp_path: Path, prompt: str, entities: str) -> None:
-    options = {"prompt": prompt, "entities": entities, "shots": 1}
+@pytest.mark.parametrize(("prompt", "entities", "structure"), FORMS)
+def test_the_imagined_view_has_no_step_and_no_state(
+    tmp_path: Path, prompt: str, entities: str, structure: str
+) -> None:
+    options = {"prompt": prompt, "entities": entities, "structure": structure, "shots": 1}
     if entities == "predicted":
         states = {"3": {"1": [{"entity": "kettle", "attribute": "hot", "change": "more likely"}]}, "5": {}}
         options["entities_file"] = save(tmp_path / "states.json", states)
@@ -48,11 +65,13 @@ def test_the_imagined_view_has_no_step_and_no_state(tmp_path: Path, prompt: str,
             assert "kettle.hot" not in hidden
             assert GOLD[chat.id[0]]["goal"].lower().split()[0] in hidden.lower()
             assert chat.imagined[1] == chat.messages[1], "demonstrations stay"
-            assert demonstrations.events[0].event in hidden
+            assert clause(demonstrations.events[0].event) in hidden or demonstrations.events[0].event in hidden
             assert [message["role"] for message in chat.messages] == [message["role"] for message in chat.imagined]
 
 
-@pytest.mark.parametrize(("prompt", "entities"), [("chat", "none"), ("code_flat", "none"), ("code", "gold")])
+@pytest.mark.parametrize(
+    ("prompt", "entities"), [("chat", "none"), ("cot", "gold"), ("code_flat", "none"), ("code", "gold")]
+)
 def test_replies_that_tell_of_the_steps_are_not_in_the_imagined_view(
     tmp_path: Path, prompt: str, entities: str
 ) -> None:

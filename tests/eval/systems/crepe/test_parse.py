@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from eval.systems.crepe.gold import EQUALLY, LESS, MORE
-from eval.systems.crepe.parse import changes_of, read_change, read_code, read_level, read_option, read_yes_or_no
+from eval.systems.crepe.parse import (
+    changes_from_first,
+    changes_of,
+    read_change,
+    read_code,
+    read_lettered_levels,
+    read_level,
+    read_option,
+    read_yes_or_no,
+)
 
 
 @pytest.mark.parametrize(
@@ -139,3 +148,16 @@ def test_the_lenient_reading_takes_other_quotes_and_spaces() -> None:
     reply = "def a(self):\n  self.event0.change='less likely'"
     assert read_code(reply, 1, 1, "lenient").labels == [[LESS]]
     assert read_code(reply, 1, 1, "official").labels == [[None]]
+
+
+def test_likelihoods_are_compared_from_the_first_step_on() -> None:
+    assert changes_from_first([1, 1, 0, None, 0, 1]) == [EQUALLY, EQUALLY, LESS, None, EQUALLY, MORE]
+    assert changes_from_first([None, 1]) == [None, MORE], "another answer than none, as officially"
+    assert changes_from_first([None, 1], likely=2) == [None, LESS]
+    assert changes_from_first([]) == []
+
+
+def test_a_line_for_each_step_says_its_level() -> None:
+    reply = "Here:\nStep 1: (A) very likely\n- step 2: (C)\nStep 4: unlikely\nStep 2: (A)\nStep 9: (A)"
+    assert read_lettered_levels(reply, 4) == [3, 1, None, 1]
+    assert read_lettered_levels("It rains.", 2) == [None, None]

@@ -94,6 +94,19 @@ def test_another_subset_is_refused_in_words(model: Path, data: Path, capsys: pyt
     assert evaluate(model, data, *options, "--max-samples", 2) == 0, "of two procedures two are the same prompts"
 
 
+def test_yes_and_no_are_scored_by_likelihood(model: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call = ("--bench", "crepe", "--data", data, "--out", data.parent / "run", "--answer", "likelihood")
+    assert d2e("eval", model, *call, "--set", "prompt=yes_no", "--alpha", "0.5") == 0
+    scores, folder = results(data, "-prompt=yes_no-likelihood")
+    assert scores["unparsed"]["pairs"] == 0
+    rows = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
+    assert len(rows) == 8
+    assert all([option["option"] for option in row["likelihoods"]] == ["yes", "no"] for row in rows)
+    capsys.readouterr()
+    assert d2e("eval", model, *call, "--set", "prompt=cot") == 1
+    assert "have no options to score" in capsys.readouterr().err
+
+
 def test_a_subset_is_scored_by_its_own_procedures(model: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate(model, data, "--set", "prompt=text", "--set", "shots=0", "--max-samples", 1) == 0
     scores, folder = results(data, "-prompt=text-shots=0")
@@ -122,7 +135,7 @@ def test_the_imagined_view_can_be_decoded_alone(model: Path, data: Path) -> None
     ("arguments", "message"),
     [
         (("--set", "prompt=poem"), "prompt: got 'poem'"),
-        (("--set", "shots=4"), "shots: got '4'"),
+        (("--set", "shots=7"), "shots: got '7'"),
         (("--set", "split=test"), "data_test_v2.json: no such file; expected CREPE's test split"),
         (("--set", "entities=predicted", "--set", "entities_file=none.json"), "none.json: cannot be read"),
     ],
