@@ -13,7 +13,8 @@ from d2e_sft.data.chat_template import Messages
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample
 from eval.run.engines.conversation_task import Conversation
-from eval.systems.boxes.gold import Question, read_all
+from eval.systems.boxes.answers import read_all
+from eval.systems.boxes.gold import Question
 from eval.systems.conversations import assistant, system, user, wording
 
 Prompt = Literal["all_boxes", "one_box", "trained"]

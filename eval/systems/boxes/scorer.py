@@ -1,6 +1,8 @@
 """Accuracy by the number of operations that touched the box, changed and unchanged boxes apart (section 4.3).
 
-Beside it stands the paper's random baseline: 0 to 3 of the things named in the same clauses as the box (section 4.1).
+What is right is what the official script counts as right; the corrected scores compare what is meant (`answers.py`).
+Beside them stands the paper's random baseline: 0 to 3 of the things named in the same clauses as the box (section
+4.1).
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import io
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,81 +20,107 @@ from matplotlib.figure import Figure
 from d2e_sft.util.html.figures import COLOURS, LINES, STYLE
 from d2e_sft.util.tables import percent, percent_interval
 from eval.score.statistics import bootstrap_average
-from eval.systems.boxes.gold import Question, clauses, mentions, right, states
+from eval.systems.boxes.answers import MODIFIERS, in_words_of_t5, right, right_officially
+from eval.systems.boxes.gold import Question, clauses, mentions, states
 from eval.systems.system import ScoreTable
 
 _MOST = 3
+_THING = re.compile(rf"\b[Tt]he ((?:(?:{'|'.join(MODIFIERS)}) )?\S+)")
 
 
 def score(
     questions: Sequence[Question], predictions: Sequence[str | None], baseline: Sequence[str], *, boxes: int, seed: int
 ) -> dict[str, Any]:
-    """All scores, as fractions.
+    """All scores, as fractions: of the official rule, and under `corrected` those of the corrected one.
 
     Args:
         predictions: what is said of each question's box; None where nothing was said.
         baseline: the random answers.
         boxes: how many questions a whole state has; parts of states are left out of the state accuracy.
     """
-    hits = [right(text, question.answer) for text, question in zip(predictions, questions, strict=True)]
-    chance = [right(text, question.answer) for text, question in zip(baseline, questions, strict=True)]
-    by_line = {question.line: hit for question, hit in zip(questions, hits, strict=True)}
-    whole = [all(by_line[question.line] for question in state) for state in states(questions) if len(state) == boxes]
+    hits, chance = (
+        [right_officially(text, q.answer, t5=q.form == "t5") for text, q in zip(texts, questions, strict=True)]
+        for texts in (predictions, baseline)
+    )
+    meant = [right(text, question.answer) for text, question in zip(predictions, questions, strict=True)]
     changed = [question.changed for question in questions]
     return {
         **_accuracies("accuracy", hits, changed, seed),
-        "state_accuracy": _mean(whole, seed),
+        "state_accuracy": _mean(_whole(questions, hits, boxes), seed),
+        "corrected": {
+            **_accuracies("accuracy", meant, changed, seed),
+            "state_accuracy": _mean(_whole(questions, meant, boxes), seed),
+        },
         **_accuracies("baseline_accuracy", chance, changed, seed),
         "unparsed": sum(text is None for text in predictions) / len(predictions),
         "questions": len(questions),
         "questions_changed": sum(changed),
-        "states": len(whole),
-        "by_numops": _by_numops(questions, hits, chance, seed),
+        "states": len(_whole(questions, hits, boxes)),
+        "by_numops": _by_numops(questions, {"accuracy": hits, "corrected": meant, "baseline": chance}, seed),
     }
 
 
-def tables(scores: dict[str, Any]) -> list[ScoreTable]:
-    """The scores in percent with 95 % intervals."""
+def _whole(questions: Sequence[Question], hits: Sequence[bool], boxes: int) -> list[bool]:
+    """Of each state that is whole: whether all its boxes are right."""
+    by_line = {question.line: hit for question, hit in zip(questions, hits, strict=True)}
+    return [all(by_line[question.line] for question in state) for state in states(questions) if len(state) == boxes]
+
+
+def tables(scores: dict[str, Any], total: int) -> list[ScoreTable]:
+    """The scores in percent with 95 % intervals.
+
+    Args:
+        total: questions of the gold file.
+    """
     questions, changed = scores["questions"], scores["questions_changed"]
     rows = [
-        (name, f"{n:,}", _percent(scores[f"accuracy{kind}"]), _percent(scores[f"baseline_accuracy{kind}"]))
-        for name, n, kind in (
-            ("all questions", questions, ""),
-            ("changed boxes", changed, "_changed"),
-            ("unchanged boxes", questions - changed, "_unchanged"),
+        (
+            name,
+            f"{n:,}",
+            *(_percent(found) for found in (scores[key], scores["corrected"][key], scores[f"baseline_{key}"])),
+        )
+        for name, n, key in (
+            ("all questions", questions, "accuracy"),
+            ("changed boxes", changed, "accuracy_changed"),
+            ("unchanged boxes", questions - changed, "accuracy_unchanged"),
         )
     ]
-    rows.append(("whole states", f"{scores['states']:,}", _percent(scores["state_accuracy"]), ""))
-    detail = []
-    for row in scores["by_numops"]:
-        accuracies = _percent(row["accuracy"]), _percent(row["baseline"])
-        detail.append((str(row["numops"]), "yes" if row["changed"] else "no", f"{row['n']:,}", *accuracies))
+    whole = (_percent(scores["state_accuracy"]), _percent(scores["corrected"]["state_accuracy"]), "")
+    detail = [
+        (
+            str(row["numops"]),
+            "yes" if row["changed"] else "no",
+            f"{row['n']:,}",
+            *(_percent(row[key]) for key in ("accuracy", "corrected", "baseline")),
+        )
+        for row in scores["by_numops"]
+    ]
+    scored = f"{questions:,} questions" if questions == total else f"{questions:,} of {total:,} questions"
+    columns = ("n", "accuracy", "corrected", "random baseline")
     return [
         ScoreTable(
-            f"Boxes: percent with 95 % bootstrap intervals; unparsed {percent(scores['unparsed'])} %",
-            ("", "n", "accuracy", "random baseline"),
-            rows,
+            f"Boxes, {scored}: percent with 95 % bootstrap intervals; unparsed {percent(scores['unparsed'])} %",
+            ("", *columns),
+            [*rows, ("whole states", f"{scores['states']:,}", *whole)],
         ),
         ScoreTable(
             "By the number of operations that touched the box",
-            ("operations", "changed", "n", "accuracy", "random baseline"),
+            ("operations", "changed", *columns),
             detail,
             left=("changed",),
         ),
     ]
 
 
-def _by_numops(
-    questions: Sequence[Question], hits: Sequence[bool], chance: Sequence[bool], seed: int
-) -> list[dict[str, Any]]:
-    """Accuracy over the questions with as many operations, of changed boxes and then of the others."""
+def _by_numops(questions: Sequence[Question], hits: Mapping[str, Sequence[bool]], seed: int) -> list[dict[str, Any]]:
+    """Accuracies over the questions with as many operations, of changed boxes and then of the others."""
     rows = []
     for changed in (True, False):
         places = [i for i, question in enumerate(questions) if question.changed == changed]
         for numops in sorted({questions[i].numops for i in places}):
             here = [i for i in places if questions[i].numops == numops]
-            own, random = _mean([hits[i] for i in here], seed), _mean([chance[i] for i in here], seed)
-            rows.append({"numops": numops, "changed": changed, "n": len(here), "accuracy": own, "baseline": random})
+            means = {name: _mean([values[i] for i in here], seed) for name, values in hits.items()}
+            rows.append({"numops": numops, "changed": changed, "n": len(here), **means})
     return rows
 
 
@@ -114,15 +142,27 @@ def _percent(interval: dict[str, float] | None) -> str:
 def random_answers(questions: Sequence[Question], seed: int) -> list[str]:
     """A random answer to each question."""
     rng = random.Random(f"{seed}/boxes/baseline")
-    return [_draw(candidates(question), rng) for question in questions]
+    drawn = (_draw(candidates(question), rng) for question in questions)
+    return [in_words_of_t5(text) if q.form == "t5" else text for text, q in zip(drawn, questions, strict=True)]
 
 
 def candidates(question: Question) -> list[str]:
-    """The things named in clauses and operations that name the box."""
+    """The things named in clauses and operations that name the box.
+
+    A noun alone stands for all things of the description that have a modifier before it, where there are some.
+    """
     operations = question.description.removesuffix(".").split(". ")[1:]
-    texts = mentions([*clauses(question.description), *operations], question.box)
-    things = (thing for text in texts for thing in re.findall(r"\b[Tt]he (\S+)", text))
-    return list(dict.fromkeys(thing.rstrip(",.") for thing in things if thing != "contents"))
+    found = _things(". ".join(mentions([*clauses(question.description), *operations], question.box)))
+    full: dict[str, list[str]] = {}
+    for thing in _things(question.description):
+        if " " in thing:
+            full.setdefault(thing.split()[-1], []).append(thing)
+    return list(dict.fromkeys(name for thing in found for name in full.get(thing, [thing])))
+
+
+def _things(text: str) -> list[str]:
+    things = (thing.rstrip(",.") for thing in _THING.findall(text))
+    return list(dict.fromkeys(thing for thing in things if thing != "contents"))
 
 
 def _draw(things: Sequence[str], rng: random.Random) -> str:

@@ -12,15 +12,9 @@ from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
 from d2e_sft.util.encrypted_zip import PASSWORD
 from eval.score.extract import extract_answer
 from eval.systems.asker import Asker
-from eval.systems.boxes.gold import (
-    Question,
-    read_all,
-    read_one,
-    read_predictions,
-    read_questions,
-    states,
-    write_predictions,
-)
+from eval.systems.boxes.answers import in_words_of_t5, read_all, read_one
+from eval.systems.boxes.gold import Question, read_questions, states
+from eval.systems.boxes.predictions import official_tsv, read_predictions, write_predictions
 from eval.systems.boxes.prompts import Demonstrations, Prompt, all_boxes, as_trained, one_box
 from eval.systems.boxes.scorer import plot, random_answers, score, tables
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
@@ -52,14 +46,16 @@ def _run(call: SystemCall, asker: Asker) -> SystemResult:
     options: BoxesOptions = call.options
     everything = states(read_questions(call.data, split=options.split, password=options.password))
     chosen = [question for state in call.drawn(everything) for question in state]
-    return _result(chosen, _ask(chosen, options, asker), boxes=max(map(len, everything)), seed=call.seed)
+    said = zip(_ask(chosen, options, asker), chosen, strict=True)
+    texts = [in_words_of_t5(text) if text and question.form == "t5" else text for text, question in said]
+    return _result(chosen, texts, everything, seed=call.seed)
 
 
 def _score(predictions: Path, gold: Path, options: Any) -> SystemResult:
     """Score a file of predictions; those of some questions score these alone."""
     questions = read_questions(gold, split=options.split, password=options.password)
     chosen, texts = read_predictions(predictions, questions)
-    return _result(chosen, texts, boxes=max(map(len, states(questions))), seed=options.seed)
+    return _result(chosen, texts, states(questions), seed=options.seed)
 
 
 def _ask(questions: Sequence[Question], options: BoxesOptions, asker: Asker) -> list[str | None]:
@@ -82,11 +78,17 @@ def _ask(questions: Sequence[Question], options: BoxesOptions, asker: Asker) -> 
 
 
 def _result(
-    questions: Sequence[Question], predictions: Sequence[str | None], *, boxes: int, seed: int
+    questions: Sequence[Question], predictions: Sequence[str | None], gold: Sequence[Sequence[Question]], *, seed: int
 ) -> SystemResult:
+    """The scores of the questions that are predicted; `gold` are the states of the whole file."""
+    boxes = max(map(len, gold))
     scores = score(questions, predictions, random_answers(questions, seed), boxes=boxes, seed=seed)
-    files = {"answers_by_box.jsonl": write_predictions(questions, predictions), "accuracy.svg": plot(scores)}
-    return SystemResult(scores, tables(scores), files)
+    files = {
+        "answers_by_box.jsonl": write_predictions(questions, predictions),
+        "predictions.tsv": official_tsv(questions, predictions),
+        "accuracy.svg": plot(scores),
+    }
+    return SystemResult(scores, tables(scores, sum(map(len, gold))), files)
 
 
 BOXES = System(
@@ -98,6 +100,6 @@ BOXES = System(
     score_options=BoxesScoreOptions,
     run=_run,
     score=_score,
-    prediction_files=lambda options: ("answers_by_box.jsonl",),
+    prediction_files=lambda options: ("answers_by_box.jsonl", "predictions.tsv"),
     gold_files=None,  # `read_questions` looks into folders and archives itself
 )

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.data.prompts import load_prompt_set
-from eval.systems.boxes.gold import read_all, read_questions
+from eval.systems.boxes.answers import read_all
+from eval.systems.boxes.gold import read_questions
 from eval.systems.boxes.prompts import all_boxes, as_trained, one_box
 from tests.eval.systems.boxes.rows import MOVED, ROWS, save
 

@@ -50,9 +50,10 @@ def test_a_run_keeps_scores_tables_plot_and_predictions_that_score_the_same(
     assert "password" not in scores["options"]
     assert (results / "accuracy.svg").read_text().startswith("<?xml")
     gold = world / "boxes" / "test.jsonl"
-    assert d2e("score", "boxes", "--predictions", results / "answers_by_box.jsonl", "--gold", gold, "--json", "-") == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert {key: scores[key] for key in printed} == printed
+    for name in ("answers_by_box.jsonl", "predictions.tsv"):
+        assert d2e("score", "boxes", "--predictions", results / name, "--gold", gold, "--json", "-") == 0
+        printed = json.loads(capsys.readouterr().out)
+        assert {key: scores[key] for key in printed} == printed
 
 
 def test_max_samples_counts_states(world: Path, tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""What a text says that a box contains, and whether that is right: as the official script has it, and by meaning.
+
+The official rule (`compute_metrics.py` of the paper's repository) is a comparison of texts with some leeway, which is
+not the same for every object: things may come in any order, parted by commas or `and`, without their articles; but
+letters, a full stop after a blank, a second article and blanks count, an empty box must be called as the gold file
+calls it, and `the` is taken out of the predicted words wherever it stands, so that an object like `feather` is right
+only in the gold's own order. The corrected rule compares the things that are meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+EMPTY = ("nothing", "is empty")
+_NEXT_BOX = r",?\s*(?:and\s+)?(?:Box|Container)\s+\w+\s+(?:contains|is)\b"
+# Of the variant with ambiguous references, where several things share a noun.
+MODIFIERS = ("big", "small", "blue", "green", "red", "yellow")
+_MODIFIER = re.compile(f"({'|'.join(MODIFIERS)}) ")
+_ARTICLES = re.compile(r"(?:(?:the|an|a)\s+)+")
+_VERB = re.compile(r"(?:(?:box|container)\s+\w+\s+)?(?:(?:contains?|holds|has|is)\b\s*)?")
+
+
+def contents_of(text: str) -> frozenset[str]:
+    """The things that a text in the gold file's words lists; none where it is `nothing` or `is empty`."""
+    text = text.strip().removesuffix(".").strip().removeprefix("contains ").strip()
+    if text in EMPTY:
+        return frozenset()
+    parts = (part.strip().removeprefix("the ").removeprefix("The ").strip() for part in re.split(r",|\band\b", text))
+    return frozenset(part for part in parts if part)
+
+
+def right_officially(prediction: str | None, gold: str, *, t5: bool = False) -> bool:
+    """Whether the official script counts a prediction as right.
+
+    Args:
+        gold: the answer, as the gold file has it.
+        t5: the gold file has the form for fine-tuning T5; the other is the script's `--zero_shot`.
+    """
+    if prediction is None:
+        return False
+    said, wanted = _prepared(prediction, t5), _prepared(gold, t5)
+    if said == wanted or said.replace("the", "") == wanted.replace(" the", ""):
+        return True
+    if ("contains " not in wanted) if t5 else ("nothing" in wanted):
+        return False
+    things: set[str] = set()
+    if "is empty" not in said and "nothing" not in said:
+        parts = re.split(r",? and |, ", said.replace("contains ", ""))
+        things = {part.replace("the ", "").replace("the", "") for part in parts}
+    return things == {part.replace("the ", "") for part in wanted.replace("contains ", "").split(" and ")}
+
+
+def _prepared(text: str, t5: bool) -> str:
+    text = text.replace("Container", "Box")
+    text = text if t5 else text.strip(".")
+    return _MODIFIER.sub(r"\1_", text).strip()
+
+
+def right(prediction: str | None, gold: str) -> bool:
+    """The corrected rule: whether a prediction names the things that the gold names, or calls an empty box empty.
+
+    Case, order, articles, repetitions, blanks within a thing and around it, punctuation at the end and a verb before
+    (`contains`, `holds`, `is`) make no difference; `nothing` and `empty` are the same.
+    """
+    if prediction is None:
+        return False
+    wanted = {_key(thing) for thing in contents_of(gold)}
+    said = _VERB.sub("", prediction.strip().lower(), count=1).strip(" \t\n.,;:!?\"'")
+    if not wanted or said in ("nothing", "empty"):
+        return not wanted and said in ("nothing", "empty")
+    parts = re.split(r"[,;]|\band\b|&", said)
+    named = {_key(_ARTICLES.sub("", part.strip(" .\"'"), count=1)) for part in parts}
+    # Without the blank, `thecup` is `the cup`; but a thing may begin with these letters, too.
+    return {
+        thing[3:] if thing.startswith("the") and thing not in wanted else thing for thing in named - {""}
+    } == wanted
+
+
+def _key(thing: str) -> str:
+    return re.sub(r"\s+", "", thing.lower())
+
+
+def in_words_of_t5(text: str) -> str:
+    """What a reply says of a box in the words of the files for fine-tuning T5: with `contains`, or `is empty`."""
+    said = text.strip(". ").removeprefix("contains ")
+    return "is empty" if said in EMPTY else f"contains {said}"
+
+
+def read_all(reply: str, boxes: Sequence[str]) -> list[str | None]:
+    """What a reply says of each box, at its first mention; None where it says nothing."""
+    return [_about(reply, box) for box in boxes]
+
+
+def read_one(reply: str, box: str) -> str | None:
+    """What a reply to a question about one box says: behind the box's name, else its first line."""
+    found = _about(reply, box)
+    if found is not None:
+        return found
+    lines = [line.strip() for line in reply.splitlines() if line.strip()]
+    # A reply about another box is no answer about this one.
+    return None if not lines or re.match(r"(?:Box|Container)\s+\w+\s+(?:contains|is)\b", lines[0]) else lines[0]
+
+
+def _about(reply: str, box: str) -> str | None:
+    number = re.escape(box).replace(r"\ ", r"\s+")
+    match = re.search(rf"\b{number}\s+(contains|is empty)\b(.*?)(?={_NEXT_BOX}|\.|\n|$)", reply)
+    if match is None:
+        return None
+    return "is empty" if match[1] == "is empty" else match[2].strip().rstrip(",") or None
