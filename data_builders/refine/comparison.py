@@ -1,9 +1,9 @@
 """Which relevance scorer loses fewest answers: measured on samples whose answer stands in the context.
 
 Every scorer gets the same number of words: the sentences of a context are taken from the most relevant on, as long
-as they fit into a share of its words. What counts is how often all of the answer's spans are then still there. The
-rule that keeps an answer's sentences in any case (`refine.keep_answer`) is off for that, since it would hide the
-differences; the refiner as it is by default stands on lines of its own.
+as they fit into a share of its words. What counts is how often all accepted answers that the context has are then
+still there. The rule that keeps an answer's sentences in any case (`refine.keep_answer`) is off for that, since it
+would hide the differences; the refiner as it is by default stands on lines of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any, get_args
 from tqdm import tqdm
 
 from d2e_sft.data.sample import EventSample
-from data_builders.refine.rules import RefinerOptions, best_occurrence, query_of, refine_samples, spans_of
+from data_builders.refine.needed import best_occurrence, spans_of
+from data_builders.refine.rules import RefinerOptions, query_of, refine_samples
 from data_builders.refine.scorers import ScorerName, make_scorer
 from data_builders.text.sentences import split_sentences
 
@@ -37,7 +38,7 @@ class Measurement:
     Attributes:
         scorer: or `default` for the refiner with its default options.
         share_of_words: the share that was asked for; None for the refiner, whose rule decides.
-        answers_kept: share of samples with all spans of the answer in the refined context.
+        answers_kept: share of samples whose refined context has all accepted answers, or spans, of the context.
         half_width: of the 95 % interval around it (Wilson).
         words_kept: words of all refined contexts by words of all contexts.
         milliseconds: per sample, of scoring alone.
@@ -58,7 +59,7 @@ class Measurement:
 
 
 def usable(samples: Iterable[EventSample], most: int, *, seed: int) -> list[EventSample]:
-    """At most `most` samples, drawn with the seed, with sentences to choose from and every span in the context."""
+    """At most `most` samples, drawn with the seed, with sentences to choose from and an answer in the context."""
     found = [sample for sample in samples if _is_usable(sample)]
     return random.Random(seed).sample(found, most) if len(found) > most else found
 
@@ -106,10 +107,14 @@ def within_words(sentences: Sequence[str], relevance: Sequence[float], share: fl
 
 def _is_usable(sample: EventSample) -> bool:
     sentences = split_sentences(sample.context)
-    nothing = [0.0] * len(sentences)
-    return len(sentences) >= _LEAST_SENTENCES and all(
-        best_occurrence(sentences, span, nothing) for span in spans_of(sample)
-    )
+    spans, standing = spans_of(sample), _standing(sample, sentences)
+    # Spans are all required; of the accepted answers of other datasets one is enough.
+    enough = len(standing) == len(spans) if sample.meta.get("spans") else bool(standing)
+    return len(sentences) >= _LEAST_SENTENCES and enough
+
+
+def _standing(sample: EventSample, sentences: Sequence[str]) -> list[str]:
+    return [span for span in spans_of(sample) if best_occurrence(sentences, span, [0.0] * len(sentences))]
 
 
 def _query(sample: EventSample, query: str) -> str:
@@ -138,7 +143,7 @@ def _measure(
     milliseconds: float,
 ) -> Measurement:
     hits = sum(
-        all(best_occurrence(parts, span, [0.0] * len(parts)) for span in spans_of(sample))
+        len(_standing(sample, parts)) == len(_standing(sample, split_sentences(sample.context)))
         for sample, parts in zip(samples, kept, strict=True)
     )
     words = sum(len(sentence.split()) for parts in kept for sentence in parts)

@@ -20,7 +20,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, render_answers, render_options
-from data_builders.text.sentences import join_sentences, split_sentences
+from data_builders.text.sentences import keep_sentences, split_sentences
 
 _NUMBERS = re.compile(r"\d{1,9}(\s*,\s*\d{1,9})*")
 
@@ -122,10 +122,7 @@ def check_choice(choice: Sequence[int] | None, sentences: int) -> Outcome:
 
 def extract(context: str, choice: Sequence[int]) -> str:
     """The chosen sentences of a context, counted from 1; all of them are the context itself."""
-    sentences = split_sentences(context)
-    if len(choice) == len(sentences):
-        return context
-    return join_sentences(context, [sentences[number - 1] for number in choice])
+    return keep_sentences(context, [number - 1 for number in choice])
 
 
 def _before_asking(sample: EventSample, judge: Judge | None) -> Outcome | None:

@@ -5,23 +5,22 @@ the same result every time and cannot invent anything: the refined context is so
 in their order, chosen by their relevance to a query (`scorers.py`).
 
 The query is the question, and for scq, mcq and qa the answers too, since the refined view only ever meets the
-answer it is trained with. For nli the answer is a label and says nothing about content. An answer that stands in
-the context word for word stays in it, whatever the scorer says: a refined context without it would teach the model
-to answer from nothing.
+answer it is trained with. A label (nli) says nothing about content. What must stay whatever the scorer says is in
+`needed.py`.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 from tqdm import tqdm
 
 from d2e_sft.data.sample import EventSample
+from data_builders.refine.needed import answers_with_a_label, best_occurrence, needed, spans_of
 from data_builders.refine.scorers import ScorerName, make_scorer
-from data_builders.text.sentences import join_sentences, split_sentences
+from data_builders.text.sentences import keep_sentences, split_sentences
 
 # At these the scorers keep about as many words; a cosine of 0 means little, so its threshold lies higher.
 _THRESHOLDS: dict[ScorerName, float] = {"overlap": 0.25, "bm25": 0.25, "embedding": 0.6}
@@ -36,7 +35,9 @@ class RefinerOptions(BaseModel):
         threshold: a sentence is kept if its relevance is at least this share of the best sentence's; None is the
             scorer's own: 0.25, for embedding 0.6.
         max_share: at most this share of the sentences is kept (rounded up), the most relevant ones.
-        keep_answer: keep the sentences in which an answer stands word for word, above `max_share` too.
+        keep_answer: keep the sentences in which an accepted answer stands word for word, above `max_share` too.
+        keep_events: keep the evidence that a source names (`meta.evidence`), and the sentences of two events
+            (`meta.events`) with what lies between them, above `max_share` too.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,6 +46,7 @@ class RefinerOptions(BaseModel):
     threshold: float | None = Field(None, ge=0, le=1)
     max_share: float = Field(0.6, gt=0, le=1)
     keep_answer: bool = True
+    keep_events: bool = True
 
     @property
     def effective_threshold(self) -> float:
@@ -78,19 +80,7 @@ def refine(sample: EventSample, options: RefinerOptions) -> EventSample:
 
 def query_of(sample: EventSample) -> str:
     """What the sentences of the sample's context are compared with."""
-    return sample.question if sample.format == "nli" else " ".join([sample.question, *sample.answers])
-
-
-def spans_of(sample: EventSample) -> list[str]:
-    """The texts that must all stand in a context that answers: `meta.spans` where the source has them.
-
-    Answers of qa are alternatives, of which training uses the first; the correct options of mcq count together.
-    """
-    if sample.format == "nli":
-        return []
-    if spans := sample.meta.get("spans"):
-        return [str(span) for span in spans]
-    return sample.answers[:1] if sample.format == "qa" else list(sample.answers)
+    return sample.question if answers_with_a_label(sample) else " ".join([sample.question, *sample.answers])
 
 
 def _refined(sample: EventSample, sentences: list[str], relevance: list[float], options: RefinerOptions) -> str:
@@ -102,10 +92,12 @@ def _refined(sample: EventSample, sentences: list[str], relevance: list[float], 
     if len(sentences) < 2 or not any(relevance):
         return sample.context
     kept = set(select(relevance, options.effective_threshold, options.max_share))
+    if options.keep_events:
+        kept |= needed(sample, sentences, relevance)
     if options.keep_answer:
         for span in spans_of(sample):
             kept |= best_occurrence(sentences, span, relevance)
-    return join_sentences(sample.context, [sentences[i] for i in sorted(kept)])
+    return keep_sentences(sample.context, kept)
 
 
 def select(relevance: Sequence[float], threshold: float, max_share: float) -> list[int]:
@@ -114,26 +106,3 @@ def select(relevance: Sequence[float], threshold: float, max_share: float) -> li
     most = math.ceil(max_share * len(relevance) - 1e-9)
     ranked = sorted(range(len(relevance)), key=lambda i: (-relevance[i], i))
     return sorted(i for i in ranked[:most] if relevance[i] > 0 and relevance[i] >= floor)
-
-
-def best_occurrence(sentences: Sequence[str], span: str, relevance: Sequence[float]) -> set[int]:
-    """The sentences over which the span stands, letter case and blanks ignored; empty where it stands nowhere.
-
-    Where it stands several times, the place with the most relevant sentences counts, then the first.
-    """
-    wanted = " ".join(span.split()).casefold()
-    folded = [" ".join(sentence.split()).casefold() for sentence in sentences]
-    text, starts = "", []
-    for sentence in folded:
-        starts.append(len(text))
-        text += sentence + " "
-    best: tuple[float, set[int]] = (-1.0, set())
-    # Whole words only: an answer "no" does not stand in "another".
-    for place in re.finditer(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) if wanted else ():
-        covered = {
-            i for i, start in enumerate(starts) if start < place.end() and place.start() < start + len(folded[i])
-        }
-        score = max(relevance[i] for i in covered)
-        if score > best[0]:
-            best = (score, covered)
-    return best[1]

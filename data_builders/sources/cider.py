@@ -178,6 +178,7 @@ def _draft(item: _Item, negative: _Triplet | None) -> Draft:
             "dialogue": item.dialogue.name,
             "triplet": item.position,
             "cider_relation": item.gold.relation,
+            "events": [stated.head, stated.tail],
         },
     )
 
@@ -195,6 +196,7 @@ CIDER = Source(
         "was made false: directed relations by exchanging head and tail, Simutaneous by putting a span of another "
         "triplet of the dialogue in place of the tail (or, failing that, the head); never into a pair that the "
         "annotators related. PIPER's own rule is not published, so its negatives may differ.",
+        "events": "the two events of the hypothesis; refined contexts keep their sentences and those between",
         "train": "none: the file holds every published fold, so it serves for evaluation only",
     },
 )

@@ -82,11 +82,12 @@ def _block(block: object, place: str, number: int) -> tuple[str, dict[str, str]]
 
 def _draft(procedure: _Procedure, step: int, number: int, event: str) -> Draft:
     """What is asked about an event, by its number in the procedure, after a step, counted from 1."""
+    lines = goal_and_steps(procedure.goal, procedure.steps[:step])
     return Draft(
         number=procedure.number,
         id=f"{procedure.name}-{step}-{number}",
         relation="causal",
-        context=goal_and_steps(procedure.goal, procedure.steps[:step]),
+        context="\n".join(lines),
         question=f"Compared with the moment before the latest step, how likely is this event now? {event}",
         options=OPTIONS,
         answers=[procedure.changes[step - 1].get(event, "equally likely")],
@@ -95,6 +96,7 @@ def _draft(procedure: _Procedure, step: int, number: int, event: str) -> Draft:
             "step": step,
             "steps": len(procedure.steps),
             "event": number,
+            "evidence": [lines[0], lines[-1]],
         },
         record_number=False,
     )
@@ -110,6 +112,7 @@ CREPE = Source(
     read=read,
     notes={
         "rows": "one for each event and step of a procedure, the official scorer's pairs in its order",
-        "context": "the goal, and the steps up to the one that is asked about",
+        "context": "the goal, and the steps up to the one that is asked about, each on a line of its own",
+        "evidence": "the goal and the step that is asked about, which refined contexts keep",
     },
 )

@@ -197,12 +197,13 @@ def _merged(questions: Sequence[_Question]) -> list[_Question]:
 
 def _draft(question: _Question) -> Draft:
     procedure, change = question.procedure, question.change
+    lines = goal_and_steps(procedure.goal, procedure.steps[: change.step])
     return Draft(
         number=question.number,
         record_number=False,
         id=f"{procedure.name}-{question.place}",
         relation="temporal",
-        context=goal_and_steps(procedure.goal, procedure.steps[: change.step]),
+        context="\n".join(lines),
         question=f"What is the {change.attribute} of {change.entity} before and after the latest step?",
         answers=change.answers,
         meta={
@@ -211,6 +212,7 @@ def _draft(question: _Question) -> Draft:
             "steps": len(procedure.steps),
             "entity": change.entity,
             "attribute": change.attribute,
+            "evidence": [lines[0], lines[-1]],
         },
     )
 
@@ -230,7 +232,8 @@ OPENPI2 = Source(
     notes={
         "rows": "one for each step, entity and attribute that changes; entity and attribute by their first mention",
         "answers": "BEFORE before and AFTER after, for each accepted state before and each after",
-        "context": "the goal, and the steps up to the one that is asked about",
+        "context": "the goal, and the steps up to the one that is asked about, each on a line of its own",
+        "evidence": "the goal and the step that is asked about, which refined contexts keep",
     },
     others=_BENCHMARK,
 )

@@ -80,7 +80,7 @@ def _parse(line: Line) -> _Row:
         context=story,
         question=hypothesis,
         answers=[label],
-        meta={"temporal_relation": found[0].group().strip()},
+        meta={"temporal_relation": found[0].group().strip(), "events": [first, second]},
         key=(first, second, story),
         label=label,
     )
@@ -115,6 +115,7 @@ TRACIE = Source(
     inputs=(Input("train", (TRAIN,), ("train",)), Input("test", (TEST,), ("test",))),
     read=read,
     notes={
+        "events": "the two events of the hypothesis; refined contexts keep their sentences and those between",
         "count": "2,039 is the published number of test samples; the key that gives it was found by trying keys, "
         "so the chosen rows need not be the authors' rows",
     },

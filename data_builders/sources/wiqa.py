@@ -6,6 +6,8 @@ test are not trained on.
 
 from __future__ import annotations
 
+import re
+
 from d2e_sft.data.sample import Split
 from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import Row
@@ -26,6 +28,7 @@ GRAPHS = RawFile(name="wiqa_influence_graphs.jsonl", url=f"{_HOST}/wiqa_influenc
 
 # Label → the text of the option.
 OPTIONS = {"more": "more", "less": "less", "no_effect": "no effect"}
+_STEM = re.compile(r"suppose (.+?) happens, how will it affect (.+?)\s*[.?]?\s*", re.IGNORECASE | re.DOTALL)
 _QUESTION_TYPES = ("INPARA_EFFECT", "EXOGENOUS_EFFECT", "OUTOFPARA_DISTRACTOR")
 
 
@@ -53,11 +56,13 @@ def _parse(row: Row) -> Draft:
     if not steps:
         raise question.error("para_steps", "at least one step")
     label, length = question.choice("answer_label", OPTIONS), metadata.integer("path_len")
+    stem = question.text("stem")
+    cause_and_effect = _STEM.fullmatch(stem)
     return Draft(
         number=row.number,
         relation="counterfactual",
         context=" ".join(map(as_sentence, steps)),
-        question=question.text("stem"),
+        question=stem,
         options=list(OPTIONS.values()),
         answers=[OPTIONS[label]],
         meta={
@@ -65,6 +70,7 @@ def _parse(row: Row) -> Draft:
             "graph_id": metadata.text("graph_id"),
             "question_type": metadata.choice("question_type", _QUESTION_TYPES),
             "path_len": length,
+            **({"chain": list(cause_and_effect.groups())} if cause_and_effect else {}),
         },
     )
 
@@ -84,6 +90,7 @@ WIQA = Source(
     others=(GRAPHS,),
     notes={
         "context": "the steps of the process, each with a full stop",
+        "chain": "the cause and the effect in the question; refined contexts keep their steps and those between",
         "path_len": "nodes on the path from cause to effect, so one more than its steps; 0 for no effect",
     },
 )

@@ -48,7 +48,6 @@ def plain_spaces(text: str) -> str:
     return text.replace("\u00a0", " ")
 
 
-def goal_and_steps(goal: str, steps: Sequence[str]) -> str:
-    """The context of a question about a procedure: its goal, and the steps so far, numbered."""
-    done = " ".join(f"{number}. {step}" for number, step in enumerate(steps, start=1))
-    return f"Goal: {goal} Steps so far: {done}"
+def goal_and_steps(goal: str, steps: Sequence[str]) -> list[str]:
+    """The lines of a context about a procedure: its goal, and each step so far, numbered."""
+    return [f"Goal: {goal}", *(f"{number}. {step}" for number, step in enumerate(steps, start=1))]

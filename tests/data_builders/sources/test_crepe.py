@@ -53,8 +53,8 @@ def test_each_event_is_asked_about_after_each_step(tmp_path: Path) -> None:
     ]
     assert rows.rows_read == 4
     first, last = rows.rows[0], rows.rows[-1]
-    assert first.context == "Goal: Make tea Steps so far: 1. Boil the water."
-    assert last.context == "Goal: Make tea Steps so far: 1. Boil the water. 2. Wait an hour."
+    assert first.context == "Goal: Make tea\n1. Boil the water."
+    assert last.context == "Goal: Make tea\n1. Boil the water.\n2. Wait an hour."
     assert last.question.endswith("The tea is cold.")
     assert (last.format, last.relation, last.refined_context) == ("scq", "causal", None)
     assert last.options == ["more likely", "less likely", "equally likely"]

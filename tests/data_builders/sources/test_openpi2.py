@@ -54,12 +54,12 @@ def written(folder: Path, **splits: Any) -> Path:
 def test_each_change_is_a_question_with_every_accepted_answer(tmp_path: Path) -> None:
     rows = read(written(tmp_path, dev={"4": TEA}), "openpi2", ("dev",))["dev"]
     first, second, last = rows.rows
-    assert first.context == "Goal: Brew Tea Steps so far: 1. Heat water in the kettle."
+    assert first.context == "Goal: Brew Tea\n1. Heat water in the kettle."
     assert first.question == "What is the temperature of water before and after the latest step?"
     # The second entry of the same attribute adds its states.
     assert first.answers == ["cold before and hot after", "cool before and hot after", "cold before and warm after"]
     assert second.question.startswith("What is the temperature of kettle")
-    assert last.context.endswith(" 2. Pour it over the leaves.")
+    assert last.context.endswith("\n2. Pour it over the leaves.")
     assert last.answers == ["kettle before and pot after"]
     assert (last.format, last.relation, last.refined_context) == ("qa", "temporal", None)
     assert [sample.id for sample in rows.rows] == [f"openpi2-dev-4-{number}" for number in range(3)]

@@ -88,7 +88,7 @@ def test_timeqa_excerpts_are_pieces_of_their_pages(published_raw: Path) -> None:
     assert not [text for text in excerpts.values() if text[:1].islower()]
     whole = {json.loads(line)["context"].strip() for line in open_bytes(published_raw / HUMAN_TRAIN)}
     ends = "".join(page[-300:] for page in whole)
-    cut = [text for text in excerpts.values() if text[-1] not in ".!?\"'" and text[-200:] not in ends]
+    cut = [text for text in excerpts.values() if text[-1] not in ".!?\"'”" and text[-200:] not in ends]
     assert len(cut) == 3
 
 

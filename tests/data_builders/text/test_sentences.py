@@ -1,10 +1,13 @@
-"""Where sentences end."""
+"""Where sentences, turns of a dialogue and items of a list begin and end."""
 
 from __future__ import annotations
 
+import random
+import re
+
 import pytest
 
-from data_builders.text.sentences import split_sentences
+from data_builders.text.sentences import keep_sentences, sentence_spans, split_sentences
 
 
 @pytest.mark.parametrize(
@@ -15,9 +18,70 @@ from data_builders.text.sentences import split_sentences
         ("He moved to the U.S. Congress met.", ["He moved to the U.S. Congress met."]),
         ("It cost 3.50 euros. Cheap!", ["It cost 3.50 euros.", "Cheap!"]),
         ("J. Doe and I. Then she.", ["J. Doe and I.", "Then she."]),
+        ("J. R. R. Tolkien wrote it. C. S. Lewis read it.", ["J. R. R. Tolkien wrote it.", "C. S. Lewis read it."]),
+        ("See No. 5 of it. At 5 p.m. Tuesday he left.", ["See No. 5 of it.", "At 5 p.m. Tuesday he left."]),
+        ("He rose in 2004.The next day he fell.", ["He rose in 2004.", "The next day he fell."]),
+        ("Under Oblt. zur See he sailed. He died.", ["Under Oblt. zur See he sailed.", "He died."]),
+        ("A 100 million-U.S.-dollar plant. It runs.", ["A 100 million-U.S.-dollar plant.", "It runs."]),
         ("  No end", ["No end"]),
         ("", []),
     ],
 )
 def test_sentences_end_where_a_reader_would_end_them(text: str, sentences: list[str]) -> None:
     assert split_sentences(text) == sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("Steps so far: 1. Boil water.", ["Steps so far:", "1. Boil water."]),
+        ("Tea. 1. Boil it. 2. Pour. Wait. 3. Drink.", ["Tea.", "1. Boil it.", "2. Pour. Wait.", "3. Drink."]),
+        ("Step 1. Add. Stir. Step 2. Pour.", ["Step 1. Add. Stir.", "Step 2. Pour."]),
+        ("Goal: Tea\n1. Boil it. Wait.\n2. Pour.", ["Goal: Tea", "1. Boil it. Wait.", "2. Pour."]),
+        ("- Boil it. Wait.\n- Pour.", ["- Boil it. Wait.", "- Pour."]),
+        ("He scored 3.5 and 4. Then he left.", ["He scored 3.5 and 4.", "Then he left."]),
+        ("How many? 4. Ask again.", ["How many?", "4. Ask again."]),
+        ("How many came? 4.", ["How many came? 4."]),
+        ("1.", ["1."]),
+    ],
+)
+def test_an_item_of_a_list_is_whole_and_a_number_is_no_sentence(text: str, sentences: list[str]) -> None:
+    assert split_sentences(text) == sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("A: Hello. Nice day.\nB: Bye. Now.", ["A: Hello. Nice day.", "B: Bye. Now."]),
+        ("One. Two.\n\nThree. Four.", ["One.", "Two.", "Three.", "Four."]),
+        ("Energy comes from\n the sun. Always.", ["Energy comes from\n the sun.", "Always."]),
+    ],
+)
+def test_a_turn_is_whole_a_paragraph_is_not_and_a_broken_line_goes_on(text: str, sentences: list[str]) -> None:
+    assert split_sentences(text) == sentences
+
+
+def test_a_quotation_mark_between_blanks_stays_with_its_quote() -> None:
+    text = 'He left . " We got a visa . " She ran . " No . "'
+    assert split_sentences(text) == ["He left .", '" We got a visa . "', "She ran .", '" No . "']
+
+
+def test_kept_sentences_have_the_line_breaks_that_stood_between_them() -> None:
+    text = "One. Two.\n\nThree. Four."
+    assert keep_sentences(text, [0, 1]) == "One. Two."
+    assert keep_sentences(text, [1, 3]) == "Two.\nFour."
+    assert keep_sentences(text, [2, 0]) == "One.\nThree."
+    assert keep_sentences(text, range(4)) == text
+    assert keep_sentences("One.Two.Three.", [0, 1]) == "One. Two."
+
+
+def test_the_sentences_of_random_texts_are_all_of_the_text_in_order() -> None:
+    rng = random.Random(0)
+    parts = ["1.", "2.", "Step 3.", "4", '"', "(", ")", "Mr. Hall", "he", "Ran", ".", "!", "\n", "A:", "3.5", "-", "…"]
+    for _ in range(2_000):
+        text = " ".join(rng.choices(parts, k=rng.randint(1, 14)))
+        spans = sentence_spans(text)
+        assert "".join("".join(text[start:end] for start, end in spans).split()) == "".join(text.split())
+        assert all(start < end and text[start:end] == text[start:end].strip() for start, end in spans)
+        if re.search("[A-Za-z]", text) and "\n" not in text:
+            assert all(re.search("[A-Za-z]", text[start:end]) for start, end in spans), text

@@ -20,4 +20,4 @@ def test_an_empty_answer_stands_nowhere() -> None:
 
 
 def test_steps_are_numbered() -> None:
-    assert goal_and_steps("Tea.", ["Boil.", "Pour."]) == "Goal: Tea. Steps so far: 1. Boil. 2. Pour."
+    assert goal_and_steps("Tea.", ["Boil.", "Pour."]) == ["Goal: Tea.", "1. Boil.", "2. Pour."]
