@@ -8,8 +8,8 @@ from functools import lru_cache
 _WORD = re.compile(r"[^\W_]+")
 _STOP_WORDS_TEXT = """
 a about after again all also am an and any are as at be because been before being but by can could did do does
-doing during each for from few fewer had has have having he her here hers him his how i if in into is it its just less me
-more most my no nor not now of off on once only or other our out over own s same she should so some such t than that
+doing during each for from few fewer had has have having he her here hers him his how i if in into is it its just less
+me more most my no nor not now of off on once only or other our out over own s same she should so some such t than that
 the their them then there these they this those through to too under until up very was we were what when where
 which while who whom why will with would you your ll ve re d m
 """
