@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem
 
 from d2e_sft import __version__
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.quiet import quieten
 
 # Group of the help → verb → (module, attribute, one line for the list of verbs)
 _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
@@ -117,6 +118,7 @@ def d2e() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line; exits 0 on success, 1 on a user's error, 2 on a wrong call."""
+    quieten()
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     try:

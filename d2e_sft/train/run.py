@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from transformers import TrainingArguments, set_seed
+from transformers.trainer_callback import ProgressCallback
 
 from d2e_sft.config.recipe import Recipe, TrainSection
 from d2e_sft.data.sample import BAD_ROWS_FILE, write_bad_rows
@@ -17,6 +18,7 @@ from d2e_sft.train.checkpoints import remove_leftovers
 from d2e_sft.train.data_record import record_data, tokens_digest
 from d2e_sft.train.prepare import Prepared, check_recipe, held_out_rows, prepare, with_adapter
 from d2e_sft.train.probe import ReadingProbe, probe_samples
+from d2e_sft.train.progress import LossLines
 from d2e_sft.train.rows import TokenRows, announce_rows
 from d2e_sft.train.run_folder import clear_run, starting_point
 from d2e_sft.train.trainer import D2ETrainer
@@ -101,6 +103,8 @@ def _trainer(recipe: Recipe, prepared: Prepared, held_out: TokenRows | None, arg
         packing=recipe.train.packing,
         attention=recipe.model.attention,
     )
+    trainer.remove_callback(ProgressCallback)
+    trainer.add_callback(LossLines)
     trainer.add_callback(RecordRecipe(recipe))
     if held_out is not None and recipe.train.sample_predictions:
         trainer.add_callback(SamplePredictions(trainer, recipe, held_out.samples))

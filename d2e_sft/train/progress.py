@@ -1,0 +1,75 @@
+"""What a training prints: a progress bar, and a line of aligned columns at each logging step in place of a dict.
+
+Everything else that is logged goes to `trainer_state.json` and to the trackers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers.trainer_callback import ProgressCallback
+
+from d2e_sft.train.probe import DEBIASED, IMAGINED, PLAIN, PREFIX
+from d2e_sft.util.tables import percent
+
+_TERMS = ("ce", "refined_ce", "imagined_ce", "kl")
+_WIDTH = 9
+
+
+class LossLines(ProgressCallback):
+    """transformers' progress bar with a line for each log: step, loss, its terms, accuracy, tokens a second.
+
+    `accuracy` is the share of answer tokens that are the likeliest ones as the model is decoded.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._columns: list[str] = []
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Write the line, under a header where its columns are new."""
+        if not state.is_world_process_zero or self.training_bar is None or not logs:
+            return
+        for line in self.lines(state.global_step, logs):
+            self.training_bar.write(line)
+
+    def lines(self, step: int, logs: Mapping[str, Any]) -> list[str]:
+        """A log as lines of text: of a training step, of an evaluation, of the probe, or of the end."""
+        if "train_runtime" in logs:
+            return [f"{step:,} steps in {logs['train_runtime']:,.0f} s; mean loss {logs['train_loss']:.4g}"]
+        if f"{PREFIX}{PLAIN}_conflict" in logs:
+            return [_probe_line(step, logs)]
+        if "eval_loss" in logs:
+            values = {name.removeprefix("eval_"): value for name, value in logs.items()}
+            told = ", ".join(f"{name} {value}" for name, value in _cells(values).items() if value)
+            return [f"step {step:,}, held out: {told}"]
+        if "loss" not in logs:
+            return []
+        cells = {"step": f"{step:,}", **_cells(logs)}
+        lines = ["".join(value.rjust(_WIDTH + 2) for value in cells.values())[_WIDTH - 4 :]]
+        if list(cells) != self._columns:
+            self._columns = list(cells)
+            lines.insert(0, "".join(name.rjust(_WIDTH + 2) for name in cells)[_WIDTH - 4 :])
+        return lines
+
+
+def _cells(logs: Mapping[str, Any]) -> dict[str, str]:
+    """Column → text, of what there is."""
+    terms = [name for name in _TERMS if name in logs]
+    found = {name: f"{logs[name]:.4g}" for name in ("loss", *(terms if len(terms) > 1 else [])) if name in logs}
+    if "debiased_accuracy" in logs:
+        found["accuracy"] = percent(logs["debiased_accuracy"])
+    if "tokens_per_second" in logs:
+        found["tokens/s"] = f"{logs['tokens_per_second']:,.0f}"
+    return found
+
+
+def _probe_line(step: int, logs: Mapping[str, Any]) -> str:
+    def both(name: str) -> str:
+        return " / ".join(f"{100 * logs[f'{PREFIX}{name}_{subset}']:.0f}" for subset in ("aligned", "conflict"))
+
+    return (
+        f"step {step:,}, aligned / conflict: plainly {both(PLAIN)}, debiased {both(DEBIASED)}, without the context "
+        f"{both(IMAGINED)} %"
+    )

@@ -1,0 +1,61 @@
+"""What a training prints: aligned columns, told once, and lines of evaluation and probe that fit a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.config.recipe import load_recipe
+from d2e_sft.data.sample import write_samples
+from d2e_sft.train.progress import LossLines
+from d2e_sft.train.run import train_recipe
+from tests.tiny import make_sample, make_samples, save_tiny_model
+
+LOGS = {
+    "loss": 5.64993, "grad_norm": 2.2, "learning_rate": 1e-5, "ce": 5.643, "kl": 0.007115, "debiased_accuracy": 0.125,
+    "plain_accuracy": 0.1, "bias_share": 0.0, "alpha": 0.5, "tokens_per_second": 1668.3, "epoch": 0.4,
+}  # fmt: skip
+
+
+def test_the_header_is_told_once_and_columns_are_aligned() -> None:
+    lines = LossLines()
+    header, first = lines.lines(1, LOGS)
+    assert header.split() == ["step", "loss", "ce", "kl", "accuracy", "tokens/s"]
+    assert first.split() == ["1", "5.65", "5.643", "0.007115", "12.5", "1,668"]
+    (second,) = lines.lines(1_000, {**LOGS, "tokens_per_second": 12_345.6})
+    assert len(header) == len(first) == len(second)
+    assert [header.index(name) + len(name) for name in ("loss", "accuracy")] == [
+        second.index(value) + len(value) for value in ("5.65", "12.5")
+    ]
+
+
+def test_a_single_term_is_not_told_twice() -> None:
+    header, _ = LossLines().lines(1, {name: value for name, value in LOGS.items() if name != "kl"})
+    assert header.split() == ["step", "loss", "accuracy", "tokens/s"]
+
+
+def test_a_training_prints_lines_and_no_dict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_tiny_model(tmp_path / "model")
+    write_samples(make_samples(4), tmp_path / "train.jsonl")
+    write_samples([make_sample(i, split="dev") for i in (10, 11)], tmp_path / "dev.jsonl")
+    tagged = [make_sample(20, split="test", subset="aligned"), make_sample(21, split="test", subset="conflict")]
+    write_samples(tagged, tmp_path / "probe.jsonl")
+    (tmp_path / "recipe.yaml").write_text(
+        f"model: {{name: {tmp_path}/model}}\n"
+        f"data: {{train: {tmp_path}/train.jsonl, dev: {tmp_path}/dev.jsonl, probe: {tmp_path}/probe.jsonl, "
+        "max_length: 1000}\n"
+        f"train: {{output_dir: {tmp_path}/run, max_steps: 2, batch_size: 2, micro_batch_size: 2, logging_steps: 1, "
+        "eval_steps: 2, precision: float32}\n"
+    )
+    train_recipe(load_recipe(str(tmp_path / "recipe.yaml")))
+    printed = capsys.readouterr().out
+    assert "{'" not in printed
+    assert printed.count("tokens/s") == 1
+    assert "step 2, held out: loss " in printed
+    assert "step 0, aligned / conflict: plainly " in printed
+    assert "step 2, aligned / conflict: plainly " in printed
+    assert "2 steps in " in printed
+    lines = [line for line in printed.splitlines() if "step" in line or line[:6].strip().isdigit()]
+    assert len(lines) >= 6
+    assert max(map(len, lines)) <= 100

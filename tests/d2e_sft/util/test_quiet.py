@@ -1,0 +1,42 @@
+"""Notes of other libraries: what repeats is told once, what says nothing is dropped, all else is kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from d2e_sft.util.quiet import quieten
+
+NAMES = ("DeepSpeed", "huggingface_hub.utils._http")
+
+
+@pytest.fixture(autouse=True)
+def filters() -> Iterator[None]:
+    before = {name: list(logging.getLogger(name).filters) for name in NAMES}
+    for name in NAMES:
+        logging.getLogger(name).filters.clear()
+    quieten()
+    yield
+    for name, kept in before.items():
+        logging.getLogger(name).filters[:] = kept
+
+
+def told(name: str, *messages: str) -> list[str]:
+    """Those of the messages that the logger lets through, as it words them."""
+    logger = logging.getLogger(name)
+    records = [logger.makeRecord(name, logging.WARNING, "f", 1, message, (), None) for message in messages]
+    return [record.getMessage() for record in records if logger.filter(record)]
+
+
+def test_failed_attempts_are_told_once() -> None:
+    failed = "'[Errno 111]' thrown while requesting HEAD https://hub/x"
+    found = told(
+        "huggingface_hub.utils._http", failed, "Retrying in 1s [Retry 1/5].", failed, "Retrying in 2s", "else"
+    )
+    assert found == [f"{failed}; trying again, up to five times a file", "else"]
+
+
+def test_a_guess_that_there_is_no_gpu_is_dropped() -> None:
+    assert told("DeepSpeed", "Setting accelerator to CPU. If you have GPU, …", "out of memory") == ["out of memory"]
