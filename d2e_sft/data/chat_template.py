@@ -21,29 +21,31 @@ class ChatEncoder:
     Args:
         tokenizer: a transformers tokenizer, with a chat template unless the model is an encoder-decoder.
         encoder_decoder: the prompt goes to an encoder, the answer to a decoder.
+        as_text: leave the chat template out, where there is one: a prompt is the text of its messages, which a base
+            model continues.
 
     Attributes:
-        plain: there is no chat template, and none is needed.
+        plain: no chat template is used.
         end_of_turn: the token that ends an answer.
 
     Raises:
         UserError: the tokenizer of a causal model has no chat template, or no token ends an answer.
     """
 
-    def __init__(self, tokenizer: Any, *, encoder_decoder: bool = False) -> None:
+    def __init__(self, tokenizer: Any, *, encoder_decoder: bool = False, as_text: bool = False) -> None:
         has_template = bool(getattr(tokenizer, "chat_template", None))
-        if not encoder_decoder and not has_template:
+        if not (encoder_decoder or as_text or has_template):
             raise UserError(
                 f"tokenizer of {tokenizer.name_or_path!r}: has no chat template; expected an instruction-tuned model",
                 remedy="use the model's -Instruct or -Chat variant, or add chat_template.jinja to its folder",
             )
-        self.plain = not has_template
+        self.plain = as_text or not has_template
         self.end_of_turn = _end_of_text_id(tokenizer) if self.plain else end_of_turn_id(tokenizer)
         self._tokenizer = tokenizer
 
     def ids(self, conversations: Sequence[Messages]) -> list[list[int]]:
         """The prompt of each conversation, up to where the answer begins; all at once, which is quick."""
-        texts = [_plain_text(turns) if self.plain else chat_text(self._tokenizer, turns) for turns in conversations]
+        texts = [plain_text(turns) if self.plain else chat_text(self._tokenizer, turns) for turns in conversations]
         # The template writes the BOS token itself where the model wants one; adding special tokens would double it.
         return list(self._tokenizer(texts, add_special_tokens=self.plain)["input_ids"]) if texts else []
 
@@ -84,11 +86,12 @@ def chat_text(tokenizer: Any, messages: Messages) -> str:
         return _render_chat(tokenizer, messages, add_generation_prompt=True)
     except TemplateError:
         # Some templates (Gemma's first ones) refuse a system message: it then opens the first user's.
-        merged = [{"role": "user", "content": _plain_text(messages[:2])}, *messages[2:]]
+        merged = [{"role": "user", "content": plain_text(messages[:2])}, *messages[2:]]
         return _apply_template(tokenizer, merged, add_generation_prompt=True)
 
 
-def _plain_text(messages: Messages) -> str:
+def plain_text(messages: Messages) -> str:
+    """The messages' texts alone, an empty line between them."""
     return "\n\n".join(message["content"] for message in messages)
 
 

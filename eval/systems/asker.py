@@ -49,6 +49,7 @@ class Asker:
         conversations: Sequence[Conversation],
         *,
         max_new_tokens: int | None = None,
+        as_text: bool = False,
         temperature: float = 0.0,
         seed: int = 0,
     ) -> list[str]:
@@ -57,6 +58,7 @@ class Asker:
         Args:
             name: of the pass, which names its files.
             max_new_tokens: at most, where `--max-new-tokens` does not say; None is the general default.
+            as_text: the conversations are texts that the model continues, without a chat template.
             temperature: 0 is greedy.
             seed: of the draws.
 
@@ -75,6 +77,7 @@ class Asker:
                 seed=seed,
             ),
             without_context=self.config.options.without_context,
+            as_text=as_text,
         )
         return self._run(task, lambda answer: {"output": answer.output})
 
@@ -144,6 +147,7 @@ class Asker:
             **answer_of(self.config),
             "max_new_tokens": None if by_likelihood else task.decoding.max_new_tokens,
             "prompts": f"sha256 {_digest(task)}",
+            **({"as_text": True} if task.as_text else {}),
             "asked": self._asked(task),
             "dtype": self.config.options.dtype,
             "temperature": task.decoding.temperature or own,

@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible endpoint, decoding plainly."""
+"""Any OpenAI-compatible endpoint, decoding plainly: conversations by `/chat/completions`, texts by `/completions`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel, Field, ValidationError
+
+from d2e_sft.data.chat_template import plain_text
 from d2e_sft.judge.messages import Conversation, Reply
 from d2e_sft.judge.openai_backend import OpenAIBackend
 from d2e_sft.judge.options import Caller, EndpointOptions
@@ -50,7 +53,8 @@ class EndpointEngine:
         own: dict[str, Any] = {"max_tokens": task.decoding.max_new_tokens}
         if task.decoding.temperature > 0:
             own["temperature"] = task.decoding.temperature
-        self._backend = OpenAIBackend(self._options.model_copy(update=own), CALLER)
+        backend = _TextBackend if task.as_text else OpenAIBackend
+        self._backend = backend(self._options.model_copy(update=own), CALLER)
         questions = [Question(task.messages(place), task.label(place)) for place in range(len(task))]
         self._questions, self.counts = questions, {"retried": 0}
         return [sum(len(turn["content"]) for turn in question.messages) for question in questions]
@@ -74,6 +78,35 @@ class EndpointEngine:
 
     def _answer(self, place: int, reply: Reply) -> Answer:
         return Answer(place, reply.text)
+
+
+class _TextBackend(OpenAIBackend):
+    """Sends a prompt's text to `/completions`, which knows no chat template."""
+
+    def _post(self, client: Any, prompt: Conversation) -> bytes:
+        sampling = self._options.temperature
+        raw = client.completions.with_raw_response.create(
+            model=self.model,
+            prompt=plain_text(prompt.messages),
+            max_tokens=self._options.max_tokens,
+            **({} if sampling is None else {"temperature": sampling}),
+        )
+        content: bytes = raw.http_response.content
+        return content
+
+    def _read(self, body: bytes, prompt: Conversation) -> Reply | None:
+        try:
+            return Reply(text=_Completion.model_validate_json(body).choices[0].text)
+        except ValidationError:
+            return None
+
+
+class _Choice(BaseModel):
+    text: str
+
+
+class _Completion(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
 
 
 class _Listener:

@@ -44,10 +44,12 @@ class Task(ABC):
     Attributes:
         decoding: how; an endpoint has a temperature of its own where this one is 0.
         without_context: the imagined prompts are answered, plainly.
+        as_text: the prompts are texts that the model continues; its chat template is left out.
     """
 
     decoding: DecodingConfig
     without_context: bool
+    as_text: bool = False
 
     @property
     def title(self) -> str:
@@ -96,7 +98,7 @@ class Task(ABC):
         Raises:
             UserError: a tokenizer without a chat template, or as `shorten`.
         """
-        encoder = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder)
+        encoder = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder, as_text=self.as_text)
         originals = encoder.ids([self.messages(place) for place in range(len(self))])
         too_long: list[int] = []
         if limit is not None:

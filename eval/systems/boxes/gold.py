@@ -7,6 +7,7 @@ There are two forms. For prompting (`few_shot`) an empty box `contains nothing` 
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -89,6 +90,19 @@ def states(questions: Sequence[Question]) -> list[list[Question]]:
         else:
             groups.append([question])
     return groups
+
+
+def balanced(groups: Sequence[list[Question]], count: int, seed: int) -> list[list[Question]]:
+    """For each number of operations on a box so many states with such a box, in their order (footnote 8 of the paper).
+
+    All states, where there are fewer. Each number is drawn for alone, so that a state drawn twice is there once.
+    """
+    rng = random.Random(f"{seed}/boxes/balanced")
+    chosen: set[int] = set()
+    for numops in sorted({question.numops for group in groups for question in group}):
+        fitting = [place for place, group in enumerate(groups) if any(q.numops == numops for q in group)]
+        chosen.update(rng.sample(fitting, min(count, len(fitting))))
+    return [groups[place] for place in sorted(chosen)]
 
 
 def _read(path: Path, split: str, password: str) -> tuple[str, str]:

@@ -1,15 +1,17 @@
-"""The prompts: two demonstrations as earlier turns, then all boxes at once or one box; or the wording of training.
+"""The prompts: all boxes at once or one box, after two demonstrations or none; or the wording of training.
 
-The imagined conversation leaves the description of the asked scenario out; the demonstrations keep theirs.
+In the form `chat` demonstrations are earlier turns. In the form `cloze`, for models that were not trained to chat, the
+prompt is one text that ends in an unfinished statement (`Statement: Box 0 contains`), which the model completes, as in
+the paper. The imagined prompt leaves the description of the asked scenario out; the demonstrations keep theirs.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from d2e_sft.config.recipe import View
-from d2e_sft.data.chat_template import Messages
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample
 from eval.run.engines.conversation_task import Conversation
@@ -18,30 +20,42 @@ from eval.systems.boxes.gold import Question
 from eval.systems.conversations import assistant, system, user, wording
 
 Prompt = Literal["all_boxes", "one_box", "trained"]
-Demonstrations = Literal["plain", "alternate"]
+Form = Literal["chat", "cloze"]
+Demonstrations = Literal["plain", "alternate", "none"]
 _SYSTEM = (
     "You are told what some boxes hold and what is then done with their contents. Keep track of it, and say what is "
-    "in {what} at the end, in the form of the earlier answers."
+    "in {what} at the end, {how}."
 )
+_CLOZE = (
+    "Each description says what some boxes hold and what is then done with their contents. The statement below it "
+    "says what is in {what} at the end, {how}."
+)
+_NEXT_EXAMPLE = r"\n\s*\n|Description:"
+_AS_SHOWN = "in the form of the earlier answers"
+_ZERO_SHOT = {
+    "every box": "in the form: Box 0 contains the A, Box 1 contains the B and the C, Box 2 contains nothing",
+    "one box": "in the form: Box 0 contains the A and the B, or of an empty box: Box 0 contains nothing",
+}
 
 
-def all_boxes(state: Sequence[Question], demonstrations: Demonstrations) -> Conversation:
+def all_boxes(state: Sequence[Question], demonstrations: Demonstrations, form: Form = "chat") -> Conversation:
     """One conversation about all boxes of a state."""
-    turns = [system(_SYSTEM.format(what="every box"))]
-    for example in wording("boxes/demonstrations")[demonstrations]["shown"]:
-        turns += [_asked(example["description"], "each box"), assistant(example["statement"])]
-    return _conversation(state[0], turns, "each box")
+    shown = [(example["description"], "each box", example["statement"]) for example in _shown(demonstrations)]
+    if form == "cloze":
+        return _cloze(state[0], shown, "every box")
+    return _chat(state[0], shown, "every box", "each box")
 
 
-def one_box(question: Question, demonstrations: Demonstrations) -> Conversation:
+def one_box(question: Question, demonstrations: Demonstrations, form: Form = "chat") -> Conversation:
     """One conversation about one box."""
-    turns = [system(_SYSTEM.format(what="one box"))]
-    examples = wording("boxes/demonstrations")[demonstrations]
-    for example in examples["shown"]:
-        box = examples["boxes"][example["asked"]]
+    shown = []
+    for example in _shown(demonstrations):
+        box = wording("boxes/demonstrations")[demonstrations]["boxes"][example["asked"]]
         contents = read_all(example["statement"], [box])[0]
-        turns += [_asked(example["description"], box), assistant(f"{box} contains {contents}.")]
-    return _conversation(question, turns, question.box)
+        shown.append((example["description"], box, f"{box} contains {contents}."))
+    if form == "cloze":
+        return _cloze(question, shown, "one box")
+    return _chat(question, shown, "one box", question.box)
 
 
 def as_trained(question: Question, prompts: PromptSet) -> Conversation:
@@ -61,8 +75,33 @@ def as_trained(question: Question, prompts: PromptSet) -> Conversation:
     return Conversation("boxes", sample.id, original, imagined)
 
 
-def _conversation(question: Question, turns: Messages, what: str) -> Conversation:
-    original, imagined = ([*turns, _asked(description, what)] for description in (question.description, ""))
+def completed(question: Question, reply: str) -> str:
+    """The statement that a reply to a prompt in the form `cloze` completes; a further example is no part of it."""
+    return f"{question.box} contains {re.split(_NEXT_EXAMPLE, reply)[0].strip()}"
+
+
+def _shown(demonstrations: Demonstrations) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (
+        [] if demonstrations == "none" else wording("boxes/demonstrations")[demonstrations]["shown"]
+    )
+    return found
+
+
+def _chat(question: Question, shown: Sequence[tuple[str, str, str]], what: str, asked: str) -> Conversation:
+    turns = [system(_SYSTEM.format(what=what, how=_AS_SHOWN if shown else _ZERO_SHOT[what]))]
+    for description, whose, statement in shown:
+        turns += [_asked(description, whose), assistant(statement)]
+    original, imagined = ([*turns, _asked(description, asked)] for description in (question.description, ""))
+    return Conversation("boxes", f"line {question.line}", original, imagined)
+
+
+def _cloze(question: Question, shown: Sequence[tuple[str, str, str]], what: str) -> Conversation:
+    begun = f"Statement: {question.box} contains"
+    parts = [_CLOZE.format(what=what, how="as in the earlier ones" if shown else _ZERO_SHOT[what])]
+    parts += [f"Description: {description}\nStatement: {statement}" for description, _, statement in shown]
+    original, imagined = (
+        [user("\n\n".join([*parts, last]))] for last in (f"Description: {question.description}\n{begun}", begun)
+    )
     return Conversation("boxes", f"line {question.line}", original, imagined)
 
 

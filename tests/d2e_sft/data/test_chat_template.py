@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from d2e_sft.config.recipe import View
-from d2e_sft.data.chat_template import merged_stop_ids
+from d2e_sft.data.chat_template import ChatEncoder, merged_stop_ids
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.util.errors import UserError
@@ -49,3 +49,13 @@ def test_every_token_that_may_end_an_answer_is_named_once(
     configured: int | list[int] | None, merged: list[int]
 ) -> None:
     assert merged_stop_ids(configured, 7) == merged
+
+
+def test_a_text_is_continued_without_the_chat_template() -> None:
+    tokenizer = tiny_tokenizer()
+    encoder = ChatEncoder(tokenizer, as_text=True)
+    turns = [{"role": "user", "content": "Rain fell."}, {"role": "user", "content": "Then the river"}]
+    assert [tokenizer.decode(ids) for ids in encoder.ids([turns])] == ["Rain fell.\n\nThen the river"]
+    assert encoder.end_of_turn == tokenizer.eos_token_id
+    tokenizer.chat_template = None
+    assert ChatEncoder(tokenizer, as_text=True).ids([turns]) == encoder.ids([turns])

@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.judge.options import EndpointOptions
+from eval.run.engines.conversation_task import Conversation, ConversationTask
+from eval.run.engines.endpoint import EndpointEngine
 from tests.command import d2e
 from tests.eval.benches import bench_rows, save_bench, scores_of, train_rows
 from tests.judge_server import KEY, JudgeServer, Misbehave, completion
+from tests.servers import LocalServer, QuietHandler
 
 
 @pytest.fixture
@@ -134,3 +140,43 @@ def test_without_the_client_the_package_is_named(
     monkeypatch.setitem(sys.modules, "openai", None)
     assert evaluate(bench, server) == 1
     assert "needs the package `openai`" in capsys.readouterr().err
+
+
+class TextServer(LocalServer):
+    """Continues texts at `/v1/completions`; the first request gets no completion."""
+
+    def __init__(self) -> None:
+        super().__init__(_TextHandler)
+        self.requests: list[dict[str, Any]] = []
+
+
+class _TextHandler(QuietHandler):
+    server: TextServer
+    protocol_version = "HTTP/1.1"
+
+    def answer(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests.append({"path": self.path, **asked})
+        text = f" {asked['prompt'][-5:]} and more"
+        reply = {} if len(self.server.requests) == 1 else {"choices": [{"index": 0, "text": text}]}
+        self.reply(200, json.dumps(reply).encode(), {"Content-Type": "application/json"})
+
+
+def test_texts_are_sent_to_completions(judge_environment: None) -> None:
+    turn = {"role": "user", "content": "Box 0 contains the cup. Statement: Box 0"}
+    task = ConversationTask(
+        name="boxes",
+        conversations=[Conversation("d", f"c{i}", [{**turn, "content": f"{turn['content']} {i}"}], []) for i in "ab"],
+        decoding=DecodingConfig(max_new_tokens=7),
+        without_context=False,
+        as_text=True,
+    )
+    found: dict[int, str] = {}
+    with TextServer() as server:
+        engine = EndpointEngine(EndpointOptions(model="base", base_url=f"{server.url}/v1", concurrency=1))
+        engine.begin(task)
+        engine.decode([0, 1], lambda answers: found.update({one.index: one.output for one in answers}))
+    assert found == {0: " x 0 a and more", 1: " x 0 b and more"}
+    assert len(server.requests) == 3
+    for request in server.requests:
+        assert (request["path"], request["model"], request["max_tokens"]) == ("/v1/completions", "base", 7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from d2e_sft.util.encrypted_zip import write_encrypted
 from d2e_sft.util.errors import UserError
 from data_builders.boxes.official import official_rows
-from eval.systems.boxes.gold import read_questions, states
+from eval.systems.boxes.gold import balanced, read_questions, states
 from tests.eval.systems.boxes.rows import MOVED, ROWS, START, save
 
 
@@ -37,6 +38,20 @@ def test_generated_files_are_read_in_every_wording(tmp_path: Path, variant: str,
         assert question.numops == row["numops"]
         if question.numops == 0:
             assert not question.changed
+
+
+def test_a_balanced_subsample_has_states_of_every_number_of_operations(tmp_path: Path) -> None:
+    rows = [row for split, row in official_rows("base", scenarios=20, seed=0, row_format="t5") if split == "test"]
+    everything = states(read_questions(save(tmp_path / "test.jsonl", rows), split="test"))
+    there = Counter(numops for group in everything for numops in {question.numops for question in group})
+    chosen = balanced(everything, 3, seed=0)
+    kept = Counter(numops for group in chosen for numops in {question.numops for question in group})
+    assert all(kept[numops] >= min(3, count) for numops, count in there.items())
+    places = [everything.index(group) for group in chosen]
+    assert places == sorted(set(places))
+    assert len(chosen) <= 3 * len(there)
+    assert balanced(everything, 3, seed=0) == chosen != balanced(everything, 3, seed=1)
+    assert balanced(everything, 10**6, seed=0) == everything
 
 
 def test_a_split_is_found_in_folders_and_archives(tmp_path: Path) -> None:

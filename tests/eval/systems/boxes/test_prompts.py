@@ -9,7 +9,7 @@ import pytest
 from d2e_sft.data.prompts import load_prompt_set
 from eval.systems.boxes.answers import read_all
 from eval.systems.boxes.gold import read_questions
-from eval.systems.boxes.prompts import all_boxes, as_trained, one_box
+from eval.systems.boxes.prompts import Demonstrations, all_boxes, as_trained, completed, one_box
 from tests.eval.systems.boxes.rows import MOVED, ROWS, save
 
 
@@ -25,6 +25,7 @@ def test_the_imagined_prompts_lack_the_asked_description_and_nothing_else(world:
         all_boxes(questions[3:], "plain"),
         one_box(questions[4], "alternate"),
         as_trained(questions[4], load_prompt_set("default")),
+        all_boxes(questions[3:], "none"),
     ]
     for chat in chats:
         assert MOVED in chat.messages[-1]["content"]
@@ -32,6 +33,36 @@ def test_the_imagined_prompts_lack_the_asked_description_and_nothing_else(world:
         assert chat.imagined[:-1] == chat.messages[:-1]
         assert chat.imagined[-1]["content"].strip()
     assert "Box" not in str(chats[1].messages[:-1]), "the alternate demonstrations speak of containers"
+
+
+@pytest.mark.parametrize("demonstrations", ["plain", "alternate", "none"])
+def test_a_cloze_is_one_text_that_ends_in_an_unfinished_statement(world: Path, demonstrations: Demonstrations) -> None:
+    questions = read_questions(world / "boxes", split="test")
+    for chat, box in (
+        (all_boxes(questions[3:], demonstrations, "cloze"), "Box 0"),
+        (one_box(questions[4], demonstrations, "cloze"), "Box 1"),
+    ):
+        (turn,) = chat.messages
+        assert turn["content"].endswith(f"\n\nDescription: {MOVED}\nStatement: {box} contains")
+        assert chat.imagined[0]["content"] == turn["content"].replace(f"Description: {MOVED}\n", "")
+        assert turn["content"].count("\nStatement: ") == (1 if demonstrations == "none" else 3)
+        assert ("in the form: Box 0 contains" in turn["content"]) == (demonstrations == "none")
+
+
+def test_what_a_cloze_completes_ends_where_another_example_begins(world: Path) -> None:
+    question = read_questions(world / "boxes", split="test")[4]
+    assert completed(question, " the pen.\n\nDescription: Box 1 contains the cup.") == "Box 1 contains the pen."
+    assert (
+        completed(question, " the pen.\nBox 2 contains the cup") == "Box 1 contains the pen.\nBox 2 contains the cup"
+    )
+    assert completed(question, " the pen. Description: Box 0") == "Box 1 contains the pen."
+
+
+def test_zero_shot_shows_no_example_and_says_the_form(world: Path) -> None:
+    questions = read_questions(world / "boxes", split="test")
+    for chat in (all_boxes(questions[3:], "none"), one_box(questions[3], "none")):
+        assert [turn["role"] for turn in chat.messages] == ["system", "user"]
+        assert "in the form: Box 0 contains the A" in chat.messages[0]["content"]
 
 
 def test_demonstrations_say_what_their_descriptions_imply(world: Path) -> None:

@@ -35,6 +35,11 @@ def scores_in(folder: Path) -> dict[str, Any]:
             "boxes-prompt=one_box-demonstrations=alternate",
         ),
         (("--set", "prompt=trained", "--alpha", "0.5"), "boxes-prompt=trained"),
+        (
+            ("--set", "form=cloze", "--set", "demonstrations=none", "--alpha", "0.5"),
+            "boxes-form=cloze-demonstrations=none",
+        ),
+        (("--set", "states_per_numops=1"), "boxes-states_per_numops=1"),
     ],
 )
 def test_a_run_keeps_scores_tables_plot_and_predictions_that_score_the_same(
@@ -54,6 +59,25 @@ def test_a_run_keeps_scores_tables_plot_and_predictions_that_score_the_same(
         assert d2e("score", "boxes", "--predictions", results / name, "--gold", gold, "--json", "-") == 0
         printed = json.loads(capsys.readouterr().out)
         assert {key: scores[key] for key in printed} == printed
+
+
+def test_a_base_model_without_a_chat_template_completes_statements(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = save_tiny_model(tmp_path / "base", seed=3, positions=16_384)
+    (model / "chat_template.jinja").unlink()
+    where = ("--bench", "boxes", "--data", world / "boxes", "--out", tmp_path, "--max-new-tokens", 4)
+    assert d2e("eval", model, *where) == 1
+    assert "has no chat template" in capsys.readouterr().err
+    assert d2e("eval", model, *where, "--set", "form=cloze", "--set", "prompt=one_box") == 0
+    scores = scores_in(tmp_path / "eval" / "boxes-prompt=one_box-form=cloze")
+    assert (scores["questions"], scores["options"]["form"]) == (6, "cloze")
+
+
+def test_the_trained_prompt_has_no_other_form(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ("--bench", "boxes", "--data", world / "boxes", "--out", tmp_path)
+    assert d2e("eval", world / "model", *where, "--set", "prompt=trained", "--set", "form=cloze") == 1
+    assert "leave form and demonstrations out" in capsys.readouterr().err
 
 
 def test_max_samples_counts_states(world: Path, tmp_path: Path) -> None:
