@@ -22,6 +22,7 @@ from eval.systems.crepe.gold import (
     read_procedures,
     read_states,
 )
+from eval.systems.crepe.interest import interest_table, read_labels, score_by_interest
 from eval.systems.crepe.parse import Answer, Parse
 from eval.systems.crepe.predictions import (
     Missing,
@@ -136,6 +137,9 @@ class CrepeScoreOptions(SystemOptions):
         "outputs have it), event (a file in the gold file's shape), auto (event where nothing is marked as predicted)",
     )
     missing: Missing = Field("error", description="procedures without predictions: error, or leave_out")
+    eoi: Path | None = Field(
+        None, description="data_dev_v2_eoi.json: also score by entity of interest, as Table 6 of the paper"
+    )
     chance_draws: int = Field(1_000, ge=1, description="how often the chance baseline is drawn")
     seed: int = Field(0, ge=0, description="of the chance baseline and the bootstrap")
 
@@ -181,8 +185,13 @@ def _score(predictions: Path, gold: Path, options: Any) -> SystemResult:
     if missing:
         notes.append(f"{missing} of {len(procedures)} procedures have no predictions and are left out")
     scores["other_gold"] = found.other_gold
-    title = f"CREPE, {predictions.name}"
-    return SystemResult(scores, tables(scores, title, notes), warnings=_warnings(predictions, gold, found))
+    shown = tables(scores, f"CREPE, {predictions.name}", notes)
+    if options.eoi is not None:
+        rows = {procedure.id: procedure.raw["steps"] for procedure in read_procedures(predictions)}
+        official = rows if found.read == "predicted" else None
+        scores["by_interest"] = score_by_interest(read_labels(options.eoi), procedures, found.procedures, official)
+        shown.append(interest_table(scores["by_interest"]))
+    return SystemResult(scores, shown, warnings=_warnings(predictions, gold, found))
 
 
 def _warnings(predictions: Path, gold: Path, found: PredictionFile) -> list[str]:
