@@ -36,6 +36,8 @@ TYPES = {
 }
 _STEM = re.compile(r"suppose (.+?) happens, how will it affect (.+?)\s*[.?]?\s*", re.IGNORECASE | re.DOTALL)
 Missing = Literal["error", "leave_out"]
+# Question id → predicted label; None could not be read and is wrong.
+Answers = Mapping[str, Label | None]
 _IDS = (
     ("ques_id",),
     ("id",),
@@ -137,7 +139,7 @@ def read_predictions(path: Path, gold: Sequence[Question], missing: Missing) -> 
     known = {question.id for question in gold}
     found: dict[str, Label | None] = {}
     for place, row in read_json_lines(path):
-        name, label = _id(row, place), _label(row, place)
+        name, label = question_id(row, place), _label(row, place)
         if name not in known:
             raise UserError(
                 f"{place}: question {name!r} is not in the gold file.{did_you_mean(name, known)}",
@@ -155,7 +157,12 @@ def read_predictions(path: Path, gold: Sequence[Question], missing: Missing) -> 
     return found
 
 
-def _id(row: dict[str, Any], place: str) -> str:
+def question_id(row: dict[str, Any], place: str) -> str:
+    """The question that a line is about.
+
+    Raises:
+        UserError: it does not say.
+    """
     for keys in _IDS:
         value = _at(row, keys)
         if isinstance(value, str) and value:

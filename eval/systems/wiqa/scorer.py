@@ -27,12 +27,11 @@ from eval.score.statistics import bootstrap_average
 from eval.systems.conversations import wording
 from eval.systems.system import ScoreTable
 from eval.systems.wiqa.graphs import Graph, plain
-from eval.systems.wiqa.questions import LABELS, POLARITY, TYPES, Label, Question
+from eval.systems.wiqa.questions import LABELS, POLARITY, TYPES, Answers, Label, Question
 
 MAJORITY: Label = "more"  # of the training set: "correct"
 RANDOM_TRANSITIVE = 1 / 3
 RANDOM_DISJUNCTIVE = 2 / 9
-Answers = Mapping[str, Label | None]
 Triple = tuple[Question, Question, Question]  # X → Y, Y → Z, X → Z
 Pair = tuple[Question, Question]
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
+from eval.systems.wiqa.explanations import explanation_table, read_explanations, score_explanations
 from eval.systems.wiqa.graphs import read_graphs
 from eval.systems.wiqa.prompts import conversation, most_shots, read_answer
 from eval.systems.wiqa.questions import Missing, read_predictions, read_questions, write_predictions
@@ -70,7 +71,12 @@ def _score(predictions: Path, gold: Path, options: Any) -> SystemResult:
     scores = score(questions, answers, graphs, options.seed)
     scores["missing"] = len(questions) - len(answers)
     notes = [f"{scores['missing']} questions have no answer and are left out"] if scores["missing"] else []
-    return SystemResult(scores, tables(scores, f"WIQA, {predictions.name}", notes))
+    shown = tables(scores, f"WIQA, {predictions.name}", notes)
+    explained, said = read_explanations(gold), read_explanations(predictions)
+    if explained and said:
+        scores["explanations"] = score_explanations(questions, answers, explained, said)
+        shown.append(explanation_table(scores["explanations"]))
+    return SystemResult(scores, shown)
 
 
 WIQA = System(
