@@ -24,7 +24,7 @@ from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
 from eval.systems.openpi2.gold import alternatives, find_official, normalise, official_text, read_official
 from eval.systems.openpi2.metrics import PrecisionRecall, cell, mean
-from eval.systems.openpi2.task import OpenPIOptions, ScorerOptions, Task, conversation, drawn
+from eval.systems.openpi2.task import AttributeForm, OpenPIOptions, ScorerOptions, Task, conversation, drawn
 from eval.systems.system import ScoreTable, SystemCall, SystemResult
 
 ENTITY_INPUT, ENTITY_GOLD = "dev_data_mini_entity.json", "dev_data_mini_annotated_entity.json"
@@ -91,10 +91,13 @@ def read_gold_groups(path: Path, kind: Kind) -> Groups:
     return found
 
 
-def read_predicted_groups(path: Path, gold: Groups, kind: Kind) -> Groups:
+def read_predicted_groups(path: Path, gold: Groups, kind: Kind, form: AttributeForm = "vanilla") -> Groups:
     """Predicted clusters, in the official form.
 
     Of entities it is {procedure: {first name: [names]}}, of attributes {procedure: {entity: {name: [further names]}}}.
+
+    Args:
+        form: concise attributes end with " of ENTITY", which is left out.
 
     Raises:
         UserError: as above, or the file names a procedure or an entity that is not in the gold file.
@@ -110,10 +113,17 @@ def read_predicted_groups(path: Path, gold: Groups, kind: Kind) -> Groups:
         for entity, groups in node.members():
             if entity not in gold[key]:
                 raise groups.wrong(f"an entity of the gold file, which has none of {entity!r}")
+            end = suffix(entity, form)
             found[key][entity] = [
-                tuple(dict.fromkeys(_stripped((name, *rest.texts())))) for name, rest in groups.members()
+                tuple(dict.fromkeys(text.removesuffix(end) for text in _stripped((name, *rest.texts()))))
+                for name, rest in groups.members()
             ]
     return found
+
+
+def suffix(entity: str, form: AttributeForm) -> str:
+    """What a concise attribute has behind its name: the first mention of its entity."""
+    return f" of {alternatives(entity)[0].strip()}" if form == "concise" else ""
 
 
 def _stripped(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -138,35 +148,40 @@ def ask_entity_clusters(
 
 
 def ask_attribute_clusters(
-    asker: Asker, procedures: Mapping[str, ToCluster], *, runs: int, seed: int
+    asker: Asker, procedures: Mapping[str, ToCluster], *, runs: int, seed: int, form: AttributeForm = "vanilla"
 ) -> dict[str, dict[str, Clustering]]:
-    """A clustering of the attributes of each entity; where the file has one entry, its names are one cluster."""
+    """A clustering of the attributes of each entity; where the file has one entry, its names are one cluster.
+
+    Args:
+        form: concise attributes are told, and sorted by the model, as ATTRIBUTE of ENTITY.
+    """
     names = {
         f"{key}/{entity}": [name.strip() for entry in entries for name in alternatives(entry)]
         for key, procedure in procedures.items()
         for entity, entries in procedure.names.items()
     }
     asked = {
-        f"{key}/{entity}": (procedure, alternatives(entity)[0], names[f"{key}/{entity}"])
+        f"{key}/{entity}": (procedure, alternatives(entity)[0], names[f"{key}/{entity}"], form)
         for key, procedure in procedures.items()
         for entity, entries in procedure.names.items()
         if len(entries) > 1
     }
     answers = _ask_runs(asker, "attribute-clusters", asked, runs, seed)
 
-    def clustering(name: str) -> Clustering:
+    def clustering(name: str, end: str) -> Clustering:
         if name in answers:
-            return aggregate(names[name], answers[name], leftovers="apart")
+            clusters = aggregate([text + end for text in names[name]], answers[name], leftovers="apart")
+            return [[text.removesuffix(end) for text in cluster] for cluster in clusters]
         return [names[name]] if names[name] else []
 
     return {
-        key: {entity: clustering(f"{key}/{entity}") for entity in procedure.names}
+        key: {entity: clustering(f"{key}/{entity}", suffix(entity, form)) for entity in procedure.names}
         for key, procedure in procedures.items()
     }
 
 
 def _ask_runs(
-    asker: Asker, name: str, asked: Mapping[str, tuple[ToCluster, str, list[str]]], runs: int, seed: int
+    asker: Asker, name: str, asked: Mapping[str, tuple[Any, ...]], runs: int, seed: int
 ) -> dict[str, list[list[tuple[str, ...]]]]:
     conversations = [conversation(key, cluster_prompt, *item, group=name) for key, item in asked.items()]
     answers: dict[str, list[list[tuple[str, ...]]]] = {key: [] for key in asked}
@@ -179,16 +194,21 @@ def _ask_runs(
     return answers
 
 
-def cluster_prompt(procedure: ToCluster, entity: str, names: Sequence[str], *, hidden: bool = False) -> Messages:
-    """Three solved examples, then the procedure's names; of its attributes where an entity is named."""
+def cluster_prompt(
+    procedure: ToCluster, entity: str, names: Sequence[str], form: AttributeForm = "vanilla", *, hidden: bool = False
+) -> Messages:
+    """Three solved examples, then the procedure's names; of its attributes, in a form, where an entity is named."""
     texts: list[str] = []
     for example in _WORDING["attribute_examples" if entity else "entity_examples"]:
-        shown = [name for group in example["groups"] for name in sorted(group)]
+        end = suffix(example.get("entity", ""), form)
+        groups = [[name + end for name in group] for group in example["groups"]]
+        shown = [name for group in groups for name in sorted(group)]
         texts += [context(example["goal"], example["steps"]), _WORDING["accept"]]
         texts += [_request(shown, example.get("entity", ""))]
-        texts += [_WORDING["groups"].format(lines="\n".join(f"- {group}" for group in example["groups"]))]
+        texts += [_WORDING["groups"].format(lines="\n".join(f"- {group}" for group in groups))]
     own = _WORDING["hidden_context"] if hidden else context(procedure.goal, procedure.steps)
-    return turns(*texts, own, _WORDING["accept"], _request(names, entity))
+    named = [name + suffix(entity, form) for name in names]
+    return turns(*texts, own, _WORDING["accept"], _request(named, entity))
 
 
 def context(goal: str, steps: Sequence[str]) -> str:
@@ -346,7 +366,8 @@ def _run(call: SystemCall, asker: Asker) -> SystemResult:
         found = ask_entity_clusters(asker, entities, runs=own.entity_runs, repeat=repeat, seed=call.seed)
         entity_scores.append(score_clusters(gold_entities, found))
         files[f"entity_clusters_{repeat + 1}.json"] = clusters_file(found, "entities")
-    found = ask_attribute_clusters(asker, attributes, runs=own.attribute_runs, seed=call.seed)
+    form = own.attribute_form
+    found = ask_attribute_clusters(asker, attributes, runs=own.attribute_runs, seed=call.seed, form=form)
     files["attribute_clusters.json"] = clusters_file(found, "attributes")
     result = clusters_result({"entities": entity_scores, "attributes": [score_clusters(gold_attributes, found)]})
     return replace(result, files=files)
@@ -354,7 +375,8 @@ def _run(call: SystemCall, asker: Asker) -> SystemResult:
 
 def _score(kind: Kind, predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
     labelled = read_gold_groups(gold, kind)
-    return clusters_result({kind: [score_clusters(labelled, read_predicted_groups(predictions, labelled, kind))]})
+    found = read_predicted_groups(predictions, labelled, kind, options.attribute_form)
+    return clusters_result({kind: [score_clusters(labelled, found)]})
 
 
 TASK = Task(

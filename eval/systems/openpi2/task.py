@@ -19,6 +19,7 @@ Item = TypeVar("Item")
 Form = Literal["chat", "text"]
 
 TaskName = Literal["all", "schemata", "states", "complete", "salience", "clusters", "expansion", "crepe", "pddl"]
+AttributeForm = Literal["vanilla", "concise"]
 PredictionKind = Literal["schemata", "states", "complete", "salience", "entity_clusters", "attribute_clusters", "pddl"]
 
 
@@ -34,6 +35,9 @@ class ScorerOptions(SystemOptions):
     """What the scorer alone needs to know."""
 
     task: PredictionKind = Field(default="schemata", description="what the predictions are of")
+    attribute_form: AttributeForm = Field(
+        default="vanilla", description="how attribute clusters are written: concise is ATTRIBUTE of ENTITY"
+    )
     bertscore_model: ScorerModel = None
     bertscore_layers: ScorerLayers = None
     planner_seconds: PlannerSeconds = 30.0
@@ -53,6 +57,9 @@ class OpenPIOptions(SystemOptions):
     bertscore_layers: ScorerLayers = None
     entity_runs: int = Field(default=5, ge=1, description="answers that make one clustering of entities")
     attribute_runs: int = Field(default=3, ge=1, description="answers that make one clustering of attributes")
+    attribute_form: AttributeForm = Field(
+        default="vanilla", description="how attributes are told to be clustered: concise is ATTRIBUTE of ENTITY"
+    )
     repeats: int = Field(default=5, ge=1, description="clusterings of entities, whose scores are averaged")
     expansion_runs: int = Field(default=3, ge=1, description="answers whose paraphrases are joined")
     crepe_file: Path | None = Field(default=None, description="CREPE's data file, for task=crepe")

@@ -142,7 +142,13 @@ def test_clusters_are_asked_several_times_with_seeds_of_their_own(tmp_path: Path
     for name, content in files.items():
         save(tmp_path / "cluster_mini" / name, content)
 
+    concise: list[str] = []
+
     def group(name: str, chat: Conversation) -> str:
+        if "heat of pan" in chat.messages[-1]["content"]:
+            concise.append(chat.messages[-1]["content"])
+            assert "- ['fullness of hose', 'content of hose', 'volume of hose']" in chat.messages[3]["content"]
+            return "The groups are:\n- ['warmth of pan', 'heat of pan']\n- ['place of pan']"
         if name.startswith("attribute"):
             assert chat.id == "1/pan | skillet", "one entry is one cluster and is not asked about"
             return "The groups are:\n- ['heat', 'warmth']\n- ['place']"
@@ -159,3 +165,15 @@ def test_clusters_are_asked_several_times_with_seeds_of_their_own(tmp_path: Path
     ):
         again = rescored(tmp_path, result, file, tmp_path / "cluster_mini" / gold, task)
         assert [value for name, value in again.items() if name.endswith("f1")] == [1]
+    result, _ = run(tmp_path, group, "task=clusters", "attribute_form=concise", "attribute_runs=1", "entity_runs=3")
+    assert "'heat of pan', 'warmth of pan', 'place of pan'" in concise[0]
+    assert result.scores["attributes_cluster_f1"] == 1, "what the form adds is left out again"
+
+
+def test_concise_predictions_are_read_without_what_the_form_adds(tmp_path: Path) -> None:
+    published = {"1": {"pan | skillet": {"heat of pan": ["warmth of pan"], "place of pan": ["place of pan"]}}}
+    path = save(tmp_path / "p.json", published)
+    gold = {"1": {"pan | skillet": [("heat", "warmth"), ("place",)]}}
+    assert read_predicted_groups(path, gold, "attributes", "concise") == gold
+    assert score_clusters(gold, read_predicted_groups(path, gold, "attributes", "concise")).official.f1 == 1
+    assert score_clusters(gold, read_predicted_groups(path, gold, "attributes")).official.f1 == 0, "as the evaluator"
