@@ -36,6 +36,8 @@ from data_builders.sources import SOURCES
 @click.option(
     "--raw",
     type=click.Path(path_type=Path),
+    envvar="D2E_RAW",
+    show_envvar=True,
     help="Folder with the raw files as DATASET/FILE (socialiqa, alphanli, storycloze: ood/DATASET/FILE); "
     "without it the official files are downloaded.",
 )

@@ -116,7 +116,9 @@ class Contrast:
 
     @property
     def verdict(self) -> str:
-        """`reads more`, `reads less` or `not decided`: by conflict accuracy over the curve, corrected."""
+        """`reads more`, `reads less` or `not decided` by conflict accuracy over the curve, corrected; or `one seed`."""
+        if self.seeds < 2:
+            return "one seed"
         conflict = self.over_curve["conflict"]
         if not conflict.significant:
             return "not decided"
@@ -187,13 +189,19 @@ def _half_width(values: Sequence[float]) -> float:
 
 
 def _corrected(made: Sequence[Contrast]) -> list[Contrast]:
-    at_end = {key: holm([one.at_end[key] for one in made]) for key in ACCURACIES}
-    over_curve = {key: holm([one.over_curve[key] for one in made]) for key in ACCURACIES}
-    return [
-        replace(
-            one,
-            at_end={key: at_end[key][i] for key in ACCURACIES},
-            over_curve={key: over_curve[key][i] for key in ACCURACIES},
-        )
-        for i, one in enumerate(made)
-    ]
+    """With p corrected for all ways that were tested; of one seed there is no test."""
+    tested = [one for one in made if one.seeds > 1]
+    at_end = {key: holm([one.at_end[key] for one in tested]) for key in ACCURACIES}
+    over_curve = {key: holm([one.over_curve[key] for one in tested]) for key in ACCURACIES}
+    places = iter(range(len(tested)))
+    return [one if one.seeds < 2 else _with_tests(one, at_end, over_curve, next(places)) for one in made]
+
+
+def _with_tests(
+    one: Contrast, at_end: Mapping[str, list[Difference]], over_curve: Mapping[str, list[Difference]], i: int
+) -> Contrast:
+    return replace(
+        one,
+        at_end={key: at_end[key][i] for key in ACCURACIES},
+        over_curve={key: over_curve[key][i] for key in ACCURACIES},
+    )

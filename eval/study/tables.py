@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +71,8 @@ def study_tables(found: Sequence[Setting]) -> str:
 def verdicts(setting: Setting) -> list[str]:
     """What is decided, the best way first; one line where nothing is."""
     reference = setting.reference.name(setting.axes)
-    decided = [one for one in setting.compared if one.verdict != "not decided"]
+    decided = [one for one in setting.compared if one.verdict.startswith("reads")]
+    tested = [one for one in setting.compared if one.seeds > 1]
     lines = []
     for one in sorted(decided, key=lambda one: -one.over_curve["conflict"].mean):
         conflict, aligned = one.over_curve["conflict"], one.over_curve["aligned"]
@@ -78,9 +80,9 @@ def verdicts(setting: Setting) -> list[str]:
             f"{one.way.name(setting.axes)} {one.verdict} than {reference}: conflict {points(conflict)}, aligned "
             f"{100 * aligned.mean:+.1f}, p {p_of(conflict)}, {one.seeds} seeds"
         )
-    left = len(setting.compared) - len(decided)
+    left = len(tested) - len(decided)
     if left:
-        lines.append(f"not decided against {reference}: {left} of {len(setting.compared)} ways")
+        lines.append(f"not decided against {reference}: {left} of {len(tested)} ways of several seeds")
     return lines
 
 
@@ -106,12 +108,16 @@ def setting_table(setting: Setting) -> str:
 
 
 def points(difference: Interval) -> str:
-    """`+12.3 [4.0, 20.6]`, in percentage points."""
+    """`+12.3 [4.0, 20.6]`, in percentage points; of one seed `+12.3`."""
+    if math.isinf(difference.low):
+        return f"{100 * difference.mean:+.1f}"
     return f"{100 * difference.mean:+.1f} [{100 * difference.low:.1f}, {100 * difference.high:.1f}]"
 
 
 def p_of(difference: Difference) -> str:
-    """The p-value as a text, the corrected one where there is one."""
+    """The corrected p-value as a text; a dash where nothing was tested."""
+    if math.isinf(difference.low):
+        return percent(None)
     p = difference.p_value if difference.adjusted_p is None else difference.adjusted_p
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 

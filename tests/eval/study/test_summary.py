@@ -80,6 +80,17 @@ def test_each_way_is_compared_with_the_plain_reference_at_equal_compute() -> Non
     assert good.end["conflict"].mean == pytest.approx(1)
 
 
+def test_a_way_of_one_seed_is_no_test_and_is_not_corrected_for() -> None:
+    once = [{**one, "way": "once"} for one in study_rows() if one["way"] == "good" and one["seed"] == 0]
+    before, after = (
+        {one.way.name(["way"]): one for one in contrasts(ways(rows, ["seed", "way"]), {"way": "sft"})}
+        for rows in (study_rows(), [*study_rows(), *once])
+    )
+    assert after["once"].verdict == "one seed"
+    assert after["once"].over_curve["conflict"].adjusted_p is None
+    assert after["good"] == before["good"]
+
+
 def test_at_equal_steps_the_slow_one_is_not_told_from_the_reference() -> None:
     made = contrasts(ways(study_rows(), ["seed", "way"]), {"way": "sft"}, basis="step")
     slow = next(one for one in made if one.way == Way((("way", "slow"),), "plain"))
