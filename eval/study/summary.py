@@ -116,7 +116,7 @@ class Contrast:
 
     @property
     def verdict(self) -> str:
-        """`reads more`, `reads less` or `not decided` by conflict accuracy over the curve, corrected; or `one seed`."""
+        """By conflict accuracy over the curve, corrected: `reads more`, `reads less`, `not decided`, or `one seed`."""
         if self.seeds < 2:
             return "one seed"
         conflict = self.over_curve["conflict"]
