@@ -87,6 +87,7 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         _section("Kept apart from the benchmark", _kept_apart(manifest)),
         _section("Subsets", _subset_table(datasets)),
         _section("Fields", _field_table(datasets)),
+        _section("Decoded texts", _decoded(datasets)),
         _section("Filters", _filter_table(datasets)),
         _section("Refined contexts", _refined(manifest, datasets)),
         _section("Counterfactual swaps", _swaps(manifest)),
@@ -220,6 +221,21 @@ def _subset_table(datasets: Mapping[str, Any]) -> str:
         for subset, count in entry.get("rows_by_subset", {}).items()
     ]
     return _table(("dataset", "split", "subset", "rows"), rows, numbers=1)
+
+
+def _decoded(datasets: Mapping[str, Any]) -> str:
+    rows = [
+        (name, split, what, count)
+        for name, dataset in datasets.items()
+        for split, entry in dataset["splits"].items()
+        for what, count in entry.get("rows_decoded", {}).items()
+    ]
+    if not rows:
+        return ""
+    text = (
+        "Rows whose texts differ from the raw file, which holds what pages and CSV leave in texts; in `meta.decoded`:"
+    )
+    return f"{text}\n\n{_table(('dataset', 'split', 'decoded', 'rows'), rows, numbers=1)}"
 
 
 def _field_table(datasets: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from d2e_sft import __version__
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
+from data_builders.raw.characters import DECODED
 from data_builders.raw.source import RawFile, Samples, Source, SourceOptions
 
 MANIFEST_NAME = "manifest.json"
@@ -129,11 +130,12 @@ def describe_file(file: RawFile, path: Path) -> dict[str, Any]:
 
 
 def describe_split(rows: Samples, bad_rows: int) -> dict[str, Any]:
-    """One split's entry: counts (by subset too where rows say theirs), filters, label balance and how much of the
-    contexts the refiner kept."""
+    """One split's entry: counts (by subset too where rows say theirs), in how many rows what was decoded, filters,
+    label balance and how much of the contexts the refiner kept."""
     samples = rows.rows
     labels = Counter(sample.answers[0] for sample in samples if sample.format == "nli")
     subsets = Counter(sample.subset for sample in samples if sample.subset)
+    decoded = Counter(what for sample in samples for what in sample.meta.get(DECODED, ()))
     return {
         "rows_read": rows.rows_read,
         "bad_rows": bad_rows,
@@ -141,6 +143,7 @@ def describe_split(rows: Samples, bad_rows: int) -> dict[str, Any]:
         "rows_written": len(samples),
         "rows_by_relation": dict(sorted(Counter(sample.relation for sample in samples).items())),
         **({"rows_by_subset": dict(sorted(subsets.items()))} if subsets else {}),
+        **({"rows_decoded": dict(sorted(decoded.items()))} if decoded else {}),
         "nli_labels": dict(sorted(labels.items())),
         "refined_share_of_words": refined_share(samples),
     }

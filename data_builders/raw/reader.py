@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from d2e_sft.data.sample import EventSample, Format, Relation, Split, Subset, describe_validation_error
 from d2e_sft.util.errors import UserError, did_you_mean
+from data_builders.raw.characters import DECODED, decode_all_texts
 from data_builders.raw.decoding import (
     DAMAGED,
     GZIP_ERRORS,
@@ -349,7 +350,7 @@ class RawInput:
         return parsed
 
     def sample(self, draft: Draft) -> EventSample:
-        """A sample of this file.
+        """A sample of this file; what was decoded in its texts stands in `meta.decoded`.
 
         Raises:
             BadRowError: EventSample refuses it.
@@ -357,6 +358,18 @@ class RawInput:
         # A filter left the others out.
         assert draft.relation is not None
         assert draft.context is not None
+        texts, decoded = decode_all_texts(
+            {
+                "context": draft.context,
+                "refined_context": draft.refined_context,
+                "question": draft.question,
+                "options": list(draft.options),
+                "answers": list(draft.answers),
+                "habit": list(draft.habit),
+            }
+        )
+        # What the meta records stays as the file has it, so that it can be found there.
+        decoded |= set(cast(Iterable[str], draft.meta.get(DECODED, ())))
         try:
             return EventSample(
                 id=f"{self.dataset}-{self.split}-{draft.id or draft.number}",
@@ -364,17 +377,13 @@ class RawInput:
                 split=self.split,
                 relation=draft.relation,
                 format=self.format,
-                context=draft.context,
-                refined_context=draft.refined_context,
-                question=draft.question,
-                options=list(draft.options),
-                answers=list(draft.answers),
                 subset=draft.subset,
-                habit=list(draft.habit),
+                **texts,
                 meta={
                     "source": self.name,
                     **({self.unit: draft.number} if draft.record_number else {}),
                     **draft.meta,
+                    **({DECODED: sorted(decoded)} if decoded else {}),
                     "licence": self.licence,
                 },
             )

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from d2e_sft.data.sample import NLI_LABELS, Split
+from data_builders.raw.characters import DECODED
 from data_builders.raw.reader import Draft, Line, RawInput
 from data_builders.raw.row import BadRowError, clean, one_of
 from data_builders.raw.source import Input, Job, Samples, Source, SplitRows, github
@@ -30,6 +31,10 @@ TEST = _FILES.file(
 
 _TAB = "\t"
 _RELATION = re.compile(r" (starts|ends) (before|after) ")
+# A sentence in quotation marks that needs them in CSV: it holds a comma, or a quotation, whose marks stand twice.
+# Other quotation marks are the story's own ("no").
+_CSV_CELL = re.compile(r'(?<!\S)"(?=[^"]*(?:,|""))((?:[^"]|"")*)"(?!\S)')
+CSV_QUOTES = "CSV quotes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +82,25 @@ def _parse(line: Line) -> _Row:
     return _Row(
         number=line.number,
         relation="temporal",
-        context=story,
-        question=hypothesis,
+        context=without_csv_quotes(story),
+        question=without_csv_quotes(hypothesis),
         answers=[label],
-        meta={"temporal_relation": found[0].group().strip(), "events": [first, second]},
+        meta={
+            "temporal_relation": found[0].group().strip(),
+            "events": [without_csv_quotes(first), without_csv_quotes(second)],
+            **({DECODED: [CSV_QUOTES]} if _CSV_CELL.search(body) else {}),
+        },
         key=(first, second, story),
         label=label,
     )
+
+
+def without_csv_quotes(text: str) -> str:
+    """The text without the marks that CSV put around sentences with a comma or a quotation, and within the latter.
+
+    The stories were joined of CSV cells, a sentence each: `It rained. "So, they left." "She said ""no""." He slept.`
+    """
+    return _CSV_CELL.sub(lambda cell: cell[1].replace('""', '"'), text)
 
 
 def balanced_draw(rows: Sequence[_Row], rng: random.Random) -> list[_Row]:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from tests.data_builders.reading import build_datasets, replace
+from data_builders.dataset.manifest import describe_split
+from data_builders.sources.tracie import without_csv_quotes
+from tests.data_builders.reading import build_datasets, read, replace
 
 
 def test_tracie_keeps_one_row_of_each_event_pair_with_even_labels(raw: Path) -> None:
@@ -74,3 +76,14 @@ def test_a_source_reads_utf8_with_a_byte_order_mark_and_windows_line_ends(raw: P
     (train,) = [s for s in samples if s.split == "train"]
     assert train.question.startswith("Zoë läuft")
     assert train.answers == ["positive"]
+
+
+def test_tracie_stories_lose_the_quotes_of_csv_and_keep_their_own(raw: Path) -> None:
+    story = 'It rained. "So, Ann left." "He heard a ""meow""." She ate her "greens" then!'
+    assert without_csv_quotes(story) == 'It rained. So, Ann left. He heard a "meow". She ate her "greens" then!'
+    path = raw / "tracie/iid/tracie_test.txt"
+    plain, quoted = "early. The rain comes down.", 'early. "The rain, it comes down."'
+    path.write_text(path.read_text(encoding="utf-8").replace(plain, quoted), encoding="utf-8")
+    test = read(raw, "tracie")["test"]
+    assert all("early. The rain, it comes down. Everyone" in sample.context for sample in test.rows)
+    assert describe_split(test, 0)["rows_decoded"] == {"CSV quotes": 10}

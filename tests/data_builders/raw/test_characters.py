@@ -1,0 +1,45 @@
+"""What pages and CSV leave in texts is decoded; what a text means by the same characters stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from data_builders.raw.characters import CONTROLS, ENTITIES, QUOTES, decode_all_texts, decode_characters
+
+
+@pytest.mark.parametrize(
+    ("raw", "meant", "what"),
+    [
+        ("the Earth&#x27;s air", "the Earth's air", ENTITIES),
+        ("Ash &amp; Co&#46; &lt;b&gt;", "Ash & Co. <b>", ENTITIES),
+        ("&amp;quot;Go&amp;quot;", '"Go"', ENTITIES),
+        ('a ""so-called"" expert', 'a "so-called" expert', QUOTES),
+        ('an """"all or none,"""" rule', 'an "all or none," rule', QUOTES),
+        ("a ''''dirty bomb''''", "a 'dirty bomb'", QUOTES),
+        ("\x0fStars\tshine", "Stars shine", CONTROLS),
+        ("one\r\ntwo", "one\ntwo", CONTROLS),
+    ],
+)
+def test_what_was_encoded_is_decoded(raw: str, meant: str, what: str) -> None:
+    assert decode_characters(raw) == (meant, {what})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "R&D; AT&T and M&A&notable",
+        "&amp without its end",
+        'the film "" and the series ""',  # titles that were lost
+        '"Introducing "Angel"", an overview',  # a quotation in a quotation
+        '""Gunsmoke" is the best," she wrote',
+        "''The One,'' a plan",
+        "a line\nand another \u00a0 \u200d",
+    ],
+)
+def test_what_a_text_means_stays(text: str) -> None:
+    assert decode_characters(text) == (text, frozenset())
+
+
+def test_all_texts_of_a_value_are_decoded_and_the_rest_stays() -> None:
+    value = {"a": ["x &gt; y", ['""z"" or']], "b": None, "&amp;": 3}
+    assert decode_all_texts(value) == ({"a": ["x > y", ['"z" or']], "b": None, "&amp;": 3}, {ENTITIES, QUOTES})
