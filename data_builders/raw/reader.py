@@ -382,7 +382,7 @@ class RawInput:
                 meta={
                     "source": self.name,
                     **({self.unit: draft.number} if draft.record_number else {}),
-                    **draft.meta,
+                    **{name: value for name, value in draft.meta.items() if name != DECODED},
                     **({DECODED: sorted(decoded)} if decoded else {}),
                     "licence": self.licence,
                 },

@@ -234,6 +234,7 @@ STORYCLOZE_COLUMNS = [
 STORYCLOZE = [["s-1", "Ann ran.", "It was icy.", "She slipped, badly.", "She fell.", "She flew.", "She cried.", "2"]]
 
 _SALES = "Prices rose. So sales fell, and profit fell."
+_BLANK_PAIR = {"type": "prevent", "reason": [], "result": [[0, 10]]}
 CQA_TEST = [
     {
         "tid": 1,
@@ -242,11 +243,11 @@ CQA_TEST = [
         "labelData": [
             {"type": "cause", "reason": [[0, 12]], "result": [[16, 26]]},
             {"type": "cause", "reason": [[0, 12]], "result": [[32, 43]]},
-            {"type": "prevent", "reason": [], "result": [[16, 26]]},
             {"type": "enable", "reason": [[0, 11]], "result": [[0, 11]]},
             {"type": "enable", "reason": [[0, 11], [16, 26]], "result": [[32, 45]]},
         ],
-    }
+    },
+    {"tid": 2, "info": "Low prices help.", "extraInfo": None, "labelData": [_BLANK_PAIR]},
 ]
 
 
@@ -266,8 +267,9 @@ CQA_TRAIN = {
     "data": [
         converted_cqa_row("Prices rose! So sales fell and profit fell.", "[Cause] a [Relation] cause [Effect] b"),
         converted_cqa_row(
-            "A strike | began. Work stopped.", "[Cause] A strike | began [Relation] prevent [Effect] Work"
+            "Firms say a strike could halt work.", "[Cause] a strike [Relation] prevent [Effect] halt work"
         ),
+        converted_cqa_row("A strike began. Work stopped.", "[Cause] A strike | began [Relation] cause [Effect] Work"),
         converted_cqa_row("A strike began.", "[Cause] A strike [Relation] cause [Effect] "),
     ],
 }

@@ -10,25 +10,38 @@ from d2e_sft.util.errors import UserError
 from tests.data_builders.reading import read, replace, steps
 
 
-def test_cqa_asks_for_each_side_of_a_pair_once(raw: Path) -> None:
+def test_cqa_asks_for_the_cause_and_for_what_would_not_be_without_it(raw: Path) -> None:
     test = read(raw, "cqa")["test"]
+    without = "What would not be the case if it were not for the fact that prices rose?"
     assert [(sample.relation, sample.question, sample.answers) for sample in test.rows] == [
-        ("causal", "What causes sales fell?", ["Prices rose."]),
-        ("counterfactual", "What will happen if Prices rose?", ["sales fell", "profit fell"]),
-        ("causal", "What causes profit fell?", ["Prices rose."]),
-        ("causal", "What enables profit fell?", ["Prices rose; sales fell"]),
-        ("counterfactual", "What will happen if Prices rose and sales fell?", ["profit fell."]),
+        ("causal", "Why is it that sales fell?", ["Prices rose"]),
+        ("counterfactual", without, ["sales fell", "profit fell"]),
+        ("causal", "Why is it that profit fell?", ["Prices rose"]),
     ]
-    assert list(steps(test).values()) == [(5, 4), (4, 3), (6, 5)]
+    assert steps(test) == {
+        "no blank side": (5, 4),
+        "sides of one piece": (4, 3),
+        "two different sides": (3, 2),
+        "whole phrases": (2, 2),
+        "well-formed questions": (4, 4),
+        "one sample for each question": (4, 3),
+    }
 
 
 def test_cqa_reads_the_converted_training_file(raw: Path) -> None:
     train = read(raw, "cqa")["train"]
-    assert [(sample.question, sample.answers) for sample in train.rows] == [
-        ("What prevents Work?", ["A strike; began"]),
-        ("What will be prevented if A strike and began?", ["Work"]),
+    assert [(sample.relation, sample.question, sample.answers) for sample in train.rows] == [
+        ("causal", "What could halt work?", ["a strike"]),
+        ("causal", "What could a strike do?", ["halt work"]),
     ]
-    assert steps(train)["passages of the test"] == (3, 2)
+    assert steps(train)["passages of the test"] == (4, 3)
+
+
+def test_cqa_finds_spans_in_decoded_passages(raw: Path) -> None:
+    replace(raw / "cqa/reconstruct_rl/train.json", "Firms say a strike", "A&amp;B say a strike")
+    first = read(raw, "cqa")["train"].rows[0]
+    assert first.context == "A&B say a strike could halt work."
+    assert first.meta["decoded"] == ["HTML entities"]
 
 
 @pytest.mark.parametrize(

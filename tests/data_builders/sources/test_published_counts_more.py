@@ -26,7 +26,7 @@ TEST_COUNTS = {
     "tempreason": {"temporal": 839},  # TimeBench in place of the official file
     "timeqa": {"temporal": 440},  # TimeBench in place of the official file
     "ester": {"causal": 110, "counterfactual": 36, "subevent_conditional": 108},
-    "cqa": {"causal": 2_392, "counterfactual": 2_388},  # derived questions
+    "cqa": {"causal": 982, "counterfactual": 706},  # derived questions
     "cosmosqa": {"causal": 2_701, "counterfactual": 284},
     "ifqa": {"counterfactual": 700},
     "wiqa": {"counterfactual": 3_003},
@@ -35,7 +35,7 @@ TEST_COUNTS = {
 }
 # All but IfQA's are from files that stand in for official ones.
 # TimeQA: the published chunks alone would give 978; one answer stands in a long stretch that none of them covers.
-TRAIN_COUNTS = {"timeqa": 979, "ester": 398, "cqa": 38_990, "cosmosqa": 5_719, "ifqa": 2_355}
+TRAIN_COUNTS = {"timeqa": 979, "ester": 398, "cqa": 14_129, "cosmosqa": 5_719, "ifqa": 2_355}
 
 
 @pytest.mark.parametrize("name", TEST_COUNTS)
@@ -62,12 +62,14 @@ def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, text.lower()))
 
 
-@pytest.mark.parametrize(("name", "split"), [("timeqa", "train"), ("timeqa", "test"), ("cqa", "test")])
+@pytest.mark.parametrize(
+    ("name", "split"), [("timeqa", "train"), ("timeqa", "test"), ("cqa", "train"), ("cqa", "test")]
+)
 def test_answers_stand_in_their_context(published_raw: Path, name: str, split: Split) -> None:
     for sample in read(published_raw, name, ("train", "test"))[split].rows:
         context = sample.context.casefold()
-        parts = sample.answers[0].split("; ") if name == "cqa" else sample.answers
-        assert any(part.casefold() in context for part in parts), sample.id
+        found = [answer.casefold() in context for answer in sample.answers]
+        assert all(found) if name == "cqa" else any(found), sample.id
 
 
 def test_the_word_rule_gives_other_counts(published_raw: Path) -> None:
@@ -114,7 +116,7 @@ def test_cosmosqa_draws_no_test_story_and_no_right_answer(published_raw: Path) -
 
 
 def test_cqa_passages_of_the_test_are_found_in_other_spellings(published_raw: Path) -> None:
-    assert steps(read(published_raw, "cqa")["train"])["passages of the test"] == (19_892, 19_834)
+    assert steps(read(published_raw, "cqa")["train"])["passages of the test"] == (19_892, 19_824)
 
 
 def test_known_checksums_are_those_of_the_files(published_raw: Path) -> None:

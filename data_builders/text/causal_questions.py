@@ -1,0 +1,131 @@
+"""Questions about two phrases of which one causes, enables or prevents the other.
+
+A question is worded by the kind of the phrase that it names, so that the phrase stands in it as it is and the question
+is grammatical. Asking for the effect without the cause ("What would not be the case if it were not for …?") is
+counterfactual; asking for a cause, or for what a cause does, is causal. Where no wording fits, there is no question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from d2e_sft.data.sample import Relation
+from data_builders.text.phrases import Phrase
+from data_builders.text.word_lists import AUXILIARIES, MODALS, S_FORMS
+
+Link = Literal["cause", "enable", "prevent"]
+# Who expects is "we" in reports.
+_EXPECTING = ("expect", "forecast", "project", "anticipate")
+_PLURAL_STARTS = frozenset(["are", "were", "have", "do", "don't", "aren't", "weren't", "haven't"])
+# What a phrase can answer: not a piece of a clause.
+_ANSWERS = frozenset(("clause", "noun", "gerund"))
+
+_CAUSE_OF_NOUN: dict[Link, str] = {
+    "cause": "What leads to {}?",
+    "enable": "What enables {}?",
+    "prevent": "What limits or prevents {}?",
+}
+_CAUSE_OF_CLAUSE: dict[Link, str] = {
+    "cause": "Why is it that {}?",
+    "enable": "What helps explain why {}?",
+    "prevent": "",
+}
+_WITHOUT: dict[tuple[str, Link], str] = {
+    ("clause", "cause"): "What would not be the case if it were not for {}?",
+    ("clause", "enable"): "What would not be the case if it were not for {}?",
+    ("noun", "cause"): "What would there not be if it were not for {}?",
+    ("noun", "enable"): "What would not be possible if it were not for {}?",
+    ("noun", "prevent"): "What would not be limited or prevented if it were not for {}?",
+    ("infinitive", "cause"): "What would not be possible if it were not for {}?",
+    ("infinitive", "enable"): "What would not be possible if it were not for {}?",
+    ("infinitive", "prevent"): "What would be easier if it were not for {}?",
+}
+
+
+@dataclass(frozen=True)
+class CausalQuestion:
+    """A question, what it asks and the phrase of the passage that answers it."""
+
+    text: str
+    relation: Relation
+    answer: str
+
+
+def ask_for_cause(cause: Phrase, effect: Phrase, link: Link) -> CausalQuestion | None:
+    """The question that names the effect and is answered by the cause; None where none is well-formed."""
+    purpose = cause.kind == "infinitive" and effect.kind == "clause"  # "Why …?" "To serve customers."
+    wording = _cause_wording(cause, effect, link)
+    if not wording or not effect.stands_alone or not (cause.kind in _ANSWERS or purpose):
+        return None
+    return CausalQuestion(wording.format(effect.inner), "causal", cause.text)
+
+
+def _cause_wording(cause: Phrase, effect: Phrase, link: Link) -> str:
+    """The question for a cause, with {} for the effect; empty where there is none."""
+    earlier, last = effect.before
+    wording = ""
+    match effect.kind:
+        case "noun" if not effect.is_subject:  # "Margins | fell": the effect is that they fell
+            wording = _CAUSE_OF_NOUN[link]
+        case "clause":
+            wording = _CAUSE_OF_CLAUSE[link]
+        case "infinitive" if _is_purpose(cause, effect):
+            wording = f"What makes it {'hard' if link == 'prevent' else 'possible'} {{}}?"
+        case "gerund" if last in (",", "is", "are"):  # ", driving prices down", "is driving prices down"
+            wording = "What is {}?"
+        case "bare" if last and _is_predicate(cause, effect):
+            wording = f"What {last} {{}}?"
+        case "finite" if effect.text.split()[0].casefold() not in _PLURAL_STARTS:
+            wording = "What {}?"
+        case "complement" if link == "prevent" or last == "for":
+            wording = f"What makes it {'hard' if link == 'prevent' else 'possible'} for {{}}?"
+        case "complement" if last in _EXPECTING:
+            wording = f"Why do we {last} {{}}?" if earlier == "we" else ""
+        case "complement":
+            wording = "What allows {}?" if link == "enable" else "What causes {}?"
+    return wording
+
+
+def _is_purpose(cause: Phrase, effect: Phrase) -> bool:
+    """Whether an infinitive is what the cause is for, not what it is expected to do: "expect | rates | to rise"."""
+    return cause.kind != "noun" or not 0 <= effect.start - cause.end <= 1
+
+
+def _is_predicate(cause: Phrase, effect: Phrase) -> bool:
+    """Whether a base form is said of the cause: "strikes | halt work", "strikes could | halt work", "which could"."""
+    subject, modal = effect.before
+    if effect.text.split()[0].casefold() in ("have", "be"):
+        return False
+    if not modal:
+        return True
+    follows = cause.kind == "noun" and 0 <= effect.start - cause.end <= len(modal) + 2
+    return modal in MODALS and (follows or subject in ("which", "that", "this"))
+
+
+def ask_for_effect(cause: Phrase, effect: Phrase, link: Link) -> CausalQuestion | None:
+    """The question that names the cause and is answered by the effect; None where none is well-formed."""
+    if cause.kind not in _ANSWERS or not cause.stands_alone or (cause.hypothetical and cause.kind == "clause"):
+        return None
+    fact = f"the fact that {cause.inner}" if cause.kind == "clause" else cause.inner
+    cut = (effect.kind == "noun" and effect.is_subject) or (
+        effect.kind == "infinitive" and not _is_purpose(cause, effect)
+    )
+    if (wording := _WITHOUT.get((effect.kind, link))) and not cut:
+        return CausalQuestion(wording.format(fact), "counterfactual", effect.text)
+    if effect.kind == "gerund" and effect.before[1] == "," and link != "prevent":
+        return CausalQuestion(f"What is the effect of {fact}?", "causal", effect.text)
+    if effect.kind == "bare" and cause.kind == "noun" and _is_predicate(cause, effect):
+        auxiliary = effect.before[1] or "do"  # a base form without a modal verb has a subject in the plural
+        return CausalQuestion(f"What {auxiliary} {cause.inner} do?", "causal", effect.text)
+    if effect.kind == "finite" and cause.kind == "noun" and (auxiliary := _auxiliary(effect)):
+        return CausalQuestion(f"What {auxiliary} {cause.inner} do?", "causal", effect.text)
+    return None
+
+
+def _auxiliary(effect: Phrase) -> str:
+    """The "does" or "did" that asks for a predicate; empty where it follows no subject or has an auxiliary itself."""
+    first = effect.text.split()[0].casefold()
+    if effect.before[1] or first in AUXILIARIES:
+        return ""
+    return "does" if first in S_FORMS else "did"

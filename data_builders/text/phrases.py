@@ -1,0 +1,307 @@
+"""What kind of phrase a marked span of English is, so that a question can be worded around it; None where unsure.
+
+Annotators mark spans as they like: a clause ("prices rose"), a noun phrase, a verb phrase without its subject, or a
+piece of any of these. No parser is needed to tell most of them: the words before and after a span say what must
+stand there ("because" a clause, "because of" a noun phrase), and auxiliaries and verb forms say what does stand
+there. A span is given a kind only where both agree; the rest is refused rather than guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from data_builders.text.word_lists import (
+    ALLOWING,
+    ALWAYS_LOWER,
+    AUXILIARIES,
+    BAD_START,
+    BASE_FORMS,
+    BEFORE_CLAUSES,
+    BY_REFERENCE,
+    CLAUSE_CUES,
+    CONTINUES_NOUN,
+    DANGLING,
+    DETERMINERS,
+    IRREGULAR_PASTS,
+    LEADING,
+    MAKING,
+    MODALS,
+    NOMINATIVES,
+    NOT_GERUNDS,
+    NOT_PLURAL,
+    NOUN_CUES,
+    NOUN_CUES_WITH_TO,
+    PAST_FORMS,
+    S_FORMS,
+    SUBORDINATORS,
+)
+
+# clause: "prices rose"; noun: "a rise of prices"; gerund: "raising prices"; infinitive: "to raise prices"; bare:
+# "raise prices"; finite: "raises prices", "raised prices"; complement: "prices to rise", after "expect" or "allow".
+Kind = Literal["clause", "noun", "gerund", "infinitive", "bare", "finite", "complement"]
+
+_TOKEN = re.compile(r"[A-Za-z0-9$%&][\w$%&.'’/-]*[\w%]|[A-Za-z0-9$%&]|[^\s\w]")
+_EDGE = " \t\n,.;:-"
+# Where a span holds one of these, it holds a cause of its own, mostly the very one that was marked.
+_CAUSAL = re.compile(r"\b(because|due to|thanks to|as a result|owing to|therefore|in order to|given)\b", re.IGNORECASE)
+_HYPOTHETICAL = ("if", "unless", "whether")
+_MOST_WORDS = 40
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A span as a whole phrase.
+
+    Attributes:
+        text: without punctuation and conjunctions around it, with the article or the "to" that the span left out; as
+            it stands in the passage, so that it can be found there.
+        kind: what it is.
+        inner: the same as it reads inside a sentence: a capital of a sentence's start is lowered.
+        start, end: its place in the passage, in characters.
+        before: the two words before it, in lower case; empty at the start of a sentence.
+        is_subject: whether what follows can be its predicate.
+        hypothetical: whether it is the condition of an "if" and so not said to be true.
+    """
+
+    text: str
+    kind: Kind
+    inner: str
+    start: int
+    end: int
+    before: tuple[str, str] = ("", "")
+    is_subject: bool = False
+    hypothetical: bool = False
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether a reader who has not read what is before it knows what it speaks of: no "it" for a subject."""
+        return self.text.split()[0].casefold() not in BY_REFERENCE - {"there"}
+
+
+class Cases:
+    """How the words of a corpus are written, to tell a name from a word that starts a sentence."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._lower: Counter[str] = Counter()
+        self._upper: Counter[str] = Counter()
+        for text in texts:
+            for word in re.finditer(r"(?<=[^\s.!?:;\"'] )[A-Za-z][a-z]+", text):
+                (self._lower if word.group()[0].islower() else self._upper)[word.group().casefold()] += 1
+
+    def inside(self, text: str) -> str:
+        """The text of a sentence's start as it reads inside one."""
+        first = re.match(r"[A-Z][a-z]*\b(?![&.])", text)
+        if not first or first.group() == "I":
+            return text
+        word, named = first.group().casefold(), text[first.end() : first.end() + 2].strip().istitle()
+        usual = self._lower[word] > self._upper[word] and not named  # "New Jersey" is a name, whatever "new" is
+        common = word in DETERMINERS | BY_REFERENCE | SUBORDINATORS | ALWAYS_LOWER or usual
+        return text[0].lower() + text[1:] if common else text
+
+
+def phrase_at(passage: str, start: int, end: int, cases: Cases, subject_end: int | None = None) -> Phrase | None:
+    """The phrase that a span of a passage marks, or None where it is cut, too long or of no kind that is sure.
+
+    Args:
+        start, end: of the span in the passage, in characters.
+        cases: how the corpus writes its words.
+        subject_end: where a noun phrase ends whose predicate the span may be.
+    """
+    start, end = _trimmed(passage, start, min(end, len(passage)))
+    if start >= end or _is_cut(passage, start, end):
+        return None
+    start = _with_article_or_to(passage, start)
+    text, before, after = passage[start:end], _words(passage[:start]), _words(passage[end:])
+    words = _words(text)
+    if len(text.split()) > _MOST_WORDS or words[-1] in DANGLING or words[0] in BAD_START or _CAUSAL.search(text):
+        return None
+    if before and before[-1].endswith(("'s", "s'")):
+        return None  # "Kroger's | asset-light model"
+    initial = not before or before[-1] in ".!?" or passage[:start].rstrip()[-1:] in ".!?"
+    last = "" if initial else before[-1]
+    earlier = before[-2] if not initial and len(before) > 1 else ""
+    if last in ("and", "but") and earlier == ",":
+        before, last = before[:-1], ","  # a clause that follows another one
+    if subject_end is not None and 0 <= start - subject_end <= 1 and (predicate := _predicate(words[0])):
+        return Phrase(text, predicate, text, start, end, ("", ""))
+    kind = None if _runs_on(after) else _kind(words, before, after, initial)
+    if kind is None:
+        return None
+    inner = cases.inside(text) if initial else text
+    subject = _starts_predicate(after[0]) if after else False
+    return Phrase(text, kind, inner, start, end, (earlier, last), subject, last in _HYPOTHETICAL)
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold().replace("’", "'") for word in _TOKEN.findall(text)]
+
+
+def _trimmed(passage: str, start: int, end: int) -> tuple[int, int]:
+    """The span without punctuation around it and without the conjunction that joins it to the rest."""
+    while True:
+        while start < end and passage[start] in _EDGE:
+            start += 1
+        word = re.match(r"[A-Za-z]+(?=\s)", passage[start:end])
+        if not word or word.group().casefold() not in LEADING:
+            break
+        start += word.end()
+    while end > start and passage[end - 1] in _EDGE:
+        end -= 1
+    return start, end
+
+
+def _is_cut(passage: str, start: int, end: int) -> bool:
+    """Whether the span ends within a word or a bracket, or holds the end of a sentence."""
+    text = passage[start:end]
+    inside_word = (passage[start - 1 : start] + passage[start : start + 1]).isalnum() if start else False
+    if (start and inside_word and passage[start - 1].isalnum()) or passage[start - 1 : start] in ("-", "'", "$"):
+        return True
+    if end < len(passage) and passage[end - 1].isalnum() and (passage[end].isalnum() or passage[end] in "-'’%&"):
+        return True
+    balanced = text.count("(") == text.count(")") and text.count('"') % 2 == 0
+    if re.search(r"\w{3}ly$", text) and passage[end : end + 2].strip(" ").isalpha():
+        return True  # "the fee increasingly | weighs on": the adverb belongs to what follows
+    return not balanced or re.search(r"[.!?] +[A-Z]|[?!;]", text) is not None
+
+
+def _runs_on(after: list[str]) -> bool:
+    """Whether the words after a span belong to it: "the probability | that a user buys", not "a tool | that helps"."""
+    following = after[1] if len(after) > 1 else ""
+    return after[:1] == ["of"] or (after[:1] == ["that"] and not _starts_predicate(following))
+
+
+def _with_article_or_to(passage: str, start: int) -> int:
+    """Where the span starts with the article before it, or with the "to" of its infinitive."""
+    found = re.search(r"(\w+) +$", passage[:start])
+    if found is None:
+        return start
+    word, following = found.group(1).casefold(), _words(passage[start : start + 40])
+    if word == "to" and following[:1] and following[0] in BASE_FORMS:
+        earlier = _words(passage[: found.start()])
+        if earlier[-1:] and earlier[-1] in NOUN_CUES_WITH_TO and following[0] not in ("be", "have"):
+            return start  # "due to demand"
+        return found.start()
+    return found.start() if word in DETERMINERS else start
+
+
+def _kind(words: list[str], before: list[str], after: list[str], initial: bool) -> Kind | None:
+    first, last = words[0], before[-1] if before and not initial else ""
+    if first == "to":
+        whole = len(words) > 1 and words[1] in BASE_FORMS and _finite(words) != "sure"
+        return "infinitive" if whole else None
+    if kind := _verb_start(words, last):
+        return kind
+    if (last in ALLOWING or last == "for") and _complement(words):
+        return "complement"
+    earlier = before[-2] if len(before) > 1 else ""
+    wants_noun = last in NOUN_CUES or (last == "to" and earlier in NOUN_CUES_WITH_TO)
+    if first.endswith("ing") and first not in NOT_GERUNDS and not wants_noun and _finite(words) != "sure":
+        return None
+    return _clause_or_noun(words, last, after[0] if after else "", wants_noun)
+
+
+def _clause_or_noun(words: list[str], last: str, following: str, wants_noun: bool) -> Kind | None:
+    """Which of the two a span is by its verbs, if the words around it can stand beside one."""
+    finite, predicate_follows = _finite(words), _starts_predicate(following)
+    wants_clause = last in CLAUSE_CUES or (last in ("", ",") and not predicate_follows)
+    if (finite == "sure" and not wants_noun and (not last or last in BEFORE_CLAUSES)) or (
+        finite == "likely" and wants_clause
+    ):
+        return "clause"
+    made = last in MAKING and not {"as", "to", "with"} & set(words)
+    named = words[0] in DETERMINERS and last not in CLAUSE_CUES
+    if finite or following in CONTINUES_NOUN or not (wants_noun or made or named or predicate_follows):
+        return None
+    return "noun"
+
+
+def _verb_start(words: list[str], last: str) -> Kind | None:
+    """The kind of a span that starts with a verb; None where it does not, or may not."""
+    first, second = words[0], words[1] if len(words) > 1 else ""
+    if first.endswith("ing") and len(first) > 4 and first not in NOT_GERUNDS:
+        object_follows = second in DETERMINERS or second in (
+            "it",
+            "to",
+            "that",
+            "more",
+            "on",
+            "in",
+            "into",
+            "up",
+            "out",
+        )
+        participle = object_follows or last in (",", "by", "while", "thus", "thereby", "is", "was", "are")
+        return "gerund" if participle and _finite(words) is None else None
+    if last in MODALS and first in BASE_FORMS:
+        return "bare"
+    starts = first in AUXILIARIES or first in S_FORMS or first in PAST_FORMS or first in IRREGULAR_PASTS
+    return "finite" if starts and last in ("which", "that", "this") else None
+
+
+def _predicate(first: str) -> Kind | None:
+    """The kind of a predicate that starts with this word; None where none does."""
+    if first in AUXILIARIES or first in S_FORMS or first in IRREGULAR_PASTS or first in PAST_FORMS:
+        return "finite"
+    return "bare" if first in BASE_FORMS else None
+
+
+def _finite(words: list[str]) -> Literal["sure", "likely", "unclear"] | None:
+    """Whether the span's main clause has a finite verb after its first word."""
+    for at, word in enumerate(words[1:], start=1):
+        if word in SUBORDINATORS:
+            # Each clause that begins here has a verb of its own; "as" and "than" mostly begin none.
+            own = sum(later in SUBORDINATORS - {"as", "than"} for later in words[at:])
+            return "unclear" if _verbs(words[at:]) > own else None
+        if words[at - 1] in NOMINATIVES and at > 1 and words[at - 2] not in (",", "and", "but"):
+            continue  # "the insights it is able to share"
+        if word in AUXILIARIES or word in MODALS or word.endswith("n't"):
+            return "sure"
+        if words[at - 1] in ("we", "they", "you", "i") and (word in BASE_FORMS or word in PAST_FORMS):
+            return "sure"
+        if _likely_finite(words, at):
+            return "likely"
+    return None
+
+
+def _likely_finite(words: list[str], at: int) -> bool:
+    """Whether a word reads as the verb of what is before it: "sales fell", "a firm sells"; not "the sales"."""
+    word, previous, following = words[at], words[at - 1], words[at + 1] if at + 1 < len(words) else ""
+    if previous in DETERMINERS or previous in NOUN_CUES or previous in ("to", ",", "and", "or", "-"):
+        return False
+    plural = previous.endswith("s") and not previous.endswith(("'s", "ss")) and previous not in NOT_PLURAL
+    third_person = word in S_FORMS and not plural and not previous.endswith("ing")  # "switching costs"
+    agrees = (third_person and (following or at <= 5)) or (word in BASE_FORMS and plural)
+    participle = following in ("by", "in", "to", "with")
+    unknown_past = word.endswith("ed") and len(word) > 4 and (following in DETERMINERS or following == "and")
+    return bool(agrees) or word in IRREGULAR_PASTS or (word in PAST_FORMS and not participle) or unknown_past
+
+
+def _verbs(words: list[str]) -> int:
+    first = len(words) > 1 and (words[1] in BASE_FORMS or words[1] in PAST_FORMS)
+    return first + sum(
+        word in AUXILIARIES or word in MODALS or word in S_FORMS or word in IRREGULAR_PASTS for word in words
+    )
+
+
+def _complement(words: list[str]) -> bool:
+    """Whether the span reads "prices to rise"."""
+    if "to" not in words[1:-1] or words[0] in BY_REFERENCE - {"its", "their", "his", "her"}:
+        return False
+    at = words.index("to", 1)
+    return words[at + 1] in BASE_FORMS and _finite(words[:at]) is None
+
+
+def _starts_predicate(word: str) -> bool:
+    """Whether what follows a span can be its predicate, so that the span is a subject."""
+    return (
+        word in AUXILIARIES
+        or word in MODALS
+        or word in S_FORMS
+        or word in BASE_FORMS
+        or word in PAST_FORMS
+        or (word in IRREGULAR_PASTS)
+    )

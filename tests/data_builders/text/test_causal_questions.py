@@ -1,0 +1,117 @@
+"""Questions fit the phrases that they name, and their relation is what they ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from data_builders.text.causal_questions import Link, ask_for_cause, ask_for_effect
+from data_builders.text.phrases import Cases, Phrase, phrase_at
+
+
+def pair(passage: str, cause: str, effect: str) -> tuple[Phrase, Phrase]:
+    cases = Cases(["the firm, of prices and sales"])
+    first = phrase_at(passage, passage.index(cause), passage.index(cause) + len(cause), cases)
+    assert first is not None
+    at = passage.index(effect)
+    second = phrase_at(passage, at, at + len(effect), cases, first.end if first.kind == "noun" else None)
+    assert second is not None
+    return first, second
+
+
+@pytest.mark.parametrize(
+    ("passage", "cause", "effect", "link", "for_cause", "for_effect"),
+    [
+        (
+            "Sales fell because prices rose.",
+            "prices rose",
+            "Sales fell",
+            "cause",
+            "Why is it that sales fell?",
+            "What would not be the case if it were not for the fact that prices rose?",
+        ),
+        (
+            "The deal led to a loss of clients.",
+            "The deal",
+            "a loss of clients",
+            "cause",
+            "What leads to a loss of clients?",
+            "What would there not be if it were not for the deal?",
+        ),
+        (
+            "Due to the grant, the firm could build a plant.",
+            "the grant",
+            "the firm could build a plant",
+            "enable",
+            "What helps explain why the firm could build a plant?",
+            "What would not be the case if it were not for the grant?",
+        ),
+        (
+            "The firm has many plants to serve clients.",
+            "The firm has many plants",
+            "serve clients",
+            "enable",
+            "What makes it possible to serve clients?",
+            "What would not be possible if it were not for the fact that the firm has many plants?",
+        ),
+        (
+            "A strike could halt work.",
+            "A strike",
+            "halt work",
+            "prevent",
+            "What could halt work?",
+            "What could a strike do?",
+        ),
+        (
+            "The scale creates a moat.",
+            "The scale",
+            "creates a moat",
+            "cause",
+            "What creates a moat?",
+            "What does the scale do?",
+        ),
+        (
+            "The firm has raised its prices, driving clients away.",
+            "The firm has raised its prices",
+            "driving clients away",
+            "cause",
+            "What is driving clients away?",
+            "What is the effect of the fact that the firm has raised its prices?",
+        ),
+        (
+            "With the grant, we expect sales to rise.",
+            "the grant",
+            "sales to rise",
+            "cause",
+            "Why do we expect sales to rise?",
+            None,
+        ),
+        # Nothing is asked of an "it", of what holds only under an "if", or about the subject of what is really meant.
+        ("It fell because it has debts.", "it has debts", "It fell", "cause", None, None),
+        (
+            "Sales will fall if prices are raised.",
+            "prices are raised",
+            "Sales will fall",
+            "cause",
+            "Why is it that sales will fall?",
+            None,
+        ),
+        (
+            "The margins are exposed to the health of trade.",
+            "the health of trade",
+            "The margins",
+            "prevent",
+            None,
+            None,
+        ),
+    ],
+)
+def test_questions_fit_their_phrases(
+    passage: str, cause: str, effect: str, link: Link, for_cause: str | None, for_effect: str | None
+) -> None:
+    phrases = pair(passage, cause, effect)
+    asked = [ask(*phrases, link) for ask in (ask_for_cause, ask_for_effect)]
+    assert [question and question.text for question in asked] == [for_cause, for_effect]
+    for question, answer in zip(asked, phrases, strict=True):
+        if question:
+            assert question.answer == answer.text
+            assert (question.relation == "counterfactual") == ("if it were not for" in question.text)

@@ -1,0 +1,91 @@
+"""Spans get the kind that the words around them and in them agree on, and none where they do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from data_builders.text.phrases import Cases, Phrase, phrase_at
+
+CASES = Cases(["The low prices, a strike and some demand; in New York and at Target they rose."])
+
+
+def phrase(marked: str, subject: str = "") -> Phrase | None:
+    """The phrase of the span between | and | in a passage."""
+    before, span, after = marked.split("|")
+    passage = before + span + after
+    end = passage.index(subject) + len(subject) if subject else None
+    return phrase_at(passage, len(before), len(before) + len(span), CASES, end)
+
+
+@pytest.mark.parametrize(
+    ("marked", "kind", "text"),
+    [
+        ("Firms closed because |sales fell|.", "clause", "sales fell"),
+        ("Firms closed because of |falling sales| in May.", None, ""),  # "in May" may belong to it
+        ("Firms closed because of |falling sales|.", "noun", "falling sales"),
+        ("Sales fell as |a new rival entered|.", "clause", "a new rival entered"),
+        ("The |new strike| halted work.", "noun", "The new strike"),  # with its article
+        ("Rates rose, |driving prices up|.", "gerund", "driving prices up"),
+        ("It borrows |to buy land|.", "infinitive", "to buy land"),
+        ("It borrows to |buy land|.", "infinitive", "to buy land"),
+        ("A strike could |halt work|.", "bare", "halt work"),
+        ("It has a tool that |helps users|.", "finite", "helps users"),
+        ("We expect |prices to rise|.", "complement", "prices to rise"),
+        ("We think |that demand will grow|.", "clause", "demand will grow"),
+        (
+            "Due to |the high cost that can arise when it fails|, they wait.",
+            "noun",
+            "the high cost that can arise when it fails",
+        ),
+    ],
+)
+def test_a_span_has_the_kind_of_its_place(marked: str, kind: str | None, text: str) -> None:
+    found = phrase(marked)
+    assert (found and found.kind, found.text if found else "") == (kind, text)
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        "They close |because sales fell and| leave.",  # ends in the middle
+        "It saw the |chance| of a deal.",  # goes on
+        "It has a |chance| that buyers wait.",
+        "A sh|ift in dem|and came.",  # ends within a word
+        "Prices |rose (by a third| in May).",  # ends within a bracket
+        "We saw it. |They left. It fell|.",  # two sentences
+        "Growth came |with less debt|.",  # begins with a preposition
+        "The firm knows |the car, and repair is slow|.",  # lacks the beginning of its clause
+        "They left, |as debt rose because of rates|.",  # holds a cause of its own
+        "Sales rely on Acme's |new model|.",  # its owner is outside
+        f"|{'very ' * 50}long text| is long.",
+        "|  , |",
+    ],
+)
+def test_a_span_that_is_cut_or_unclear_has_none(marked: str) -> None:
+    assert phrase(marked) is None
+
+
+def test_a_predicate_is_one_beside_its_subject() -> None:
+    found = phrase("A strike |delays work|.", subject="A strike")
+    assert found is not None
+    assert found.kind == "finite"
+    assert phrase("A strike |delays work|.") is None
+
+
+def test_a_sentence_start_is_lowered_inside_a_question_and_a_name_is_not() -> None:
+    assert [CASES.inside(text) for text in ("Prices rose", "New York", "Target fell", "AT&T won", "The firm")] == [
+        "prices rose",
+        "New York",
+        "Target fell",
+        "AT&T won",
+        "the firm",
+    ]
+
+
+def test_an_it_does_not_stand_alone_and_a_condition_is_known() -> None:
+    found = phrase("We wait because |it has many users|.")
+    assert found is not None
+    assert not found.stands_alone
+    condition = phrase("They leave if |the fees are raised|.")
+    assert condition is not None
+    assert condition.hypothetical
