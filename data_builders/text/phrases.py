@@ -23,6 +23,7 @@ from data_builders.text.word_lists import (
     BEFORE_CLAUSES,
     BY_REFERENCE,
     CLAUSE_CUES,
+    CONNECTIVES,
     CONTINUES_NOUN,
     DANGLING,
     DETERMINERS,
@@ -145,8 +146,8 @@ def _trimmed(passage: str, start: int, end: int) -> tuple[int, int]:
     while True:
         while start < end and passage[start] in _EDGE:
             start += 1
-        word = re.match(r"[A-Za-z]+(?=\s)", passage[start:end])
-        if not word or word.group().casefold() not in LEADING:
+        word = re.match(r"([A-Za-z]+)(,?)(?=\s)", passage[start:end])
+        if not word or word[1].casefold() not in (CONNECTIVES if word[2] else LEADING):
             break
         start += word.end()
     while end > start and passage[end - 1] in _EDGE:
@@ -208,6 +209,8 @@ def _clause_or_noun(words: list[str], last: str, following: str, wants_noun: boo
     """Which of the two a span is by its verbs, if the words around it can stand beside one."""
     finite, predicate_follows = _finite(words), _starts_predicate(following)
     wants_clause = last in CLAUSE_CUES or (last in ("", ",") and not predicate_follows)
+    if words[0] in AUXILIARIES or words[0] in MODALS:
+        return None
     if (finite == "sure" and not wants_noun and (not last or last in BEFORE_CLAUSES)) or (
         finite == "likely" and wants_clause
     ):
@@ -274,7 +277,8 @@ def _likely_finite(words: list[str], at: int) -> bool:
         return False
     plural = previous.endswith("s") and not previous.endswith(("'s", "ss")) and previous not in NOT_PLURAL
     third_person = word in S_FORMS and not plural and not previous.endswith("ing")  # "switching costs"
-    agrees = (third_person and (following or at <= 5)) or (word in BASE_FORMS and plural)
+    may_end = at <= 5 and words[0] not in BASE_FORMS  # "a rival enters", not "carry greater risks"
+    agrees = (third_person and (following or may_end)) or (word in BASE_FORMS and plural)
     participle = following in ("by", "in", "to", "with")
     unknown_past = word.endswith("ed") and len(word) > 4 and (following in DETERMINERS or following == "and")
     return bool(agrees) or word in IRREGULAR_PASTS or (word in PAST_FORMS and not participle) or unknown_past

@@ -117,6 +117,10 @@ ALLOWING = _words(
 )
 # Joins a phrase to what is before it.
 LEADING = _words("also and as because but consequently hence since so that then therefore thus")
+# The same, before a comma.
+CONNECTIVES = LEADING | _words(
+    "first second third finally further furthermore moreover however overall additionally still similarly indeed"
+)
 # No whole phrase starts so,
 BAD_START = _words(
     """
