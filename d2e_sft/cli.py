@@ -21,7 +21,11 @@ from d2e_sft.util.quiet import quieten
 # Group of the help → verb → (module, attribute, one line for the list of verbs)
 _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Start": {
-        "quickstart": ("d2e_sft.commands.quickstart", "quickstart", "Train, score and compare SFT and D²E-SFT."),
+        "quickstart": (
+            "d2e_sft.commands.quickstart",
+            "quickstart",
+            "Train in three ways, and see which of them reads.",
+        ),
         "doctor": ("d2e_sft.commands.doctor", "doctor", "Check this machine and installation."),
         "recipes": ("d2e_sft.commands.recipes", "recipes", "List, show and copy the bundled recipes."),
         "completion": ("d2e_sft.commands.completion", "completion", "Print a script for shell completion."),

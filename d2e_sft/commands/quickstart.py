@@ -11,45 +11,51 @@ from pathlib import Path
 
 import click
 
-# Run → method.
-_RUNS = {"sft": "sft", "d2e": "full"}
-# Chosen so that the untrained model is clearly below the trained ones and none is at 0 or 100 %.
-_WORLD = ("boxes.boxes=3", "boxes.max_objects=2", "boxes.expected_objects=1", "boxes.operations=3")
-_DRAW = ("boxes.train_samples=256", "boxes.test_samples=100", "boxes.changed_share=0.6")
+# The habit task as docs/evidence.md measures it, with a quarter more samples.
+_WORLD = ("habit.strength=0.95", "habit.things_per_story=3", "habit.moves=4")
+_DRAW = ("habit.train_samples=400", "habit.test_samples=100")
+_DATA = {"habit": (), "habit-swapped": ("--swap", "0.5")}
+# Run → method and data.
+_RUNS = {"sft": ("sft", "habit"), "d2e": ("full", "habit"), "sft-swapped": ("sft", "habit-swapped")}
 
 
 def steps(folder: Path) -> list[list[str]]:
     """The command lines of the quickstart, in order, for a run folder."""
     from d2e_sft.model.loading import BUILTIN
 
-    bench = str(folder / "boxes")
-    runs = [str(folder / name) for name in ("base", *_RUNS)]
-    train = [
+    bench, base = str(folder / "habit"), str(folder / "base")
+    runs = [str(folder / name) for name in _RUNS]
+    builds = [
+        ["data", "build", "--datasets", "habit", "--out", str(folder / name), *swap, *_WORLD, *_DRAW]
+        for name, swap in _DATA.items()
+    ]
+    trainings = [
         [
             *("train", "--model", "smollm2-135m-quickstart", "--method", method),
-            f"data.train={bench}/train.parquet",
+            f"data.train={folder / data}/train.parquet",
             f"train.output_dir={folder / name}",
             "--overwrite",
         ]
-        for name, method in _RUNS.items()
+        for name, (method, data) in _RUNS.items()
     ]
     return [
-        ["data", "build", "--datasets", "boxes", "--out", bench, *_WORLD, *_DRAW],
-        *train,
-        ["eval", BUILTIN, "--bench", bench, "--out", runs[0], "--max-new-tokens", "16", "--overwrite"],
-        *(["eval", run, "--bench", bench] for run in runs[1:]),
-        ["compare", *runs],
-        ["report", *runs, "--out", str(folder / "report.html"), "--title", "D²E-SFT quickstart: tracking boxes"],
+        *builds,
+        *trainings,
+        *(["eval", run, "--bench", bench] for run in runs),
+        ["eval", BUILTIN, "--bench", bench, "--out", base, "--max-new-tokens", "16", "--overwrite"],
+        ["compare", *runs, base],
+        ["report", *runs, base, "--out", str(folder / "report.html"), "--title", "Does it read? Habit and context"],
     ]
 
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/quickstart"), show_default=True)
 def quickstart(out: Path) -> None:
-    """Train SmolLM2-135M by SFT and by D²E-SFT on generated data, and compare both with the base model.
+    """Train SmolLM2-135M in three ways on a task where habit pays, and find out which of them read the context.
 
-    Needs no GPU, and no network where the package that carries the model is installed. Every step is printed as the
-    command that repeats it.
+    By plain SFT, by D²E-SFT as published, and by plain SFT on data of which half the answers are swapped against the
+    habit. Needs no GPU, and no network where the package that carries the model is installed. Every step is printed
+    as the command that repeats it.
 
     Example: d2e quickstart --out runs/quickstart
     """

@@ -16,6 +16,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from d2e_sft.config.recipe import Precision, Recipe, TrainSection
 from d2e_sft.data.sample import check_readable
 from d2e_sft.model.attention.registry import IMPLEMENTATIONS
+from d2e_sft.model.device import cpu_multiplies_bfloat16_fast
 from d2e_sft.model.loading import LoadedModel, load_model, resolve_name
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.objective.own import function_of
@@ -111,8 +112,8 @@ def held_out_rows(recipe: Recipe, loaded: LoadedModel, *, progress: bool) -> Tok
 def precision_for(recipe: Recipe) -> Precision:
     """The recipe's precision with `auto` replaced: bfloat16 where the device computes in it fast, else float32.
 
-    Fast means CUDA with native bfloat16, or a CPU with AMX, unless the launcher's engine is DeepSpeed. Mixed precision
-    keeps float32 weights, so weights in float16 are refused.
+    Fast means CUDA with native bfloat16, or a CPU that multiplies faster in it (measured), unless the launcher's
+    engine is DeepSpeed. Mixed precision keeps float32 weights, so weights in float16 are refused.
 
     Raises:
         UserError: a precision that the device or the engine lacks, or weights that mixed precision cannot train.
@@ -129,7 +130,8 @@ def precision_for(recipe: Recipe) -> Precision:
     cuda = torch.cuda.is_available()
     native = cuda and torch.cuda.is_bf16_supported(including_emulation=False)
     if wanted == "auto":
-        return "bfloat16" if native or (not cuda and torch.cpu._is_amx_tile_supported()) else "float32"
+        accelerated = torch.accelerator.is_available()
+        return "bfloat16" if native or (not accelerated and cpu_multiplies_bfloat16_fast()) else "float32"
     if wanted == "float16" and not cuda:
         raise UserError("train.precision=float16: needs a CUDA device, and there is none", "use auto or float32")
     if wanted == "bfloat16" and cuda and not native:

@@ -43,6 +43,8 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     state = process_state()
     prepare_trackers(recipe.train.report_to, recipe.train.project)
     accumulation = check_recipe(recipe, state.num_processes)
+    # Each process measured what is fast, and all must train in the same.
+    recipe.train.precision = decided_by_main(state, lambda: recipe.train.precision)
     checkpoint = decided_by_main(state, lambda: starting_point(recipe, resume=resume, overwrite=overwrite))
     # Before the model is loaded: under ZeRO-3 their existence makes transformers load it in shards.
     args = training_arguments(recipe.train, accumulation, evaluated=recipe.data.dev is not None)

@@ -10,6 +10,8 @@ import pytest
 from d2e_sft import cli
 from d2e_sft.commands.quickstart import steps
 
+KEYS = ("train.output_dir", "data.train")
+
 
 def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
     """The innermost command of a line, and the words that it is given."""
@@ -27,14 +29,25 @@ def test_every_step_is_a_command_that_d2e_takes() -> None:
         command.make_context(str(command.name), rest)
 
 
-def test_both_objectives_train_from_the_same_start_into_folders_of_their_own() -> None:
-    trainings = [words for words in steps(Path("out")) if words[0] == "train"]
-    assert [words[words.index("--method") + 1] for words in trainings] == ["sft", "full"]
-    assert len({words[words.index("--model") + 1] for words in trainings}) == 1
-    assert [word for words in trainings for word in words if word.startswith("train.output_dir=")] == [
-        "train.output_dir=out/sft",
-        "train.output_dir=out/d2e",
-    ]
+def test_all_ways_train_from_the_same_start_into_folders_of_their_own_on_data_that_are_built() -> None:
+    words = steps(Path("out"))
+    trainings = [line for line in words if line[0] == "train"]
+    assert [line[line.index("--method") + 1] for line in trainings] == ["sft", "full", "sft"]
+    assert len({line[line.index("--model") + 1] for line in trainings}) == 1
+    of = {key: [w.partition("=")[2] for line in trainings for w in line if w.startswith(f"{key}=")] for key in KEYS}
+    assert of["train.output_dir"] == ["out/sft", "out/d2e", "out/sft-swapped"]
+    assert of["data.train"] == [f"out/{data}/train.parquet" for data in ("habit", "habit", "habit-swapped")]
+    built = {line[line.index("--out") + 1] for line in words if line[:2] == ["data", "build"]}
+    assert {str(Path(file).parent) for file in of["data.train"]} == built
+
+
+def test_all_are_scored_on_the_same_rows_and_compared_with_plain_sft() -> None:
+    words = steps(Path("out"))
+    scored = [line for line in words if line[0] == "eval"]
+    assert {line[line.index("--bench") + 1] for line in scored} == {"out/habit"}
+    for verb in ("compare", "report"):
+        (line,) = (line for line in words if line[0] == verb)
+        assert line[1:5] == ["out/sft", "out/d2e", "out/sft-swapped", "out/base"]
 
 
 def test_steps_are_printed_and_run_in_their_order(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from d2e_sft.model.device import autocast, timed, usable_device
+from d2e_sft.model.device import autocast, cpu_multiplies_bfloat16_fast, timed, usable_device
 
 CPU = torch.device("cpu")
 
@@ -46,3 +46,17 @@ def test_an_accelerator_is_waited_for_before_the_clock_is_read(monkeypatch: pyte
     monkeypatch.setattr("d2e_sft.model.device.time.perf_counter", read)
     _, seconds = timed(lambda: events.append("work"), torch.device("cuda"))
     assert (events, seconds) == (["wait", "clock", "work", "wait", "clock"], 2.5)
+
+
+@pytest.mark.parametrize(("factor", "fast"), [(0.4, True), (0.9, False), (3.0, False)])
+def test_bfloat16_is_fast_where_its_products_take_less_time(
+    monkeypatch: pytest.MonkeyPatch, factor: float, fast: bool
+) -> None:
+    clock = [0.0]
+
+    def product(one: torch.Tensor, other: torch.Tensor) -> None:
+        clock[0] += factor if one.dtype == torch.bfloat16 else 1.0
+
+    monkeypatch.setattr(torch, "mm", product)
+    monkeypatch.setattr("d2e_sft.model.device.time.perf_counter", lambda: clock[0])
+    assert cpu_multiplies_bfloat16_fast.__wrapped__() == fast

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from accelerate import PartialState
 
 from d2e_sft.config.recipe import Recipe
@@ -46,6 +47,18 @@ def test_what_needs_no_model_is_refused_before_one_is_loaded(tmp_path: Path) -> 
         UserError, match=r"cannot be cut into micro-batches of train.micro_batch_size=2 on 3 processes"
     ):
         check_recipe(recipe(tmp_path), processes=3)
+
+
+@pytest.mark.parametrize(("fast", "chosen"), [(True, "bfloat16"), (False, "float32")])
+def test_auto_takes_what_this_cpu_computes_fast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool, chosen: str
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("d2e_sft.train.prepare.cpu_multiplies_bfloat16_fast", lambda: fast)
+    asked = recipe(tmp_path)
+    asked.train.precision = "auto"
+    assert precision_for(asked) == chosen
 
 
 def test_float16_weights_are_refused(tmp_path: Path) -> None:
