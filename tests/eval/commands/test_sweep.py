@@ -1,4 +1,4 @@
-"""`d2e sweep` with a plan of named runs, and the plan of docs/evidence.md."""
+"""`d2e sweep` with a plan of named runs, and the plan of docs/evidence-piper.md."""
 
 from __future__ import annotations
 
