@@ -32,7 +32,7 @@ from eval.systems.crepe.parse import Answer, Parse, read_code, read_option
 
 _WORDING: Any = wording("crepe/wording")
 # As the official code: procedures of many steps and events take long functions.
-_TOKENS = 2_000
+TOKENS = 2_000
 _TURN_TOKENS = 256
 _FLAT_TOKENS = 12
 INDENT = "    "
@@ -82,13 +82,13 @@ def ask_code(request: Request, asker: Asker) -> dict[str, Answer]:
     for procedure in request.procedures:
         code, hidden = (
             header(style, procedure.goal, steps, procedure.events)
-            for steps in (procedure.steps, _hidden_steps(procedure))
+            for steps in (procedure.steps, hidden_steps(procedure))
         )
         name, group = procedure.id, request.prompt
         conversations.append(
             Conversation(request.dataset, name, [*opening, user(code)], [*opening, user(hidden)], group=group)
         )
-    outputs = asker.ask("answers", conversations, max_new_tokens=_TOKENS)
+    outputs = asker.ask("answers", conversations, max_new_tokens=TOKENS)
     return {
         procedure.id: read_code(output, len(procedure.steps), len(procedure.events), request.parse)
         for procedure, output in zip(request.procedures, outputs, strict=True)
@@ -101,7 +101,7 @@ def _instruction(request: Request) -> str:
     return text
 
 
-def _hidden_steps(procedure: Procedure) -> list[str]:
+def hidden_steps(procedure: Procedure) -> list[str]:
     """What stands in the steps' places in the imagined view: their number alone."""
     return [f"Step {number}." for number in range(1, len(procedure.steps) + 1)]
 
@@ -197,7 +197,7 @@ def _ask_step_by_step(request: Request, asker: Asker) -> dict[str, Answer]:
     for procedure in request.procedures:
         told = _turns(procedure.goal, procedure.steps, procedure.events, request.states[procedure.id])
         nothing: _States = [()] * len(procedure.steps)
-        hidden = _turns(procedure.goal, _hidden_steps(procedure), procedure.events, nothing)
+        hidden = _turns(procedure.goal, hidden_steps(procedure), procedure.events, nothing)
         dialogues.append(Dialogue(procedure.id, opening, list(zip(told, hidden, strict=True))))
     replies = hold(request, asker, dialogues, max_new_tokens=_TURN_TOKENS)
     return {

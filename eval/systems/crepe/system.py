@@ -36,6 +36,7 @@ from eval.systems.crepe.scorer import score, tables
 from eval.systems.crepe.text_at_once import ask_at_once
 from eval.systems.crepe.text_families import ask_texts
 from eval.systems.crepe.turn_families import ask_changes, ask_chat
+from eval.systems.crepe.two_step import ask_two_steps
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 
 PREDICTIONS_FILE = "crepe_predictions.json"
@@ -56,6 +57,7 @@ FAMILIES: dict[str, Family] = {
     "code_no_event_comments": Family(ask_code),
     "code_nested": Family(ask_code),
     "code_flat": Family(ask_flat, by_event=True),
+    "code_two_step": Family(ask_two_steps),
 }
 if TYPE_CHECKING:
     Prompt = str

@@ -88,7 +88,12 @@ def write_events(chat: Conversation) -> str:
     return "\n".join(f'self.event{n}.change = "{LABELS[number]}"' for n, number in enumerate(labels))
 
 
+def write_two_steps(chat: Conversation) -> str:
+    return write_code(chat) if chat.id in procedures.LABELS else 'event.precondition = ("the tea", "hot")'
+
+
 RULES = {
+    "code_two_step": write_two_steps,
     "text": say_level,
     "text_change": say_change_in_turn,
     "text_at_once": say_all_levels,
