@@ -160,10 +160,10 @@ def _evaluate_system(
 
 
 def _show(scores: RunScores, run: Path, *, without_context: bool) -> None:
+    from eval.compare.narrow_tables import narrow_scores
     from eval.compare.subset_tables import subset_table
-    from eval.compare.tables import score_table
 
-    click.echo(score_table(scores))
+    click.echo(narrow_scores(scores))
     if scores.subsets:
         click.echo(f"\n{subset_table(scores)}\n")
     folder = run / "eval" / scores.bench.name

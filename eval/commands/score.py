@@ -9,8 +9,8 @@ import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
+from eval.compare.narrow_tables import narrow_scores
 from eval.compare.subset_tables import subset_table
-from eval.compare.tables import score_table
 from eval.systems.registry import SYSTEM_NAMES, load_system
 from eval.systems.rows import ROWS, RowsOptions, score_rows
 from eval.systems.system import parse_options
@@ -74,7 +74,7 @@ def _score_rows(predictions: Path, gold: Path, given: tuple[str, ...], json_out:
     if json_out == "-":
         click.echo(json.dumps(scored.scores.content(), indent=2, ensure_ascii=False))
     else:
-        click.echo("\n\n".join(filter(None, [score_table(scored.scores), subset_table(scored.scores)])))
+        click.echo("\n\n".join(filter(None, [narrow_scores(scored.scores), subset_table(scored.scores)])))
         if scored.left_out:
             click.echo(f"rows without an output, left out: {scored.left_out:,}")
         if json_out is not None:

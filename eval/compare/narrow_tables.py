@@ -1,4 +1,4 @@
-"""A comparison for a terminal: a block a group and a row a run, at most 100 columns wide, and the verdicts at the end.
+"""Scores for a terminal, at most 100 columns wide: of one run a row a group, of several a block a group and verdicts.
 
 The wide Markdown of the same numbers is `eval.compare.tables`.
 """
@@ -11,10 +11,47 @@ from collections.abc import Callable, Iterator, Sequence
 
 from d2e_sft.util.tables import percent, text_table
 from eval.compare.compare import Cell, Comparison, Gain, Row
-from eval.compare.tables import collapses, points, share_bar, shares_in_percent, short_p, with_interval
+from eval.compare.tables import (
+    collapse_warning,
+    collapses,
+    points,
+    share_bar,
+    shares_in_percent,
+    short_p,
+    with_interval,
+)
+from eval.score.scores import GroupScores, Scores
 
 WIDTH = 100
 _LABEL, _LABEL_BESIDE_SETS = 18, 11  # characters of a run's name at most
+_GROUP = 32  # of a dataset's with its relation and format
+
+
+def narrow_scores(scores: Scores) -> str:
+    """One run's scores, a row a group and, of several, a row of all; label shares of nli and their warnings."""
+    groups = scores.groups
+    rows = groups if len(groups) == 1 else [*groups, scores.overall]
+    sets = ["sets"] if any(group.set_accuracy is not None for group in groups) else []
+    table = [["", "n", "mean", "EM", "F1", *sets, "lenient", "unparsed"]]
+    for row in rows:
+        means = [row.exact_match, row.f1, *([row.set_accuracy] if sets else [])]
+        shares = (row.extraction.get(mode, 0.0) for mode in ("lenient", "none"))
+        values = [percent(None if score is None else score.mean) for score in means]
+        table.append([_group(row), f"{row.n:,}", with_interval(row.mean), *values, *map(percent, shares)])
+    parts = ["percent; mean is that of EM and F1, with its 95 % bootstrap interval", text_table(table)]
+    labelled = [row for row in groups if row.label_shares and row.gold_shares]
+    if labelled:
+        lines = [["", "gold", "predicted", ""]]
+        warnings = []
+        for row in labelled:
+            assert row.label_shares is not None
+            assert row.gold_shares is not None
+            shown = shares_in_percent(row.gold_shares), shares_in_percent(row.label_shares)
+            lines.append([_group(row), *shown, share_bar(row.label_shares)])
+            name = f"{row.dataset} ({row.relation})"
+            warnings.append(collapse_warning(name, row.label_shares, row.gold_shares, row.n))
+        parts += [_ABOUT_LABELS, text_table(lines), *map(_wrapped, filter(None, warnings))]
+    return "\n\n".join(parts)
 
 
 def narrow_tables(comparison: Comparison) -> str:
@@ -70,7 +107,7 @@ def _blocks(
     lines: list[list[str]] = [header]
     headings: dict[int, str] = {}
     for row in rows:
-        headings[len(lines)] = f"{row.dataset}, {row.relation}, {row.format} ({row.n:,})".replace(", –", "")
+        headings[len(lines)] = f"{_named(row)} ({row.n:,})"
         lines += list(cells(comparison, row))[1:]
     table = text_table([[f"  {line[0]}", *line[1:]] for line in lines]).splitlines()
     told = ([headings[number], line] if number in headings else [line] for number, line in enumerate(table))
@@ -118,6 +155,15 @@ def _context(comparison: Comparison, row: Row) -> Iterator[list[str]]:
     for label, use in zip(comparison.labels, row.context_use, strict=True):
         if use is not None:
             yield [_short(label), with_interval(use.without), points(use.gain), percent(use.same)]
+
+
+def _named(row: Row | GroupScores) -> str:
+    return ", ".join(dict.fromkeys(part for part in (row.dataset, row.relation, row.format) if part != "–"))
+
+
+def _group(row: Row | GroupScores) -> str:
+    name = _named(row).replace("subevent_conditional", "subevent")
+    return name if len(name) <= _GROUP else f"{name[: _GROUP - 1]}…"
 
 
 def _short(label: str, room: int = _LABEL) -> str:

@@ -14,7 +14,7 @@ from eval.compare.compare import Cell, Comparison, Gain, Row
 from eval.compare.context_use import ContextUse
 from eval.compare.error_patterns import ErrorPattern, JudgedError, count_patterns
 from eval.score.predictions import Prediction
-from eval.score.scores import GroupScores, Scores
+from eval.score.scores import GroupScores
 from eval.score.statistics import Difference, Interval
 
 _GROUP = ("dataset", "relation", "format", "n")
@@ -44,23 +44,6 @@ def p_value(difference: Difference) -> str:
     """A p-value and, behind it in brackets, the one that is corrected for the other rows."""
     corrected = "" if difference.adjusted_p is None else f" ({short_p(difference.adjusted_p)})"
     return short_p(difference.p_value) + corrected
-
-
-def score_table(scores: Scores) -> str:
-    """One run's scores as Markdown.
-
-    For nli a second table shows the predicted labels, with a warning where one label has taken over.
-    """
-    groups = scores.groups
-    rows = groups if len(groups) == 1 else [*groups, scores.overall]
-    sets = any(group.set_accuracy is not None for group in groups)
-    columns = ["mean", "EM", "F1", *(["set accuracy"] if sets else []), "lenient", "unparsed"]
-    lines = []
-    for group in rows:
-        values = [group.mean, group.exact_match, group.f1, *([group.set_accuracy] if sets else [])]
-        shares = (percent(group.extraction.get(mode, 0.0)) for mode in ("lenient", "none"))
-        lines.append((group, [*map(with_interval, values), *shares]))
-    return "\n\n".join([_table(columns, lines), *_predicted_labels(groups)])
 
 
 def error_pattern_table(wrong: Sequence[Prediction], errors: Sequence[JudgedError], total: int) -> str:
@@ -101,20 +84,6 @@ def comparison_tables(comparison: Comparison) -> str:
         )
         parts.append(_gain_table(comparison))
     return "\n\n".join(parts)
-
-
-def _predicted_labels(groups: Sequence[GroupScores]) -> list[str]:
-    lines, warnings = [], []
-    for group in groups:
-        if group.label_shares and group.gold_shares:
-            shares = shares_in_percent(group.label_shares), shares_in_percent(group.gold_shares)
-            lines.append((group, [*shares, share_bar(group.label_shares)]))
-            name = f"{group.dataset} ({group.relation})"
-            warnings.append(collapse_warning(name, group.label_shares, group.gold_shares, group.n))
-    if not lines:
-        return []
-    table = _table(["predicted", "gold", "█ positive ░ negative"], lines)
-    return [f"Predicted labels of nli: {_SHARES}", table, *filter(None, warnings)]
 
 
 def collapses(comparison: Comparison) -> list[str]:

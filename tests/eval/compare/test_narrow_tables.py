@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from eval.compare.compare import Comparison, compare_runs
-from eval.compare.narrow_tables import WIDTH, narrow_tables, verdicts
+from eval.compare.narrow_tables import WIDTH, narrow_scores, narrow_tables, verdicts
 from eval.compare.runs import load_runs
 from eval.compare.tables import with_interval
+from eval.score.scores import score_predictions
 from tests.eval.fake_runs import choice, make_run, prediction
 
 
@@ -58,3 +59,36 @@ def test_set_accuracy_has_its_column_beside_which_names_are_shorter(tmp_path: Pa
     assert "sets" in printed
     assert "…-long-name" in printed
     assert max(map(len, printed.splitlines())) <= WIDTH
+
+
+def test_one_runs_scores_are_a_row_a_group() -> None:
+    rows = [
+        prediction(n, n % 2 == 0, relation="subevent_conditional", dataset="a-dataset-with-a-name") for n in range(40)
+    ]
+    printed = narrow_scores(
+        score_predictions([*rows, *(choice(n + 100, True, format="mcq", set_accuracy=1.0) for n in range(9))])
+    )
+    assert max(map(len, printed.splitlines())) <= WIDTH
+    (line,) = (line for line in printed.splitlines() if line.startswith("kitchen"))
+    assert line.split() == [
+        "kitchen,",
+        "causal,",
+        "mcq",
+        "9",
+        "100.0",
+        "[100.0,",
+        "100.0]",
+        *["100.0"] * 3,
+        "0.0",
+        "0.0",
+    ]
+    assert next(line for line in printed.splitlines() if line.startswith("all ")).split()[1] == "49"
+    assert "50.0 / 50.0 / 0.0" in printed
+
+
+def test_a_collapse_to_one_label_is_told_of_one_run_too() -> None:
+    rows = [
+        prediction(n, n % 2 == 0, gold=["positive" if n % 2 == 0 else "negative"], answer=["positive"])
+        for n in range(60)
+    ]
+    assert "WARNING stories (temporal): collapsed to one label" in narrow_scores(score_predictions(rows))

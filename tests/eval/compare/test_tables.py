@@ -8,10 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from eval.commands.compare import compare
-from eval.compare.tables import collapse_warning, score_table, share_bar, shares_in_percent
+from eval.compare.tables import collapse_warning, share_bar, shares_in_percent
 from eval.score.predictions import Prediction
-from eval.score.scores import score_predictions
-from tests.eval.fake_runs import choice, make_run, prediction
+from tests.eval.fake_runs import make_run, prediction
 
 GOLD = {"positive": 0.5, "negative": 0.5}
 
@@ -62,15 +61,6 @@ def test_one_label_for_nearly_all_is_a_warning_unless_it_is_the_gold_one() -> No
     assert collapse_warning("tracie", collapsed, GOLD, 9) is None, "nine answers may agree by chance"
 
 
-def test_the_score_table_of_a_run_shows_labels_and_the_collapse() -> None:
-    table = score_table(score_predictions(says(39, 1)))
-    assert "97.5 / 2.5 / 0.0" in table
-    assert "50.0 / 50.0" in table
-    assert "█" * 19 in table
-    assert "WARNING stories (temporal)" in table
-    assert "WARNING" not in score_table(score_predictions(says(30, 8, 2)))
-
-
 def test_compare_names_the_run_that_collapsed(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / "sft", says(40, 0)), make_run(tmp_path / "d2e", says(21, 19))]
     output = CliRunner().invoke(compare, [str(run) for run in runs], catch_exceptions=False).output
@@ -99,14 +89,3 @@ def test_tables_are_markdown_and_never_wrap(tmp_path: Path) -> None:
     assert "a[b]\\|c" in table[0]
     assert set(table[1]) == set("|-")
     assert all(line == line.rstrip() or line.startswith("|") for line in lines)
-
-
-def test_one_run_s_scores_have_a_table_of_their_own() -> None:
-    table = score_table(score_predictions([prediction(1, True), choice(2, False)]))
-    assert cells(table, "all")[0][3:] == ["2", *["50.0 [0.0, 100.0]"] * 3, "0.0", "0.0"]
-
-
-def test_the_shares_of_lenient_and_unparsed_outputs_are_shown() -> None:
-    modes = ["strict"] * 5 + ["lenient"] * 3 + ["none"] * 2
-    table = score_table(score_predictions([choice(n, True, extraction=mode) for n, mode in enumerate(modes)]))
-    assert cells(table, "kitchen")[0][-2:] == ["30.0", "20.0"]
