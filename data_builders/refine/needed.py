@@ -1,7 +1,8 @@
 """What of a context must stay in its refined one, whatever a scorer says of it.
 
 - An accepted answer that stands in the context word for word: a refined context without it would teach the model to
-  answer from nothing.
+  answer from nothing. Where no sentence tells an answer at all ("Why is he proud?" "He is a father."), the sentences
+  beside the most relevant one, from which it may follow.
 - `meta.evidence`: texts of the context that the question is about by its wording ("the latest step").
 - `meta.events`: the sentences of the two events that the question is about, and all that stands between them, since
   the order and the effect of events are told by what lies between. Where a context does not tell an event in its own
@@ -61,6 +62,16 @@ def _between(places: Sequence[set[int]], sentences: int, *, in_order: bool) -> s
     if not told or not in_order:
         return set(range(sentences))
     return set(range(min(told), sentences)) if places[0] else set(range(max(told) + 1))
+
+
+def holding_answers(sample: EventSample, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:
+    """The places of the sentences that hold the accepted answers, or from which one may follow; see the module."""
+    spans = spans_of(sample)
+    found = set().union(*(best_occurrence(sentences, span, relevance) for span in spans))
+    if found or not spans or _texts(sample, "evidence") or any(_told(span, sentences, relevance) for span in spans):
+        return found
+    best = max(range(len(sentences)), key=lambda place: relevance[place])
+    return set(range(max(best - 1, 0), min(best + 2, len(sentences))))
 
 
 def best_occurrence(sentences: Sequence[str], span: str, relevance: Sequence[float]) -> set[int]:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tqdm import tqdm
 
 from d2e_sft.data.sample import EventSample
-from data_builders.refine.needed import answers_with_a_label, best_occurrence, needed, spans_of
+from data_builders.refine.needed import answers_with_a_label, holding_answers, needed
 from data_builders.refine.scorers import ScorerName, make_scorer
 from data_builders.text.sentences import keep_sentences, split_sentences
 
@@ -35,7 +35,8 @@ class RefinerOptions(BaseModel):
         threshold: a sentence is kept if its relevance is at least this share of the best sentence's; None is the
             scorer's own: 0.25, for embedding 0.6.
         max_share: at most this share of the sentences is kept (rounded up), the most relevant ones.
-        keep_answer: keep the sentences in which an accepted answer stands word for word, above `max_share` too.
+        keep_answer: keep the sentences in which an accepted answer stands word for word, above `max_share` too; where
+            no sentence tells an answer, those beside the most relevant one.
         keep_events: keep the evidence that a source names (`meta.evidence`), and the sentences of two events
             (`meta.events`) with what lies between them, above `max_share` too.
     """
@@ -95,8 +96,7 @@ def _refined(sample: EventSample, sentences: list[str], relevance: list[float], 
     if options.keep_events:
         kept |= needed(sample, sentences, relevance)
     if options.keep_answer:
-        for span in spans_of(sample):
-            kept |= best_occurrence(sentences, span, relevance)
+        kept |= holding_answers(sample, sentences, relevance)
     return keep_sentences(sample.context, kept)
 
 

@@ -23,6 +23,8 @@ _NUMBER = re.compile(r"\(?\d{1,3}[.):]")
 _LETTER = re.compile(r"[^\W\d_]")
 # Sentences that lack the blank between them: "… in 2004.The next day".
 _GLUED_END = re.compile(r"""[a-z\d)\]"'][.!?]+["')\]]?$""")
+# Titles that sentencex lacks.
+_TITLE = re.compile(r"\b(?:Ms|Mx|Messrs|Mmes|Maj|Brig|Adm|Cmdr|Sgt|Cpl|Pvt|Supt|Insp|Det|Amb|Atty)\.\s+$")
 _LONE_QUOTE = re.compile(r'\s(")\s*$')
 
 
@@ -117,14 +119,15 @@ def _segments(text: str) -> list[str]:
     """The text cut after its sentences, by `sentencex` but for three things.
 
     It also cuts "U.S.-dollar", where no blank follows; it leaves an opening quotation mark that stands between blanks
-    with the sentence before; and it knows not every abbreviation, so what goes on in small letters is no new sentence.
+    with the sentence before; and it does not know every abbreviation, so a sentence ends neither after "Ms." nor where
+    the text goes on in small letters.
     """
     segments: list[str] = []
     quotes = 0
     for sentence in segment("en", text):
         before = segments[-1] if segments else ""
         joined = before and not before[-1].isspace() and not (_GLUED_END.search(before) and sentence[0].isupper())
-        if joined or (before and sentence.lstrip()[:1].islower()):
+        if joined or (before and (sentence.lstrip()[:1].islower() or _TITLE.search(before))):
             segments[-1] += sentence
         elif (mark := _LONE_QUOTE.search(before)) and quotes % 2:  # the mark opens a quotation
             segments[-1:] = [before[: mark.start(1)], before[mark.start(1) :] + sentence]

@@ -15,6 +15,23 @@ which while who whom why will with would you your ll ve re d m
 """
 # The words of the questions themselves, not of what they ask about; stems.
 _QUESTION_WORDS_TEXT = "start end begin happen cause effect event context desire time subevent prerequisite"
+# The first form of each stands for the others, which no ending tells.
+_IRREGULAR_TEXT = """
+arise arose arisen, bear bore borne, beat beaten, become became, bite bit bitten, blow blew blown, break broke
+broken, bring brought, build built, burn burnt, buy bought, catch caught, choose chose chosen, come came, creep
+crept, deal dealt, dig dug, draw drew drawn, dream dreamt, drink drank drunk, drive drove driven, eat ate eaten,
+fall fell fallen, feed fed, feel felt, fight fought, find found, flee fled, fly flew flown, forget forgot
+forgotten, forgive forgave forgiven, freeze froze frozen, get got gotten, give gave given, go went gone goes, grow
+grew grown, hang hung, hear heard, hide hid hidden, hold held, keep kept, kneel knelt, know knew known, lay laid,
+lead led, leave left, lend lent, light lit, lose lost, make made making, mean meant, meet met, pay paid, ride rode
+ridden, ring rang rung, rise rose risen, run ran running, say said, see saw seen, seek sought, sell sold, send
+sent, shake shook shaken, shine shone, shoot shot, show shown, shrink shrank shrunk, sing sang sung, sink sank
+sunk, sit sat, sleep slept, slide slid, speak spoke spoken, spend spent, stand stood, steal stole stolen, stick
+stuck, strike struck, swear swore sworn, sweep swept, swim swam swum, swing swung, take took taken, teach taught,
+tear tore torn, tell told, think thought, throw threw thrown, understand understood, wake woke woken, wear wore
+worn, weep wept, win won, withdraw withdrew withdrawn, write wrote written
+"""
+_IRREGULAR = {form: forms.split()[0] for forms in _IRREGULAR_TEXT.split(",") for form in forms.split()[1:]}
 STOP_WORDS = frozenset(f"{_STOP_WORDS_TEXT} {_QUESTION_WORDS_TEXT}".split())
 
 
@@ -31,7 +48,8 @@ def stems(text: str) -> set[str]:
 
 @lru_cache(maxsize=100_000)
 def stem(word: str) -> str:
-    """A lower-case word without its commonest English endings: `stopped` and `stops` give `stop`."""
+    """A lower-case word without its commonest English endings: `stopped` and `stops` give `stop`, `won` `win`."""
+    word = _IRREGULAR.get(word, word)
     for ending in ("ing", "ed", "es", "s", "ly"):
         rest = word.removesuffix(ending)
         if rest != word and len(rest) >= 3 and not (ending == "s" and rest.endswith(("s", "u", "i"))):

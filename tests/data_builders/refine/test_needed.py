@@ -74,6 +74,12 @@ def test_every_accepted_answer_stays() -> None:
     assert refine(asked, RefinerOptions(max_share=0.2)).refined_context == f"{STORY[0]} {STORY[3]}"
 
 
+def test_where_no_sentence_tells_the_answer_the_best_ones_neighbours_stay() -> None:
+    asked = sample(format="qa", question="What sparked?", answers=["a fault in the wiring"])
+    assert refine(asked, RefinerOptions(max_share=0.2)).refined_context == " ".join(STORY[1:4])
+    assert refine(asked, RefinerOptions(max_share=0.2, keep_answer=False)).refined_context == STORY[2]
+
+
 def test_a_label_is_neither_looked_for_nor_kept() -> None:
     text = "Less rain falls. Plants wilt. Seeds grow less."
     asked = sample(

@@ -13,6 +13,8 @@ from data_builders.text.stems import stem
         ("stop", "stops", "stopped", "stopping"),
         ("try", "tries", "tried"),
         ("house", "houses"),
+        ("win", "wins", "won", "winning"),
+        ("take", "takes", "took", "taken", "taking"),
         ("hope", "hoping", "hoped"),
     ],
 )
