@@ -6,6 +6,11 @@ import logging
 import warnings
 
 _TRIED_AGAIN = ("Retrying in ", "thrown while requesting")
+# Category and beginning of warnings about what a user of the command line did not write and cannot change.
+_WARNINGS: tuple[tuple[type[Warning], str], ...] = (
+    (UserWarning, "Could not find a config file"),  # peft, of a base model that is no repository of the Hub
+    (FutureWarning, ".*gradient_checkpointing.* is deprecated"),  # transformers, of its own trainer's calls
+)
 
 
 def quieten() -> None:
@@ -13,11 +18,12 @@ def quieten() -> None:
 
     - DeepSpeed's guess that a machine without a GPU has none.
     - The Hub's client says of each of its attempts that it failed: the first one is told.
-    - peft's note that a base model which is no folder of the Hub has no configuration there.
+    - Warnings about other libraries' own calls.
     """
     logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to CPU" not in record.getMessage())
     logging.getLogger("huggingface_hub.utils._http").addFilter(_Once())
-    warnings.filterwarnings("ignore", message="Could not find a config file", module="peft")
+    for category, message in _WARNINGS:
+        warnings.filterwarnings("ignore", message=message, category=category)
 
 
 class _Once(logging.Filter):

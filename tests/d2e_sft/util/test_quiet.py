@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -40,3 +41,13 @@ def test_failed_attempts_are_told_once() -> None:
 
 def test_a_guess_that_there_is_no_gpu_is_dropped() -> None:
     assert told("DeepSpeed", "Setting accelerator to CPU. If you have GPU, …", "out of memory") == ["out of memory"]
+
+
+def test_warnings_about_calls_of_other_libraries_are_dropped_and_others_shown() -> None:
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        quieten()
+        warnings.warn("`is_gradient_checkpointing` is deprecated and will be removed", FutureWarning, stacklevel=1)
+        warnings.warn("Could not find a config file in x", UserWarning, stacklevel=1)
+        warnings.warn("something else", UserWarning, stacklevel=1)
+    assert [str(one.message) for one in shown] == ["something else"]
