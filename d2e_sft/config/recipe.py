@@ -44,10 +44,12 @@ class LoraSection(Section):
 class ModelSection(Section):
     """Which model is trained: a Hub name, a folder, or `builtin:smollm2-135m-instruct`.
 
-    `quantization` keeps the base weights in 4 or 8 bits while adapters are trained (QLoRA).
+    `weights=random` takes the model's architecture and tokenizer alone and begins with random weights, drawn with
+    `train.seed`. `quantization` keeps the base weights in 4 or 8 bits while adapters are trained (QLoRA).
     """
 
     name: str = "builtin:smollm2-135m-instruct"
+    weights: Literal["pretrained", "random"] = "pretrained"
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     attention: str | None = None
     lora: LoraSection | None = None

@@ -65,8 +65,10 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
 
 
 def hub_base(recipe: Recipe) -> str | None:
-    """The base model's name on the Hub; None where it is a folder."""
+    """The base model's name on the Hub; None where it is a folder, or its architecture alone is used."""
     name = recipe.model.name
+    if recipe.model.weights == "random":
+        return None
     if name == BUILTIN:
         return BUILTIN_HUB_NAME
     return name if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) and not Path(name).exists() else None
@@ -112,6 +114,8 @@ def _introduction(recipe: Recipe, adapter: bool) -> str:
     base = hub_base(recipe)
     of = f"[{base}](https://huggingface.co/{base})" if base else f"`{Path(recipe.model.name).name}`"
     kind = "An adapter (LoRA) for" if adapter else "A fine-tuned version of"
+    if recipe.model.weights == "random":
+        kind, of = "A model of the architecture of", f"`{recipe.model.name}`, which began with random weights"
     how = spec_of("sft" if recipe.d2e.views == ("original",) else recipe.d2e.objective).about
     return (
         f"{kind} {of}, trained for event reasoning (which event came first, caused, would have changed or is part of "
@@ -147,7 +151,9 @@ def _facts(recipe: Recipe, adapter: bool, prompt_set: PromptSet) -> list[tuple[s
     if not d2e.distils_both_ways:
         divergence = "KL(refined, detached ‖ original)"
     base = f"`{hub_base(recipe) or Path(recipe.model.name).name}`"
-    if recipe.model.name == BUILTIN:
+    if recipe.model.weights == "random":
+        base = f"none: random weights of the architecture of `{recipe.model.name}`"
+    elif recipe.model.name == BUILTIN:
         base += f", as `{BUILTIN}`"
     return [
         ("base model", base),

@@ -62,6 +62,29 @@ def load_model(
         return _load_whole(source, dtype, attention, quantization)
 
 
+def untrained_model(name: str, *, dtype: str = "float32", attention: str | None = None, seed: int = 0) -> LoadedModel:
+    """A model of the named one's architecture with random weights, and its tokenizer; no weights are read.
+
+    Args:
+        name, dtype, attention: as for `load_model`; not an adapter.
+        seed: of the weights, as the architecture draws them.
+
+    Raises:
+        UserError: nothing of that name can be loaded, or it is an adapter.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    with _loading(name):
+        source = resolve_name(name)
+        if (Path(source) / "adapter_config.json").is_file():
+            raise UserError(f"model {name!r}: an adapter, which has no architecture of its own", "name its base model")
+        config = AutoConfig.from_pretrained(source)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = _kind(config).from_config(config, dtype=getattr(torch, dtype), attn_implementation=attention)
+        return LoadedModel(model=model, tokenizer=AutoTokenizer.from_pretrained(source))
+
+
 def load_tokenizer(name: str) -> tuple[Any, bool]:
     """A model's tokenizer alone, and whether the model is an encoder-decoder; no weights are read.
 
@@ -117,15 +140,19 @@ def resolve_name(name: str) -> str:
 
 
 def _load_whole(source: str, dtype: str, attention: str | None, quantization: Any) -> LoadedModel:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source)
-    encoder_decoder = AutoConfig.from_pretrained(source).is_encoder_decoder
-    kind = AutoModelForSeq2SeqLM if encoder_decoder else AutoModelForCausalLM
-    model = kind.from_pretrained(
+    model = _kind(AutoConfig.from_pretrained(source)).from_pretrained(
         source, dtype=getattr(torch, dtype), attn_implementation=attention, quantization_config=quantization
     )
     return LoadedModel(model=model, tokenizer=tokenizer)
+
+
+def _kind(config: Any) -> Any:
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
 
 
 def _load_adapter(folder: Path, dtype: str, attention: str | None) -> LoadedModel:

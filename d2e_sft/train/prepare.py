@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from d2e_sft.config.recipe import Precision, Recipe, TrainSection
 from d2e_sft.data.sample import check_readable
 from d2e_sft.model.attention.registry import IMPLEMENTATIONS
 from d2e_sft.model.device import cpu_multiplies_bfloat16_fast
-from d2e_sft.model.loading import LoadedModel, load_model, resolve_name
+from d2e_sft.model.loading import LoadedModel, load_model, resolve_name, untrained_model
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.objective.own import function_of
 from d2e_sft.train.rows import TokenRows, read_rows
@@ -69,8 +70,15 @@ def check_recipe(recipe: Recipe, processes: int) -> int:
         micro-batches a process runs for one optimiser step.
 
     Raises:
-        UserError: a file is missing, or as `function_of`, `precision_for` and `accumulation_steps`.
+        UserError: a file is missing, an adapter is asked for on random weights, or as `function_of`, `precision_for`
+            and `accumulation_steps`.
     """
+    if recipe.model.weights == "random" and recipe.model.lora is not None:
+        raise UserError(
+            "model.weights=random with model.lora: an adapter is kept without the weights that it was trained on, and "
+            "random ones are nowhere to be had again",
+            remedy="train all weights (model.lora=null; --method full or sft)",
+        )
     for file in (recipe.data.train, recipe.data.dev, recipe.data.probe):
         if file is not None:
             check_readable(Path(file))
@@ -151,15 +159,18 @@ def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
     # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
     attention = None if model.attention in IMPLEMENTATIONS else model.attention
     options: dict[str, Any] = {"dtype": model.dtype, "attention": attention}
+    load: Callable[..., LoadedModel] = load_model
+    if model.weights == "random":
+        load, options["seed"] = untrained_model, recipe.train.seed
     if model.quantization is not None:
         options["quantization"] = quantization_config(model.quantization, recipe.train.precision)
     if is_deepspeed_zero3_enabled():
         with state.local_main_process_first():  # a conversion happens once
             resolve_name(model.name)
         # Loading in shards is a joint act: waiting for one process to finish would wait for ever.
-        return load_model(model.name, **options)
+        return load(model.name, **options)
     with state.local_main_process_first():  # a download or a conversion happens once
-        return load_model(model.name, **options)
+        return load(model.name, **options)
 
 
 def accumulation_steps(train: TrainSection, processes: int) -> int:

@@ -47,6 +47,14 @@ def test_an_adapter_says_whose_it_is(tmp_path: Path) -> None:
     assert data.to_dict()["base_model_relation"] == "adapter"
 
 
+def test_random_weights_have_no_base_model(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "llama", "model.weights=random")
+    card = card_of(run)
+    assert ModelCard(card).data.base_model is None
+    assert "which began with random weights" in card
+    assert "A fine-tuned version of" not in card
+
+
 def make_tokenizer_local(run: Path) -> Path:
     """An adapter's base cannot be asked for its kind without a network, so it is one that lies here."""
     config = json.loads((run / "adapter_config.json").read_text())

@@ -9,7 +9,7 @@ import pytest
 import torch
 from accelerate import PartialState
 
-from d2e_sft.config.recipe import Recipe
+from d2e_sft.config.recipe import LoraSection, Recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train.prepare import check_recipe, precision_for, prepare
 from d2e_sft.util.errors import UserError
@@ -37,6 +37,25 @@ def test_a_prepared_run_has_its_tokens_and_its_steps(tmp_path: Path) -> None:
     assert set(prepared.training.dataset.column_names) == {"original", "imagined", "refined", "answer", "content"}
     steps = prepared.steps
     assert (steps.accumulation, steps.micro_batches, steps.per_epoch, steps.total) == (2, 3, 2, 6)
+
+
+def test_random_weights_are_those_of_the_seed_and_take_no_adapter(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path / "model")
+    write_samples(make_samples(4), tmp_path / "train.jsonl")
+    state = PartialState(cpu=True)
+
+    def embeddings(seed: int, weights: str = "random") -> Any:
+        asked = recipe(tmp_path, batch_size=2, seed=seed)
+        asked.model.weights = weights  # type: ignore[assignment]
+        return prepare(asked, state, processes=1).loaded.model.get_input_embeddings().weight
+
+    assert torch.equal(embeddings(1), embeddings(1))
+    assert not torch.equal(embeddings(1), embeddings(2))
+    assert torch.equal(embeddings(1, "pretrained"), embeddings(2, "pretrained"))
+    asked = recipe(tmp_path)
+    asked.model.weights, asked.model.lora = "random", LoraSection()
+    with pytest.raises(UserError, match=r"weights=random with model\.lora"):
+        check_recipe(asked, processes=1)
 
 
 def test_what_needs_no_model_is_refused_before_one_is_loaded(tmp_path: Path) -> None:
