@@ -12,6 +12,7 @@ from data_builders.commands.convert import convert
 from data_builders.commands.download import download
 from data_builders.commands.list_datasets import list_datasets
 from data_builders.commands.push import push
+from data_builders.commands.show import show
 from data_builders.commands.stats import stats
 
 
@@ -23,5 +24,5 @@ def data() -> None:
     """
 
 
-for _verb in (list_datasets, build, boxes, download, check, convert, push, stats, compare_refiners):
+for _verb in (list_datasets, build, boxes, download, check, convert, push, show, stats, compare_refiners):
     data.add_command(_verb)

@@ -1,0 +1,120 @@
+"""`d2e data show`: rows to read, with their three views."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import EventSample, Split
+from d2e_sft.util.errors import UserError
+from data_builders.build.options import BuildOptions
+from data_builders.build.reading import read_datasets
+from data_builders.dataset.sample_sets import SampleSet, read_set
+from data_builders.own_data.source import is_own
+from data_builders.quality.rows import draw, pick, share_kept, write_rows_page
+from data_builders.raw.source import SPLITS
+from data_builders.refine.rules import refine_samples
+from data_builders.sources import SOURCES
+
+_WIDTH = 100
+_INDENT = 10
+
+
+@click.command()
+@click.argument("data", metavar="DATASET")
+@click.option("--rows", type=click.IntRange(1), default=10, show_default=True, help="At most so many, drawn.")
+@click.option("--id", "ids", metavar="ID", multiple=True, help="Show this row instead; once for each.")
+@click.option("--split", "splits", multiple=True, type=click.Choice(SPLITS), help="Of this split alone.")
+@click.option(
+    "--raw", type=click.Path(path_type=Path), envvar="D2E_RAW", show_envvar=True, help="Folder with the raw files."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draw.")
+@click.option(
+    "--html", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write a page instead of printing."
+)
+@click.option("--prompt-set", default="default", show_default=True, help="Wording of the prompts on the page.")
+@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
+def show(
+    *,
+    data: str,
+    rows: int,
+    ids: tuple[str, ...],
+    splits: tuple[Split, ...],
+    raw: Path | None,
+    seed: int,
+    html: Path | None,
+    prompt_set: str,
+    settings: tuple[str, ...],
+) -> None:
+    """Print rows of a dataset with what their three views show.
+
+    DATASET is a name of `d2e data list`, read and refined as `d2e data build` would (KEY=VALUE are its options), a
+    .yaml file that describes own data, a .parquet or .jsonl file of EventSample rows, or a folder that was built.
+
+    \b
+    Examples:
+      d2e data show tracie --rows 10 --raw raw
+      d2e data show data/piper-10k --rows 20 --html rows.html
+      d2e data show tracie --id tracie-train-145 refine.keep_events=false
+    """
+    found = _read(data, splits or SPLITS, raw, seed, settings)
+    shown = pick(found.samples, ids) if ids else draw(found.samples, rows, seed)
+    if html:
+        write_rows_page(
+            f"{len(shown):,} of {len(found.samples):,} rows: {found.name}", shown, load_prompt_set(prompt_set), html
+        )
+        click.echo(f"wrote {html}")
+        return
+    for sample in shown:
+        click.echo("\n".join(_lines(sample)) + "\n")
+    click.echo(f"{len(shown):,} of {len(found.samples):,} rows of {found.name}")
+
+
+def _read(data: str, splits: tuple[Split, ...], raw: Path | None, seed: int, settings: tuple[str, ...]) -> SampleSet:
+    if data not in SOURCES and not is_own(data) and Path(data).exists():
+        if settings:
+            raise UserError(f"{settings[0]}: {data} is built already; expected no KEY=VALUE with it")
+        found = read_set(Path(data), splits)
+        return SampleSet(found.name, [sample for sample in found.samples if sample.split in splits])
+    reading = read_datasets(BuildOptions([data], raw=raw, seed=seed, settings=settings), splits)
+    if not reading.datasets and reading.failures:
+        raise next(iter(reading.failures.values()))
+    for error in reading.failures.values():
+        click.echo(f"warning: {error}", err=True)
+    samples = [
+        sample for dataset in reading.datasets.values() for split in dataset.splits.values() for sample in split.rows
+    ]
+    if not samples:
+        raise UserError(f"{data}: no row in {', '.join(splits)}; expected a split that the dataset has")
+    return SampleSet(Path(data).stem, refine_samples(samples, reading.settings.refiner))
+
+
+def _lines(sample: EventSample) -> Iterator[str]:
+    about = [sample.id, sample.split, sample.relation, sample.format, *([sample.subset] if sample.subset else [])]
+    yield click.style(" · ".join(about), bold=True)
+    yield from _field("question", sample.question)
+    for place, option in enumerate(sample.options):
+        yield from _field("" if place else "options", f"- {option}")
+    yield from _field("answer", " | ".join(sample.answers))
+    if sample.habit:
+        yield from _field("habit", " | ".join(sample.habit))
+    yield from _field("original", sample.context or "(no context)")
+    yield from _field("imagined", "(no context)")
+    kept, refined = share_kept(sample), sample.refined_context
+    if refined is None:
+        yield from _field("refined", "(none)")
+    elif refined == sample.context:
+        yield from _field("refined", "(the whole context)")
+    else:
+        yield from _field("refined", refined + (f"\n({kept:.0%} of the words)" if kept is not None else ""))
+
+
+def _field(name: str, text: str) -> Iterator[str]:
+    """A name and its text beside it, wrapped; line breaks of the text stay."""
+    lines = [part for line in text.split("\n") for part in textwrap.wrap(line, _WIDTH - _INDENT) or [""]]
+    for number, line in enumerate(lines):
+        yield f"{'' if number else name:<{_INDENT}}{line}".rstrip()

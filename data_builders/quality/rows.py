@@ -1,0 +1,91 @@
+"""Rows for a reader: some of a data set, with what each of the three views shows, as a page or for a terminal."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from d2e_sft.data.prompts import PromptSet, View
+from d2e_sft.data.sample import EventSample
+from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.files import write_whole
+from d2e_sft.util.html.pages import page_environment
+from data_builders.text.sentences import sentence_spans
+
+
+def draw(samples: Sequence[EventSample], rows: int, seed: int) -> list[EventSample]:
+    """So many rows, drawn with the seed, in the data's order; all where there are no more."""
+    places = range(len(samples))
+    return [samples[i] for i in sorted(random.Random(seed).sample(places, min(rows, len(samples))))]
+
+
+def pick(samples: Sequence[EventSample], ids: Sequence[str]) -> list[EventSample]:
+    """The rows with these ids, in the order of the ids.
+
+    Raises:
+        UserError: no row has one of them.
+    """
+    by_id = {sample.id: sample for sample in samples}
+    for name in ids:
+        if name not in by_id:
+            raise UserError(f"--id: got {name!r}; none of {len(by_id):,} rows has it.{did_you_mean(name, by_id)}")
+    return [by_id[name] for name in ids]
+
+
+def marked(sample: EventSample) -> list[tuple[str, bool]]:
+    """The original context in pieces, each with whether the refined context has it too; joined they are the context.
+
+    A refined context that has other text than the context's sentences (some sources write their own) marks nothing.
+    """
+    context, refined = sample.context, sample.refined_context
+    if refined is None:
+        return [(context, True)]
+    pieces: list[tuple[str, bool]] = []
+    at = kept_to = 0
+    for start, end in sentence_spans(context):
+        place = refined.find(context[start:end], kept_to)
+        pieces += [(context[at:start], True), (context[start:end], place >= 0)]
+        kept_to = place + end - start if place >= 0 else kept_to
+        at = end
+    pieces.append((context[at:], True))
+    if "".join("".join(text for text, kept in pieces if kept).split()) != "".join(refined.split()):
+        return [(context, True)]
+    return [piece for piece in pieces if piece[0]]
+
+
+def share_kept(sample: EventSample) -> float | None:
+    """Words of the refined context by words of the context; None where there are none of either."""
+    words = len(sample.context.split())
+    return None if sample.refined_context is None or not words else len(sample.refined_context.split()) / words
+
+
+def not_marked(sample: EventSample) -> bool:
+    """Whether `marked` cannot show the refined context, so that it must be shown apart."""
+    return sample.refined_context not in (None, sample.context) and all(kept for _, kept in marked(sample))
+
+
+def write_rows_page(title: str, samples: Sequence[EventSample], wording: PromptSet, out: Path) -> None:
+    """One file without external parts: each row with its contexts, and the prompts of its views to unfold.
+
+    Raises:
+        UserError: the prompt set has no wording for a row's format.
+    """
+    shown = [
+        {
+            "sample": sample,
+            "pieces": marked(sample),
+            "kept": share_kept(sample),
+            "apart": sample.refined_context if not_marked(sample) else None,
+            "prompts": [(view, wording.messages(sample, view)[-1]["content"]) for view in _views(sample)],
+            "response": wording.response(sample),
+        }
+        for sample in samples
+    ]
+    template = page_environment(Path(__file__).parent).get_template("rows_page.html")
+    write_whole(out, template.render(title=title, rows=shown))
+
+
+def _views(sample: EventSample) -> list[View]:
+    return [view for view in get_args(View) if view != "refined" or sample.refined_context is not None]

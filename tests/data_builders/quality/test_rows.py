@@ -1,0 +1,71 @@
+"""Rows for a reader: which are drawn, what is marked, what the page shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import EventSample
+from d2e_sft.util.errors import UserError
+from data_builders.quality.rows import draw, marked, not_marked, pick, share_kept, write_rows_page
+
+
+def row(name: str = "d-1", **changes: object) -> EventSample:
+    fields: dict[str, object] = {
+        "id": name,
+        "dataset": "d",
+        "split": "train",
+        "relation": "causal",
+        "format": "qa",
+        "context": "It rained. Cats slept.\nThe <dam> broke.",
+        "refined_context": "It rained.\nThe <dam> broke.",
+        "question": "Why did it break?",
+        "answers": ["rain", "a storm"],
+    }
+    return EventSample.model_validate(fields | changes)
+
+
+def test_rows_are_drawn_by_the_seed_in_the_datas_order() -> None:
+    rows = [row(f"d-{number}") for number in range(50)]
+    drawn = draw(rows, 10, seed=1)
+    assert drawn == draw(rows, 10, seed=1) != draw(rows, 10, seed=2)
+    assert [rows.index(one) for one in drawn] == sorted(rows.index(one) for one in drawn)
+    assert draw(rows, 99, seed=1) == rows
+
+
+def test_rows_are_picked_by_id() -> None:
+    rows = [row("d-1"), row("d-2")]
+    assert pick(rows, ["d-2", "d-1"]) == rows[::-1]
+    with pytest.raises(UserError, match=r"--id: got 'd-3'; none of 2 rows has it. Did you mean 'd-\d'"):
+        pick(rows, ["d-3"])
+
+
+def test_what_the_refined_context_lacks_is_marked() -> None:
+    left_out = [text for text, kept in marked(row()) if not kept]
+    assert left_out == ["Cats slept."]
+    assert "".join(text for text, _ in marked(row())) == row().context
+    assert not not_marked(row())
+    assert share_kept(row()) == pytest.approx(5 / 7)
+
+
+@pytest.mark.parametrize("refined", ["It rained hard.", "The <dam> broke. It rained."])
+def test_a_refined_context_of_its_own_marks_nothing(refined: str) -> None:
+    assert marked(row(refined_context=refined)) == [(row().context, True)]
+    assert not_marked(row(refined_context=refined))
+
+
+def test_the_page_has_contexts_and_prompts_escaped(tmp_path: Path) -> None:
+    rows = [row(), row("d-2", refined_context="A flood came."), row("d-3", refined_context=None)]
+    write_rows_page("rows", rows, load_prompt_set("default"), tmp_path / "rows.html")
+    page = (tmp_path / "rows.html").read_text("utf-8")
+    first, second, third = page.split("<article")[1:]
+    assert '<span class="left-out">Cats slept.</span>' in first
+    assert "The &lt;dam&gt; broke." in first
+    assert "<dam>" not in page
+    assert "71 % of its words" in first
+    assert ">A flood came.<" in second
+    assert [part.count("prompt of the refined view") for part in (first, second, third)] == [1, 1, 0]
+    assert page.count("prompt of the imagined view") == 3
+    assert "rain | a storm" in first
