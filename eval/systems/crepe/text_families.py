@@ -10,6 +10,7 @@ step, and chain of thought asks for the change after each step by itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -117,7 +118,8 @@ def _so_far(steps: Sequence[str], done: int, changes: _Changes | None, nothing: 
 def clause(event: str) -> str:
     """An event's sentence as it stands inside a question: without its full stop, the first letter a small one."""
     text = event.strip().removesuffix(".")
-    first = text.split("'")[0].partition(" ")[0]
+    found = re.match(r"\w+", text)
+    first = found[0] if found else ""
     stays = first == "I" or (len(first) > 1 and first.isupper())
     return text if stays else text[:1].lower() + text[1:]
 

@@ -57,6 +57,9 @@ def test_the_results_are_a_run_that_can_be_compared(
     assert f"scores and predictions: {tmp_path / 'perfect' / 'eval' / 'bench'}" in printed
     assert d2e("compare", tmp_path / "theirs", tmp_path / "perfect") == 0
     assert "perfect against theirs: conflict +100.0" in capsys.readouterr().out
+    perfect = ("--predictions", tmp_path / "perfect", "--gold", bench, "--json", "-")
+    assert d2e("score", "rows", *perfect) == 0, "a run's folder will do"
+    assert json.loads(capsys.readouterr().out)["overall"]["exact_match"]["mean"] == 1
     again = tmp_path / "theirs" / "eval" / "bench" / "predictions.jsonl"
     assert d2e("score", "rows", "--predictions", again, "--gold", bench, "--out", tmp_path / "again") == 0
     assert predictions(tmp_path / "again") == predictions(tmp_path / "theirs")

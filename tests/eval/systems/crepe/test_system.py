@@ -41,7 +41,7 @@ def results(data: Path, variant: str = "") -> tuple[dict[str, Any], Path]:
     return json.loads((folder / "scores.json").read_text(encoding="utf-8")), folder
 
 
-@pytest.mark.parametrize("prompt", ["text", "chat", "code_nested"])
+@pytest.mark.parametrize("prompt", ["text", "text_at_once", "cot", "code_nested", "code_two_step"])
 def test_a_run_leaves_predictions_that_score_the_same(
     model: Path, data: Path, prompt: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,6 +100,8 @@ def test_an_independent_chain_of_thought_sees_no_earlier_answer(tmp_path: Path) 
         ("The tea is cold.", "the tea is cold"),
         ("I burn my hand.", "I burn my hand"),
         ("I'm late", "I'm late"),
+        ("I’m late.", "I’m late"),
+        ("“Stop” is said.", "“Stop” is said"),
         ("TV is on. ", "TV is on"),
         ("A tit moves in.", "a tit moves in"),
     ],
