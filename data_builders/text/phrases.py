@@ -49,6 +49,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9$%&][\w$%&.'’/-]*[\w%]|[A-Za-z0-9$%&]|[^\s\w]"
 _EDGE = " \t\n,.;:-"
 # Where a span holds one of these, it holds a cause of its own, mostly the very one that was marked.
 _CAUSAL = re.compile(r"\b(because|due to|thanks to|as a result|owing to|therefore|in order to|given)\b", re.IGNORECASE)
+_TWO_SENTENCES = re.compile(r"[.!?] +[A-Z]|[?!;]")
+_DOUBLED_WORD = re.compile(r"\b([a-z]{2,}) \1\b")
 _HYPOTHETICAL = ("if", "unless", "whether")
 _MOST_WORDS = 40
 
@@ -156,17 +158,17 @@ def _trimmed(passage: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _is_cut(passage: str, start: int, end: int) -> bool:
-    """Whether the span ends within a word or a bracket, or holds the end of a sentence."""
-    text = passage[start:end]
-    inside_word = (passage[start - 1 : start] + passage[start : start + 1]).isalnum() if start else False
-    if (start and inside_word and passage[start - 1].isalnum()) or passage[start - 1 : start] in ("-", "'", "$"):
+    """Whether the span is a piece of a word, of a bracket or of two sentences, or was mistyped."""
+    text, before, after = passage[start:end], passage[start - 1 : start] if start else "", passage[end : end + 1]
+    if before in ("-", "'", "$") or (before.isalnum() and text[0].isalnum()):
         return True
-    if end < len(passage) and passage[end - 1].isalnum() and (passage[end].isalnum() or passage[end] in "-'’%&"):
+    if text[-1].isalnum() and after and (after.isalnum() or after in "-'’%&"):
         return True
-    balanced = text.count("(") == text.count(")") and text.count('"') % 2 == 0
-    if re.search(r"\w{3}ly$", text) and passage[end : end + 2].strip(" ").isalpha():
-        return True  # "the fee increasingly | weighs on": the adverb belongs to what follows
-    return not balanced or re.search(r"[.!?] +[A-Z]|[?!;]", text) is not None
+    if text.count("(") != text.count(")") or text.count('"') % 2:
+        return True
+    # "the fee increasingly | weighs on": the adverb belongs to what follows
+    adverb_follows = re.search(r"\w{3}ly$", text) and passage[end : end + 2].strip(" ").isalpha()
+    return bool(adverb_follows or _DOUBLED_WORD.search(text) or _TWO_SENTENCES.search(text))
 
 
 def _runs_on(after: list[str]) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from data_builders.raw.reader import BadRows, RawInput
+from data_builders.raw.reader import BadRows, Draft, RawInput
 from data_builders.raw.row import Row
 
 COLUMNS = ("id", "text")
@@ -129,3 +129,21 @@ def test_a_bad_csv_row_can_be_skipped(tmp_path: Path, row: str, message: str) ->
 def test_a_line_that_nests_too_deeply_can_be_skipped(tmp_path: Path) -> None:
     raw = _input(tmp_path, "[" * 100_000 + '\n{"a": 1}\n', skip=True)
     assert _rows(raw.json_lines()) == [(2, {"a": 1})]
+
+
+def test_a_sample_has_decoded_texts_and_the_meta_of_the_file(tmp_path: Path) -> None:
+    draft = Draft(
+        number=1,
+        relation="causal",
+        context="Ash &amp; Co. left.\x07",
+        question="Why&#63;",
+        answers=["&quot;it&quot;", 'a ""deal""'],
+        options=[],
+        habit=["&lt;none&gt;"],
+        meta={"title": "Ash &amp; Co."},
+    )
+    sample = _input(tmp_path, "{}").sample(draft)
+    assert (sample.context, sample.question, sample.habit) == ("Ash & Co. left.", "Why?", ["<none>"])
+    assert sample.answers == ['"it"', 'a "deal"']
+    assert sample.meta["title"] == "Ash &amp; Co."
+    assert sample.meta["decoded"] == ["HTML entities", "control characters", "doubled quotes"]

@@ -1,0 +1,105 @@
+"""What every row of every source promises: clean texts, a question that asks, an answer where its format has one.
+
+Each source is read from the small raw files, and, where they are there, from the published ones.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import EventSample
+from data_builders.raw.files import MissingRawFileError
+from data_builders.sources import SOURCES
+from tests.data_builders.reading import read
+
+SETTINGS = {"boxes": ("boxes=3", "operations=2"), "habit": ("train_samples=20", "dev_samples=10", "test_samples=10")}
+# The builders word the questions of these; of the others people or the publishers' templates do.
+WORDED_HERE = ("boxes", "cqa", "crepe", "habit", "matres", "openpi2")
+# Every question of these ends with a question mark; others are hypotheses, search queries or lack some.
+END_WITH_A_MARK = ("alphanli", "boxes", "cpi_facts", "cqa", "ecare", "ester", "habit", "ifqa", "matres", "tempreason")
+# Free text that must stand in the context: one of the accepted answers, or every part of the answer.
+ANY_ANSWER_IN_CONTEXT = ("nq_swap", "timeqa")
+EVERY_ANSWER_IN_CONTEXT = ("cqa", "ester", "habit")
+
+_ENTITY = re.compile(r"&#?\w+;")
+_DOUBLED_QUOTES = re.compile(r'"{4,}|\'{4,}|(?<!")""\w[^"]*\w""(?!")')
+_DOUBLED_WORD = re.compile(r"\b([a-z]{2,}) \1\b")  # names repeat words too ("Buy Buy Baby")
+
+
+@cache
+def rows(raw: Path, name: str) -> list[EventSample]:
+    """All rows of a source's splits that can be read from the folder."""
+    found: list[EventSample] = []
+    for split in SOURCES[name].splits:
+        try:
+            read_rows = read(raw, name, (split,), *SETTINGS.get(name, ()))
+        except MissingRawFileError:
+            continue
+        if split in read_rows:  # some give a split only where an option asks for it
+            found += read_rows[split].rows
+    return found
+
+
+@pytest.fixture(params=["small", "published"])
+def samples(request: pytest.FixtureRequest, name: str) -> list[EventSample]:
+    """The rows of a source from the small raw files, or from the published ones."""
+    small = request.param == "small"
+    if not small and not SOURCES[name].inputs:
+        pytest.skip("generated: there are no published files")
+    found = rows(request.getfixturevalue("raw" if small else "published_raw"), name)
+    if not found:
+        pytest.skip(f"no raw file of {name}")
+    return found
+
+
+every_source = pytest.mark.parametrize("name", SOURCES)
+
+
+@every_source
+def test_texts_hold_nothing_that_files_leave_in_them(samples: list[EventSample]) -> None:
+    for sample in samples:
+        for text in (sample.context, sample.question, *sample.options, *sample.answers, *sample.habit):
+            assert all(html.unescape(entity) == entity for entity in _ENTITY.findall(text)), sample.id
+            assert not any(unicodedata.category(char) == "Cc" and char != "\n" for char in text), sample.id
+            assert not _DOUBLED_QUOTES.search(text), sample.id
+
+
+@every_source
+def test_questions_ask(name: str, samples: list[EventSample]) -> None:
+    for sample in samples:
+        assert sample.question == sample.question.strip(), sample.id
+        assert sample.context not in sample.question or not sample.context, sample.id
+        if name in END_WITH_A_MARK:
+            assert sample.question.endswith(("?", '?"')), (sample.id, sample.question)
+        if name in WORDED_HERE:
+            assert not _DOUBLED_WORD.search(sample.question), (sample.id, sample.question)
+
+
+@every_source
+def test_answers_are_where_the_format_has_them(name: str, samples: list[EventSample]) -> None:
+    for sample in samples:
+        context = sample.context.casefold()
+        assert not sample.candidates or set(sample.answers) <= set(sample.candidates), sample.id
+        if name in ANY_ANSWER_IN_CONTEXT:
+            assert any(answer.casefold() in context for answer in sample.answers), sample.id
+        if name in EVERY_ANSWER_IN_CONTEXT:
+            parts = sample.meta.get("spans", sample.answers)
+            assert all(part.casefold() in context for part in parts), sample.id
+
+
+@every_source
+def test_the_imagined_view_shows_neither_context_nor_answer(name: str, samples: list[EventSample]) -> None:
+    wording = load_prompt_set("default")
+    for sample in samples[:: max(1, len(samples) // 500)]:
+        another = sample.model_copy(update={"context": "Another text.", "refined_context": None, "answers": ["x"]})
+        shown = wording.messages(sample, "imagined")
+        assert shown == wording.messages(another, "imagined"), sample.id
+        if name == "cqa":
+            assert not any(answer.casefold() in sample.question.casefold() for answer in sample.answers), sample.id
