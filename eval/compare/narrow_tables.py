@@ -28,7 +28,8 @@ _GROUP = 32  # of a dataset's with its relation and format
 
 
 def narrow_scores(scores: Scores) -> str:
-    """One run's scores, a row a group and, of several, a row of all; label shares of nli and their warnings."""
+    """One run's scores, a row a group and, of several, a row of all; label shares of nli and their warnings,
+    and what answers of several events score where all of them are asked for."""
     groups = scores.groups
     rows = groups if len(groups) == 1 else [*groups, scores.overall]
     sets = ["sets"] if any(group.set_accuracy is not None for group in groups) else []
@@ -51,7 +52,17 @@ def narrow_scores(scores: Scores) -> str:
             name = f"{row.dataset} ({row.relation})"
             warnings.append(collapse_warning(name, row.label_shares, row.gold_shares, row.n))
         parts += [_ABOUT_LABELS, text_table(lines), *map(_wrapped, filter(None, warnings))]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *_event_answers(rows)])
+
+
+def _event_answers(groups: Sequence[GroupScores]) -> list[str]:
+    """What answers of several events score by ESTER's script; nothing where there are none."""
+    table = [["", "n", "token F1", "event F1", "HIT@1", "EM"]]
+    for group in groups:
+        if scores := group.events:
+            means = (scores.event_f1.mean, scores.hit_at_1.mean, scores.exact_match.mean)
+            table.append([_group(group), f"{scores.n:,}", with_interval(scores.token_f1), *map(percent, means)])
+    return [_ABOUT_EVENTS, text_table(table)] if len(table) > 1 else []
 
 
 def narrow_tables(comparison: Comparison) -> str:
@@ -76,6 +87,7 @@ def narrow_tables(comparison: Comparison) -> str:
 
 
 _ABOUT_LABELS = "Predicted labels of nli, percent: positive / negative / none (█ ░ ·)"
+_ABOUT_EVENTS = "ESTER's own scores: all events of an answer are asked for, named with ';' between them"
 _ABOUT_CONTEXT = (
     "What the context is worth: the mean without it (decoded plainly), what it adds in percentage points (paired; * "
     "where the corrected p is below 0.05), and how many percent of the answers stay the same"

@@ -13,11 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from d2e_sft.data.sample import Format, Relation, Subset, describe_validation_error
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing
+from eval.score.event_answers import EventScores
 from eval.score.extract import Mode
 
 SampleKey = tuple[str, str]  # dataset, id: an id is unique within its dataset only
 # Lines of predictions without them stay as they were before there were any.
-_WRITTEN_WHERE_GIVEN = ("subset", "habit", "likelihoods", "acc", "acc_norm")
+_WRITTEN_WHERE_GIVEN = ("subset", "habit", "likelihoods", "acc", "acc_norm", "events")
 
 
 class ScoredOption(BaseModel):
@@ -54,6 +55,7 @@ class Prediction(BaseModel):
         likelihoods: where options were scored and nothing was generated: each of them, in order. `output` is then
             the response with the chosen one.
         acc, acc_norm: of those: whether the option with the largest sum, or the largest sum per character, is correct.
+        events: where the answer is several events (ESTER): the scores that ask for all of them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -77,6 +79,7 @@ class Prediction(BaseModel):
     likelihoods: list[ScoredOption] | None = None
     acc: float | None = Field(default=None, ge=0, le=1)
     acc_norm: float | None = Field(default=None, ge=0, le=1)
+    events: EventScores | None = None
 
     @property
     def parsed(self) -> bool:

@@ -16,6 +16,7 @@ from d2e_sft.config.decoding import RECORDED
 from d2e_sft.data.prompts import Setting
 from d2e_sft.data.sample import NLI_LABELS, describe_validation_error
 from d2e_sft.util.errors import UserError
+from eval.score.event_answers import EventScores
 from eval.score.extract import Mode
 from eval.score.predictions import Prediction
 from eval.score.statistics import Interval, bootstrap_average
@@ -26,6 +27,16 @@ GroupKey = tuple[str, str, str]  # dataset, relation, format
 ALL: GroupKey = ("all", "all", "all")
 METRICS = ("mean", "exact_match", "f1")
 MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+class EventGroupScores(BaseModel):
+    """The means of `EventScores` over the `n` samples of a group that have them; fractions with 95 % intervals."""
+
+    n: int
+    token_f1: Interval
+    event_f1: Interval
+    hit_at_1: Interval
+    exact_match: Interval
 
 
 class GroupScores(BaseModel):
@@ -39,6 +50,7 @@ class GroupScores(BaseModel):
         extraction: the shares of strict, of lenient and of no extraction.
         label_shares: nli only: how often each label was predicted; `other` is an output without a label.
         gold_shares: nli only: how often each label is the gold one.
+        events: of answers that are several events (ESTER), what they score where all are asked for.
     """
 
     dataset: str
@@ -54,6 +66,7 @@ class GroupScores(BaseModel):
     extraction: dict[Mode, float]
     label_shares: dict[str, float] | None = None
     gold_shares: dict[str, float] | None = None
+    events: EventGroupScores | None = None
 
     @property
     def key(self) -> GroupKey:
@@ -232,9 +245,21 @@ def _score(key: GroupKey, predictions: Sequence[Prediction], seed: int) -> Group
     own: dict[str, Any] = {metric: bootstrap_average([scores], seed=seed) for metric, scores in values.items()}
     if fmt == "nli":
         own |= {"label_shares": _label_shares(predictions), "gold_shares": gold_shares(predictions)}
+    if scored := [p.events for p in predictions if p.events]:
+        own["events"] = _event_scores(scored, seed)
     extraction = {mode: sum(p.extraction == mode for p in predictions) / len(predictions) for mode in MODES}
     return GroupScores(
         dataset=dataset, relation=relation, format=fmt, n=len(predictions), extraction=extraction, **own
+    )
+
+
+def _event_scores(scored: Sequence[EventScores], seed: int) -> EventGroupScores:
+    return EventGroupScores(
+        n=len(scored),
+        **{
+            name: bootstrap_average([[getattr(scores, name) for scores in scored]], seed=seed)
+            for name in EventScores.model_fields
+        },
     )
 
 

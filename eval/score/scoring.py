@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from d2e_sft.data.prompts import Setting
 from d2e_sft.data.sample import EventSample
+from eval.score.event_answers import EventScores, score_events
 from eval.score.extract import Extraction, extract_answer
 from eval.score.metrics import exact_match, option_key, token_f1
 from eval.score.predictions import Prediction
@@ -41,8 +42,17 @@ def score_output(sample: EventSample, output: str, marker: str, setting: Setting
         output=output,
         answer=list(extraction.answers),
         extraction=extraction.mode,
+        events=_score_events(sample, extraction),
         **scores._asdict(),
     )
+
+
+def _score_events(sample: EventSample, extraction: Extraction) -> EventScores | None:
+    """The scores of an answer of several events, of samples whose meta lists these and their triggers."""
+    spans, triggers = sample.meta.get("spans"), sample.meta.get("triggers")
+    if sample.format != "qa" or not isinstance(spans, list) or not isinstance(triggers, list):
+        return None
+    return score_events(" ".join(extraction.answers), spans, triggers)
 
 
 def score_answer(

@@ -8,6 +8,7 @@ from eval.compare.compare import Comparison, compare_runs
 from eval.compare.narrow_tables import WIDTH, narrow_scores, narrow_tables, verdicts
 from eval.compare.runs import load_runs
 from eval.compare.tables import with_interval
+from eval.score.event_answers import EventScores
 from eval.score.scores import score_predictions
 from tests.eval.fake_runs import choice, make_run, prediction
 
@@ -92,3 +93,12 @@ def test_a_collapse_to_one_label_is_told_of_one_run_too() -> None:
         for n in range(60)
     ]
     assert "WARNING stories (temporal): collapsed to one label" in narrow_scores(score_predictions(rows))
+
+
+def test_answers_of_several_events_have_a_table_of_ester_s_own_scores() -> None:
+    events = EventScores(token_f1=0.5, event_f1=1, hit_at_1=1, exact_match=0)
+    printed = narrow_scores(score_predictions([choice(1, True, dataset="ester", events=events)]))
+    (line,) = [line for line in printed.splitlines() if "50.0 [50.0, 50.0]" in line]
+    assert line.split() == ["ester,", "causal,", "scq", "1", "50.0", "[50.0,", "50.0]", "100.0", "100.0", "0.0"]
+    assert max(map(len, printed.splitlines())) <= WIDTH
+    assert "ESTER's own" not in narrow_scores(score_predictions([choice(1, True)]))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.util.errors import UserError
+from eval.score.event_answers import EventScores
 from eval.score.predictions import Prediction
 from eval.score.scores import score_predictions
 from tests.eval.fake_runs import choice, prediction
@@ -57,6 +58,16 @@ def test_set_accuracy_is_that_of_mcq_alone() -> None:
     assert scores["groups"][0]["exact_match"]["mean"] == 0.0
     assert "set_accuracy" not in scores["groups"][1]
     assert "set_accuracy" not in scores["overall"]
+
+
+def test_events_are_averaged_over_the_answers_that_have_them() -> None:
+    right = EventScores(token_f1=1, event_f1=1, hit_at_1=1, exact_match=1)
+    wrong = EventScores(token_f1=0.5, event_f1=0, hit_at_1=0, exact_match=0)
+    samples = [choice(number, True, events=own) for number, own in enumerate((right, wrong, None))]
+    group = scores_of(samples)["groups"][0]
+    assert group["events"]["n"] == 2
+    assert (group["events"]["token_f1"]["mean"], group["events"]["hit_at_1"]["mean"]) == (0.75, 0.5)
+    assert "events" not in scores_of(samples[2:])["groups"][0]
 
 
 def test_label_shares_count_outputs_without_a_label_as_other() -> None:

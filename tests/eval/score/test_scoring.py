@@ -29,6 +29,17 @@ def test_a_prediction_keeps_its_sample_s_subset_and_habit() -> None:
     assert (score_output(make_sample(1), "x", "The answer is:").subset) is None
 
 
+def test_answers_of_several_events_are_scored_as_a_set_too() -> None:
+    events = ["Trees fell", "a roof flew off"]
+    sample = make_sample(1, format="qa", answers=["Trees fell; a roof flew off", *events], options=[])
+    tagged = sample.model_copy(update={"meta": {"spans": events, "triggers": ["fell", "flew"]}})
+    read = score_output(tagged, "The answer is: Trees fell", "The answer is:")
+    assert (read.exact_match, read.f1) == (1.0, 1.0)
+    assert read.events is not None
+    assert (read.events.exact_match, read.events.hit_at_1) == (0.0, 1.0)
+    assert score_output(sample, "The answer is: Trees fell", "The answer is:").events is None
+
+
 def test_qa_takes_the_best_accepted_answer() -> None:
     assert score_answer("qa", Extraction(("red house",), "strict"), ["blue", "the red house"])[:2] == (1.0, 1.0)
 

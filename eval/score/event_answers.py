@@ -1,0 +1,70 @@
+"""Answers that are several events: the four scores of ESTER's own script (Han et al., EMNLP 2021, section 5).
+
+SQuAD's metrics compare an answer with the nearest accepted one; here all events of the answer are asked for. An answer
+names them one after the other, with ";" between them. As in the script, letter case counts, and a named event is found
+by its trigger ("destroyed") as characters. Unlike in the script, blanks around a ";" do not count: the script splits
+its own "a;b", and would find no event " b" among the gold ones of an answer "a; b".
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SEPARATOR = ";"
+_PUNCTUATION = re.compile(r"[^\w\s]")
+
+
+class EventScores(BaseModel):
+    """What an answer of several events scores, each in [0, 1].
+
+    Attributes:
+        token_f1: F1 of the bags of tokens of all named and all gold events; the paper's F1^T.
+        event_f1: F1 of the recall of triggers (in any named event) and the precision of named events (holding any).
+        hit_at_1: whether the event that is named first holds a trigger.
+        exact_match: whether exactly the gold events are named, in whatever order.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    token_f1: float = Field(ge=0, le=1)
+    event_f1: float = Field(ge=0, le=1)
+    hit_at_1: float = Field(ge=0, le=1)
+    exact_match: float = Field(ge=0, le=1)
+
+
+def score_events(answer: str, gold: Sequence[str], triggers: Sequence[str]) -> EventScores:
+    """The scores of an answer.
+
+    Args:
+        answer: the extracted answer.
+        gold: the gold events; all of them are asked for.
+        triggers: the words by which the gold events are known; without one, event F1 and HIT@1 are 0.
+    """
+    named = [part.strip() for part in answer.split(SEPARATOR)]
+    found = sum(any(trigger in event for event in named) for trigger in triggers)
+    holding = [any(trigger in event for trigger in triggers) for event in named]
+    return EventScores(
+        token_f1=_token_f1(named, gold),
+        event_f1=_f1(found / len(triggers), sum(holding) / len(named)) if triggers else 0.0,
+        hit_at_1=float(holding[0]),
+        exact_match=float(set(named) == set(gold)),
+    )
+
+
+def _token_f1(named: Sequence[str], gold: Sequence[str]) -> float:
+    predicted, wanted = _tokens(named), _tokens(gold)
+    shared = (predicted & wanted).total()
+    return _f1(shared / wanted.total(), shared / predicted.total()) if predicted and wanted else 0.0
+
+
+def _tokens(events: Sequence[str]) -> Counter[str]:
+    # Split at single blanks, as in the script: where punctuation stood alone, an empty token counts.
+    return Counter(token for event in events for token in _PUNCTUATION.sub("", event).split(" "))
+
+
+def _f1(recall: float, precision: float) -> float:
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
