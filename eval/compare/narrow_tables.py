@@ -28,8 +28,10 @@ _GROUP = 32  # of a dataset's with its relation and format
 
 
 def narrow_scores(scores: Scores) -> str:
-    """One run's scores, a row a group and, of several, a row of all; label shares of nli and their warnings,
-    and what answers of several events score where all of them are asked for."""
+    """One run's scores, a row a group and, of several, a row of all.
+
+    Then label shares of nli with their warnings, and what answers of several events score where all are asked for.
+    """
     groups = scores.groups
     rows = groups if len(groups) == 1 else [*groups, scores.overall]
     sets = ["sets"] if any(group.set_accuracy is not None for group in groups) else []
