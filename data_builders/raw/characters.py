@@ -13,6 +13,8 @@ import unicodedata
 from typing import Any
 
 DECODED = "decoded"  # the key of `meta`
+# Keys of `meta` that quote the context, to be found in it: answers that are all required, what refined contexts keep.
+QUOTING = ("spans", "evidence", "events", "chain")
 # What was decoded, as `meta` and the manifest name it.
 ENTITIES, QUOTES, CONTROLS = "HTML entities", "doubled quotes", "control characters"
 

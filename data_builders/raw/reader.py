@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from d2e_sft.data.sample import EventSample, Format, Relation, Split, Subset, describe_validation_error
 from d2e_sft.util.errors import UserError, did_you_mean
-from data_builders.raw.characters import DECODED, decode_all_texts
+from data_builders.raw.characters import DECODED, QUOTING, decode_all_texts
 from data_builders.raw.decoding import (
     DAMAGED,
     GZIP_ERRORS,
@@ -368,7 +368,8 @@ class RawInput:
                 "habit": list(draft.habit),
             }
         )
-        # What the meta records stays as the file has it, so that it can be found there.
+        # What else the meta records stays as the file has it, so that it can be found there.
+        quotes, _ = decode_all_texts({name: value for name, value in draft.meta.items() if name in QUOTING})
         decoded |= set(cast(Iterable[str], draft.meta.get(DECODED, ())))
         try:
             return EventSample(
@@ -383,6 +384,7 @@ class RawInput:
                     "source": self.name,
                     **({self.unit: draft.number} if draft.record_number else {}),
                     **{name: value for name, value in draft.meta.items() if name != DECODED},
+                    **quotes,
                     **({DECODED: sorted(decoded)} if decoded else {}),
                     "licence": self.licence,
                 },

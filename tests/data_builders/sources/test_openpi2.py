@@ -67,6 +67,13 @@ def test_each_change_is_a_question_with_every_accepted_answer(tmp_path: Path) ->
     assert steps(rows) == {"changes without a name or a state": (4, 4), "changes named twice": (4, 3)}
 
 
+def test_the_goal_and_the_latest_step_are_evidence_decoded_like_the_context(tmp_path: Path) -> None:
+    content = {**TEA, "goal": "Brew Ann&#x27;s Tea"}
+    last = read(written(tmp_path, dev={"4": content}), "openpi2", ("dev",))["dev"].rows[-1]
+    assert last.meta["evidence"] == ["Goal: Brew Ann's Tea", "2. Pour it over the leaves."]
+    assert set(last.meta["evidence"]) <= set(last.context.split("\n"))
+
+
 def test_a_change_without_a_name_or_a_state_is_left_out(tmp_path: Path) -> None:
     content = copy.deepcopy(TEA)
     content["states"][1]["entity"] = ""
