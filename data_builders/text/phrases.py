@@ -8,6 +8,7 @@ there. A span is given a kind only where both agree; the rest is refused rather 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -37,6 +38,8 @@ from data_builders.text.word_lists import (
     NOUN_CUES,
     NOUN_CUES_WITH_TO,
     PAST_FORMS,
+    PREDICATIVES,
+    PREPOSITIONS,
     S_FORMS,
     SUBORDINATORS,
 )
@@ -49,6 +52,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9$%&][\w$%&.'’/-]*[\w%]|[A-Za-z0-9$%&]|[^\s\w]"
 _EDGE = " \t\n,.;:-"
 # Where a span holds one of these, it holds a cause of its own, mostly the very one that was marked.
 _CAUSAL = re.compile(r"\b(because|due to|thanks to|as a result|owing to|therefore|in order to|given)\b", re.IGNORECASE)
+_LACKS_OBJECT = re.compile(r"\bwe (forecast|project|anticipate) to\b")
 _TWO_SENTENCES = re.compile(r"[.!?] +[A-Z]|[?!;]")
 _DOUBLED_WORD = re.compile(r"\b([a-z]{2,}) \1\b")
 _HYPOTHETICAL = ("if", "unless", "whether")
@@ -168,7 +172,9 @@ def _is_cut(passage: str, start: int, end: int) -> bool:
         return True
     # "the fee increasingly | weighs on": the adverb belongs to what follows
     adverb_follows = re.search(r"\w{3}ly$", text) and passage[end : end + 2].strip(" ").isalpha()
-    return bool(adverb_follows or _DOUBLED_WORD.search(text) or _TWO_SENTENCES.search(text))
+    return bool(
+        adverb_follows or _LACKS_OBJECT.search(text) or _DOUBLED_WORD.search(text) or _TWO_SENTENCES.search(text)
+    )
 
 
 def _runs_on(after: list[str]) -> bool:
@@ -219,9 +225,26 @@ def _clause_or_noun(words: list[str], last: str, following: str, wants_noun: boo
         return "clause"
     made = last in MAKING and not {"as", "to", "with"} & set(words)
     named = words[0] in DETERMINERS and last not in CLAUSE_CUES
-    if finite or following in CONTINUES_NOUN or not (wants_noun or made or named or predicate_follows):
+    if (
+        finite
+        or following in CONTINUES_NOUN
+        or _small_clause(words)
+        or not (wants_noun or made or named or predicate_follows)
+    ):
         return None
     return "noun"
+
+
+def _small_clause(words: list[str]) -> bool:
+    """Whether a subject and its predicate stand side by side, as after "with": "costs negligible", "size the key"."""
+    joined = PREPOSITIONS | AUXILIARIES | BASE_FORMS | S_FORMS | PAST_FORMS | SUBORDINATORS
+    return words[-1] in PREDICATIVES or any(
+        word in ("the", "a", "an")
+        and before not in joined
+        and not before.endswith(("ing", "ed"))
+        and before[-1].isalpha()
+        for before, word in itertools.pairwise(words)
+    )
 
 
 def _verb_start(words: list[str], last: str) -> Kind | None:
@@ -263,7 +286,7 @@ def _finite(words: list[str]) -> Literal["sure", "likely", "unclear"] | None:
             return "unclear" if _verbs(words[at:]) > own else None
         if words[at - 1] in NOMINATIVES and at > 1 and words[at - 2] not in (",", "and", "but"):
             continue  # "the insights it is able to share"
-        if word in AUXILIARIES or word in MODALS or word.endswith("n't"):
+        if (word in AUXILIARIES and words[at - 1] != "to") or word in MODALS or word.endswith("n't"):
             return "sure"
         if words[at - 1] in ("we", "they", "you", "i") and (word in BASE_FORMS or word in PAST_FORMS):
             return "sure"

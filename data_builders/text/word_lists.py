@@ -99,6 +99,14 @@ NOUN_CUES = _words(
     about after against amid by despite during following for from given in of on through via with without
     """
 )
+PREPOSITIONS = NOUN_CUES | _words(
+    "at as than over under between per into onto across within toward towards among around beyond before above below "
+    "behind outside inside until and or but both all half not only to least well plus"
+)
+# Adjectives that end a phrase as a predicate, not before a noun.
+PREDICATIVES = _words(
+    "negligible necessary intact unclear uncertain likely available low high strong weak stable flat difficult"
+)
 # A noun phrase follows, after "to".
 NOUN_CUES_WITH_TO = _words("contribute contributed contributes due lead leading leads led owing thanks")
 # A noun phrase follows as what is made or foreseen.

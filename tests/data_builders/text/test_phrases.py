@@ -58,6 +58,10 @@ def test_a_span_has_the_kind_of_its_place(marked: str, kind: str | None, text: s
         "They left, |as debt rose because of rates|.",  # holds a cause of its own
         "Sales rely on Acme's |new model|.",  # its owner is outside
         f"|{'very ' * 50}long text| is long.",
+        "With |switching costs negligible|, clients leave.",  # a subject and its predicate
+        "With |size the only way|, they grow.",
+        "We think |the leader to have more brands|.",
+        "Sales rise as |we forecast to grow|.",
         "Due to |the rate rate|, they wait.",  # a slip of the pen
         "|  , |",
     ],
