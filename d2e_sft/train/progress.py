@@ -56,7 +56,7 @@ class LossLines(ProgressCallback):
 
 def _cells(logs: Mapping[str, Any]) -> dict[str, str]:
     """Column → text, of what there is."""
-    terms = [name for name in _TERMS if name in logs]
+    terms = [name for name in _TERMS if logs.get(name)]  # the divergence of plain SFT is 0 and not worth a column
     found = {name: f"{logs[name]:.4g}" for name in ("loss", *(terms if len(terms) > 1 else [])) if name in logs}
     if "debiased_accuracy" in logs:
         found["accuracy"] = percent(logs["debiased_accuracy"])
