@@ -15,6 +15,7 @@ import click
 _WORLD = ("habit.strength=0.95", "habit.things_per_story=3", "habit.moves=4")
 _DRAW = ("habit.train_samples=320", "habit.test_samples=60")
 _DATA = {"habit": (), "habit-swapped": ("--swap", "0.5")}
+_BASE = ("--batch-size", "100", "--dtype", "auto", "--overwrite")
 # Run → method and data.
 _RUNS = {"sft": ("sft", "habit"), "d2e": ("full", "habit"), "sft-swapped": ("sft", "habit-swapped")}
 
@@ -41,8 +42,8 @@ def steps(folder: Path) -> list[list[str]]:
     return [
         *builds,
         *trainings,
-        *(["eval", run, "--bench", bench] for run in runs),
-        ["eval", BUILTIN, "--bench", bench, "--out", base, "--max-new-tokens", "16", "--overwrite"],
+        *(["eval", run, "--bench", bench, "--dtype", "auto"] for run in runs),
+        ["eval", BUILTIN, "--bench", bench, "--out", base, "--max-new-tokens", "16", *_BASE],
         ["compare", *runs, base],
         ["report", *runs, base, "--out", str(folder / "report.html"), "--title", "Does it read? Habit and context"],
     ]

@@ -28,6 +28,17 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     return torch.autocast(device.type, getattr(torch, precision))
 
 
+def has_bfloat16(cuda_alone: bool = False) -> bool:
+    """Whether the device computes in bfloat16 natively and fast: a CUDA device that has it, or such a CPU.
+
+    Args:
+        cuda_alone: a CPU does not count.
+    """
+    if torch.cuda.is_available():
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return not cuda_alone and not torch.accelerator.is_available() and cpu_multiplies_bfloat16_fast()
+
+
 @functools.cache
 def cpu_multiplies_bfloat16_fast() -> bool:
     """Whether products in bfloat16 take less than two thirds of their time in float32 on this CPU; measured once.

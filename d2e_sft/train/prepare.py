@@ -17,7 +17,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from d2e_sft.config.recipe import Precision, Recipe, TrainSection
 from d2e_sft.data.sample import check_readable
 from d2e_sft.model.attention.registry import IMPLEMENTATIONS
-from d2e_sft.model.device import cpu_multiplies_bfloat16_fast
+from d2e_sft.model.device import has_bfloat16
 from d2e_sft.model.loading import LoadedModel, load_model, resolve_name, untrained_model
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.objective.own import function_of
@@ -136,13 +136,11 @@ def precision_for(recipe: Recipe) -> Precision:
             remedy="keep model.dtype=float32 and set train.precision=float16 for mixed precision",
         )
     cuda = torch.cuda.is_available()
-    native = cuda and torch.cuda.is_bf16_supported(including_emulation=False)
     if wanted == "auto":
-        accelerated = torch.accelerator.is_available()
-        return "bfloat16" if native or (not accelerated and cpu_multiplies_bfloat16_fast()) else "float32"
+        return "bfloat16" if has_bfloat16() else "float32"
     if wanted == "float16" and not cuda:
         raise UserError("train.precision=float16: needs a CUDA device, and there is none", "use auto or float32")
-    if wanted == "bfloat16" and cuda and not native:
+    if wanted == "bfloat16" and cuda and not has_bfloat16(cuda_alone=True):
         raise UserError("train.precision=bfloat16: this CUDA device has no bfloat16", "use auto, float16 or float32")
     if wanted == "bfloat16" and torch.backends.mps.is_available():
         raise UserError("train.precision=bfloat16: not supported on MPS", "use auto or float32")

@@ -20,8 +20,9 @@ _OPTIONS = (
     click.option("--batch-size", type=click.IntRange(min=1), help="Samples decoded together."),
     click.option(
         "--dtype",
-        type=click.Choice(["float32", "bfloat16", "float16"]),
-        help="Of the weights; default: as the recipe says, else float32; with vllm the checkpoint's.",
+        type=click.Choice(["float32", "bfloat16", "float16", "auto"]),
+        help="Of the weights; auto: bfloat16 where this machine computes in it fast, else float32. [default: as the "
+        "recipe says, else float32; with vllm the checkpoint's]",
     ),
     click.option("--compile", "compiled", is_flag=True, help="Compile the decoding step; for GPUs."),
     click.option(

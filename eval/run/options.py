@@ -43,7 +43,8 @@ class EvalOptions:
         seed: of the subset, the demonstrations and the bootstrap.
         demonstrations: a file or folder of training rows for the few-shot setting; None looks beside the benchmark.
         overlong: what to do about prompts that exceed the model's context.
-        dtype: of the weights; None is the recipe's in process, and vLLM's own choice in vLLM.
+        dtype: of the weights; None is the recipe's in process, and vLLM's own choice in vLLM; `auto` is bfloat16 where
+            this machine computes in it fast, else float32, and resolved by `resolve_options`.
         compiled: compile the decoding step of the transformers engine.
         vllm: options of the vLLM engine alone, by `load_llm`'s names.
         endpoint: options of the openai engine alone.
@@ -106,6 +107,8 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
         engine = "openai" if options.endpoint.base_url is not None else "transformers"
     if engine == "openai":
         _refuse_what_endpoints_cannot(model, options)
+    elif engine == "transformers" and options.dtype == "auto":
+        options = replace(options, dtype=_fast_dtype())
     recipe = None if engine == "openai" else recipe_of(model)
     own = EvalSection() if recipe is None else recipe.eval
     default = DecodingConfig(alpha=0.0) if recipe is None else recipe.decoding
@@ -129,6 +132,12 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
         max_samples=options.max_samples or own.max_samples,
         section=recipe.model if recipe is not None else ModelSection(),
     )
+
+
+def _fast_dtype() -> str:
+    from d2e_sft.model.device import has_bfloat16  # torch, which options alone do not need
+
+    return "bfloat16" if has_bfloat16() else "float32"
 
 
 def warn_of_idle_options(config: EvalConfig) -> None:

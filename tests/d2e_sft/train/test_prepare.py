@@ -74,7 +74,7 @@ def test_auto_takes_what_this_cpu_computes_fast(
 ) -> None:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr("d2e_sft.train.prepare.cpu_multiplies_bfloat16_fast", lambda: fast)
+    monkeypatch.setattr("d2e_sft.model.device.cpu_multiplies_bfloat16_fast", lambda: fast)
     asked = recipe(tmp_path)
     asked.train.precision = "auto"
     assert precision_for(asked) == chosen

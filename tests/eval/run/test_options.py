@@ -49,3 +49,13 @@ def test_a_cut_off_without_alpha_is_idle_and_said(capsys: pytest.CaptureFixture[
 def test_what_an_endpoint_cannot_do_is_refused(options: dict[str, float | str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         resolve_options("m", replace(ENDPOINT, **options))
+
+
+@pytest.mark.parametrize(("fast", "dtype"), [(True, "bfloat16"), (False, "float32")])
+def test_auto_is_the_dtype_that_this_machine_computes_fast(
+    monkeypatch: pytest.MonkeyPatch, fast: bool, dtype: str
+) -> None:
+    monkeypatch.setattr("d2e_sft.model.device.has_bfloat16", lambda: fast)
+    assert resolve_options("m", EvalOptions(dtype="auto")).options.dtype == dtype
+    assert resolve_options("m", EvalOptions(dtype="auto", engine="vllm")).options.dtype == "auto"
+    assert resolve_options("m", EvalOptions()).options.dtype is None
