@@ -86,9 +86,12 @@ def test_evaluate_compare_and_report(
     capsys.readouterr()
     assert d2e("compare", base, trained) == 0
     printed = capsys.readouterr().out
+    assert "run against base: mean " in printed
+    assert "made-up" in printed
+    assert d2e("compare", base, trained, "--wide") == 0
+    printed = capsys.readouterr().out
     assert "base EM" in printed
     assert "run F1" in printed
-    assert "made-up" in printed
     assert d2e("report", base, trained, "--out", tmp_path / "report.html") == 0
     assert "<svg" in (tmp_path / "report.html").read_text(encoding="utf-8")
 

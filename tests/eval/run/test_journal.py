@@ -60,7 +60,7 @@ def test_overwrite_decodes_anew(world: Path, tmp_path: Path, decoded: Counting) 
     [
         (("--alpha", 0.5), "--alpha: 0.0 → 0.5"),
         (("--max-new-tokens", 7), "--max-new-tokens: 6 → 7"),
-        (("--max-samples", 2), "the subset: none → 2 a group, seed 0"),
+        (("--max-samples", 2), "the subset (--max-samples): none → 2 a group, seed 0"),
         (("--dtype", "bfloat16"), "--dtype: none → bfloat16"),
         (("--prompt-set", "other.yaml"), "the prompt set: default, sha256"),
     ],
