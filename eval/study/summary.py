@@ -193,15 +193,12 @@ def _corrected(made: Sequence[Contrast]) -> list[Contrast]:
     tested = [one for one in made if one.seeds > 1]
     at_end = {key: holm([one.at_end[key] for one in tested]) for key in ACCURACIES}
     over_curve = {key: holm([one.over_curve[key] for one in tested]) for key in ACCURACIES}
-    places = iter(range(len(tested)))
-    return [one if one.seeds < 2 else _with_tests(one, at_end, over_curve, next(places)) for one in made]
-
-
-def _with_tests(
-    one: Contrast, at_end: Mapping[str, list[Difference]], over_curve: Mapping[str, list[Difference]], i: int
-) -> Contrast:
-    return replace(
-        one,
-        at_end={key: at_end[key][i] for key in ACCURACIES},
-        over_curve={key: over_curve[key][i] for key in ACCURACIES},
-    )
+    corrected = {
+        one.way: replace(
+            one,
+            at_end={key: at_end[key][i] for key in ACCURACIES},
+            over_curve={key: over_curve[key][i] for key in ACCURACIES},
+        )
+        for i, one in enumerate(tested)
+    }
+    return [corrected.get(one.way, one) for one in made]
