@@ -87,6 +87,9 @@ class DataSection(Section):
 class TrainSection(Section):
     """Optimisation. `batch_size` is the whole optimiser step's, whatever the number of processes.
 
+    With `micro_batch_tokens` a step's samples are cut into micro-batches of at most so many tokens as they are laid
+    out, about equally full, and `micro_batch_size` holds for evaluations alone; the gradient is the same.
+
     With `data.dev` or `data.probe` the run is evaluated every `eval_steps` steps, or after each epoch where that is
     None, and as many held-out samples as `sample_predictions` says are decoded each time.
     """
@@ -97,6 +100,7 @@ class TrainSection(Section):
     max_steps: int | None = Field(default=None, ge=1, le=10**9)
     batch_size: int = Field(default=64, ge=1)
     micro_batch_size: int = Field(default=8, ge=1)
+    micro_batch_tokens: int | None = Field(default=None, ge=8)
     learning_rate: float = Field(default=1e-5, gt=0)
     lr_scheduler: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "cosine"
     warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
@@ -121,7 +125,7 @@ class TrainSection(Section):
 
     @model_validator(mode="after")
     def _micro_batch_divides(self) -> Self:
-        if self.batch_size % self.micro_batch_size:
+        if self.micro_batch_tokens is None and self.batch_size % self.micro_batch_size:
             raise ValueError(
                 f"train.batch_size={self.batch_size} is not a multiple of "
                 f"train.micro_batch_size={self.micro_batch_size}"

@@ -6,6 +6,7 @@ import functools
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
@@ -66,6 +67,41 @@ def timed(act: Callable[[], Result], device: torch.device) -> tuple[Result, floa
     result = act()
     _synchronize(device)
     return result, time.perf_counter() - start
+
+
+class LapTimer:
+    """Which parts of a loop take how much of its time: on CUDA of the device's own time, elsewhere of the clock.
+
+    On CUDA a part of the host's work that the device does not wait for takes none of it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self._marks: list[tuple[str, Any]] = []
+
+    def enter(self, part: str) -> None:
+        """What follows belongs to `part`, until the next call."""
+        if self._cuda:
+            mark: Any = torch.cuda.Event(enable_timing=True)
+            mark.record()
+        else:
+            mark = time.perf_counter()
+        self._marks.append((part, mark))
+
+    def shares(self) -> dict[str, float]:
+        """Each part's share of the time since the first `enter`, or since this was last asked; they add up to 1."""
+        if not self._marks:
+            return {}
+        now_in = self._marks[-1][0]
+        self.enter(now_in)
+        if self._cuda:
+            self._marks[-1][1].synchronize()
+        seconds: dict[str, float] = dict.fromkeys((part for part, _ in self._marks), 0.0)
+        for (part, start), (_, end) in pairwise(self._marks):
+            seconds[part] += start.elapsed_time(end) if self._cuda else end - start
+        del self._marks[:-1]
+        total = sum(seconds.values())
+        return {part: value / total for part, value in seconds.items()} if total else {}
 
 
 def _synchronize(device: torch.device) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import datasets
 import torch
 from torch import Tensor
 from transformers.integrations import is_deepspeed_zero3_enabled
@@ -54,7 +53,7 @@ class FrozenCollator:
 
 def numbered(rows: Any, start: int = 0) -> Any:
     """The rows, a dataset or a list, with their numbers in a column."""
-    if isinstance(rows, datasets.Dataset):
+    if hasattr(rows, "add_column"):  # a datasets.Dataset, without which training on a list works too
         return rows.add_column(NUMBER, list(range(start, start + len(rows))))
     return [{**row, NUMBER: start + i} for i, row in enumerate(rows)]
 

@@ -46,8 +46,9 @@ class Steps:
 
 
 def count_steps(train: TrainSection, samples: int, processes: int, accumulation: int) -> Steps:
-    """Steps of a run over `samples` rows."""
-    micro_batches = math.ceil(math.ceil(samples / train.micro_batch_size) / processes)
+    """Steps of a run over `samples` rows; with `micro_batch_tokens` a step counts as one micro-batch."""
+    at_once = train.batch_size // processes if train.micro_batch_tokens else train.micro_batch_size
+    micro_batches = math.ceil(math.ceil(samples / at_once) / processes)
     per_epoch = math.ceil(micro_batches / accumulation)
     total = train.max_steps or math.ceil(train.epochs * per_epoch)
     warmup = math.ceil(total * train.warmup_ratio)
@@ -175,8 +176,16 @@ def accumulation_steps(train: TrainSection, processes: int) -> int:
     """Micro-batches a process runs for one optimiser step.
 
     Raises:
-        UserError: `batch_size` is not a multiple of `micro_batch_size` × processes.
+        UserError: `batch_size` is not a multiple of `micro_batch_size` × processes; with `micro_batch_tokens`, of the
+            processes.
     """
+    if train.micro_batch_tokens is not None:
+        if train.batch_size % processes:
+            raise UserError(
+                f"train.batch_size={train.batch_size} cannot be shared by {processes} processes",
+                remedy=f"choose train.batch_size as a multiple of {processes}",
+            )
+        return 1  # a process takes its share of a step at once, and cuts it by tokens
     at_once = train.micro_batch_size * processes
     if train.batch_size % at_once:
         raise UserError(

@@ -47,7 +47,9 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     recipe.train.precision = decided_by_main(state, lambda: recipe.train.precision)
     checkpoint = decided_by_main(state, lambda: starting_point(recipe, resume=resume, overwrite=overwrite))
     # Before the model is loaded: under ZeRO-3 their existence makes transformers load it in shards.
-    args = training_arguments(recipe.train, accumulation, evaluated=recipe.data.dev is not None)
+    args = training_arguments(
+        recipe.train, accumulation, processes=state.num_processes, evaluated=recipe.data.dev is not None
+    )
     if recipe.train.compile:
         check_compiler(state.device)
     prepared = prepare(recipe, state, state.num_processes)
@@ -104,6 +106,7 @@ def _trainer(recipe: Recipe, prepared: Prepared, held_out: TokenRows | None, arg
         d2e=recipe.d2e,
         packing=recipe.train.packing,
         attention=recipe.model.attention,
+        micro_batch_tokens=recipe.train.micro_batch_tokens,
     )
     trainer.remove_callback(ProgressCallback)
     trainer.add_callback(LossLines)
@@ -115,10 +118,13 @@ def _trainer(recipe: Recipe, prepared: Prepared, held_out: TokenRows | None, arg
     return trainer
 
 
-def training_arguments(train: TrainSection, accumulation: int, *, evaluated: bool = False) -> TrainingArguments:
+def training_arguments(
+    train: TrainSection, accumulation: int, *, processes: int = 1, evaluated: bool = False
+) -> TrainingArguments:
     """transformers' TrainingArguments for a `train` section whose precision is resolved.
 
     Args:
+        processes: of the run; with `micro_batch_tokens` each loads its share of a step at once.
         evaluated: there are held-out rows to evaluate on; the caller sets `eval_steps`.
     """
     on_cpu, deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
@@ -130,7 +136,9 @@ def training_arguments(train: TrainSection, accumulation: int, *, evaluated: boo
         data_seed=train.seed,
         num_train_epochs=train.epochs,
         max_steps=train.max_steps or -1,
-        per_device_train_batch_size=train.micro_batch_size,
+        per_device_train_batch_size=(
+            train.batch_size // processes if train.micro_batch_tokens else train.micro_batch_size
+        ),
         gradient_accumulation_steps=accumulation,
         learning_rate=train.learning_rate,
         lr_scheduler_type=train.lr_scheduler,
@@ -175,7 +183,7 @@ def _announce(recipe: Recipe, samples: int, processes: int) -> None:
         flush=True,
     )
     at_once = train.micro_batch_size * processes
-    if processes > 1 and samples % at_once:
+    if processes > 1 and not train.micro_batch_tokens and samples % at_once:
         print(
             f"warning: {samples} samples are not a multiple of {at_once} (micro-batch × processes): the last batch of "
             f"an epoch repeats {at_once - samples % at_once} samples of its beginning",

@@ -9,23 +9,37 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.data.chat_template import pad_id
+from d2e_sft.model.device import LapTimer
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import choose_layout, collator_for
+from d2e_sft.model.token_budget import REPEATED, MicroBatchRows, StepCollator, TokenBudgetSteps, TokenCosts
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.frozen import FrozenCollator, numbered, states_before_training
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.train.checkpoints import AtomicCheckpoints
 from d2e_sft.train.held_out import HeldOutEvaluation
+from d2e_sft.util.errors import UserError
+
+# Parts of the loop, and what their shares of its time are called in a log.
+_SHARES = {
+    "model": "time_in_model",
+    "optimizer": "time_in_optimizer",
+    "data": "time_in_data",
+    "elsewhere": "time_elsewhere",
+}
 
 
 class _StepActions(TrainerCallback):
@@ -34,6 +48,16 @@ class _StepActions(TrainerCallback):
     Logs at a checkpoint, which does not hold the sums of a half-filled logging window.
     A resumed run takes its intervals from its arguments: the checkpoint's are those of the run before.
     """
+
+    def __init__(self, trainer: D2ETrainer) -> None:
+        self.trainer = trainer
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.trainer.token_steps is not None:
+            self.trainer.token_steps.set_epoch(int(state.epoch or 0))
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.trainer.laps.enter("elsewhere")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         state.logging_steps, state.eval_steps, state.save_steps = args.logging_steps, args.eval_steps, args.save_steps
@@ -53,8 +77,10 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
     `loss` is their sum, in which `kl` counts kl_weight times), `debiased_accuracy` and `plain_accuracy` (shares of
     answer tokens that the argmax as the model is decoded and that of the original view alone get right), `bias_share`
     (the imagined view's: how often the answer is guessed without the context; absent without that view), `alpha` (of
-    training), `tokens_per_second` (tokens of all views, each counted whole, over all processes) and `memory_gib` (the
-    largest so far, of this device, on a CPU of this process). With an `eval_dataset` the same of held-out rows, see
+    training), `tokens_per_second` (tokens of all views, each counted whole, over all processes), `memory_gib` (the
+    largest so far, of this device, on a CPU of this process) and where the time since the last log went, as shares:
+    `time_in_model` (forward and backward), `time_in_optimizer` (clipping too), `time_in_data` (waiting for batches),
+    `time_elsewhere` (logging, checkpoints, evaluation). With an `eval_dataset` the same of held-out rows, see
     `HeldOutEvaluation`.
 
     Args:
@@ -62,9 +88,11 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
             objective that treats the tokens of the response form apart, `content`.
         packing: how batches are laid out, see `choose_layout`; the collator follows from it unless one is given.
         attention: the attention implementation for packed rows, see `choose_layout`.
+        micro_batch_tokens: cut a step's samples into micro-batches of at most so many tokens as laid out, in place of
+            micro-batches of as many samples. A step then has `per_device_train_batch_size` samples a process.
 
     Raises:
-        UserError: as `choose_layout` and `attach_objective`.
+        UserError: as `choose_layout` and `attach_objective`, or `micro_batch_tokens` beside gradient accumulation.
     """
 
     # The loss is normalised by the whole accumulated batch; the Trainer must not divide it again.
@@ -78,8 +106,15 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
         d2e: D2ESection,
         packing: Packing = "auto",
         attention: str | None = None,
+        micro_batch_tokens: int | None = None,
         **options: Any,
     ) -> None:
+        if micro_batch_tokens is not None and args.gradient_accumulation_steps > 1:
+            raise UserError(
+                f"micro_batch_tokens={micro_batch_tokens} with gradient_accumulation_steps="
+                f"{args.gradient_accumulation_steps}: how many micro-batches a step has follows from their tokens",
+                remedy="set gradient_accumulation_steps=1, and per_device_train_batch_size to the samples of a step",
+            )
         super().__init__(model, args, **options)
         _keep_sums_in_float32(self.accelerator.state)
         # Now that the model is on its device.
@@ -94,7 +129,10 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
             self._keep_frozen_views(d2e, padding, options.get("train_dataset"), options.get("eval_dataset"))
         self.d2e = d2e
         self.term_weights = objective.weights
-        self.add_callback(_StepActions)
+        self.micro_batch_tokens = micro_batch_tokens
+        self.token_steps: TokenBudgetSteps | None = None
+        self.laps = LapTimer(self.args.device)
+        self.add_callback(_StepActions(self))
         # Makes the Trainer count the labels of the global batch, for any model class; ours are not shifted.
         self.model_accepts_loss_kwargs = True
         self._loss_shifts_labels = False
@@ -112,7 +150,7 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
                 self.layout,
                 given,
                 pad_token_id=padding,
-                batch_size=self.args.per_device_train_batch_size,
+                batch_size=self.args.per_device_eval_batch_size,
             )
         self.data_collator = FrozenCollator(self.data_collator, states)
 
@@ -126,6 +164,7 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
         """The objective on one micro-batch, as its share of the global batch's mean over answer tokens."""
         if model.training and self._metrics_start is None:
             self._metrics_start = self._seconds()
+        repeated = inputs.pop(REPEATED, False)
         rows = model_inputs(inputs)
         targets = rows["targets"]
         sums = model(**rows, view_accuracy=not model.training or self._logs_after_this_step())
@@ -133,12 +172,75 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
             scale = torch.tensor(1.0 / len(targets), device=targets.device)
         else:  # gradients are averaged over processes, the count is summed over them
             scale = self.accelerator.num_processes / torch.as_tensor(num_items_in_batch, device=targets.device)
-        if model.training:
+        if repeated:
+            scale = torch.zeros_like(scale)
+        elif model.training:
             self._metrics.update(sums, targets, inputs["view_tokens"], scale)
         else:
             self.update_held_out(sums, targets, inputs["view_tokens"])
         scaled = sums["loss"] * scale
         return (scaled, {}) if return_outputs else scaled
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """As transformers' own, or with `micro_batch_tokens` a loader of whole steps, cut into micro-batches."""
+        if self.micro_batch_tokens is None:
+            return super().get_train_dataloader()
+        if self.train_dataset is None:
+            raise ValueError("training needs rows: pass train_dataset to the trainer")
+        args, accelerator = self.args, self.accelerator
+        costs = TokenCosts.of(self.train_dataset, self.layout, self.d2e.step_views)
+        alone = sum(costs.of_micro_batch([i]) > self.micro_batch_tokens for i in range(len(costs.tokens)))
+        if alone and accelerator.is_main_process:
+            print(
+                f"warning: {alone} of {len(costs.tokens)} samples have more than micro_batch_tokens="
+                f"{self.micro_batch_tokens} tokens; each of them is a micro-batch by itself",
+                flush=True,
+            )
+        self.token_steps = TokenBudgetSteps(
+            costs,
+            args.per_device_train_batch_size * accelerator.num_processes,
+            self.micro_batch_tokens,
+            seed=args.seed if args.data_seed is None else args.data_seed,
+            rank=accelerator.process_index,
+            processes=accelerator.num_processes,
+        )
+        return DataLoader(
+            MicroBatchRows(self.train_dataset),
+            batch_sampler=self.token_steps,
+            collate_fn=StepCollator(self.data_collator),
+            num_workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory,
+            # Of its own: without one an iteration draws from the global generator, as dropout does.
+            generator=torch.Generator(),
+        )
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+    ) -> tuple[list[Any], Any]:
+        """As transformers' own; the time that it takes is told apart."""
+        self.laps.enter("data")
+        batches = super().get_batch_samples(epoch_iterator, num_batches, device)
+        self.laps.enter("elsewhere")
+        return batches
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
+        """Forward and backward of a micro-batch, or of all micro-batches of a step."""
+        self.laps.enter("model")
+        parts = inputs.get("micro_batches", [inputs])
+        losses = []
+        for i, part in enumerate(parts):
+            last = i == len(parts) - 1
+            if len(parts) > 1:  # gradients are exchanged once a step
+                self.accelerator.gradient_state._set_sync_gradients(last)
+            wait = self.accelerator.no_sync(model) if not last and not self.is_deepspeed_enabled else nullcontext()
+            with wait:
+                losses.append(super().training_step(model, part, num_items_in_batch))
+        self.laps.enter("optimizer")
+        return torch.stack(losses).sum()
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """As transformers counts them, over the micro-batches of a step."""
+        return sum(super(D2ETrainer, self).floating_point_ops(part) for part in inputs.get("micro_batches", [inputs]))
 
     def _logs_after_this_step(self) -> bool:
         """Whether the step under way ends with a log; True where that is decided by epochs."""
@@ -160,6 +262,7 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
                 "alpha": self.d2e.effective_alpha,
                 "tokens_per_second": round(tokens / seconds, 1),
                 "memory_gib": round(_largest_memory(self.args.device) / 2**30, 3),
+                **{_SHARES[part]: round(share, 4) for part, share in self.laps.shares().items()},
             }
         super().log(logs, start_time)
 

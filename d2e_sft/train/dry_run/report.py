@@ -6,6 +6,7 @@ work has been explained before it is tried.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,24 @@ import torch
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.data.views import EncodedSample
+from d2e_sft.model.collation import Row
 from d2e_sft.model.device import usable_device
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
+from d2e_sft.model.token_budget import TokenBudgetSteps, TokenCosts
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.frozen import FrozenCollator, blank_states, numbered
 from d2e_sft.train.dry_run.data import describe_overlong, example_indices, length_table, render_example
 from d2e_sft.train.dry_run.memory import estimate_memory, on_each_device
-from d2e_sft.train.dry_run.speed import average_tokens, hours, measure_speed, seconds_in_all
+from d2e_sft.train.dry_run.speed import (
+    Drawn,
+    average_tokens,
+    draw_by_size,
+    draw_by_tokens,
+    hours,
+    measure_speed,
+    seconds_in_all,
+)
 from d2e_sft.train.prepare import Steps, check_recipe, held_out_rows, prepare, with_adapter
 from d2e_sft.train.rows import TokenRows, dataset_row
 from d2e_sft.train.run_folder import starting_point
@@ -69,19 +80,31 @@ def dry_run(
     section("samples (| prompt, not trained on; > answer, trained on)", _example_lines(training, loaded.tokenizer))
     held_out = _held_out_line(recipe, loaded)
     section("lengths", [*_count_lines(recipe, training), *length_table(training.encoded.whole), *held_out])
-    laid_out, apart, batches = average_tokens(rows, collate, recipe.train.micro_batch_size)
+    drawn = _drawn(recipe, rows, kept, layout, steps)
+    laid_out, apart, batches = average_tokens(rows, collate, drawn.micro_batches)
     tokens = (
         f"tokens of a micro-batch on average: {laid_out:.0f} as laid out, {apart:.0f} as separate views "
         f"({laid_out / apart:.2f} ×)"
     )
     section("layout", [layout.describe(), tokens])
-    section("steps", _step_lines(recipe, steps))
-    heaviest = collate([rows[i] for i in heaviest_micro_batch(kept, layout, recipe.train.micro_batch_size)])
-    section(f"memory a device{where}", _memory_lines(recipe, model, layout, heaviest, steps, launcher))
+    section("steps", _step_lines(recipe, steps, drawn))
+    heaviest = collate([rows[i] for i in drawn.heaviest])
+    section(f"memory a device{where}", _memory_lines(recipe, model, layout, heaviest, steps, launcher, drawn))
     attach_objective(model, recipe.d2e, through_logits=layout.through_logits)
     if recipe.train.gradient_checkpointing:
         model.activation_checkpointing_enable()  # as the trainer does
-    section(f"time{where}", _time_lines(recipe, model, batches, laid_out, steps))
+    section(f"time{where}", _time_lines(recipe, model, batches, laid_out, steps, drawn))
+
+
+def _drawn(recipe: Recipe, rows: Sequence[Row], kept: Sequence[EncodedSample], layout: Layout, steps: Steps) -> Drawn:
+    train = recipe.train
+    if train.micro_batch_tokens is None:
+        heaviest = heaviest_micro_batch(kept, layout, train.micro_batch_size)
+        return draw_by_size(len(rows), train.micro_batch_size, steps.accumulation, heaviest)
+    costs = TokenCosts.of(rows, layout, recipe.d2e.step_views)
+    return draw_by_tokens(
+        TokenBudgetSteps(costs, train.batch_size, train.micro_batch_tokens, seed=train.seed, processes=steps.processes)
+    )
 
 
 def heaviest_micro_batch(kept: Sequence[EncodedSample], layout: Layout, size: int) -> list[int]:
@@ -132,8 +155,16 @@ def _held_out_line(recipe: Recipe, loaded: LoadedModel) -> list[str]:
     return [] if rows is None else [f"held-out samples: {len(rows.samples)} in {recipe.data.dev}"]
 
 
-def _step_lines(recipe: Recipe, steps: Steps) -> list[str]:
+def _step_lines(recipe: Recipe, steps: Steps, drawn: Drawn) -> list[str]:
     train = recipe.train
+    if train.micro_batch_tokens is None:
+        cut = f"{steps.accumulation} micro-batches of {train.micro_batch_size}"
+    else:
+        samples = sum(map(len, drawn.micro_batches)) / len(drawn.micro_batches)
+        cut = (
+            f"{drawn.of_a_step:.3g} micro-batches of at most {train.micro_batch_tokens} tokens ({samples:.3g} samples "
+            "on average)"
+        )
     saving = f"every {train.save_steps} steps, the last {train.save_total_limit} kept" if train.save_steps else "none"
     evaluating = f"every {train.eval_steps} steps" if train.eval_steps else "after each epoch"
     held_out = f"{evaluating}, on {recipe.data.dev}" if recipe.data.dev else "none (data.dev names no held-out rows)"
@@ -141,8 +172,7 @@ def _step_lines(recipe: Recipe, steps: Steps) -> list[str]:
         f"{steps.samples} samples / batch {train.batch_size} = {steps.per_epoch} optimiser steps an epoch",
         f"{steps.total} optimiser steps in all ({steps.total / steps.per_epoch:g} epochs), {steps.warmup} of them "
         f"warm-up",
-        f"a step: {steps.accumulation} micro-batches of {train.micro_batch_size} on "
-        f"{_count_processes(steps.processes)}",
+        f"a step: {cut} on {_count_processes(steps.processes)}",
         f"logged every {train.logging_steps} steps; checkpoints: {saving}",
         f"evaluations on the way: {held_out}",
     ]
@@ -155,10 +185,11 @@ def _memory_lines(
     batch: dict[str, Any],
     steps: Steps,
     launcher: str | None,
+    drawn: Drawn,
 ) -> list[str]:
-    device = usable_device()
+    device, accumulation = usable_device(), math.ceil(drawn.of_a_step)
     try:
-        alone = estimate_memory(model, recipe.d2e, layout, batch, recipe.train, steps.accumulation, device)
+        alone = estimate_memory(model, recipe.d2e, layout, batch, recipe.train, accumulation, device)
     except (RuntimeError, NotImplementedError, TypeError) as error:
         return [f"not estimated: {type(model).__name__} cannot be run without data ({str(error).splitlines()[0]})"]
     memory, on_host = (alone, 0) if launcher is None else on_each_device(alone, launcher, steps.processes)
@@ -174,7 +205,8 @@ def _memory_lines(
         lines.append(f"{'in host memory':<16}{gibibytes(on_host):>12}  a process")
     laid_out, apart = batch["input_ids"].numel(), batch["view_tokens"]
     lines.append(
-        f"for the heaviest micro-batch, the {len(batch['labels'])} longest samples: {laid_out} tokens laid out, "
+        f"for the heaviest micro-batch, {'of ' if recipe.train.micro_batch_tokens else 'the '}{len(batch['labels'])} "
+        f"{'' if recipe.train.micro_batch_tokens else 'longest '}samples: {laid_out} tokens laid out, "
         f"{apart} as separate views"
     )
     lines.append("beside it a process holds Python and its libraries, about 0.5 GiB, and on a GPU its context")
@@ -197,15 +229,16 @@ def _device_name(device: torch.device) -> str:
 
 
 def _time_lines(
-    recipe: Recipe, model: Any, batches: list[dict[str, Any]], tokens_each: float, steps: Steps
+    recipe: Recipe, model: Any, batches: list[dict[str, Any]], tokens_each: float, steps: Steps, drawn: Drawn
 ) -> list[str]:
     device = usable_device()
     try:
         speed = measure_speed(model, [*batches, *batches][:4], tokens_each, recipe.train, device)
     except torch.OutOfMemoryError:
         return [f"not measured: a micro-batch does not fit {_device_name(device)}"]
+    cut = drawn.of_a_step if recipe.train.micro_batch_tokens else 1.0
     lines = [
-        f"{hours(seconds_in_all(speed, steps))} in all, without loading and saving",
+        f"{hours(seconds_in_all(speed, steps, cut))} in all, without loading and saving",
         f"a micro-batch {speed.per_micro_batch:.2f} s, the optimiser's step {speed.per_step:.2f} s",
         f"measured on this machine ({_device_name(device)}), 1 process, over {speed.micro_batches} micro-batches",
     ]

@@ -15,6 +15,7 @@ from d2e_sft.config.recipe import TrainSection
 from d2e_sft.model.collation import Row
 from d2e_sft.model.device import timed
 from d2e_sft.model.micro_batch import forward_backward, model_inputs
+from d2e_sft.model.token_budget import TokenBudgetSteps
 from d2e_sft.train.prepare import Steps
 
 
@@ -65,25 +66,47 @@ def measure_speed(
     return Speed(seconds / tokens * tokens_each, timed(step, device)[1], measured)
 
 
-def average_tokens(
-    rows: Sequence[Row], collate: Callable[[list[Row]], dict[str, Any]], micro_batch_size: int, *, draws: int = 32
-) -> tuple[float, float, list[dict[str, Any]]]:
-    """Tokens of a micro-batch on average, as laid out and as whole separate views, and the micro-batches drawn for it.
+@dataclass(frozen=True)
+class Drawn:
+    """Micro-batches of a run's beginning, as row indices."""
 
-    Of all rows in shuffled micro-batches where these are few, else of `draws` of them.
-    """
-    order = list(range(len(rows)))
+    micro_batches: list[list[int]]
+    of_a_step: float  # micro-batches a process runs for an optimiser step, on average
+    heaviest: list[int]  # rows of the one that takes the most memory, of the whole run as far as that is known
+
+
+def draw_by_size(rows: int, size: int, accumulation: int, heaviest: list[int], *, draws: int = 32) -> Drawn:
+    """Shuffled micro-batches of `size` rows: all where they are few, else `draws` of them."""
+    order = list(range(rows))
     random.Random(0).shuffle(order)
-    starts = range(0, len(order), micro_batch_size)[:draws]
-    batches = [collate([rows[i] for i in order[start : start + micro_batch_size]]) for start in starts]
+    starts = range(0, rows, size)[:draws]
+    return Drawn([order[start : start + size] for start in starts], accumulation, heaviest)
+
+
+def draw_by_tokens(plan: TokenBudgetSteps, *, draws: int = 32) -> Drawn:
+    """The micro-batches of the first epoch under `train.micro_batch_tokens`, the first `draws` of them."""
+    steps = list(plan)
+    found = [part for step in steps for part in step if part]
+    return Drawn(found[:draws], len(found) / len(steps), max(found, key=plan.costs.of_micro_batch))
+
+
+def average_tokens(
+    rows: Sequence[Row], collate: Callable[[list[Row]], dict[str, Any]], micro_batches: Sequence[Sequence[int]]
+) -> tuple[float, float, list[dict[str, Any]]]:
+    """Tokens of a micro-batch on average, as laid out and as whole separate views, and the collated micro-batches."""
+    batches = [collate([rows[i] for i in part]) for part in micro_batches]
     laid_out = sum(batch["input_ids"].numel() for batch in batches) / len(batches)
     apart = sum(batch["view_tokens"] for batch in batches) / len(batches)
     return laid_out, apart, batches
 
 
-def seconds_in_all(speed: Speed, steps: Steps) -> float:
-    """Seconds of a run whose processes are each as fast as the measured one."""
-    return steps.micro_batches_in_all * speed.per_micro_batch + steps.total * speed.per_step
+def seconds_in_all(speed: Speed, steps: Steps, cut: float = 1.0) -> float:
+    """Seconds of a run whose processes are each as fast as the measured one.
+
+    Args:
+        cut: micro-batches that one counted by `steps` is cut into, on average.
+    """
+    return steps.micro_batches_in_all * cut * speed.per_micro_batch + steps.total * speed.per_step
 
 
 def hours(seconds: float) -> str:

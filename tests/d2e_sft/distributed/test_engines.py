@@ -188,6 +188,13 @@ def test_ddp_trains_as_one_process(world: Path, one: Path) -> None:
     assert_trained_alike(records, world / "ddp", one)
 
 
+def test_micro_batches_by_tokens_train_as_one_process_by_samples(world: Path, one: Path) -> None:
+    # Shuffled as ever, so steps have the samples that they have without; ZeRO-3 hangs where forwards differ in number.
+    run = world / "by-tokens"
+    records = two_processes(world, "zero3", run, "train.micro_batch_tokens=700", "data.dev=null")
+    assert_trained_alike(records, run, one)
+
+
 @pytest.mark.parametrize(("launcher", "objective"), [("ddp", "frozen"), ("ddp", "product"), ("zero3", "product")])
 def test_other_objectives_train_as_on_one_process(world: Path, launcher: str, objective: str) -> None:
     # `frozen` keeps states of each row before training, `product` is told which tokens the response form fixes.

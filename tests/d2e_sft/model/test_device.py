@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from d2e_sft.model.device import autocast, cpu_multiplies_bfloat16_fast, timed, usable_device
+from d2e_sft.model.device import LapTimer, autocast, cpu_multiplies_bfloat16_fast, timed, usable_device
 
 CPU = torch.device("cpu")
 
@@ -60,3 +60,14 @@ def test_bfloat16_is_fast_where_its_products_take_less_time(
     monkeypatch.setattr(torch, "mm", product)
     monkeypatch.setattr("d2e_sft.model.device.time.perf_counter", lambda: clock[0])
     assert cpu_multiplies_bfloat16_fast.__wrapped__() == fast
+
+
+def test_the_time_of_a_loop_is_shared_out_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 1.0, 4.0, 5.0, 8.0, 10.0])
+    monkeypatch.setattr("d2e_sft.model.device.time.perf_counter", lambda: next(clock))
+    laps = LapTimer(torch.device("cpu"))
+    assert laps.shares() == {}
+    for part in ("data", "model", "data", "model"):  # 0–1 data, 1–4 model, 4–5 data, 5–8 model
+        laps.enter(part)
+    assert laps.shares() == {"data": 2 / 8, "model": 6 / 8}
+    assert laps.shares() == {"model": 1.0}, "the next window begins where this one ended"

@@ -15,7 +15,9 @@ from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder, encode_samples
 from d2e_sft.model.collation import left_pad
+from d2e_sft.model.token_budget import REPEATED
 from d2e_sft.train.trainer import D2ETrainer, _keep_sums_in_float32
+from d2e_sft.util.errors import UserError
 from tests.tiny import make_samples, tiny_model, tiny_tokenizer
 
 SGD = {"optim": "sgd", "learning_rate": 0.5, "lr_scheduler_type": "constant", "max_grad_norm": 0, "logging_steps": 1}
@@ -35,6 +37,7 @@ def _trainer(
     accumulation: int,
     model: Any = None,
     packing: Packing = "auto",
+    micro_batch_tokens: int | None = None,
     **options: Any,
 ) -> D2ETrainer:
     args = TrainingArguments(
@@ -54,6 +57,7 @@ def _trainer(
         train_dataset=_dataset(config),
         packing=packing,
         d2e=config,
+        micro_batch_tokens=micro_batch_tokens,
     )
 
 
@@ -153,3 +157,54 @@ def test_fsdp2_returns_the_sums_in_float32() -> None:
     _keep_sums_in_float32(SimpleNamespace(fsdp_plugin=plugin))
     assert plugin.mixed_precision_policy.output_dtype == torch.float32
     assert plugin.mixed_precision_policy.param_dtype == torch.bfloat16
+
+
+def test_micro_batches_by_tokens_train_as_whole_batches_do(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"micro": 4, "accumulation": 1, "num_train_epochs": 2}
+    whole = _trainer(tmp_path / "whole", D2ESection(), **options)
+    whole.train()
+    cut = _trainer(tmp_path / "cut", D2ESection(), micro_batch_tokens=300, **options)
+    cut.train()
+    assert cut.token_steps is not None
+    assert max(len(step) for step in cut.token_steps) > 1, "steps are cut"
+    torch.testing.assert_close(_weights(cut), _weights(whole), rtol=1e-4, atol=1e-6)
+    logs, expected = ([e for e in t.state.log_history if "loss" in e] for t in (cut, whole))
+    assert len(logs) == len(expected) == 4
+    for one, other in zip(logs, expected, strict=True):
+        for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy"):
+            assert one[key] == pytest.approx(other[key], rel=1e-4), key
+
+
+def test_a_run_cut_by_tokens_is_resumed_step_for_step(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "micro": 4, "accumulation": 1, "num_train_epochs": 3, "save_strategy": "steps", "save_steps": 3,
+        "micro_batch_tokens": 300,
+    }  # fmt: skip
+    straight = _trainer(tmp_path / "straight", D2ESection(), **options)
+    straight.train()
+    again = _trainer(tmp_path / "again", D2ESection(), model=tiny_model(seed=9), **options)
+    again.train(resume_from_checkpoint=str(tmp_path / "straight" / "checkpoint-3"))
+    assert torch.equal(_weights(again), _weights(straight))
+
+
+def test_a_repeated_micro_batch_counts_for_nothing(tmp_path: Path) -> None:
+    trainer = _trainer(tmp_path, D2ESection(), micro=4, accumulation=1)
+    batch = trainer.data_collator(list(trainer.train_dataset)[:2])
+    trainer.model.train()
+    assert trainer.compute_loss(trainer.model, {**batch, REPEATED: True}) == 0
+    assert not trainer._metrics._sums.any()
+
+
+def test_tokens_beside_accumulation_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"micro_batch_tokens=300 with gradient_accumulation_steps=2"):
+        _trainer(tmp_path, D2ESection(), micro=4, accumulation=2, micro_batch_tokens=300)
+
+
+def test_logs_say_where_the_time_went(tmp_path: Path) -> None:
+    trainer = _trainer(tmp_path, D2ESection(), micro=4, accumulation=2, max_steps=2)
+    trainer.train()
+    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+    names = ("time_in_model", "time_in_optimizer", "time_in_data", "time_elsewhere")
+    for entry in logs:
+        assert sum(entry[name] for name in names) == pytest.approx(1, abs=1e-3)
+        assert entry["time_in_model"] > 0.2

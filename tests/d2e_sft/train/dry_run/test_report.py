@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,11 @@ def test_the_heaviest_micro_batch_is_of_what_costs_in_its_layout() -> None:
     full = EncodedSample({"original": [1] * 40, "imagined": [1] * 40}, [1])
     assert heaviest_micro_batch([full, wide], Layout("batched", "sdpa"), 1) == [1]
     assert heaviest_micro_batch([wide, full], Layout("shared_batch", "d2e_by_branch"), 1) == [1]
+
+
+def test_micro_batches_by_tokens_are_told_as_the_run_will_cut_them(recipe_file: Path) -> None:
+    text = shown(recipe_file, "train.micro_batch_tokens=1000")
+    assert re.search(r"a step: [\d.]+ micro-batches of at most 1000 tokens \([\d.]+ samples on average\)", text)
+    found = re.search(r"for the heaviest micro-batch, of \d+ samples: (\d+) tokens laid out", text)
+    assert found is not None
+    assert 476 < int(found.group(1)) <= 1000

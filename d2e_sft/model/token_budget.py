@@ -1,0 +1,173 @@
+"""Micro-batches of at most so many tokens, all of an optimiser step about equally full.
+
+Which samples a step takes is decided as ever, by the seed; how they are cut into micro-batches is decided by their
+lengths. The loss is a mean over the answer tokens of the whole step, so the cut changes memory and time and nothing
+else.
+
+Legend: n samples, S samples of a step, P processes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset, Sampler
+
+from d2e_sft.config.objectives import View
+from d2e_sft.model.collation import IGNORE, Row, right_pad
+from d2e_sft.model.packing import common_length, pack
+from d2e_sft.model.packing_support import Layout
+
+REPEATED = "repeated"  # in a micro-batch that only keeps step with other processes: it counts for nothing
+
+
+@dataclass(frozen=True)
+class TokenCosts:
+    """What each row takes of a micro-batch.
+
+    A packed row has the tokens of its samples, less those that all samples begin with; what only some samples share
+    is counted for each, so a row may have fewer tokens than counted. Padded rows are as wide as the widest.
+
+    Attributes:
+        tokens: (n) of each row; where rows are padded, of its widest view, answer included.
+        shared: tokens that all samples begin with and that stand once in a micro-batch.
+        views: rows a sample, where rows are padded; 0 where they are packed.
+    """
+
+    tokens: Sequence[int]
+    shared: int
+    views: int
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], layout: Layout, views: Sequence[View]) -> TokenCosts:
+        """Count each row once; it takes about a tenth of a millisecond a row."""
+        if layout.packing in ("batched", "encoder_decoder"):
+            widest = [max(len(row[view]) for view in views) + len(row["answer"]) - 1 for row in rows]
+            return cls(widest, 0, len(views))
+        tokens, first, shared = [], None, 0
+        for row in rows:
+            answer = list(row["answer"][:-1])
+            tokens.append(len(pack([[[*row[view], *answer] for view in views]]).tokens))
+            if first is None:
+                first = row["original"]
+                shared = min(len(row[view]) for view in views) if layout.packing == "shared_batch" else 0
+            if shared:
+                shared = min(shared, *(common_length([first, row[view]]) for view in views))
+        return cls(tokens, shared, 0)
+
+    def of_micro_batch(self, rows: Sequence[int]) -> int:
+        """Tokens of the rows together, at most."""
+        if not rows:
+            return 0
+        if self.views:
+            return self.views * len(rows) * max(self.tokens[i] for i in rows)
+        return sum(self.tokens[i] - self.shared for i in rows) + self.shared
+
+
+def cut_by_tokens(rows: Sequence[int], costs: TokenCosts, budget: int, processes: int = 1) -> list[list[int]]:
+    """The rows of an optimiser step as micro-batches of at most `budget` tokens, a multiple of `processes` of them.
+
+    Packed rows are filled evenly (the longest sample first, each into the emptiest micro-batch), padded ones hold
+    samples of like length. A sample that has more tokens by itself is a micro-batch by itself. With fewer samples
+    than processes some micro-batches are empty.
+    """
+    order = sorted(rows, key=lambda i: (-costs.tokens[i], i))
+    cut = _in_runs if costs.views else _evenly
+    count = processes
+    while True:
+        parts = cut(order, costs, budget, count)
+        fits = all(len(part) <= 1 or costs.of_micro_batch(part) <= budget for part in parts)
+        if fits and len(parts) % processes == 0:
+            return parts
+        count = max(count, len(parts) - 1) // processes * processes + processes
+
+
+def _evenly(order: Sequence[int], costs: TokenCosts, budget: int, count: int) -> list[list[int]]:
+    count = max(count, min(len(order), costs.of_micro_batch(order) // budget))
+    parts: list[list[int]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for i in order:
+        emptiest = loads.index(min(loads))
+        parts[emptiest].append(i)
+        loads[emptiest] += max(costs.tokens[i] - costs.shared, 1)
+    return parts
+
+
+def _in_runs(order: Sequence[int], costs: TokenCosts, budget: int, count: int) -> list[list[int]]:
+    parts: list[list[int]] = []
+    for i in order:
+        if parts and costs.of_micro_batch([*parts[-1], i]) <= budget:
+            parts[-1].append(i)
+        else:
+            parts.append([i])
+    while len(parts) < count:
+        fullest = max(range(len(parts)), key=lambda at: len(parts[at]))
+        half = len(parts[fullest]) // 2
+        parts[fullest : fullest + 1] = [parts[fullest][:half], parts[fullest][half:]]
+    return parts
+
+
+class TokenBudgetSteps(Sampler[list[list[int]]]):
+    """Of each optimiser step this process's micro-batches, as row indices; the same number on each process.
+
+    Rows are shuffled by seed and epoch alone, as accelerate's seedable sampler does, so a step has the same samples
+    whatever the budget and the number of processes.
+
+    Args:
+        step_size: samples of an optimiser step, over all processes.
+        budget: tokens of a micro-batch.
+    """
+
+    def __init__(
+        self, costs: TokenCosts, step_size: int, budget: int, *, seed: int, rank: int = 0, processes: int = 1
+    ) -> None:
+        self.costs, self.step_size, self.budget = costs, step_size, budget
+        self.seed, self.rank, self.processes = seed, rank, processes
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which shuffle comes next."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.costs.tokens) / self.step_size)
+
+    def __iter__(self) -> Iterator[list[list[int]]]:
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        order: list[int] = torch.randperm(len(self.costs.tokens), generator=generator).tolist()
+        for start in range(0, len(order), self.step_size):
+            parts = cut_by_tokens(order[start : start + self.step_size], self.costs, self.budget, self.processes)
+            yield parts[self.rank :: self.processes]
+
+
+class MicroBatchRows(Dataset[list[Row]]):
+    """Rows by lists of indices, for a loader whose batches are the micro-batches of a step."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, indices: Sequence[int]) -> list[Row]:
+        # An empty micro-batch runs a row that counts for nothing, since all processes run as many forwards.
+        return [self.rows[i] for i in indices] or [{**self.rows[0], REPEATED: True}]
+
+
+@dataclass(frozen=True)
+class StepCollator:
+    """A step's micro-batches, each as `collate` makes it, under `micro_batches`; `labels` has those that count."""
+
+    collate: Callable[[Sequence[Row]], dict[str, Any]]
+
+    def __call__(self, step: Sequence[Sequence[Row]]) -> dict[str, Any]:
+        parts = []
+        for rows in step:
+            repeated = any(REPEATED in row for row in rows)
+            parts.append({**self.collate(rows), **({REPEATED: True} if repeated else {})})
+        answers = [row["answer"] for rows in step for row in rows if REPEATED not in row]
+        return {"micro_batches": parts, "labels": right_pad(answers or [[IGNORE]], IGNORE)}
