@@ -191,7 +191,7 @@ def test_ddp_trains_as_one_process(world: Path, one: Path) -> None:
 def test_micro_batches_by_tokens_train_as_one_process_by_samples(world: Path, one: Path) -> None:
     # Shuffled as ever, so steps have the samples that they have without; ZeRO-3 hangs where forwards differ in number.
     run = world / "by-tokens"
-    records = two_processes(world, "zero3", run, "train.micro_batch_tokens=700", "data.dev=null")
+    records = two_processes(world, "zero3", run, "train.micro_batch_tokens=700")
     assert_trained_alike(records, run, one)
 
 
