@@ -1,7 +1,8 @@
-"""`d2e recipes`: the bundled recipes, listed, shown and copied; and their names for shell completion."""
+"""`d2e recipes`: the bundled recipes, listed, shown and copied, their keys explained; names for shell completion."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -30,7 +31,7 @@ complete_recipe = completing(bundled_recipes)
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def recipes() -> None:
-    """List, show and copy the recipes that come with d2e.
+    """List, show and copy the recipes that come with d2e, and explain their keys.
 
     Example: d2e recipes list qwen3
     """
@@ -93,6 +94,43 @@ def copy(*, name: str, to: Path | None, resolved: bool, overwrite: bool) -> None
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, text)
     click.echo(f"wrote {target}; train it with: d2e train {target}")
+
+
+def _recipe_keys() -> list[str]:
+    from d2e_sft.config.reference import recipe_keys
+
+    return [key.name for key in recipe_keys()]
+
+
+@recipes.command()
+@click.argument("key", required=False, shell_complete=completing(_recipe_keys))
+def explain(*, key: str | None) -> None:
+    """Say what KEY of a recipe means, what it may be and its default; of a section, each of its keys.
+
+    Without KEY all keys are listed, with their defaults.
+
+    Example: d2e recipes explain train.optim
+    """
+    from d2e_sft.config import reference
+
+    if key is not None:
+        click.echo("\n".join(found.describe() for found in reference.explain(key)))
+        return
+    listed = [found for found in reference.recipe_keys() if not found.is_section]
+    width = max(len(found.name) for found in listed)
+    for found in listed:
+        click.echo(f"{found.name:<{width}}  {'(must be given)' if found.default is None else found.default}")
+
+
+@recipes.command()
+def schema() -> None:
+    """Print the JSON schema of a recipe, by which editors check and complete YAML.
+
+    Example: d2e recipes schema > recipe.schema.json
+    """
+    from d2e_sft.config.reference import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
 
 
 def _text(source: RecipeSource, *, resolved: bool) -> str:

@@ -19,7 +19,13 @@ ViewGradients = Literal["all", "original"]
 class Section(BaseModel):
     """A section of a recipe: unknown keys and numbers that are none are refused."""
 
-    model_config = ConfigDict(extra="forbid", validate_default=True, protected_namespaces=(), allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        validate_default=True,
+        protected_namespaces=(),
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,  # what stands below a key is its meaning, see `d2e_sft.config.reference`
+    )
 
 
 @dataclass(frozen=True)
@@ -158,27 +164,32 @@ def _is_dotted(module: str) -> bool:
 class D2ESection(Section):
     """The objective, by name (see `d2e_sft/objective/objectives.py`) or a function of your own, `module:function`.
 
-    Of `d2e` (PIPER paper, section 3), L = CE(o − α·im) + kl_weight · KL, `debias` off drops the imagined view (the
-    paper's "w/o DEE"), `distill` off the refined one ("w/o DIE"), both off is plain SFT. `kl_direction` names the
-    first and second argument of the divergence. What an objective does not use it does not read; `debias` and
-    `distill` are by default as it has them, and resolved here.
-
-    `product_weight` weighs the imagined view's log-probabilities in `product`, `imagined_weight` the cross entropy of
-    the imagined view where there is one; `alpha_weight` says which weight each token's α gets in `weighted`;
-    `own_views` are what a function of your own is given.
+    What an objective does not use it does not read; `debias`, `distill`, `imagined_weight` and `view_gradients` are by
+    default as it has them, and resolved here.
     """
 
     objective: Annotated[str, AfterValidator(check_name)] = "d2e"
+    """The loss: d2e, sft, product, honest, teacher, honest-teacher, frozen, weighted; or `module:function`."""
     alpha: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    """The debias ratio α of z_o − α·z_im, in training, and in decoding where `eval.alpha` is not set."""
     debias: bool = True
+    """Subtract the imagined view; of `d2e`, false is the paper's "w/o DEE". The default is the objective's."""
     distill: bool = True
+    """A divergence to the refined view; of `d2e`, false is the paper's "w/o DIE". The default is the objective's."""
     kl_weight: float = Field(default=1.0, ge=0)
+    """λ, how often the divergence counts in the loss."""
     kl_direction: Literal["original_refined", "refined_original"] = "original_refined"
+    """The first and the second argument of the divergence; equations 8 and 5 of the paper."""
     view_gradients: ViewGradients = "all"
+    """Which views carry gradient: all of them, or the original one alone (fewer tokens in the backward)."""
     product_weight: float = Field(default=1.0, ge=0)
+    """w, how much the imagined view's log-probabilities weigh in the objective `product`."""
     imagined_weight: float = Field(default=1.0, ge=0)
+    """μ, how often the imagined view's cross entropy counts, of objectives that have one."""
     alpha_weight: Literal["agreement", "jsd"] = "agreement"
+    """How the objective `weighted` weighs α for each token."""
     own_views: list[View] = Field(default=["original", "imagined"])
+    """The views that a function of your own is given, the original one first."""
 
     @model_validator(mode="after")
     def _as_the_objective_has_it(self) -> Self:

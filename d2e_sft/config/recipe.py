@@ -7,153 +7,47 @@ folder, and that file repeats the run.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.extends import EXTENDS, Keys, read_recipe
 from d2e_sft.config.lookup import RecipeSource, require_recipe
 from d2e_sft.config.objectives import OF_THE_OBJECTIVE, D2ESection, Section, View  # noqa: F401  (part of the recipe, too)
+from d2e_sft.config.sections import (  # noqa: F401  (the same)
+    DataSection,
+    EvalSection,
+    LoraSection,
+    ModelSection,
+    Overlong,
+    Packing,
+    Precision,
+    Quantization,
+    TrainSection,
+)
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import load_yaml, write_whole
 
-Overlong = Literal["error", "drop", "truncate_context"]
-Precision = Literal["auto", "float32", "bfloat16", "float16"]
-Quantization = Literal["4bit", "8bit"]
-Packing = Literal["auto", "shared_batch", "shared_prefix", "batched"]
-Tracker = Literal["wandb", "tensorboard", "trackio", "mlflow", "comet_ml", "clearml", "swanlab"]
-# Expanded once, here: some libraries expand `~` and some do not, and a run must not lie in two places.
-UserPath = Annotated[str, AfterValidator(os.path.expanduser)]
 RECIPE_FILE = "recipe.yaml"
-
-
-class LoraSection(Section):
-    """Low-rank adapters, trained instead of the full weights (peft's LoraConfig)."""
-
-    r: int = Field(default=16, ge=1)
-    alpha: int = Field(default=32, ge=1)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    target_modules: str | list[str] = "all-linear"
-
-
-class ModelSection(Section):
-    """Which model is trained: a Hub name, a folder, or `builtin:smollm2-135m-instruct`.
-
-    `weights=random` takes the model's architecture and tokenizer alone and begins with random weights, drawn with
-    `train.seed`. `quantization` keeps the base weights in 4 or 8 bits while adapters are trained (QLoRA).
-    """
-
-    name: str = "builtin:smollm2-135m-instruct"
-    weights: Literal["pretrained", "random"] = "pretrained"
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    attention: str | None = None
-    lora: LoraSection | None = None
-    quantization: Quantization | None = None
-
-    @model_validator(mode="after")
-    def _quantised_weights_need_an_adapter(self) -> Self:
-        if self.quantization is not None and self.lora is None:
-            raise ValueError(
-                f"model.quantization={self.quantization} needs model.lora, as quantised weights cannot be trained "
-                "themselves; set model.lora={} for the default adapter"
-            )
-        return self
-
-
-class DataSection(Section):
-    """Training rows and how they become tokens; lengths are in tokens, prompt and answer together.
-
-    `dev` are held-out rows on which the run is evaluated while it trains; see `train.eval_steps`. `probe` are rows
-    whose subset is aligned or conflict, on which it is then seen whether the model reads.
-    """
-
-    train: UserPath
-    dev: UserPath | None = None
-    probe: UserPath | None = None
-    prompt_set: UserPath = "default"
-    max_samples: int | None = Field(default=None, ge=1)
-    max_dev_samples: int | None = Field(default=None, ge=1)
-    max_probe_samples: int | None = Field(default=None, ge=2)
-    max_length: int = Field(default=1024, ge=8)
-    overlong: Overlong = "error"
-    skip_bad: bool = False
-
-
-class TrainSection(Section):
-    """Optimisation. `batch_size` is the whole optimiser step's, whatever the number of processes.
-
-    With `micro_batch_tokens` a step's samples are cut into micro-batches of at most so many tokens as they are laid
-    out, about equally full, and `micro_batch_size` holds for evaluations alone; the gradient is the same.
-
-    With `data.dev` or `data.probe` the run is evaluated every `eval_steps` steps, or after each epoch where that is
-    None, and as many held-out samples as `sample_predictions` says are decoded each time.
-    """
-
-    output_dir: UserPath
-    seed: int = Field(default=0, ge=0, lt=2**32)
-    epochs: float = Field(default=3.0, gt=0, le=10_000)
-    max_steps: int | None = Field(default=None, ge=1, le=10**9)
-    batch_size: int = Field(default=64, ge=1)
-    micro_batch_size: int = Field(default=8, ge=1)
-    micro_batch_tokens: int | None = Field(default=None, ge=8)
-    learning_rate: float = Field(default=1e-5, gt=0)
-    lr_scheduler: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "cosine"
-    warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
-    weight_decay: float = Field(default=0.0, ge=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    precision: Precision = "auto"
-    packing: Packing = "auto"
-    gradient_checkpointing: bool = False
-    compile: bool = False
-    logging_steps: int = Field(default=10, ge=1)
-    save_steps: int | None = Field(default=None, ge=1)
-    save_total_limit: int = Field(default=2, ge=1)
-    eval_steps: int | None = Field(default=None, ge=1)
-    sample_predictions: int = Field(default=8, ge=0)
-    report_to: list[Tracker] = Field(default_factory=list)
-    project: str = "d2e-sft"
-
-    @field_validator("report_to", mode="before")
-    @classmethod
-    def _one_tracker_is_a_list(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _micro_batch_divides(self) -> Self:
-        if self.micro_batch_tokens is None and self.batch_size % self.micro_batch_size:
-            raise ValueError(
-                f"train.batch_size={self.batch_size} is not a multiple of "
-                f"train.micro_batch_size={self.micro_batch_size}"
-            )
-        return self
-
-
-class EvalSection(Section):
-    """Defaults of `d2e eval` for the trained run. `max_samples` counts per dataset × relation × format.
-
-    `cot_max_new_tokens` takes the place of `max_new_tokens` in the chain-of-thought setting.
-    """
-
-    alpha: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    batch_size: int = Field(default=16, ge=1)
-    max_new_tokens: int = Field(default=64, ge=1)
-    cot_max_new_tokens: int = Field(default=512, ge=1)
-    max_samples: int | None = Field(default=None, ge=1)
 
 
 class Recipe(Section):
     """One run, whole; the order in the file is free, an absent section means its defaults."""
 
     model: ModelSection = Field(default_factory=ModelSection)
+    """Which model is trained, and whether all of it is."""
     data: DataSection
+    """Training rows and how they become tokens."""
     d2e: D2ESection = Field(default_factory=D2ESection)
+    """The objective."""
     train: TrainSection
+    """Optimisation, evaluation on the way, and what is kept."""
     eval: EvalSection = Field(default_factory=EvalSection)
+    """Defaults of `d2e eval` for the trained run."""
 
     @model_validator(mode="after")
     def _evaluations_need_rows(self) -> Self:

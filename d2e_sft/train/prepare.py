@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,15 @@ from d2e_sft.objective.own import function_of
 from d2e_sft.train.rows import TokenRows, read_rows
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError
+
+# Names of optimisers → the module that transformers imports for them, and the package that has it.
+_OPTIMIZER_PACKAGES = {
+    r"adamw_torch_[48]bit": ("torchao", "torchao"),
+    r".*_8bit|paged_.*|lion_.*|ademamix": ("bitsandbytes", "bitsandbytes"),
+    r"schedule_free_.*": ("schedulefree", "schedulefree"),
+    r"stable_adamw": ("optimi", "torch-optimi"),
+    r"grokadamw": ("grokadamw", "grokadamw"),
+}
 
 
 @dataclass(frozen=True)
@@ -71,8 +82,8 @@ def check_recipe(recipe: Recipe, processes: int) -> int:
         micro-batches a process runs for one optimiser step.
 
     Raises:
-        UserError: a file is missing, an adapter is asked for on random weights, or as `function_of`, `precision_for`
-            and `accumulation_steps`.
+        UserError: a file is missing, an adapter is asked for on random weights, or as `function_of`,
+            `check_optimizer`, `precision_for` and `accumulation_steps`.
     """
     if recipe.model.weights == "random" and recipe.model.lora is not None:
         raise UserError(
@@ -84,8 +95,25 @@ def check_recipe(recipe: Recipe, processes: int) -> int:
         if file is not None:
             check_readable(Path(file))
     function_of(recipe.d2e)
+    check_optimizer(recipe.train.optim)
     recipe.train.precision = precision_for(recipe)
     return accumulation_steps(recipe.train, processes)
+
+
+def check_optimizer(name: str) -> None:
+    """See that the package of an optimiser is there.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    module, package = next(
+        (needed for pattern, needed in _OPTIMIZER_PACKAGES.items() if re.fullmatch(pattern, name)), ("torch", "torch")
+    )
+    if find_spec(module) is None:
+        raise UserError(
+            f"train.optim={name}: needs the package {package}, which is not installed",
+            remedy=f"pip install {package}, or use train.optim=adamw_torch_fused",
+        )
 
 
 def prepare(recipe: Recipe, state: PartialState, processes: int, *, refuse: bool = True) -> Prepared:
@@ -207,6 +235,10 @@ def with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=lora.target_modules,
+        modules_to_save=lora.modules_to_save,
+        use_dora=lora.use_dora,
+        use_rslora=lora.use_rslora,
+        init_lora_weights=lora.init_lora_weights,
         task_type="SEQ_2_SEQ_LM" if loaded.model.config.is_encoder_decoder else "CAUSAL_LM",
     )
     try:
@@ -214,7 +246,7 @@ def with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
         model = get_peft_model(base, config)
     except ValueError as error:
         raise UserError(
-            f"model.lora: does not fit {recipe.model.name!r} ({error})", "correct target_modules"
+            f"model.lora: does not fit {recipe.model.name!r} ({error})", "correct target_modules or modules_to_save"
         ) from error
     # The name as the user gave it (the resolved path of a builtin model means nothing on another machine), but a
     # folder's whole path: a relative one would be looked for from wherever the adapter is used.

@@ -144,6 +144,7 @@ def training_arguments(
         lr_scheduler_type=train.lr_scheduler,
         warmup_steps=train.warmup_ratio,
         weight_decay=train.weight_decay,
+        optim=train.optim,
         max_grad_norm=train.max_grad_norm,
         bf16=train.precision == "bfloat16",
         fp16=train.precision == "float16",

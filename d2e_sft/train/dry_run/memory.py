@@ -30,6 +30,8 @@ from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.attach import attach_objective
 
 _FLEX_SHAPES = "d2e_flex_shapes"
+# Part of an optimiser's name → tensors that it keeps of each parameter; of all others two.
+_MOMENTS = {"schedule_free_sgd": 1, "sgd": 0, "adagrad": 1, "rmsprop": 1, "lion": 1, "ademamix": 3, "grokadamw": 3}
 
 
 @dataclass(frozen=True)
@@ -124,10 +126,24 @@ def estimate_memory(
                 forward_backward(shadow, moved, train.precision, device)
     trained = [parameter for parameter in shadow.parameters() if parameter.requires_grad]
     gradients = sum(_bytes(parameter.grad) for parameter in trained if parameter.grad is not None)
-    optimizer = 2 * sum(_bytes(parameter) for parameter in trained)  # AdamW's moments have the weights' dtype
+    optimizer = sum(optimizer_bytes(train.optim, parameter) for parameter in trained)
     # Without accumulation the gradients come while the activations go: together they may be less than their sum.
     activations = max(tensors.peak - weights - gradients, 0)
     return MemoryEstimate(weights, gradients, optimizer, activations, _largest_layer(shadow))
+
+
+def optimizer_bytes(name: str, parameter: Tensor) -> int:
+    """What an optimiser keeps of a parameter: so many moments, in the weights' dtype or in 8 or 4 bits."""
+    if name == "adafactor":  # a factored second moment: a row and a column of each matrix
+        shape = parameter.shape
+        elements = (
+            parameter.numel() if len(shape) < 2 else parameter.numel() // shape[-1] + parameter.numel() // shape[-2]
+        )
+        return elements * parameter.element_size()
+    moments = next((count for family, count in _MOMENTS.items() if family in name), 2)
+    if name.endswith(("_8bit", "_4bit")):
+        return int(moments * parameter.numel() * (1 if name.endswith("_8bit") else 0.5))
+    return moments * _bytes(parameter)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from transformers import modeling_utils
 
 from d2e_sft.config.recipe import D2ESection, Recipe
 from d2e_sft.data.sample import write_samples
+from d2e_sft.model.loading import load_model
+from d2e_sft.train.prepare import with_adapter
 from d2e_sft.train.run import train_recipe
 from tests.naive import assert_equal_to_naive
 from tests.tiny import make_samples, save_tiny_model, tiny_model
@@ -23,6 +25,7 @@ ADAPTERS = {
     "attention": {"target_modules": ["q_proj", "v_proj"]},
     "on-the-head": {"target_modules": ["q_proj", "lm_head"]},
     "head-in-full": {"target_modules": "all-linear", "modules_to_save": ["lm_head"]},
+    "dora": {"target_modules": "all-linear", "use_dora": True},
 }
 
 
@@ -55,6 +58,42 @@ def test_only_the_adapter_gets_gradients() -> None:
     trained = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert trained
     assert all("lora_" in name or "lm_head.modules_to_save" in name for name in trained)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("use_dora", True),
+        ("use_rslora", True),
+        ("modules_to_save", ["lm_head"]),
+        ("init_lora_weights", "gaussian"),
+        ("init_lora_weights", "orthogonal"),
+        ("init_lora_weights", "pissa"),
+        ("init_lora_weights", "olora"),
+    ],
+)
+def test_a_kind_of_adapter_is_pefts_own_and_loads_as_it_was_trained(tmp_path: Path, key: str, value: Any) -> None:
+    recipe = Recipe.model_validate(
+        {
+            "model": {"name": str(save_tiny_model(tmp_path / "model")), "lora": {"r": 4, key: value}},
+            "data": {"train": "unused"},
+            "train": {"output_dir": "unused"},
+        }
+    )
+    model = with_adapter(recipe, load_model(recipe.model.name))
+    config = model.peft_config["default"]
+    assert (getattr(config, key), config.r) == (value, 4)
+    with torch.no_grad():  # as if trained
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    ids = torch.arange(5, 25)[None]
+    before, base = model.eval()(ids).logits, load_model(recipe.model.name).model(ids).logits
+    assert (before - base).norm() > 0.1 * base.norm()
+    model.save_pretrained(tmp_path / "adapter")
+    torch.testing.assert_close(
+        load_model(str(tmp_path / "adapter")).model.eval()(ids).logits, before, rtol=1e-4, atol=1e-4
+    )
 
 
 def _train(world: Path, run: str, **train: Any) -> dict[str, torch.Tensor]:

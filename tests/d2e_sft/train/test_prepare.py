@@ -39,6 +39,14 @@ def test_a_prepared_run_has_its_tokens_and_its_steps(tmp_path: Path) -> None:
     assert (steps.accumulation, steps.micro_batches, steps.per_epoch, steps.total) == (2, 3, 2, 6)
 
 
+def test_an_optimiser_that_is_not_installed_is_named_before_the_model_is_loaded(tmp_path: Path) -> None:
+    write_samples(make_samples(4), tmp_path / "train.jsonl")
+    with pytest.raises(UserError, match=r"train.optim=grokadamw: needs the package grokadamw") as caught:
+        check_recipe(recipe(tmp_path, optim="grokadamw"), processes=1)
+    assert "pip install grokadamw" in str(caught.value)
+    assert check_recipe(recipe(tmp_path, optim="sgd"), processes=1) == 4
+
+
 def test_random_weights_are_those_of_the_seed_and_take_no_adapter(tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "model")
     write_samples(make_samples(4), tmp_path / "train.jsonl")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import Trainer, TrainingArguments
 
 from d2e_sft.config.recipe import D2ESection, TrainSection, load_recipe
 from d2e_sft.data.sample import EventSample, write_samples
@@ -18,7 +19,14 @@ from d2e_sft.model.attention.registry import FLEX, register
 from d2e_sft.model.forward import bare_model
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.train.dry_run import report as dryrun
-from d2e_sft.train.dry_run.memory import SHARDING, MemoryEstimate, TensorBytes, estimate_memory, on_each_device
+from d2e_sft.train.dry_run.memory import (
+    SHARDING,
+    MemoryEstimate,
+    TensorBytes,
+    estimate_memory,
+    on_each_device,
+    optimizer_bytes,
+)
 from d2e_sft.train.dry_run.speed import Speed
 from d2e_sft.train.launch import launchers
 from tests.tiny import VOCAB_SIZE, make_sample, tiny_model
@@ -78,6 +86,19 @@ def test_weights_gradients_and_moments_are_exact(kind: str) -> None:
     assert memory.weights == size(model.parameters()) + buffers
     assert memory.gradients == size(model.parameters())
     assert memory.optimizer == 2 * size(model.parameters())
+
+
+@pytest.mark.parametrize("name", ["adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop"])
+def test_an_optimiser_keeps_what_is_counted_for_it(name: str, tmp_path: Path) -> None:
+    arguments = TrainingArguments(str(tmp_path), optim=name, use_cpu=True)
+    kind, options = Trainer.get_optimizer_cls_and_kwargs(arguments)
+    parameter = torch.nn.Parameter(torch.ones(30, 20))
+    optimizer = kind([parameter], **options)
+    parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    tensors = [kept for state in optimizer.state.values() for kept in state.values() if isinstance(kept, torch.Tensor)]
+    assert optimizer_bytes(name, parameter) == sum(kept.nbytes for kept in tensors if kept.dim())
+    assert optimizer_bytes("adamw_8bit", parameter) == 2 * 600
 
 
 def test_the_peak_is_that_of_a_step_that_is_really_computed() -> None:

@@ -1,0 +1,174 @@
+"""Every key of a recipe with its type, default and meaning, read from the schema itself.
+
+`d2e recipes explain KEY`, the page docs/recipe-keys.md and the JSON schema for editors are made of this.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import textwrap
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from d2e_sft.config.extends import EXTENDS
+from d2e_sft.config.recipe import Recipe
+from d2e_sft.util.errors import UserError
+
+_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+_WORDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "NoneType": "null"}
+_WIDTH = 100  # of a terminal
+_ABOUT_PAGE = """\
+# Recipe keys
+
+Every key of a recipe, with type, default and meaning. `d2e recipes explain KEY` prints one; `d2e recipes schema >
+recipe.schema.json` writes the JSON schema, which editors check YAML by: begin a recipe with the line
+`# yaml-language-server: $schema=recipe.schema.json`. How recipes are composed is in [Training](training.md#recipes).
+
+This page is made from the schema: `python docs/recipe_keys.py`.
+"""
+
+
+@dataclass(frozen=True)
+class RecipeKey:
+    """One key.
+
+    Attributes:
+        name: with its sections, `train.optim`.
+        kind: the values that it takes, in words.
+        default: as it stands in YAML; None where a value must be given.
+        meaning: one sentence or two.
+        is_section: it holds further keys.
+    """
+
+    name: str
+    kind: str
+    default: str | None
+    meaning: str
+    is_section: bool = False
+
+    def describe(self) -> str:
+        """The key as lines for a terminal."""
+        default = "must be given" if self.default is None else f"default: {self.default}"
+        head = f"{self.name}  (section)" if self.is_section else f"{self.name}  ({self.kind}; {default})"
+        lines = textwrap.wrap(head, _WIDTH, subsequent_indent="    ")
+        return "\n".join([*lines, *textwrap.wrap(self.meaning, _WIDTH, initial_indent="  ", subsequent_indent="  ")])
+
+
+def recipe_keys() -> list[RecipeKey]:
+    """All keys, section by section, in the order of the schema; a section stands before its keys."""
+    return list(_keys_of(Recipe, ""))
+
+
+def explain(name: str) -> list[RecipeKey]:
+    """The keys that a name means.
+
+    Args:
+        name: `train.optim`; of a section (`train`) all keys; without its section (`alpha`) every key that ends so.
+
+    Raises:
+        UserError: there is no such key; with the nearest one.
+    """
+    keys = recipe_keys()
+    found = [key for key in keys if key.name == name or key.name.startswith(f"{name}.")]
+    found = found or [key for key in keys if key.name.endswith(f".{name}")]
+    if found:
+        return found
+    whole = {key.name: key.name for key in keys}
+    by_end = {key.name.rpartition(".")[2]: key.name for key in keys}
+    known = whole if "." in name else by_end
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {known[near[0]]!r}?" if near else ""
+    raise UserError(f"{name}: no key of a recipe.{hint}", remedy="`d2e recipes explain` lists all keys")
+
+
+def as_markdown() -> str:
+    """The reference as a page: a table for each section."""
+    lines = [_ABOUT_PAGE]
+    for key in recipe_keys():
+        if key.is_section:
+            lines += [
+                f"\n## {key.name}\n",
+                f"{key.meaning}\n",
+                "| key | values | default | meaning |",
+                "|---|---|---|---|",
+            ]
+        else:
+            default = "must be given" if key.default is None else f"`{key.default}`"
+            lines.append(f"| `{key.name}` | {_cell(key.kind)} | {default} | {_cell(key.meaning)} |")
+    return "\n".join(lines) + "\n"
+
+
+def json_schema() -> dict[str, Any]:
+    """A recipe file's schema for editors (JSON Schema 2020-12); nothing is required, as a file may extend others."""
+    schema = Recipe.model_json_schema()
+    for part in (schema, *schema["$defs"].values()):
+        part.pop("required", None)
+    file = {"type": "string"}
+    schema["properties"][EXTENDS] = {
+        "anyOf": [file, {"type": "array", "items": file}],
+        "description": "Recipes or files that this one is laid over; a later one wins over an earlier.",
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "d2e-sft recipe"}
+
+
+def _keys_of(section: type[BaseModel], prefix: str) -> Iterator[RecipeKey]:
+    nested = []
+    for name, field in section.model_fields.items():
+        inner = _section_in(field.annotation)
+        if inner is None:
+            yield _key(prefix + name, field)
+            continue
+        if type(None) in get_args(field.annotation):  # may be absent: a value of its own
+            yield RecipeKey(prefix + name, "a section, or null", "null", field.description or "")
+        nested.append((prefix + name, inner))
+    for name, inner in nested:
+        yield RecipeKey(name, "section", None, inspect.cleandoc(inner.__doc__ or "").split("\n\n")[0], is_section=True)
+        yield from _keys_of(inner, f"{name}.")
+
+
+def _key(name: str, field: FieldInfo) -> RecipeKey:
+    bounds = [
+        f"{word} {getattr(mark, sign):,}"
+        for mark in field.metadata
+        for sign, word in _BOUNDS.items()
+        if hasattr(mark, sign)
+    ]
+    kind = ", ".join([_kind(field.annotation), *bounds])
+    default = None if field.is_required() else _yaml(field.get_default(call_default_factory=True))
+    return RecipeKey(name, kind, default, " ".join((field.description or "").split()))
+
+
+def _section_in(annotation: Any) -> type[BaseModel] | None:
+    kinds = [annotation, *get_args(annotation)]
+    return next((kind for kind in kinds if inspect.isclass(kind) and issubclass(kind, BaseModel)), None)
+
+
+def _kind(annotation: Any) -> str:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kind(parts[0])
+    if origin is Literal:
+        return " | ".join(map(str, parts))
+    if origin in (Union, types.UnionType):
+        return " or ".join(_kind(part) for part in parts)
+    if origin is list:
+        return f"list of {_kind(parts[0])}"
+    return _WORDS.get(annotation.__name__, annotation.__name__)
+
+
+def _yaml(value: Any) -> str:
+    assert value is not PydanticUndefined
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else str(value)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,184 @@
+"""The sections of a recipe but `d2e`, each key with its default and, in the line below it, its meaning.
+
+What stands below a key is what `d2e recipes explain KEY`, the reference in the docs and the JSON schema say of it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from d2e_sft.config.objectives import Section
+
+Overlong = Literal["error", "drop", "truncate_context"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+Quantization = Literal["4bit", "8bit"]
+Packing = Literal["auto", "shared_batch", "shared_prefix", "batched"]
+Tracker = Literal["wandb", "tensorboard", "trackio", "mlflow", "comet_ml", "clearml", "swanlab"]
+# transformers' names, those that take no further setting; the packages that some need are in `d2e_sft.train.prepare`.
+Optimizer = Literal[
+    *("adamw_torch_fused", "adamw_torch", "adafactor", "sgd", "adagrad", "rmsprop"),
+    *("adamw_8bit", "paged_adamw_32bit", "paged_adamw_8bit", "lion_32bit", "lion_8bit", "paged_lion_32bit"),
+    *("paged_lion_8bit", "ademamix", "ademamix_8bit", "adamw_torch_8bit", "adamw_torch_4bit"),
+    *("schedule_free_adamw", "schedule_free_sgd", "stable_adamw", "grokadamw"),
+]
+# Those of peft that need nothing but the weights; eva, corda and loftq ask for data or other weights.
+LoraStart = Literal["gaussian", "orthogonal", "pissa", "olora"]
+# Expanded once, here: some libraries expand `~` and some do not, and a run must not lie in two places.
+UserPath = Annotated[str, AfterValidator(os.path.expanduser)]
+
+
+class LoraSection(Section):
+    """Low-rank adapters, trained instead of the full weights (peft's LoraConfig)."""
+
+    r: int = Field(default=16, ge=1)
+    """The rank of each adapter."""
+    alpha: int = Field(default=32, ge=1)
+    """peft's `lora_alpha`: what an adapter adds is multiplied by alpha / r (by alpha / √r with `use_rslora`)."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """peft's `lora_dropout`."""
+    target_modules: str | list[str] = "all-linear"
+    """The layers that get an adapter: their names, or `all-linear`."""
+    modules_to_save: list[str] | None = None
+    """Modules that are trained whole beside the adapters and kept with them, for example `[lm_head]`."""
+    use_dora: bool = False
+    """Weight-decomposed adapters (DoRA, arXiv 2402.09353)."""
+    use_rslora: bool = False
+    """Rank-stabilised scaling, alpha / √r in place of alpha / r (arXiv 2312.03732)."""
+    init_lora_weights: bool | LoraStart = True
+    """How adapters begin: `true` (A random, B zero), `false` (both random), or a method of peft by name."""
+
+
+class ModelSection(Section):
+    """Which model is trained, and whether all of it is."""
+
+    name: str = "builtin:smollm2-135m-instruct"
+    """A Hub name, a folder (a model, an adapter or a finished run), or `builtin:smollm2-135m-instruct`."""
+    weights: Literal["pretrained", "random"] = "pretrained"
+    """`random` takes the model's architecture and tokenizer alone; its weights are drawn with `train.seed`."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """What the weights are kept in; see `train.precision` for what is computed in."""
+    attention: str | None = None
+    """transformers' attention implementation for packed rows; null chooses the fastest that is exact."""
+    lora: LoraSection | None = None
+    """Adapters in place of full fine-tuning; `{}` takes every default, null trains all weights."""
+    quantization: Quantization | None = None
+    """Keep the base weights in 4 or 8 bits while adapters are trained (QLoRA); needs `model.lora`."""
+
+    @model_validator(mode="after")
+    def _quantised_weights_need_an_adapter(self) -> Self:
+        if self.quantization is not None and self.lora is None:
+            raise ValueError(
+                f"model.quantization={self.quantization} needs model.lora, as quantised weights cannot be trained "
+                "themselves; set model.lora={} for the default adapter"
+            )
+        return self
+
+
+class DataSection(Section):
+    """Training rows and how they become tokens."""
+
+    train: UserPath
+    """The rows that are trained on: a `.parquet` or `.jsonl` file of EventSample rows."""
+    dev: UserPath | None = None
+    """Held-out rows on which the run is evaluated while it trains; see `train.eval_steps`."""
+    probe: UserPath | None = None
+    """Rows whose subset is aligned or conflict, on which it is seen while training whether the model reads."""
+    prompt_set: UserPath = "default"
+    """The wording of prompts and answers: a bundled set's name, or a YAML file."""
+    max_samples: int | None = Field(default=None, ge=1)
+    """At most so many training rows, the same number from each dataset; null takes all."""
+    max_dev_samples: int | None = Field(default=None, ge=1)
+    """The same of `data.dev`."""
+    max_probe_samples: int | None = Field(default=None, ge=2)
+    """At most so many rows of `data.probe`, half of them of each subset."""
+    max_length: int = Field(default=1024, ge=8)
+    """Tokens of the longest view, prompt and answer together."""
+    overlong: Overlong = "error"
+    """What becomes of longer rows: refused, left out, or their contexts cut at the end; answers are never cut."""
+    skip_bad: bool = False
+    """Leave out rows that break the schema (counted, and kept in `bad_rows.jsonl`) in place of stopping."""
+
+
+class TrainSection(Section):
+    """Optimisation, evaluation on the way, and what is kept."""
+
+    output_dir: UserPath
+    """The run folder: model, resolved recipe, checkpoints, log, and evaluations of it."""
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    """Of everything that is drawn: the order of the rows, adapters' start, dropout, `data.max_samples`."""
+    epochs: float = Field(default=3.0, gt=0, le=10_000)
+    """Passes over the training rows."""
+    max_steps: int | None = Field(default=None, ge=1, le=10**9)
+    """Optimiser steps in place of `train.epochs`."""
+    batch_size: int = Field(default=64, ge=1)
+    """Samples of an optimiser step, over all processes and micro-batches; a multiple of `train.micro_batch_size`."""
+    micro_batch_size: int = Field(default=8, ge=1)
+    """Samples of one forward on one process; with `micro_batch_tokens` those of an evaluation."""
+    micro_batch_tokens: int | None = Field(default=None, ge=8)
+    """Cut a step into micro-batches of at most so many tokens as laid out, about equally full; the gradient is the same."""
+    learning_rate: float = Field(default=1e-5, gt=0)
+    """The highest learning rate, after the warm-up."""
+    lr_scheduler: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "cosine"
+    """How the learning rate goes on after the warm-up."""
+    warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
+    """The share of all steps in which the learning rate rises from 0."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """AdamW's, on all weights but biases and norms."""
+    optim: Optimizer = "adamw_torch_fused"
+    """The optimiser by transformers' name; those in 8 bits need bitsandbytes."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients are scaled down to this norm where they are larger."""
+    precision: Precision = "auto"
+    """What is computed in, over weights of `model.dtype`; `auto` is bfloat16 where the device is fast in it."""
+    packing: Packing = "auto"
+    """How a micro-batch is laid out; `auto` shares all prefixes where that is exact, and else batches the views."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward in place of keeping them: less memory, the same gradients."""
+    compile: bool = False
+    """torch.compile of each layer."""
+    logging_steps: int = Field(default=10, ge=1)
+    """Steps from one log to the next."""
+    save_steps: int | None = Field(default=None, ge=1)
+    """Steps from one checkpoint to the next; null writes none, and the run cannot be resumed."""
+    save_total_limit: int = Field(default=2, ge=1)
+    """How many checkpoints are kept, the newest."""
+    eval_steps: int | None = Field(default=None, ge=1)
+    """Steps from one evaluation on `data.dev` and `data.probe` to the next; null evaluates after each epoch."""
+    sample_predictions: int = Field(default=8, ge=0)
+    """Held-out samples that are decoded at each evaluation."""
+    report_to: list[Tracker] = Field(default_factory=list)
+    """Experiment trackers, by name."""
+    project: str = "d2e-sft"
+    """Where trackers file the run."""
+
+    @field_validator("report_to", mode="before")
+    @classmethod
+    def _one_tracker_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _micro_batch_divides(self) -> Self:
+        if self.micro_batch_tokens is None and self.batch_size % self.micro_batch_size:
+            raise ValueError(
+                f"train.batch_size={self.batch_size} is not a multiple of "
+                f"train.micro_batch_size={self.micro_batch_size}"
+            )
+        return self
+
+
+class EvalSection(Section):
+    """Defaults of `d2e eval` for the trained run."""
+
+    alpha: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """The debias ratio of decoding; null takes the objective's: `d2e.alpha`, or 0 where nothing is subtracted."""
+    batch_size: int = Field(default=16, ge=1)
+    """Prompts that are decoded together."""
+    max_new_tokens: int = Field(default=64, ge=1)
+    """The longest answer, in tokens."""
+    cot_max_new_tokens: int = Field(default=512, ge=1)
+    """The same in the chain-of-thought setting."""
+    max_samples: int | None = Field(default=None, ge=1)
+    """At most so many samples of each dataset × relation × format; null takes all."""

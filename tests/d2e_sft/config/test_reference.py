@@ -1,0 +1,105 @@
+"""The reference of recipe keys: complete, found by name, and the same in docs and schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft import cli
+from d2e_sft.config.lookup import bundled_recipes, require_recipe
+from d2e_sft.config.recipe import Recipe, flat, unresolved_yaml
+from d2e_sft.config.reference import as_markdown, explain, json_schema, recipe_keys
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import load_yaml
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "recipe-keys.md"
+
+
+def test_every_key_of_a_resolved_recipe_is_there_with_its_default_and_a_meaning() -> None:
+    recipe = Recipe.model_validate({"model": {"lora": {}}, "data": {"train": "x"}, "train": {"output_dir": "y"}})
+    keys = {key.name: key for key in recipe_keys() if not key.is_section}
+    resolved = dict(flat(recipe.model_dump()))
+    assert keys.keys() - {"model.lora"} == resolved.keys()
+    assert {name for name, key in keys.items() if key.default is None} == {"data.train", "train.output_dir"}
+    for name, key in keys.items():
+        assert key.meaning.endswith((".", "…")), name
+        if key.default is not None and name != "model.lora":
+            read = load_yaml(key.default)
+            # A tracker's empty list and numbers in another writing: the value counts.
+            assert (float(read) if isinstance(resolved[name], float) else read) == resolved[name], name
+
+
+def test_a_key_is_found_by_its_name_its_end_and_its_section() -> None:
+    assert [key.name for key in explain("train.optim")] == ["train.optim"]
+    assert [key.name for key in explain("alpha")] == ["model.lora.alpha", "d2e.alpha", "eval.alpha"]
+    assert explain("use_dora") == explain("model.lora.use_dora")
+    lora = [key.name for key in explain("model.lora")]
+    assert lora[0] == "model.lora"
+    assert "model.lora.use_rslora" in lora
+    assert "data.train" in [key.name for key in explain("data")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("train.optin", "train.optin: no key of a recipe. Did you mean 'train.optim'?"),
+        ("learing_rate", "learing_rate: no key of a recipe. Did you mean 'train.learning_rate'?"),
+        ("zzzz", "zzzz: no key of a recipe.\n"),
+    ],
+)
+def test_what_is_no_key_is_said_with_the_nearest(asked: str, told: str) -> None:
+    with pytest.raises(UserError) as caught:
+        explain(asked)
+    assert str(caught.value).startswith(told)
+
+
+def test_the_page_in_the_docs_is_of_the_keys_as_they_are() -> None:
+    assert PAGE.read_text(encoding="utf-8") == as_markdown(), "run python docs/recipe_keys.py"
+
+
+def test_the_schema_takes_every_bundled_recipe_and_knows_every_key(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["recipes", "schema"])
+    schema = json.loads(capsys.readouterr().out)
+    assert schema == json_schema()
+    for name in bundled_recipes():
+        assert_fits(load_yaml(unresolved_yaml(require_recipe(name))), schema, schema)
+    with pytest.raises(AssertionError):
+        assert_fits({"train": {"learing_rate": 1}}, schema, schema)
+    with pytest.raises(AssertionError):
+        assert_fits({"train": {"precision": "fp8"}}, schema, schema)
+
+
+def assert_fits(value: Any, schema: dict[str, Any], whole: dict[str, Any]) -> None:
+    """The part of JSON Schema that the recipe's needs: references, alternatives, objects, types and enumerations."""
+    if "$ref" in schema:
+        return assert_fits(value, whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
+    if "anyOf" in schema:
+        errors = []
+        for option in schema["anyOf"]:
+            try:
+                return assert_fits(value, option, whole)
+            except AssertionError as error:
+                errors.append(error)
+        raise AssertionError(errors)
+    kinds = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
+    if schema.get("type") in kinds:
+        assert isinstance(value, kinds[schema["type"]]), (value, schema)  # type: ignore[arg-type]
+    if schema.get("type") == "null":
+        assert value is None
+    assert value in schema.get("enum", [value])
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        assert key in schema["properties"], f"{key} is not among {list(schema['properties'])}"
+        assert_fits(inner, schema["properties"][key], whole)
+    return None
+
+
+def test_the_command_lists_and_explains(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["recipes", "explain"])
+    listed = capsys.readouterr().out.splitlines()
+    assert "train.optim" in "".join(listed)
+    assert max(map(len, listed)) <= 100
+    cli.main(["recipes", "explain", "d2e.alpha"])
+    assert capsys.readouterr().out.startswith("d2e.alpha  (number, at least 0; default: 0.5)\n  The debias ratio")
