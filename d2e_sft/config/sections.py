@@ -19,11 +19,11 @@ Packing = Literal["auto", "shared_batch", "shared_prefix", "batched"]
 Tracker = Literal["wandb", "tensorboard", "trackio", "mlflow", "comet_ml", "clearml", "swanlab"]
 # transformers' names, those that take no further setting; the packages that some need are in `d2e_sft.train.prepare`.
 Optimizer = Literal[
-    *("adamw_torch_fused", "adamw_torch", "adafactor", "sgd", "adagrad", "rmsprop"),
-    *("adamw_8bit", "paged_adamw_32bit", "paged_adamw_8bit", "lion_32bit", "lion_8bit", "paged_lion_32bit"),
-    *("paged_lion_8bit", "ademamix", "ademamix_8bit", "adamw_torch_8bit", "adamw_torch_4bit"),
-    *("schedule_free_adamw", "schedule_free_sgd", "stable_adamw", "grokadamw"),
-]
+    "adamw_torch_fused", "adamw_torch", "adafactor", "sgd", "adagrad", "rmsprop",
+    "adamw_8bit", "paged_adamw_32bit", "paged_adamw_8bit", "lion_32bit", "lion_8bit", "paged_lion_32bit",
+    "paged_lion_8bit", "ademamix", "ademamix_8bit", "adamw_torch_8bit", "adamw_torch_4bit",
+    "schedule_free_adamw", "schedule_free_sgd", "stable_adamw", "grokadamw",
+]  # fmt: skip
 # Those of peft that need nothing but the weights; eva, corda and loftq ask for data or other weights.
 LoraStart = Literal["gaussian", "orthogonal", "pissa", "olora"]
 # Expanded once, here: some libraries expand `~` and some do not, and a run must not lie in two places.
