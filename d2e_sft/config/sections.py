@@ -118,7 +118,7 @@ class TrainSection(Section):
     micro_batch_size: int = Field(default=8, ge=1)
     """Samples of one forward on one process; with `micro_batch_tokens` those of an evaluation."""
     micro_batch_tokens: int | None = Field(default=None, ge=8)
-    """Cut a step into micro-batches of at most so many tokens as laid out, about equally full; the gradient is the same."""
+    """Cut a step into micro-batches of at most so many tokens as laid out, in place of samples; the same gradient."""
     learning_rate: float = Field(default=1e-5, gt=0)
     """The highest learning rate, after the warm-up."""
     lr_scheduler: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "cosine"
