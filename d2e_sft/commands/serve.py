@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from d2e_sft.config.decoding import DECODERS, DecodingConfig, given_decoder
-from d2e_sft.data.sample import FORMATS
+from d2e_sft.data.sample import WORDED
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -23,7 +23,7 @@ from d2e_sft.data.sample import FORMATS
     help=f"Decoder of requests that name none: {', '.join(DECODERS)}. [default: d2e]",
 )
 @click.option("--prompt-set", default=None, help="Wording of the context line; default: as trained, else `default`.")
-@click.option("--format", "fmt", type=click.Choice(FORMATS), default="qa", show_default=True, help="Its format.")
+@click.option("--format", "fmt", type=click.Choice(WORDED), default="qa", show_default=True, help="Its format.")
 @click.option(
     "--max-body-bytes", type=click.IntRange(min=1), default=4 * 1024 * 1024, show_default=True, help="Largest request."
 )

@@ -82,12 +82,24 @@ def pad_id(tokenizer: Any) -> int:
 
 def chat_text(tokenizer: Any, messages: Messages) -> str:
     """The messages by the tokenizer's chat template, up to where the assistant's answer begins."""
+    text: str = rendered(tokenizer, messages, add_generation_prompt=True)
+    return text
+
+
+def rendered(tokenizer: Any, messages: Messages, **options: Any) -> Any:
+    """What the tokenizer's chat template makes of the messages: text, or tokens where the options ask for them.
+
+    Raises:
+        UserError: the template refuses them.
+    """
     try:
-        return _render_chat(tokenizer, messages, add_generation_prompt=True)
+        return _render_chat(tokenizer, messages, **options)
     except TemplateError:
+        if messages[0]["role"] != "system":
+            return _apply_template(tokenizer, messages, **options)
         # Some templates (Gemma's first ones) refuse a system message: it then opens the first user's.
         merged = [{"role": "user", "content": plain_text(messages[:2])}, *messages[2:]]
-        return _apply_template(tokenizer, merged, add_generation_prompt=True)
+        return _apply_template(tokenizer, merged, **options)
 
 
 def plain_text(messages: Messages) -> str:
@@ -104,7 +116,7 @@ def _end_of_text_id(tokenizer: Any) -> int:
     return end
 
 
-def _apply_template(tokenizer: Any, messages: Messages, **options: Any) -> str:
+def _apply_template(tokenizer: Any, messages: Messages, **options: Any) -> Any:
     try:
         return _render_chat(tokenizer, messages, **options)
     except TemplateError as error:
@@ -114,7 +126,6 @@ def _apply_template(tokenizer: Any, messages: Messages, **options: Any) -> str:
         ) from None
 
 
-def _render_chat(tokenizer: Any, messages: Messages, **options: Any) -> str:
+def _render_chat(tokenizer: Any, messages: Messages, **options: Any) -> Any:
     # enable_thinking: hybrid models (Qwen3) are to answer at once; other templates ignore the name.
-    text: str = tokenizer.apply_chat_template(messages, tokenize=False, enable_thinking=False, **options)
-    return text
+    return tokenizer.apply_chat_template(messages, **{"tokenize": False, "enable_thinking": False, **options})

@@ -3,7 +3,7 @@
 The three views (PIPER paper, section 3) differ in the context line alone: the original has the context, the
 imagined has none, the refined has the refined context. The three settings (its appendix B) are zero-shot, in which
 models are also trained; few-shot, with solved samples as earlier turns of the conversation; and chain of thought.
-Wording is data (`prompt_sets/*.yaml`), so that a user can bring another.
+Wording is data (`prompt_sets/*.yaml`), so that a user can bring another. A chat sample brings its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -28,6 +29,7 @@ Setting = Literal["zero_shot", "few_shot", "cot"]
 SETTINGS: tuple[Setting, ...] = get_args(Setting)
 _BUNDLED = Path(__file__).resolve().parent / "prompt_sets"
 MCQ_SEPARATOR = "; "
+DEFAULT, NEUTRAL = "default", "neutral"
 
 
 class FormatPrompt(BaseModel):
@@ -54,7 +56,9 @@ class FormatPrompt(BaseModel):
 
 
 class PromptSet(BaseModel):
-    """A named wording for all formats.
+    """A named wording for all formats but chat.
+
+    The bundled set `default` speaks of events; rows whose relation is `none` get the words of `neutral` from it.
 
     Attributes:
         zero_shot: of training, too.
@@ -81,8 +85,11 @@ class PromptSet(BaseModel):
             UserError: the refined view of a sample that has no refined context, or a format or setting without
                 wording.
         """
-        prompt = self._prompt(sample.format, setting)
         text = view_context(sample, view) if context is None else context
+        if sample.conversation is not None:
+            _refuse_setting(sample, setting)
+            return sample.conversation.messages(text)
+        prompt = self._prompt(sample.format, setting, sample)
         block = _fill(prompt.context, {"context": text}) if text.strip() else ""
         fields = {
             "context_block": block,
@@ -96,20 +103,24 @@ class PromptSet(BaseModel):
 
     def response(self, sample: EventSample, setting: Setting = "zero_shot") -> str:
         """The target text: the response form with the sample's answer in it."""
+        if sample.conversation is not None:
+            return sample.answers[0]
         if sample.options:
             chosen = [i for i, option in enumerate(sample.options) if option in sample.answers]
             answer = MCQ_SEPARATOR.join(render_option(i, sample.options[i]) for i in chosen)
         else:
             answer = sample.answers[0]
-        return _fill(self._prompt(sample.format, setting).response, {"answer": answer})
+        return _fill(self._prompt(sample.format, setting, sample).response, {"answer": answer})
 
     def answer_start(self, sample: EventSample, setting: Setting = "zero_shot") -> int:
         """Where in the `response` of a sample the answer begins, in characters."""
-        return len(self._prompt(sample.format, setting).response.removesuffix("{answer}"))
+        if sample.conversation is not None:
+            return 0
+        return len(self._prompt(sample.format, setting, sample).response.removesuffix("{answer}"))
 
     def marker(self, fmt: Format, setting: Setting = "zero_shot") -> str:
-        """The text that precedes the answer in the response form of a format."""
-        return self._prompt(fmt, setting).marker
+        """The text that precedes the answer in the response form of a format; a conversation has none."""
+        return "" if fmt == "chat" else self._prompt(fmt, setting).marker
 
     def digest(self, setting: Setting = "zero_shot") -> str:
         """SHA-256 of the wording of one setting: what other settings say has no part in it."""
@@ -128,7 +139,9 @@ class PromptSet(BaseModel):
             return self.cot
         return self.few_shot or self.zero_shot if setting == "few_shot" else self.zero_shot
 
-    def _prompt(self, fmt: Format, setting: Setting) -> FormatPrompt:
+    def _prompt(self, fmt: Format, setting: Setting, sample: EventSample | None = None) -> FormatPrompt:
+        if sample is not None and sample.relation == "none" and self == load_prompt_set(DEFAULT):
+            return load_prompt_set(NEUTRAL)._prompt(fmt, setting)
         prompts = self._prompts(setting)
         if fmt not in prompts:
             raise UserError(f"prompt set {self.name!r}: has no {setting} prompt for format {fmt!r}")
@@ -150,6 +163,8 @@ class SettingPrompts:
 
     def messages(self, sample: EventSample, view: View, *, context: str | None = None) -> list[dict[str, str]]:
         """The conversation up to the answer; arguments as for `PromptSet.messages`."""
+        if sample.conversation is not None:
+            return self.prompt_set.messages(sample, view, context=context, setting=self.setting)
         system, user = self.prompt_set.messages(sample, view, context=context, setting=self.setting)
         turns = [turn for shown in self.demonstrations(sample) for turn in self._solved(shown)]
         return [system, *turns, user]
@@ -200,12 +215,29 @@ def render_option(index: int, option: str) -> str:
     return f"({string.ascii_uppercase[index]}) {option}"
 
 
+def _refuse_setting(sample: EventSample, setting: Setting) -> None:
+    if setting != "zero_shot":
+        raise UserError(
+            f"sample {sample.id!r} of {sample.dataset!r}: a conversation has its own words, and none for {setting}",
+            remedy="ask it without --setting",
+        )
+
+
 def load_prompt_set(name: str) -> PromptSet:
     """Load a bundled prompt set by name, or one from a YAML file by path.
 
     Raises:
         UserError: no such set, not YAML, or a field is missing or unknown.
     """
+    return _bundled(name) if (_BUNDLED / f"{name}.yaml").is_file() else _read(name)
+
+
+@lru_cache(maxsize=8)
+def _bundled(name: str) -> PromptSet:
+    return _read(name)
+
+
+def _read(name: str) -> PromptSet:
     path = Path(name) if name.endswith((".yaml", ".yml")) else _BUNDLED / f"{name}.yaml"
     if not path.is_file():
         bundled = ", ".join(sorted(file.stem for file in _BUNDLED.glob("*.yaml")))

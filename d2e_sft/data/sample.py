@@ -15,15 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
+from d2e_sft.data.conversation import Conversation
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import object_with_unique_keys, replacing
 
-Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional", "factual"]
-Format = Literal["nli", "scq", "mcq", "qa"]
+Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional", "factual", "none"]
+Format = Literal["nli", "scq", "mcq", "qa", "chat"]
 Split = Literal["train", "dev", "test"]
 Subset = Literal["aligned", "conflict", "gold", "irrelevant", "unanswerable"]
 RELATIONS: tuple[str, ...] = get_args(Relation)
 FORMATS: tuple[str, ...] = get_args(Format)
+WORDED = tuple(name for name in FORMATS if name != "chat")  # those that a prompt set has words for
 SUBSETS: tuple[Subset, ...] = get_args(Subset)
 NLI_LABELS = ("positive", "negative")
 BAD_ROWS_FILE = "bad_rows.jsonl"
@@ -31,6 +33,8 @@ BAD_ROWS_FILE = "bad_rows.jsonl"
 # A rejected row: `file`, `line` (or `item`, where the rows are items of a JSON array), `error` (what was wrong with
 # it) and `row` (its content as it was read).
 BadRow = dict[str, Any]
+
+_AS_JSON = {"meta", "conversation"}  # columns that Parquet has as JSON text
 
 NonEmptyText = Annotated[str, StringConstraints(pattern=r"\S")]
 
@@ -52,6 +56,7 @@ _PARQUET_SCHEMA = pa.schema(
 )
 # Columns of a file in which some row has a value for one of them; other files are written without both.
 _SUBSET_FIELDS = [pa.field("subset", pa.string()), pa.field("habit", pa.list_(pa.string()))]
+_CONVERSATION_FIELD = pa.field("conversation", pa.string())  # likewise; JSON, since its turns are as many as they are
 
 
 class EventSample(BaseModel):
@@ -61,8 +66,9 @@ class EventSample(BaseModel):
         id: unique within its dataset and split (checked where a whole file is read).
         dataset: the source, for example `tracie`.
         relation: the event relation that the sample probes; `factual` where it asks for a fact, of no relation of
-            events.
-        format: `nli`, `scq` (one correct option), `mcq` (one or more) or `qa` (free text).
+            events; `none` where nothing is said of it.
+        format: `nli`, `scq` (one correct option), `mcq` (one or more), `qa` (free text) or `chat` (free text in a
+            conversation with its own wording).
         context: the passage; for nli the premise. Empty only where the task has none.
         refined_context: the context's relevant parts, or None where no refiner has run.
         question: the question; for nli the hypothesis.
@@ -74,6 +80,7 @@ class EventSample(BaseModel):
             (another), `gold` (relevant, nothing known of the habit), `irrelevant` (it does not help), `unanswerable`
             (nobody can tell); None where a dataset does not say. Scores are also given by subset.
         habit: what one who has not read would answer, in all accepted forms; empty where nothing is known of it.
+        conversation: chat alone: the turns that the model sees, in place of a prompt set's wording.
 
     Raises:
         pydantic.ValidationError: for a row that breaks any of the above.
@@ -94,6 +101,7 @@ class EventSample(BaseModel):
     meta: dict[str, Any] = Field(default_factory=dict)
     subset: Subset | None = None
     habit: list[NonEmptyText] = Field(default_factory=list)
+    conversation: Conversation | None = None
 
     @model_validator(mode="after")
     def _answers_fit_format(self) -> Self:
@@ -111,6 +119,9 @@ class EventSample(BaseModel):
             raise ValueError(f"options: {self.options!r} for a sample of format {self.format}; expected none")
         if self.format == "scq" and len(self.answers) != 1:
             raise ValueError(f"answers: {self.answers!r} for an scq sample; expected exactly one")
+        if (self.format == "chat") != (self.conversation is not None):
+            found = "none" if self.conversation is None else "one"
+            raise ValueError(f"conversation: {found} for a sample of format {self.format}; only chat has one")
         return self
 
     @property
@@ -242,14 +253,17 @@ def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
     check_ending(path)
     rows = [sample.model_dump() for sample in samples]
     with_subsets = any(row["subset"] or row["habit"] for row in rows)
-    if not with_subsets:
-        for row in rows:
-            del row["subset"], row["habit"]
+    with_conversations = any(row["conversation"] for row in rows)
+    idle = [*([] if with_subsets else ["subset", "habit"]), *([] if with_conversations else ["conversation"])]
+    rows = [{name: value for name, value in row.items() if name not in idle} for row in rows]
     with replacing(path) as partial:
         if path.suffix == ".parquet":
             for row in rows:
-                row["meta"] = json.dumps(row["meta"], ensure_ascii=False, sort_keys=True)
-            schema = pa.schema([*_PARQUET_SCHEMA, *_SUBSET_FIELDS]) if with_subsets else _PARQUET_SCHEMA
+                for name in _AS_JSON & row.keys():
+                    if row[name] is not None:
+                        row[name] = json.dumps(row[name], ensure_ascii=False, sort_keys=True)
+            added = [*(_SUBSET_FIELDS if with_subsets else []), *([_CONVERSATION_FIELD] if with_conversations else [])]
+            schema = pa.schema([*_PARQUET_SCHEMA, *added])
             pq.write_table(pa.Table.from_pylist(rows, schema=schema), partial, compression="zstd")
         else:
             with partial.open("w", encoding="utf-8") as out:
@@ -268,11 +282,12 @@ def _iter_parquet(path: Path) -> Iterator[tuple[int, Any, str | None]]:
         ) from None
     for line, row in enumerate(rows, start=1):
         problem = None
-        if isinstance(row.get("meta"), str):
-            try:
-                row["meta"] = json.loads(row["meta"])
-            except json.JSONDecodeError as error:
-                problem = f"meta: got {row['meta']!r}; expected a JSON object ({error})"
+        for name in _AS_JSON:
+            if isinstance(row.get(name), str):
+                try:
+                    row[name] = json.loads(row[name])
+                except json.JSONDecodeError as error:
+                    problem = f"{name}: got {row[name]!r}; expected a JSON object ({error})"
         yield line, row, problem
 
 

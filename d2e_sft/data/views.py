@@ -1,6 +1,7 @@
 """Samples → token views that share one answer.
 
-The answer is tokenised once and appended to each view's prompt, so its tokens are the same in all three.
+The answer is tokenised once and appended to each view's prompt, so its tokens are the same in all three. Of a
+conversation that is trained on in several turns, the answer begins with the first of them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from d2e_sft.config.recipe import Overlong, View
 from d2e_sft.data.chat_template import ChatEncoder
 from d2e_sft.data.prompts import Wording, candidate_responses, view_context
 from d2e_sft.data.sample import EventSample
+from d2e_sft.data.turn_tokens import marks_turns, turn_tokens
 from d2e_sft.util.errors import UserError
 
 
@@ -28,6 +30,7 @@ class EncodedSample:
     prompts: dict[View, list[int]]
     answer: list[int]
     content: list[bool] = field(default_factory=list)
+    trained: list[bool] = field(default_factory=list)
 
     @property
     def longest(self) -> int:
@@ -64,6 +67,8 @@ class ViewEncoder:
 
         The result may still be longer than `max_length`: the caller decides what to do about it.
         """
+        if self._by_turns(sample):
+            return self._encode_turns(sample, max_length)
         answer = self.answer_ids(sample)
         budget = None if max_length is None else max_length - len(answer)
         prompts = {view: self.prompt_ids(sample, view, budget) for view in self.views}
@@ -118,6 +123,50 @@ class ViewEncoder:
 
     def _render(self, sample: EventSample, view: View, context: str | None) -> list[int]:
         return self.chat.ids([self.prompt_set.messages(sample, view, context=context)])[0]
+
+    def _by_turns(self, sample: EventSample) -> bool:
+        """Whether the template must write the sample's answer, too: it marks answers, or there are several."""
+        conversation = sample.conversation
+        if conversation is None:
+            return False
+        several = conversation.loss == "all" and bool(conversation.earlier_answers)
+        if several and self.chat.plain:
+            raise UserError(
+                f"sample {sample.id!r} of {sample.dataset!r}: its loss is on all assistant turns, and this model has no "
+                "chat template to tell them by",
+                remedy="write `loss: each` or `loss: last` in the data's YAML and build again",
+            )
+        return several or (not self.chat.plain and marks_turns(self.tokenizer))
+
+    def _encode_turns(self, sample: EventSample, max_length: int | None) -> EncodedSample:
+        prompts, answers, marks = dict[View, list[int]](), list[list[int]](), list[list[bool]]()
+        for view in self.views:
+            ids, trained = self._turns(sample, view, max_length)
+            start = trained.index(True)
+            prompts[view] = ids[:start]
+            answers.append(ids[start:])
+            marks.append(trained[start:])
+        if any(answer != answers[0] for answer in answers[1:]):
+            raise UserError(
+                f"sample {sample.id!r} of {sample.dataset!r}: the chat template of {self.tokenizer.name_or_path!r} "
+                "writes the answer otherwise when the context is left out; expected the same tokens",
+                remedy="use a chat template that writes each turn alike whatever stands before it",
+            )
+        return EncodedSample(prompts, answers[0], content=marks[0], trained=marks[0])
+
+    def _turns(self, sample: EventSample, view: View, max_length: int | None) -> tuple[list[int], list[bool]]:
+        def encode(context: str | None) -> tuple[list[int], list[bool]]:
+            messages = self.prompt_set.messages(sample, view, context=context)
+            answered = [*messages, {"role": "assistant", "content": self.prompt_set.response(sample)}]
+            last_alone = sample.conversation is not None and sample.conversation.loss == "last"
+            return turn_tokens(self.tokenizer, answered, last_alone=last_alone)
+
+        ids, trained = encode(None)
+        if max_length is None or len(ids) <= max_length:
+            return ids, trained
+        context = view_context(sample, view)
+        keep = _largest(len(context), lambda n: len(encode(context[:n])[0]) <= max_length)
+        return encode(context[:keep].rstrip())
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ _TASKS = {
     "scq": "multiple-choice",
     "mcq": "multiple-choice",
     "qa": "question-answering",
+    "chat": "text-generation",
 }
 _METRICS = (("exact_match", "exact match"), ("f1", "token-level F1"))
 _SCORES = ("mean", "exact_match", "f1")

@@ -4,7 +4,8 @@ A view's tokens are its prompt and the answer without its last token: that one i
 
 Every collator returns `input_ids` and what the model needs beside them, `labels` (B, A) filled with −100, `content`
 (B, A) where the rows say which answer tokens the response form leaves open, and `view_tokens`, the tokens of all views
-as they would be without sharing or padding.
+as they would be without sharing or padding. Answer tokens that a row says are not `trained` are read by the tokens
+after them, and are neither labels nor indexed.
 
 Legend: B samples, A tokens of the longest answer, N answer tokens of the batch, T tokens of a packed row.
 """
@@ -22,7 +23,8 @@ from d2e_sft.config.objectives import View, ViewGradients
 from d2e_sft.model.packing import pack
 
 IGNORE = -100
-# One dataset row: the prompt ids of each view, `answer`, and in `content` a bool for each token of it.
+# One dataset row: the prompt ids of each view, `answer`, and in `content`, and perhaps `trained`, a bool for each token
+# of it.
 Row = dict[str, Any]
 
 
@@ -139,6 +141,15 @@ def right_pad(rows: Sequence[Sequence[int]], pad: int) -> Tensor:
     return torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
 
 
+def trained_tokens(row: Row) -> int:
+    """How many tokens of the row's answer the loss is on."""
+    return sum(_trained(row))
+
+
+def _trained(row: Row) -> list[bool]:
+    return row.get("trained") or [True] * len(row["answer"])
+
+
 def _tokens(sample: Row, view: View) -> list[int]:
     return [*sample[view], *sample["answer"][:-1]]
 
@@ -150,10 +161,18 @@ def _answers(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: int)
         indices: of the tokens of each sequence; sequences view by view.
     """
     answers = [sample["answer"] for sample in batch]
+    trained = [_trained(sample) for sample in batch]
     last = [
-        i for index, answer in zip(indices, answers * views, strict=True) for i in index[len(index) - len(answer) :]
+        i
+        for index, marks in zip(indices, trained * views, strict=True)
+        for i, mark in zip(index[len(index) - len(marks) :], marks, strict=True)
+        if mark
     ]
-    found = {"answer_index": torch.tensor(last).view(views, -1), "labels": right_pad(answers, IGNORE)}
+    labels = [
+        [token if mark else IGNORE for token, mark in zip(answer, marks, strict=True)]
+        for answer, marks in zip(answers, trained, strict=True)
+    ]
+    found = {"answer_index": torch.tensor(last).view(views, -1), "labels": right_pad(labels, IGNORE)}
     if all("content" in sample for sample in batch):
         found["content"] = right_pad([sample["content"] for sample in batch], False)
     return found

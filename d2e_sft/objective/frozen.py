@@ -15,7 +15,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.config.objectives import View
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.collation import Row
+from d2e_sft.model.collation import Row, trained_tokens
 from d2e_sft.model.forward import bare_model
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, collator_for
@@ -89,7 +89,7 @@ def states_before_training(
                 inputs = model_inputs(collate(batch), causal.device)
                 inputs = {name: value for name, value in inputs.items() if name not in ("targets", "content")}
                 states = states_of_views(causal, [view], "all", inputs)[view].cpu()
-                found[view] += states.split([len(row["answer"]) for row in batch])
+                found[view] += states.split([trained_tokens(row) for row in batch])
     model.train(training)
     return found
 
@@ -98,5 +98,5 @@ def blank_states(model: Any, d2e: D2ESection, rows: Sequence[Row]) -> dict[View,
     """States of the right shapes that cost nothing, to measure a step with."""
     width = model.get_output_embeddings().weight.shape[-1]
     return {
-        view: [torch.zeros(1, width).expand(len(row["answer"]), width) for row in rows] for view in d2e.frozen_views
+        view: [torch.zeros(1, width).expand(trained_tokens(row), width) for row in rows] for view in d2e.frozen_views
     }

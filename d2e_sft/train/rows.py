@@ -39,8 +39,9 @@ class TokenRows:
 
     @cached_property
     def dataset(self) -> datasets.Dataset:
-        """Their tokens, as columns `answer`, `content` and one a view."""
-        return datasets.Dataset.from_list([dataset_row(item) for item in self.encoded.kept])
+        """Their tokens, as columns `answer`, `content`, one a view, and `trained` where the loss leaves tokens out."""
+        several = any(item.trained for item in self.encoded.kept)
+        return datasets.Dataset.from_list([dataset_row(item, several) for item in self.encoded.kept])
 
 
 def read_rows(
@@ -95,10 +96,13 @@ def announce_rows(recipe: Recipe, split: Literal["training", "dev"], rows: Token
             print(f"  {count} {what}", flush=True)
 
 
-def dataset_row(encoded: EncodedSample) -> Row:
+def dataset_row(encoded: EncodedSample, with_trained: bool = False) -> Row:
     """One row of a training dataset: what the collators take."""
-    prompts = {str(view): prompt for view, prompt in encoded.prompts.items()}
-    return {**prompts, "answer": encoded.answer, "content": encoded.content}
+    row: Row = {str(view): prompt for view, prompt in encoded.prompts.items()}
+    row |= {"answer": encoded.answer, "content": encoded.content}
+    if with_trained:
+        row["trained"] = encoded.trained or [True] * len(encoded.answer)
+    return row
 
 
 def choose_samples(samples: Sequence[EventSample], limit: int | None, seed: int) -> list[EventSample]:

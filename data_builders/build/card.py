@@ -38,7 +38,13 @@ _LICENCE_IDS = {
     "CC-BY-SA-3.0": "cc-by-sa-3.0",
     "MIT": "mit",
 }
-_TASKS = {"nli": "text-classification", "scq": "multiple-choice", "mcq": "multiple-choice", "qa": "question-answering"}
+_TASKS = {
+    "nli": "text-classification",
+    "scq": "multiple-choice",
+    "mcq": "multiple-choice",
+    "qa": "question-answering",
+    "chat": "text-generation",
+}
 _SPLIT_NAMES = {"dev": "validation"}  # as the Hub calls it
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 _FIELDS = (
@@ -60,6 +66,10 @@ _FIELDS = (
 _SUBSET_FIELDS = (
     ("subset", "aligned, conflict, gold, irrelevant or unanswerable: how the context stands to the habit"),
     ("habit", "what one would answer without reading, in all accepted forms"),
+)
+_CHAT_FIELDS = (
+    ("conversation", "of format chat: the turns before the answer, the context cut out, as JSON text"),
+    ("relation", "also none, where nothing is said of it"),
 )
 
 
@@ -99,9 +109,10 @@ def render_card(manifest: Mapping[str, Any]) -> str:
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _title(manifest: Mapping[str, Any], datasets: Iterable[str]) -> str:
+def _title(manifest: Mapping[str, Any], datasets: Mapping[str, Any]) -> str:
     suite = manifest.get("suite")
-    return _PRETTY_NAMES.get(suite, suite) if suite else f"Event-reasoning samples of {', '.join(datasets)}"
+    what = "Samples" if _of_no_relation(datasets) else "Event-reasoning samples"
+    return _PRETTY_NAMES.get(suite, suite) if suite else f"{what} of {', '.join(datasets)}"
 
 
 def _front_matter(manifest: Mapping[str, Any], datasets: Mapping[str, Any], title: str) -> dict[str, Any]:
@@ -119,7 +130,7 @@ def _front_matter(manifest: Mapping[str, Any], datasets: Mapping[str, Any], titl
         **({} if any("described_by" in dataset for dataset in datasets.values()) else {"language": ["en"]}),
         "task_categories": sorted({_TASKS[dataset["format"]] for dataset in datasets.values()}),
         "size_categories": [next((name for limit, name in _SIZES if rows < limit), "1M<n<10M")],
-        "tags": ["event-reasoning", "d2e-sft"],
+        "tags": [*([] if _of_no_relation(datasets) else ["event-reasoning"]), "d2e-sft"],
         "configs": [{"config_name": "default", "data_files": files}],
     }
 
@@ -136,10 +147,16 @@ def _introduction(manifest: Mapping[str, Any], datasets: Mapping[str, Any]) -> s
     rows = sum(map(rows_of, datasets.values()))
     made = f"built by d2e-sft {manifest['version']} with seed {manifest['seed']}"
     number = f"{len(datasets)} dataset{'' if len(datasets) == 1 else 's'}"
-    text = f"{rows:,} event-reasoning samples from {number}, {made}."
+    text = f"{rows:,} {'' if _of_no_relation(datasets) else 'event-reasoning '}samples from {number}, {made}."
     if failures := manifest.get("failures"):
         text += f" **Incomplete:** {', '.join(failures)} could not be read and {_is_are(failures)} missing."
     return text
+
+
+def _of_no_relation(datasets: Mapping[str, Any]) -> bool:
+    """Whether no row is about a relation of events."""
+    splits = [entry for dataset in datasets.values() for entry in dataset["splits"].values()]
+    return {relation for entry in splits for relation in entry["rows_by_relation"]} == {"none"}
 
 
 def _warning(manifest: Mapping[str, Any]) -> str:
@@ -239,7 +256,8 @@ def _decoded(datasets: Mapping[str, Any]) -> str:
 
 
 def _field_table(datasets: Mapping[str, Any]) -> str:
-    fields = [*_FIELDS, *(_SUBSET_FIELDS if _subset_table(datasets) else ())]
+    chat = any(dataset["format"] == "chat" for dataset in datasets.values())
+    fields = [*_FIELDS, *(_SUBSET_FIELDS if _subset_table(datasets) else ()), *(_CHAT_FIELDS if chat else ())]
     return _table(("field", "content"), [(f"`{name}`", what) for name, what in fields])
 
 

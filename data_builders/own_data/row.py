@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from d2e_sft.data.conversation import Conversation, prompt_turns
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS, SUBSETS, EventSample, Relation, Split, Subset
+from d2e_sft.data.foreign import nearest_columns
 from d2e_sft.util.errors import did_you_mean
 from data_builders.own_data.spec import OwnSpec
 from data_builders.raw.row import BadRowError, Row, clean, shortened, shown
@@ -29,6 +31,8 @@ class OwnRow:
     answers: tuple[str, ...]
     subset: Subset | None
     habit: tuple[str, ...]
+    conversation: Conversation | None = None
+    turn: int = 0  # which of a conversation's answers it is, where it gives several rows
 
 
 class RowParser:
@@ -51,10 +55,12 @@ class RowParser:
         spec = self._spec
         options = spec.columns.options if spec.format in ("scq", "mcq") else []
         given = [name for part, name in self._optional().items() if part in spec.columns.model_fields_set]
-        relation = [spec.columns.relation] if spec.relation is None else []
+        relation = [spec.columns.relation] if spec.fixed_relation is None else []
         tags = [name for name in (spec.columns.subset, spec.columns.habit) if name is not None]
-        parts = [spec.columns.context, spec.columns.question, *options, spec.columns.answer, *relation, *given, *tags]
-        return list(dict.fromkeys(parts))
+        own = [spec.columns.context, spec.columns.question, *options, spec.columns.answer]
+        if spec.by_turns:
+            own = [*spec.columns.messages, *([spec.columns.context] if "context" in spec.columns.model_fields_set else [])]
+        return list(dict.fromkeys([*own, *relation, *given, *tags]))
 
     @property
     def optional(self) -> list[str]:
@@ -70,34 +76,43 @@ class RowParser:
         Raises:
             BadRowError: a part is missing, empty, or does not fit the format.
         """
-        self._check_columns(row.fields)
-        columns = self._spec.columns
-        options = self._options(row.fields)
+        self.check_columns(row.fields)
+        columns, spec = self._spec.columns, self._spec
+        options, question = self._options(row.fields), row.text(columns.question)
         return OwnRow(
             row.number,
-            self._id(row.number, row.fields),
-            self._relation(row.fields),
-            row.text(columns.context),
-            _as_text(columns.refined_context, row.fields.get(columns.refined_context)),
-            row.text(columns.question),
-            tuple(option for option in options if option),
-            tuple(self._answers(columns.answer, row.fields[columns.answer], options)),
-            self._subset(row.fields),
-            tuple(self._habit(row.fields, options)),
+            **self.tags(row, options),
+            context=row.text(columns.context),
+            question=question,
+            options=tuple(option for option in options if option),
+            answers=tuple(self._answers(columns.answer, row.fields[columns.answer], options)),
+            conversation=prompt_turns(spec.prompt, spec.system, question) if spec.prompt else None,
         )
 
-    def _check_columns(self, row: Mapping[str, Any]) -> None:
+    def tags(self, row: Row, options: Sequence[str] = ()) -> dict[str, Any]:
+        """The parts of an `OwnRow` that do not depend on how the row asks."""
+        name = self._spec.columns.refined_context
+        return {
+            "id": self._id(row.number, row.fields),
+            "relation": self._relation(row.fields),
+            "refined_context": _as_text(name, row.fields.get(name)),
+            "subset": self._subset(row.fields),
+            "habit": tuple(self._habit(row.fields, options)),
+        }
+
+    def check_columns(self, row: Mapping[str, Any]) -> None:
         for name in self.columns:
             if name not in row:
                 keys = shortened(", ".join(map(repr, row)) or "none")
                 raise BadRowError(
                     f"{name}: missing; the row has {keys}.{did_you_mean(name, row)} "
-                    f"Which is read is said under `columns:` in {self._spec_name}"
+                    f"Which is read is said under `columns:` in {self._spec_name}, here perhaps "
+                    f"`{nearest_columns(self._spec.format, row, by_turns=self._spec.by_turns)}`"
                 )
 
     def _relation(self, row: Mapping[str, Any]) -> Relation:
-        if self._spec.relation is not None:
-            return self._spec.relation
+        if self._spec.fixed_relation is not None:
+            return self._spec.fixed_relation
         name = self._spec.columns.relation
         text = _as_text(name, row[name])
         if text not in RELATIONS:
@@ -171,7 +186,7 @@ class RowParser:
         if spec.format == "nli":
             return [self._label(name, value)]
         # A `|` in a free answer is more likely to be part of it than to divide it, unless the user says so.
-        one = spec.format == "scq" or (spec.format == "qa" and spec.separator is None and not isinstance(value, list))
+        one = spec.format == "scq" or (spec.format in ("qa", "chat") and spec.separator is None and not isinstance(value, list))
         texts = [_as_text(name, value)] if one else self._several(name, value)
         if not texts or not all(texts):
             raise BadRowError.at(name, value, "text that is not empty")
@@ -212,7 +227,7 @@ def to_sample(spec: OwnSpec, name: str, split: Split, file: str, row: OwnRow) ->
         pydantic.ValidationError: never for a row that `RowParser` passed.
     """
     return EventSample(
-        id=row.id or f"{name}-{split}-{row.number}",
+        id=(row.id or f"{name}-{split}-{row.number}") + (f"-{row.turn}" if row.turn else ""),
         dataset=name,
         split=split,
         relation=row.relation,
@@ -224,6 +239,7 @@ def to_sample(spec: OwnSpec, name: str, split: Split, file: str, row: OwnRow) ->
         answers=list(row.answers),
         subset=row.subset,
         habit=list(row.habit),
+        conversation=row.conversation,
         meta={"source": file, "line": row.number, "licence": spec.licence or "not stated"},
     )
 

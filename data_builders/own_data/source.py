@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from d2e_sft.data.foreign import nearest_columns
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError
+from data_builders.own_data.chat import conversation_rows
 from data_builders.own_data.row import OwnRow, RowParser, to_sample
 from data_builders.own_data.spec import DELIMITERS, ENDINGS, EXAMPLE, OwnSpec, ending_of, name_of, read_spec
 from data_builders.raw.reader import RawInput
@@ -79,7 +81,11 @@ def _read(spec: OwnSpec, spec_name: str, job: Job) -> dict[Split, Samples]:
             continue
         raw = job.input(split)
         parser = RowParser(spec, spec_name)
-        rows = SplitRows(raw.parse(_rows(raw, spec, parser), parser))
+        raw.suggest = partial(nearest_columns, spec.format, by_turns=spec.by_turns)
+        if spec.by_turns:
+            rows = SplitRows(conversation_rows(raw, spec, parser, _rows(raw, spec, parser)))
+        else:
+            rows = SplitRows(raw.parse(_rows(raw, spec, parser), parser))
         for part, its_rows in (_draw(spec, job, rows) if split == "train" else {split: rows}).items():
             samples = raw.samples(its_rows.rows, partial(to_sample, spec, job.source.name, part, raw.name))
             result[part] = its_rows.become(samples)

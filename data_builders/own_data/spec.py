@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from d2e_sft.data.sample import NLI_LABELS, Format, Relation, Split
+from d2e_sft.data.conversation import CONTEXT, ROLES, LossChoice
+from d2e_sft.data.sample import FORMATS, NLI_LABELS, Format, Relation, Split
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import load_yaml
 
@@ -44,6 +45,8 @@ class Columns(BaseModel):
 
     Attributes:
         options: of scq and mcq: one column with all of them, or one column for each.
+        messages: of chat: the conversation, one column or several that follow each other (`[prompt, completion]`). The
+            context is then in a column only where `context` names one.
         relation: read where the description gives no relation for all rows.
         id: read where there is such a column; else the split and the line are the id.
         refined_context: likewise; where it is empty the refiner writes one.
@@ -56,6 +59,7 @@ class Columns(BaseModel):
     question: Text = "question"
     answer: Text = "answer"
     options: Annotated[list[Text], BeforeValidator(_one_or_more), Field(min_length=1)] = ["options"]
+    messages: Annotated[list[Text], BeforeValidator(_one_or_more), Field(min_length=1)] = ["messages"]
     relation: Text = "relation"
     id: Text = "id"
     refined_context: Text = "refined_context"
@@ -77,6 +81,10 @@ class OwnSpec(BaseModel):
         separator: what stands between several texts in one cell: options, answers of mcq, and, where it is given,
             accepted answers of qa. None is `|` for options and answers of mcq.
         delimiter: what stands between two cells of a CSV or TSV file, where it is not what its ending says.
+        prompt, system: of chat: the wording of rows of context, question and answer; without it rows are conversations.
+        context_in: of conversations: where the context is: `<NAME>` (between such tags), a role, or `none`.
+        context_block: of conversations with a column of contexts: how it is written into the user turn.
+        loss: of conversations: which assistant turns are trained on.
         name: of the dataset; the name of the description without its ending where it is empty.
         licence: of the rows. Without one they are not published to where others read them.
     """
@@ -93,8 +101,25 @@ class OwnSpec(BaseModel):
     answer_as: AnswerAs = "text"
     separator: Text | None = None
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    prompt: str = ""
+    system: str = ""
+    context_in: str = ""
+    context_block: str = ""
+    loss: LossChoice = "last"
     name: str = ""
     licence: str = ""
+
+    @property
+    def by_turns(self) -> bool:
+        """Whether a row is a conversation."""
+        return self.format == "chat" and not self.prompt
+
+    @property
+    def fixed_relation(self) -> Relation | None:
+        """The relation of all rows; None reads it from its column. Chat rows need none."""
+        if self.relation is None and self.format == "chat" and "relation" not in self.columns.model_fields_set:
+            return "none"
+        return self.relation
 
     @property
     def files(self) -> dict[Split, str]:
@@ -145,9 +170,41 @@ class OwnSpec(BaseModel):
                     "columns.relation": f"beside relation {self.relation}",
                 }
                 raise ValueError(f"{key}: has no meaning {where.get(key, f'for format {self.format}')}; drop it")
+        if problem := _problem_of_chat(self):
+            raise ValueError(problem)
         if self.name and not _NAME.fullmatch(self.name):
             raise ValueError(f"name: got {self.name!r}; expected letters, digits, '_', '-' and '.'")
         return self
+
+
+def _problem_of_chat(spec: OwnSpec) -> str:
+    """What is wrong with the keys of chat; empty where nothing is."""
+    named = spec.columns.model_fields_set
+    turns = {"context_in": spec.context_in, "context_block": spec.context_block, "loss": "loss" in spec.model_fields_set}
+    given = {"columns.messages": "messages" in named, **turns}
+    if spec.format != "chat":
+        given |= {"prompt": spec.prompt, "system": spec.system}
+    if not spec.by_turns and (idle := next((key for key, value in given.items() if value), "")):
+        where = "beside `prompt`" if spec.prompt and spec.format == "chat" else f"for format {spec.format}"
+        return f"{idle}: has no meaning {where}; drop it" + ("" if spec.prompt else ", or write `format: chat`")
+    if spec.prompt and (spec.prompt.count("{question}") != 1 or spec.prompt.count(CONTEXT) != 1):
+        return f"prompt: got {spec.prompt!r}; expected {{question}} and {CONTEXT} in it, each once"
+    if not spec.by_turns:
+        return ""
+    if spec.system:
+        return "system: has no meaning without `prompt`, as a conversation brings its own; drop it, or add a prompt"
+    if idle := next((f"columns.{key}" for key in ("question", "answer") if key in named), ""):
+        return f"{idle}: has no meaning for conversations; name their column (`messages`), or add a `prompt:`"
+    if "context" in named and spec.context_in:
+        return f"context_in: got {spec.context_in!r} beside columns.context; expected one of the two"
+    tag = re.fullmatch(r"<[\w-]+>", spec.context_in)
+    if spec.context_in and not tag and spec.context_in not in (*ROLES, "none"):
+        return f"context_in: got {spec.context_in!r}; expected `<NAME>`, {', '.join(ROLES)} or none"
+    if spec.context_in == "assistant":
+        return "context_in: got 'assistant'; expected who gives the context: system, user or tool"
+    if spec.context_block and ("context" not in named or spec.context_block.count(CONTEXT) != 1):
+        return f"context_block: got {spec.context_block!r}; expected {CONTEXT} in it, and a column (`columns.context`)"
+    return ""
 
 
 def read_spec(path: Path) -> OwnSpec:
@@ -231,7 +288,7 @@ def _describe(error: ValidationError) -> str:
             f"unknown key {key!r} (value {item['input']!r}); expected some of {', '.join(known)}.{hint}{_turned(item)}"
         )
     if item["type"] == "missing":
-        expected = " or ".join(("nli", "scq", "mcq", "qa")) if key == "format" else "a value"
+        expected = " or ".join(FORMATS) if key == "format" else "a value"
         return f"{key}: missing; expected {expected}"
     if item["type"] == "value_error":
         return message

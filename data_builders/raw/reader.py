@@ -124,6 +124,7 @@ class RawInput:
         unit: what the numbers of rows count; a JSON array may stand in one line, so its items are counted.
         folder: the dataset's folder, where it is not its name.
         own_spec: for a user's own data the file that describes it, which messages then name.
+        suggest: for a user's own data: the columns of the file → the nearest `columns: {…}` for the description.
         numbers: the numbers of the lines read so far that are not blank, bad ones included.
     """
 
@@ -137,6 +138,7 @@ class RawInput:
     unit: Literal["line", "item"] = "line"
     folder: str = ""
     own_spec: str = ""
+    suggest: Callable[[Sequence[str]], str] | None = None
     numbers: list[int] = field(default_factory=list)
 
     @property
@@ -321,6 +323,8 @@ class RawInput:
                 how = "missing" if name not in header else "there more than once"
                 hint = did_you_mean(name, header) if name not in header else ""
                 mapped = f"name the file's own column under `columns:` in {self.own_spec}"
+                if self.suggest:
+                    mapped += f", perhaps\n    {self.suggest(header)}"
                 raise UserError(
                     f"{self.path}{place}: column {name!r} is {how}; found {found}.{hint}",
                     remedy=mapped if self.own_spec else self._damaged,

@@ -25,13 +25,15 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def spans_of(sample: EventSample) -> list[str]:
-    """The texts that stay where they stand in the context: `meta.spans` where the source has them, else all answers.
+    """The texts that stay where they stand in the context: `meta.spans` where the source has them, else all answers,
+    and of a conversation that is trained on in all its answers the earlier ones.
 
     Where the question is about two events, as in nli, the answer is a label and says nothing about content.
     """
     if answers_with_a_label(sample):
         return []
-    return _texts(sample, "spans") or list(sample.answers)
+    earlier = sample.conversation.earlier_answers if sample.conversation and sample.conversation.loss == "all" else []
+    return _texts(sample, "spans") or [*sample.answers, *earlier]
 
 
 def answers_with_a_label(sample: EventSample) -> bool:

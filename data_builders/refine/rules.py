@@ -81,7 +81,10 @@ def refine(sample: EventSample, options: RefinerOptions) -> EventSample:
 
 def query_of(sample: EventSample) -> str:
     """What the sentences of the sample's context are compared with."""
-    return sample.question if answers_with_a_label(sample) else " ".join([sample.question, *sample.answers])
+    if answers_with_a_label(sample):
+        return sample.question
+    earlier = sample.conversation.turns if sample.conversation and sample.conversation.loss == "all" else ()
+    return " ".join([sample.question, *sample.answers, *(turn.content for turn in earlier if turn.role != "system")])
 
 
 def _refined(sample: EventSample, sentences: list[str], relevance: list[float], options: RefinerOptions) -> str:

@@ -55,7 +55,8 @@ class Demonstrations:
         for group in sorted(self.groups):
             digest.update(repr(group).encode())
             for row in self.groups[group]:
-                digest.update(row.model_dump_json(exclude=_NOT_IN_PROMPTS).encode())
+                idle = _NOT_IN_PROMPTS | ({"conversation"} if row.conversation is None else set())
+                digest.update(row.model_dump_json(exclude=idle).encode())
         return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from d2e_sft.util.errors import UserError
 from eval.score.scoring import score_output
 
 DATA_VARIABLE = "D2E_PIPER"
+_LEFT_OUT = ("meta", "conversation")  # no task has conversations
 _FIELDS = tuple(EventSample.model_fields)
 
 
@@ -61,7 +62,7 @@ def document(sample: EventSample, wording: PromptSet) -> dict[str, Any]:
     )
     places = [sample.candidates.index(answer) for answer in sample.answers] if choices else [None]
     return {
-        **{name: value for name, value in sample.model_dump(mode="json").items() if name != "meta"},
+        **{name: value for name, value in sample.model_dump(mode="json").items() if name not in _LEFT_OUT},
         "system": system["content"],
         "prompt": user["content"],
         "prompt_without_context": imagined["content"],

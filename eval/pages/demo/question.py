@@ -12,7 +12,7 @@ from typing import cast
 
 from d2e_sft.config.recipe import recipe_of
 from d2e_sft.data.prompts import PromptSet
-from d2e_sft.data.sample import FORMATS, NLI_LABELS, EventSample, Format, read_samples
+from d2e_sft.data.sample import NLI_LABELS, WORDED, EventSample, Format, read_samples
 from d2e_sft.util.errors import UserError, did_you_mean
 from eval.run.benchmark import choose_samples, locate_benchmark, rows_file
 
@@ -42,8 +42,8 @@ class Question:
         Raises:
             UserError: a part is empty or does not fit the format.
         """
-        if self.fmt not in FORMATS:
-            raise UserError(f"format {self.fmt!r}: expected one of {', '.join(FORMATS)}")
+        if self.fmt not in WORDED:
+            raise UserError(f"format {self.fmt!r}: expected one of {', '.join(WORDED)}")
         if not self.context.strip():
             raise UserError(
                 "The context is empty.", "Type what the model is to read: without it there is no habit to take out."

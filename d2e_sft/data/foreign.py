@@ -1,0 +1,111 @@
+"""Files of rows that are no samples yet: told before anything is loaded, with the description that would map them."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from d2e_sft.data.sample import EventSample
+from d2e_sft.util.errors import UserError
+
+TABLES = (".csv", ".tsv", ".json")
+# What others call the parts of a row, the likeliest first.
+_CALLED: dict[str, tuple[str, ...]] = {
+    "context": ("context", "passage", "document", "premise", "story", "article", "background", "paragraph", "text"),
+    "question": ("question", "query", "ask", "hypothesis", "instruction", "prompt", "input"),
+    "answer": ("answer", "answers", "label", "response", "output", "completion", "target", "gold", "reply"),
+    "options": ("options", "choices", "candidates"),
+    "messages": ("messages", "conversations", "conversation", "dialogue", "dialog", "turns", "chat"),
+}
+
+
+def nearest_columns(fmt: str, found: Iterable[str], *, by_turns: bool = False) -> str:
+    """A `columns: {…}` for a description: for each part the column whose name is nearest, `…` where none is near."""
+    names = list(found)
+    if by_turns:
+        parts: Sequence[str] = ("messages",)
+    else:
+        parts = ("context", "question", *(["options"] if fmt in ("scq", "mcq") else []), "answer")
+    chosen: dict[str, str] = {}
+    for part in parts:
+        left = [name for name in names if name not in chosen.values()]
+        chosen[part] = _nearest(part, left) or "…"
+    return f"columns: {{{', '.join(f'{part}: {name}' for part, name in chosen.items())}}}"
+
+
+def _nearest(part: str, names: Sequence[str]) -> str | None:
+    lower = {name.lower(): name for name in names}
+    for called in _CALLED[part]:
+        if called in lower:
+            return lower[called]
+    for called in _CALLED[part]:
+        if near := difflib.get_close_matches(called, list(lower), n=1, cutoff=0.75):
+            return lower[near[0]]
+    return None
+
+
+def description_of(name: str, columns: Sequence[str]) -> str:
+    """The YAML that would make samples of a file with these columns, indented as a message shows it."""
+    chat = _nearest("messages", columns)
+    lines = [f"train: {name}", "test: 0.2"]
+    if chat:
+        lines += ["format: chat", "context_in: <context>   # or a role, or none; or a column under columns"]
+        lines += [f"columns: {{messages: {chat}}}"] if chat != "messages" else []
+    else:
+        lines += ["format: qa", "relation: none", nearest_columns("qa", columns)]
+    return "\n".join(f"    {line}" for line in lines)
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise UserError if a file of training rows holds other rows than samples, so far as its beginning shows.
+
+    The file must be there; that it is whole and sound is found out when it is read.
+    """
+    if path.suffix in TABLES:
+        raise _foreign(path, f"is {path.suffix.removeprefix('.').upper()}", _columns_of_table(path))
+    row = _first_row(path)
+    needed = [name for name, field in EventSample.model_fields.items() if field.is_required()]
+    missing = [name for name in needed if row is not None and name not in row]
+    if row and len(missing) > 1:
+        raise _foreign(path, f"its rows lack {', '.join(missing)}", list(row))
+
+
+def _foreign(path: Path, what: str, columns: Sequence[str]) -> UserError:
+    having = f"; it has the columns {', '.join(map(repr, columns))}" if columns else ""
+    return UserError(
+        f"{path}: {what}; expected samples, as `d2e data build` writes them{having[:300]}",
+        remedy=f"describe it in a file mine.yaml beside it, for example\n{description_of(path.name, columns)}\n"
+        f"  then: d2e data build --datasets {path.parent / 'mine.yaml'} --out data/mine\n"
+        "  and train with data.train=data/mine/train.parquet",
+    )
+
+
+def _columns_of_table(path: Path) -> list[str]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as source:
+            if path.suffix == ".json":
+                return []
+            return next(csv.reader(source, delimiter="\t" if path.suffix == ".tsv" else ","), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return []
+
+
+def _first_row(path: Path) -> dict[str, Any] | None:
+    """The first row of a JSONL file, or the columns of a Parquet file; None where that cannot be told."""
+    try:
+        if path.suffix == ".parquet":
+            return dict.fromkeys(pq.read_schema(path).names)
+        with path.open(encoding="utf-8-sig") as lines:
+            line = next((line for line in islice(lines, 1_000) if line.strip()), "")
+        row = json.loads(line)
+    except (OSError, ValueError, RecursionError, pa.ArrowException):
+        return None
+    return row if isinstance(row, dict) else None
