@@ -1,4 +1,4 @@
-"""Ten chat templates in the manner of those that models have, each with and without marks on what the assistant writes.
+"""Ten chat templates in the manner of those that models have, with and without marks on what the assistant writes.
 
 `TRAINED` is what TRL 1.16 trains on with `assistant_only_loss` by the marked form: the labels of its SFTTrainer over
 CONVERSATION, as (first token, token behind the last) with `template_tokenizer`; recorded 2026-11-23.
@@ -23,8 +23,8 @@ _TEMPLATES = {
     "{% else %}{{ m.content }}<|end|>{% endif %}\n{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}",
     # the mark takes the line ends with it
-    "chatml, wide": "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}[[{{ '\n' + m.content }}"
-    "<|end|>{{ '\n' }}]]{% else %}\n{{ m.content }}<|end|>\n{% endif %}{% endfor %}"
+    "chatml, wide": "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}"
+    "[[{{ '\n' + m.content }}<|end|>{{ '\n' }}]]{% else %}\n{{ m.content }}<|end|>\n{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}",
     # begins with a token of its own, strips the texts
     "headers": "<|begin|>{% for m in messages %}<|start|>{{ m.role }}<|user|>\n\n{% if m.role == 'assistant' %}"
@@ -39,17 +39,19 @@ _TEMPLATES = {
     "brackets": "<|begin|>{% for m in messages %}{% if m.role == 'assistant' %}[[ {{ m.content }}<|end|>]]"
     "{% else %}[INST] {{ m.content }} [/INST]{% endif %}{% endfor %}",
     # a token for each role
-    "roles": "{% for m in messages %}<|{{ m.role }}|>\n{% if m.role == 'assistant' %}[[{{ m.content }}<|end|>]]{{ '\n' }}"
+    "roles": "{% for m in messages %}<|{{ m.role }}|>\n{% if m.role == 'assistant' %}"
+    "[[{{ m.content }}<|end|>]]{{ '\n' }}"
     "{% else %}{{ m.content }}<|end|>\n{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}",
     # something more at the very end of the text
-    "closed": "{% for m in messages %}<|{{ m.role }}|>\n{% if m.role == 'assistant' %}[[{{ m.content }}<|end|>]]{{ '\n' }}"
+    "closed": "{% for m in messages %}<|{{ m.role }}|>\n{% if m.role == 'assistant' %}"
+    "[[{{ m.content }}<|end|>]]{{ '\n' }}"
     "{% else %}{{ m.content }}<|end|>\n{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% else %}<|pad|>{% endif %}",
     # a system message that nobody gave
-    "default system": "{% if messages[0].role != 'system' %}<|system|>Be brief.<|end|>{% endif %}{% for m in messages %}"
-    "<|{{ m.role }}|>{% if m.role == 'assistant' %}[[{{ m.content }}<|end|>]]{% else %}{{ m.content }}<|end|>"
-    "{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}",
+    "default system": "{% if messages[0].role != 'system' %}<|system|>Be brief.<|end|>{% endif %}"
+    "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}[[{{ m.content }}<|end|>]]"
+    "{% else %}{{ m.content }}<|end|>{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}",
     # words in place of tokens
     "words": "{% for m in messages %}{% if m.role == 'assistant' %}Assistant: [[{{ m.content }}<|end|>]]{{ '\n' }}"
     "{% else %}{{ m.role | capitalize }}: {{ m.content }}\n{% endif %}{% endfor %}"

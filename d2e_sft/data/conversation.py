@@ -136,9 +136,10 @@ def _turn(item: object, place: str) -> Turn:
     content = item.get(what)
     if isinstance(content, list):
         parts = [part.get("text") if isinstance(part, dict) else part for part in content]
-        if not all(isinstance(part, str) for part in parts):
+        texts = [part for part in parts if isinstance(part, str)]
+        if len(texts) < len(parts):
             raise ValueError(f"{place}.{what}: got {_short(content)}; expected parts of text, no images or files")
-        content = "".join(parts)
+        content = "".join(texts)
     if not isinstance(content, str):
         raise ValueError(f"{place}.{what}: got {_short(content)}; expected text")
     return Turn(role=role, content=content)

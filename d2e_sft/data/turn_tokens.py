@@ -1,4 +1,4 @@
-"""Conversations → tokens with a mark on those that are trained on: the assistant turns, by the model's own chat template.
+"""Conversations → tokens, with marks on those of the assistant's turns, by the model's own chat template.
 
 A template that marks what the assistant writes (`{% generation %}`) is believed, so the marks equal those of TRL's
 `assistant_only_loss`. Of one without, an assistant turn is what stands behind its prompt, up to the token that ends

@@ -132,8 +132,8 @@ class ViewEncoder:
         several = conversation.loss == "all" and bool(conversation.earlier_answers)
         if several and self.chat.plain:
             raise UserError(
-                f"sample {sample.id!r} of {sample.dataset!r}: its loss is on all assistant turns, and this model has no "
-                "chat template to tell them by",
+                f"sample {sample.id!r} of {sample.dataset!r}: its loss is on all assistant turns, and this model has "
+                "no chat template to tell them by",
                 remedy="write `loss: each` or `loss: last` in the data's YAML and build again",
             )
         return several or (not self.chat.plain and marks_turns(self.tokenizer))

@@ -23,8 +23,8 @@ from d2e_sft.config.objectives import View, ViewGradients
 from d2e_sft.model.packing import pack
 
 IGNORE = -100
-# One dataset row: the prompt ids of each view, `answer`, and in `content`, and perhaps `trained`, a bool for each token
-# of it.
+# One dataset row: the prompt ids of each view, `answer`, and in `content`, and perhaps `trained`, a bool for each of
+# its tokens.
 Row = dict[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""Rows that are conversations (OpenAI's, TRL's and ShareGPT's shapes): own rows, one or one for each assistant turn."""
+"""Rows that are conversations (OpenAI's, TRL's, ShareGPT's shapes): own rows, one or one for each assistant turn."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from d2e_sft.data.conversation import Conversation, prompt_turns
-from d2e_sft.data.sample import NLI_LABELS, RELATIONS, SUBSETS, EventSample, Relation, Split, Subset
 from d2e_sft.data.foreign import nearest_columns
+from d2e_sft.data.sample import NLI_LABELS, RELATIONS, SUBSETS, EventSample, Relation, Split, Subset
 from d2e_sft.util.errors import did_you_mean
 from data_builders.own_data.spec import OwnSpec
 from data_builders.raw.row import BadRowError, Row, clean, shortened, shown
@@ -59,7 +59,10 @@ class RowParser:
         tags = [name for name in (spec.columns.subset, spec.columns.habit) if name is not None]
         own = [spec.columns.context, spec.columns.question, *options, spec.columns.answer]
         if spec.by_turns:
-            own = [*spec.columns.messages, *([spec.columns.context] if "context" in spec.columns.model_fields_set else [])]
+            own = [
+                *spec.columns.messages,
+                *([spec.columns.context] if "context" in spec.columns.model_fields_set else []),
+            ]
         return list(dict.fromkeys([*own, *relation, *given, *tags]))
 
     @property
@@ -186,7 +189,9 @@ class RowParser:
         if spec.format == "nli":
             return [self._label(name, value)]
         # A `|` in a free answer is more likely to be part of it than to divide it, unless the user says so.
-        one = spec.format == "scq" or (spec.format in ("qa", "chat") and spec.separator is None and not isinstance(value, list))
+        one = spec.format == "scq" or (
+            spec.format in ("qa", "chat") and spec.separator is None and not isinstance(value, list)
+        )
         texts = [_as_text(name, value)] if one else self._several(name, value)
         if not texts or not all(texts):
             raise BadRowError.at(name, value, "text that is not empty")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from d2e_sft.data.conversation import CONTEXT, ROLES, LossChoice
+from d2e_sft.data.conversation import CONTEXT, LossChoice
 from d2e_sft.data.sample import FORMATS, NLI_LABELS, Format, Relation, Split
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import load_yaml
@@ -81,7 +81,7 @@ class OwnSpec(BaseModel):
         separator: what stands between several texts in one cell: options, answers of mcq, and, where it is given,
             accepted answers of qa. None is `|` for options and answers of mcq.
         delimiter: what stands between two cells of a CSV or TSV file, where it is not what its ending says.
-        prompt, system: of chat: the wording of rows of context, question and answer; without it rows are conversations.
+        prompt, system: of chat: the wording of rows of context, question and answer; without it, conversations.
         context_in: of conversations: where the context is: `<NAME>` (between such tags), a role, or `none`.
         context_block: of conversations with a column of contexts: how it is written into the user turn.
         loss: of conversations: which assistant turns are trained on.
@@ -179,32 +179,39 @@ class OwnSpec(BaseModel):
 
 def _problem_of_chat(spec: OwnSpec) -> str:
     """What is wrong with the keys of chat; empty where nothing is."""
-    named = spec.columns.model_fields_set
-    turns = {"context_in": spec.context_in, "context_block": spec.context_block, "loss": "loss" in spec.model_fields_set}
-    given = {"columns.messages": "messages" in named, **turns}
-    if spec.format != "chat":
-        given |= {"prompt": spec.prompt, "system": spec.system}
-    if not spec.by_turns and (idle := next((key for key, value in given.items() if value), "")):
-        where = "beside `prompt`" if spec.prompt and spec.format == "chat" else f"for format {spec.format}"
-        return f"{idle}: has no meaning {where}; drop it" + ("" if spec.prompt else ", or write `format: chat`")
-    if spec.prompt and (spec.prompt.count("{question}") != 1 or spec.prompt.count(CONTEXT) != 1):
-        return f"prompt: got {spec.prompt!r}; expected {{question}} and {CONTEXT} in it, each once"
-    if not spec.by_turns:
-        return ""
-    if spec.system:
-        return "system: has no meaning without `prompt`, as a conversation brings its own; drop it, or add a prompt"
-    if idle := next((f"columns.{key}" for key in ("question", "answer") if key in named), ""):
-        return f"{idle}: has no meaning for conversations; name their column (`messages`), or add a `prompt:`"
-    if "context" in named and spec.context_in:
-        return f"context_in: got {spec.context_in!r} beside columns.context; expected one of the two"
-    tag = re.fullmatch(r"<[\w-]+>", spec.context_in)
-    if spec.context_in and not tag and spec.context_in not in (*ROLES, "none"):
-        return f"context_in: got {spec.context_in!r}; expected `<NAME>`, {', '.join(ROLES)} or none"
-    if spec.context_in == "assistant":
-        return "context_in: got 'assistant'; expected who gives the context: system, user or tool"
-    if spec.context_block and ("context" not in named or spec.context_block.count(CONTEXT) != 1):
-        return f"context_block: got {spec.context_block!r}; expected {CONTEXT} in it, and a column (`columns.context`)"
-    return ""
+    if spec.by_turns:
+        problems = _problems_of_turns(spec)
+    else:
+        turns = ("context_in", "context_block", "loss")
+        idle = [key for key in turns if key in spec.model_fields_set]
+        idle += ["columns.messages"] if "messages" in spec.columns.model_fields_set else []
+        idle += [key for key in ("prompt", "system") if spec.format != "chat" and getattr(spec, key)]
+        where = "beside `prompt`; drop it" if spec.format == "chat" else f"for format {spec.format}, only for chat"
+        asked = spec.prompt.count("{question}") == 1 == spec.prompt.count(CONTEXT)
+        problems = {
+            f"{', '.join(idle)}: has no meaning {where}": bool(idle),
+            f"prompt: got {spec.prompt!r}; expected {{question}} and {CONTEXT} in it, each once": spec.format == "chat"
+            and not asked,
+        }
+    return next((problem for problem, holds in problems.items() if holds), "")
+
+
+def _problems_of_turns(spec: OwnSpec) -> dict[str, bool]:
+    named, place, block = spec.columns.model_fields_set, spec.context_in, spec.context_block
+    known = ("", "system", "user", "tool", "none")
+    idle = next((f"columns.{key}" for key in ("question", "answer") if key in named), "")
+    return {
+        "system: has no meaning without `prompt`, as a conversation brings its own; drop it, or add a prompt": bool(
+            spec.system
+        ),
+        f"{idle}: has no meaning for conversations; name their column (`messages`), or add a `prompt:`": bool(idle),
+        f"context_in: got {place!r} beside columns.context; expected one of the two": bool(place)
+        and "context" in named,
+        f"context_in: got {place!r}; expected `<NAME>`, system, user, tool or none": place not in known
+        and not re.fullmatch(r"<[\w-]+>", place),
+        f"context_block: got {block!r}; expected {CONTEXT} in it, and a column (`columns.context`)": bool(block)
+        and ("context" not in named or block.count(CONTEXT) != 1),
+    }
 
 
 def read_spec(path: Path) -> OwnSpec:

@@ -30,7 +30,8 @@ _GROUP = 32  # of a dataset's with its relation and format
 def narrow_scores(scores: Scores) -> str:
     """One run's scores, a row a group and, of several, a row of all.
 
-    Then label shares of nli with their warnings, and what answers of several events score where all are asked for.
+    Then label shares of nli with their warnings, what answers of several events score where all are asked for, and
+    whether answers of conversations keep to their contexts.
     """
     groups = scores.groups
     rows = groups if len(groups) == 1 else [*groups, scores.overall]
@@ -54,7 +55,7 @@ def narrow_scores(scores: Scores) -> str:
             name = f"{row.dataset} ({row.relation})"
             warnings.append(collapse_warning(name, row.label_shares, row.gold_shares, row.n))
         parts += [_ABOUT_LABELS, text_table(lines), *map(_wrapped, filter(None, warnings))]
-    return "\n\n".join([*parts, *_event_answers(rows)])
+    return "\n\n".join([*parts, *_event_answers(rows), *_faithfulness(rows)])
 
 
 def _event_answers(groups: Sequence[GroupScores]) -> list[str]:
@@ -65,6 +66,16 @@ def _event_answers(groups: Sequence[GroupScores]) -> list[str]:
             means = (scores.event_f1.mean, scores.hit_at_1.mean, scores.exact_match.mean)
             table.append([_group(group), f"{scores.n:,}", with_interval(scores.token_f1), *map(percent, means)])
     return [_ABOUT_EVENTS, text_table(table)] if len(table) > 1 else []
+
+
+def _faithfulness(groups: Sequence[GroupScores]) -> list[str]:
+    """Whether free answers of conversations keep to their contexts; nothing where there are none."""
+    table = [["", "n", "in context", "context recall"]]
+    for group in groups:
+        if scores := group.faithfulness:
+            shares = (scores.answer_in_context, scores.context_recall)
+            table.append([_group(group), f"{scores.n:,}", *map(with_interval, shares)])
+    return [_wrapped(_ABOUT_FAITHFULNESS), text_table(table)] if len(table) > 1 else []
 
 
 def narrow_tables(comparison: Comparison) -> str:
@@ -90,6 +101,10 @@ def narrow_tables(comparison: Comparison) -> str:
 
 _ABOUT_LABELS = "Predicted labels of nli, percent: positive / negative / none (█ ░ ·)"
 _ABOUT_EVENTS = "ESTER's own scores: all events of an answer are asked for, named with ';' between them"
+_ABOUT_FAITHFULNESS = (
+    "Faithfulness, percent of words: of the answer, those that the context has; of the gold answer's that the context "
+    "has, those that the answer has too"
+)
 _ABOUT_CONTEXT = (
     "What the context is worth: the mean without it (decoded plainly), what it adds in percentage points (paired; * "
     "where the corrected p is below 0.05), and how many percent of the answers stay the same"

@@ -41,7 +41,8 @@ class Extraction:
 
     Attributes:
         answers: nli: the label; scq: one option; mcq: the options in the order in which the model named them; qa: the
-            text. Where nothing was recognised, the stripped output, or nothing for an empty output.
+            text; chat: the whole output. Where nothing was recognised, the stripped output, or nothing for an empty
+            output.
         mode: `strict` behind the response form, `lenient` elsewhere, `none` where nothing was recognised.
     """
 
@@ -61,12 +62,15 @@ def extract_answer(
 
     Args:
         output: what the model generated, without the prompt.
-        fmt: `nli`, `scq`, `mcq` or `qa`.
+        fmt: `nli`, `scq`, `mcq`, `qa` or `chat`.
         options: the candidates in the order of their letters; empty for nli and qa.
         marker: the response form before the answer, for example `The correct option is:`; empty where the prompt asks
             for the bare answer, which then is the first line (in a chain of thought the last).
         setting: how the model was asked; `cot` reads the last statement, the others the first.
     """
+    if fmt == "chat":  # the whole output is the answer
+        said = _without_thoughts(output).strip()
+        return Extraction((said,) if said else (), "strict" if said else "none")
     readers: dict[str, _Reader] = {
         "nli": _read_label,
         "qa": _read_text,

@@ -15,6 +15,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing
 from eval.score.event_answers import EventScores
 from eval.score.extract import Mode
+from eval.score.metrics import normalise
 
 SampleKey = tuple[str, str]  # dataset, id: an id is unique within its dataset only
 # Lines of predictions without them stay as they were before there were any.
@@ -93,7 +94,10 @@ class Prediction(BaseModel):
 
     @property
     def right(self) -> bool:
-        """Whether the answer is the gold one: an exact match, for mcq of the sets."""
+        """Whether the answer is the gold one: an exact match, for mcq of the sets; of chat the output contains it."""
+        if self.format == "chat":
+            said = normalise(" ".join(self.answer))
+            return any(key in said for gold in self.gold if (key := normalise(gold)))
         return (self.exact_match if self.set_accuracy is None else self.set_accuracy) == 1
 
 

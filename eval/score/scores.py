@@ -18,6 +18,7 @@ from d2e_sft.data.sample import NLI_LABELS, describe_validation_error
 from d2e_sft.util.errors import UserError
 from eval.score.event_answers import EventScores
 from eval.score.extract import Mode
+from eval.score.faithfulness import FaithfulnessScores, score_faithfulness
 from eval.score.predictions import Prediction
 from eval.score.statistics import Interval, bootstrap_average
 from eval.score.subsets import DatasetSubsets, score_subsets
@@ -51,6 +52,7 @@ class GroupScores(BaseModel):
         label_shares: nli only: how often each label was predicted; `other` is an output without a label.
         gold_shares: nli only: how often each label is the gold one.
         events: of answers that are several events (ESTER), what they score where all are asked for.
+        faithfulness: chat only: whether answers keep to their contexts.
     """
 
     dataset: str
@@ -67,6 +69,7 @@ class GroupScores(BaseModel):
     label_shares: dict[str, float] | None = None
     gold_shares: dict[str, float] | None = None
     events: EventGroupScores | None = None
+    faithfulness: FaithfulnessScores | None = None
 
     @property
     def key(self) -> GroupKey:
@@ -247,6 +250,8 @@ def _score(key: GroupKey, predictions: Sequence[Prediction], seed: int) -> Group
         own |= {"label_shares": _label_shares(predictions), "gold_shares": gold_shares(predictions)}
     if scored := [p.events for p in predictions if p.events]:
         own["events"] = _event_scores(scored, seed)
+    if faithful := score_faithfulness(predictions, seed=seed):
+        own["faithfulness"] = faithful
     extraction = {mode: sum(p.extraction == mode for p in predictions) / len(predictions) for mode in MODES}
     return GroupScores(
         dataset=dataset, relation=relation, format=fmt, n=len(predictions), extraction=extraction, **own

@@ -66,7 +66,7 @@ def score_answer(
       other, against the correct ones in the prompt's order. So the right options in another order are no match; set
       accuracy, which asks for the same set whatever the order, gives them 1. F1 compares the tokens of all named
       options with those of all correct ones.
-    - qa: the best over the accepted answers.
+    - qa, chat: the best over the accepted answers.
 
     Args:
         gold_answers: the accepted answers; for mcq all the correct options.
@@ -76,7 +76,7 @@ def score_answer(
     if fmt == "nli":
         right = float(extraction.parsed and predicted == gold_answers[0])
         return AnswerScores(right, right)
-    if fmt == "qa":
+    if fmt in ("qa", "chat"):
         return AnswerScores(exact_match(predicted, gold_answers), token_f1(predicted, gold_answers))
     gold = sorted(gold_answers, key=lambda answer: options.index(answer) if answer in options else len(options))
     # By key and not by joined text, which would make one of options that differ in a decimal point alone.

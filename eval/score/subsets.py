@@ -117,7 +117,8 @@ def headline(parts: Sequence[Collection[Subset]]) -> int:
 def gives(prediction: Prediction, answers: Sequence[str]) -> bool:
     """Whether the extracted answer is one of `answers`, compared as the format's exact match compares.
 
-    For nli the label, for mcq the set of all of them in whatever order, for scq an option, for qa normalised text.
+    For nli the label, for mcq the set of all of them in whatever order, for scq an option, for qa normalised text, for
+    chat normalised text that the output contains.
     """
     if not answers or not prediction.answer:
         return False
@@ -126,6 +127,8 @@ def gives(prediction: Prediction, answers: Sequence[str]) -> bool:
     said = " ".join(prediction.answer)
     if prediction.format == "nli":
         return prediction.parsed and said in answers
+    if prediction.format == "chat":
+        return contains(prediction, answers)
     if prediction.format == "scq":
         return option_key(said) in map(option_key, answers)
     return exact_match(said, answers) == 1

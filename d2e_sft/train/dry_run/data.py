@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Any
 
 from d2e_sft.config.recipe import Recipe
@@ -75,12 +75,21 @@ def render_example(which: str, sample: EventSample, encoded: EncodedSample, toke
         lines.append(
             f"  the views begin with {shared} tokens in common; {separate} tokens apart, {packed} in a packed row"
         )
-    answer = _decoded(tokenizer, encoded.answer)
+    runs = _runs(tokenizer, encoded)
     for view, prompt in encoded.prompts.items():
         lines.append(f"  {view}: prompt {len(prompt)} + answer {len(encoded.answer)} tokens")
         lines += [f"    | {line}" for line in _decoded(tokenizer, prompt).split("\n")]
-        lines += [f"    > {line}" for line in answer.split("\n")]
+        lines += [f"    {'>' if trained else '|'} {line}" for trained, text in runs for line in text.split("\n")]
     return lines
+
+
+def _runs(tokenizer: Any, encoded: EncodedSample) -> list[tuple[bool, str]]:
+    """The answer's text in pieces: whether the loss is on it, and what it says."""
+    pairs = zip(encoded.answer, encoded.trained or [True] * len(encoded.answer), strict=True)
+    return [
+        (trained, _decoded(tokenizer, [token for token, _ in run]))
+        for trained, run in groupby(pairs, key=lambda pair: pair[1])
+    ]
 
 
 def _decoded(tokenizer: Any, ids: list[int]) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
 
 import pytest
 
-from d2e_sft.data.prompts import PromptSet, SettingPrompts, load_prompt_set
-from d2e_sft.data.sample import EventSample, Format
+from d2e_sft.data.prompts import PromptSet, Setting, SettingPrompts, load_prompt_set
+from d2e_sft.data.sample import WORDED, EventSample, Format
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.util.errors import UserError
+from tests.chat_samples import chat_sample
 from tests.tiny import make_sample, tiny_t5_tokenizer, tiny_tokenizer
 
 SHOWN = [make_sample(number, id=f"t{number}", context=f"Shown context {number}.") for number in range(3)]
@@ -57,7 +57,7 @@ def test_a_blank_context_is_none(prompts: PromptSet) -> None:
     assert prompts.messages(blank, "original") == prompts.messages(blank, "imagined")
 
 
-@pytest.mark.parametrize("fmt", get_args(Format))
+@pytest.mark.parametrize("fmt", WORDED)
 def test_chain_of_thought_asks_for_steps_and_keeps_the_response_form(prompts: PromptSet, fmt: Format) -> None:
     options = ["a", "b"] if fmt in ("scq", "mcq") else []
     answer = {"nli": "positive", "qa": "rain"}.get(fmt, "a")
@@ -122,3 +122,24 @@ def test_prompts_encoded_together_are_those_encoded_alone(prompts: PromptSet) ->
     samples = [make_sample(number) for number in range(4)]
     assert encoder.all_prompt_ids(samples, "original") == [encoder.prompt_ids(s, "original") for s in samples]
     assert encoder.all_prompt_ids([], "original") == []
+
+
+@pytest.mark.parametrize("setting", ["zero_shot", "cot"])
+def test_rows_of_no_relation_are_not_told_of_events(prompts: PromptSet, setting: Setting) -> None:
+    sample = make_sample(1, relation="none")
+    system, user = prompts.messages(sample, "original", setting=setting)
+    assert "event" not in system["content"]
+    told = prompts.messages(make_sample(1), "original", setting=setting)
+    assert "event" in told[0]["content"]
+    assert user == told[1]
+    own = prompts.model_copy(update={"name": "mine"})
+    assert own.messages(sample, "original")[0] == own.messages(make_sample(1), "original")[0], "an own set says it all"
+
+
+def test_a_conversation_has_its_own_words_and_no_demonstrations(prompts: PromptSet) -> None:
+    sample = chat_sample()
+    said = SettingPrompts(prompts).messages(sample, "refined")
+    assert said[0]["content"] == "<context>Bring the receipt.</context> How long?"
+    assert (prompts.response(sample), prompts.marker("chat"), prompts.answer_start(sample)) == ("The receipt.", "", 0)
+    with pytest.raises(UserError, match="has its own words, and none for few_shot"):
+        few_shot(prompts).messages(sample, "original")

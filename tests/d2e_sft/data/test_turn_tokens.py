@@ -55,7 +55,9 @@ def test_a_system_message_that_is_refused_opens_the_first_user_turn() -> None:
 
 def test_a_template_that_changes_earlier_turns_is_refused_with_what_changes() -> None:
     tokenizer = template_tokenizer(FORGETS_THOUGHTS)
-    with pytest.raises(UserError, match=r"before assistant turn 2 when a turn is added: '<think>.*' becomes") as raised:
+    with pytest.raises(
+        UserError, match=r"before assistant turn 2 when a turn is added: '<think>.*' becomes"
+    ) as raised:
         turn_tokens(tokenizer, CONVERSATION, last_alone=False)
     assert "loss: each" in str(raised.value)
     assert runs(turn_tokens(tokenizer, CONVERSATION[:2], last_alone=False)[1]), "of one answer nothing changes"
@@ -63,6 +65,8 @@ def test_a_template_that_changes_earlier_turns_is_refused_with_what_changes() ->
 
 def test_a_template_that_leaves_an_answer_out_is_refused() -> None:
     tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = "{% for m in messages %}{% if not loop.last %}{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if not loop.last %}{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    )
     with pytest.raises(UserError, match="does not write the text of assistant turn"):
         turn_tokens(tokenizer, CONVERSATION[:2], last_alone=False)

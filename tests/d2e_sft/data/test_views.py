@@ -15,6 +15,8 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder, encode_samples
 from d2e_sft.model.loading import BUILTIN, load_model
 from d2e_sft.util.errors import UserError
+from tests.chat_samples import chat_sample
+from tests.chat_templates import template, template_tokenizer
 from tests.tiny import make_sample, make_samples, tiny_tokenizer
 
 VIEWS: tuple[View, ...] = ("original", "imagined", "refined")
@@ -214,3 +216,35 @@ def test_the_builtin_models_tokenizer_marks_the_answer(prompts: PromptSet) -> No
         form, own = content_of(tokenizer, prompts, FORMAT_SAMPLES[name])
         assert own == answer
         assert form == prompts.marker(FORMAT_SAMPLES[name].format) + "<|im_end|>"
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_conversation_is_trained_on_in_all_answers_alike_in_all_views(prompts: PromptSet, marked: bool) -> None:
+    tokenizer = template_tokenizer(template("chatml", marked=marked))
+    sample = chat_sample("all")
+    encoded = ViewEncoder(tokenizer, prompts, VIEWS).encode(sample)
+    said = [tokenizer.decode([*encoded.prompts[view], *encoded.answer]) for view in VIEWS]
+    for view, text in zip(VIEWS, said, strict=True):
+        turns = [*prompts.messages(sample, view), {"role": "assistant", "content": sample.answers[0]}]
+        assert text == tokenizer.apply_chat_template(turns, tokenize=False).removesuffix("\n")
+    assert [sample.context in text for text in said] == [True, False, False]
+    trained = [token for token, mark in zip(encoded.answer, encoded.trained, strict=True) if mark]
+    assert tokenizer.decode(trained) == "Within 30 days.<|end|>The receipt.<|end|>"
+
+
+def test_a_long_conversation_loses_the_end_of_its_context(prompts: PromptSet) -> None:
+    encoder = ViewEncoder(template_tokenizer(template("chatml", marked=True)), prompts, VIEWS)
+    whole = encoder.encode(chat_sample("all"))
+    cut = encoder.encode(chat_sample("all"), max_length=whole.longest - 10)
+    assert cut.answer == whole.answer
+    assert cut.longest <= whole.longest - 10
+    assert len(cut.prompts["imagined"]) == len(whole.prompts["imagined"])
+
+
+def test_the_last_answer_alone_is_what_follows_its_prompt(prompts: PromptSet) -> None:
+    plain, marked = (
+        ViewEncoder(template_tokenizer(template("chatml", marked=marks)), prompts, VIEWS).encode(chat_sample())
+        for marks in (False, True)
+    )
+    assert (plain.prompts, plain.answer) == (marked.prompts, marked.answer)
+    assert all(marked.trained)

@@ -10,7 +10,13 @@ import torch
 from d2e_sft.config.recipe import View
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.model.collation import IGNORE, BatchedCollator, EncoderDecoderCollator, PackedCollator
+from d2e_sft.model.collation import (
+    IGNORE,
+    BatchedCollator,
+    EncoderDecoderCollator,
+    PackedCollator,
+    trained_tokens,
+)
 from tests.tiny import make_samples, tiny_tokenizer
 
 VIEWS: tuple[View, ...] = ("original", "imagined", "refined")
@@ -79,3 +85,15 @@ def test_an_encoder_reads_the_views_and_the_decoder_the_answers(rows: list[dict[
     for view, index in enumerate(batch["answer_index"]):
         assert decoder_rows[index].tolist() == expected
         assert (index // (width * len(rows)) == torch.tensor(view)).all()
+
+
+def test_answer_tokens_that_are_not_trained_on_are_read_and_not_predicted(rows: list[dict[str, Any]]) -> None:
+    marked = [row | {"trained": [k % 3 != 1 for k in range(len(row["answer"]))]} for row in rows]
+    for collate in (PackedCollator(VIEWS), BatchedCollator(VIEWS, pad_token_id=1)):
+        whole, batch = collate(rows), collate(marked)
+        assert torch.equal(batch["input_ids"], whole["input_ids"])
+        assert _answers(batch) == [[t for k, t in enumerate(row["answer"]) if k % 3 != 1] for row in rows]
+        kept = [k % 3 != 1 for row in rows for k in range(len(row["answer"]))]
+        assert torch.equal(batch["answer_index"], whole["answer_index"][:, torch.tensor(kept)])
+    assert [trained_tokens(row) for row in rows] == [len(row["answer"]) for row in rows]
+    assert trained_tokens(marked[0]) == sum(marked[0]["trained"])

@@ -25,7 +25,7 @@ def _error(spec: Path) -> UserError:
         (QA + "colums: {}", "Did you mean 'columns'?"),
         (QA + "columns: {contxt: a}", "unknown key 'columns.contxt' (value 'a'); expected some of context, question"),
         (QA + "columns: {passage: context}", "The part of the sample comes first: `context: passage`."),
-        (QA.replace("qa", "quiz"), "format: got 'quiz'; input should be 'nli', 'scq', 'mcq' or 'qa'"),
+        (QA.replace("qa", "quiz"), "format: got 'quiz'; input should be 'nli', 'scq', 'mcq', 'qa' or 'chat'"),
         (QA.replace("format: qa\n", ""), "format: missing; expected nli or scq or mcq or qa"),
         (QA.replace("causal", "cause"), "relation: got 'cause'; input should be 'temporal'"),
         ("format: qa\nrelation: causal", "train: no file is named; expected one, as `train: mine.csv`"),

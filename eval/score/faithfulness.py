@@ -1,0 +1,76 @@
+"""Is a free answer faithful to its context? Shares of words, for answers that have no short gold to be compared with.
+
+- **answer in context**: the share of the answer's words that the context has (K-Precision of Adlakha et al., 2024,
+  "Evaluating Correctness and Faithfulness of Instruction-Following Models for Question Answering"). Low: it says what
+  the context does not.
+- **context recall**: of the words of the gold answer that the context has, the share that the answer has, too. Low: it
+  leaves out what the context offers for this question.
+
+Words are those of SQuAD's normalisation, function words left out, since every text has them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pydantic import BaseModel
+
+from eval.score.metrics import normalise
+from eval.score.predictions import Prediction
+from eval.score.statistics import Interval, bootstrap_average
+
+_FUNCTION_WORDS = """
+about after all also am and any are as at be been before by but can could did do does for from had has have he her his
+how i if in into is it its may me must my no not of on or our out she should so some than that their them then there
+these they this those to was we were what when where which who why will with would yes you your
+"""
+_IDLE = frozenset(_FUNCTION_WORDS.split())
+
+
+class FaithfulnessScores(BaseModel):
+    """Means over the answers of a group; fractions with 95 % bootstrap intervals.
+
+    Attributes:
+        n: answers to rows with a context.
+        answer_in_context: None where no answer says anything.
+        context_recall: over the rows whose gold answer has words of the context; None where none has.
+    """
+
+    n: int
+    answer_in_context: Interval | None = None
+    context_recall: Interval | None = None
+
+
+def answer_in_context(answer: str, context: str) -> float | None:
+    """The share of the answer's words that the context has; None for an answer without words."""
+    return _share(_words(answer), Counter(_words(context)))
+
+
+def context_recall(answer: str, gold: str, context: str) -> float | None:
+    """The share that the answer has of the gold answer's words that the context has; None where there are none."""
+    known = set(_words(context))
+    return _share([word for word in _words(gold) if word in known], Counter(_words(answer)))
+
+
+def score_faithfulness(predictions: Sequence[Prediction], *, seed: int = 0) -> FaithfulnessScores | None:
+    """The scores of predictions of format chat; None where none has a context."""
+    asked = [p for p in predictions if p.format == "chat" and p.context.strip()]
+    if not asked:
+        return None
+    said = [(" ".join(p.answer), p) for p in asked]
+    grounded = [share for text, p in said if (share := answer_in_context(text, p.context)) is not None]
+    recalled = [share for text, p in said if (share := context_recall(text, p.gold[0], p.context)) is not None]
+    return FaithfulnessScores(
+        n=len(asked),
+        answer_in_context=bootstrap_average([grounded], seed=seed) if grounded else None,
+        context_recall=bootstrap_average([recalled], seed=seed) if recalled else None,
+    )
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in normalise(text).split() if word not in _IDLE]
+
+
+def _share(words: Sequence[str], among: Counter[str]) -> float | None:
+    return sum(word in among for word in words) / len(words) if words else None
