@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -40,6 +41,7 @@ _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     },
     "Evaluate": {
         "eval": ("eval.commands.evaluate", "evaluate", "Decode a benchmark with a model and score it."),
+        "predict": ("eval.commands.predict", "predict", "Answer rows that have no answers yet."),
         "score": ("eval.commands.score", "score", "Score predictions as a related system's paper does."),
         "compare": ("eval.commands.compare", "compare", "Print the scores of several runs side by side."),
         "table": ("eval.commands.table", "table", "Lay scores out as in the paper's tables, also for LaTeX."),
@@ -49,11 +51,13 @@ _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Look": {
         "report": ("eval.commands.report", "report", "Write an HTML report of one or more runs."),
         "demo": ("eval.commands.demo", "demo", "Open a web page to ask a model about a context."),
+        "chat": ("d2e_sft.commands.chat", "chat", "Talk with a model about a context, in the terminal."),
         "inspect": ("eval.commands.inspect", "inspect", "Show what a model thinks at each token of its answers."),
     },
     "Publish": {
         "serve": ("d2e_sft.commands.serve", "serve", "Serve a model with vLLM, debiased."),
         "export": ("d2e_sft.commands.hub", "export", "Write a run as a plain checkpoint folder."),
+        "merge": ("d2e_sft.commands.hub", "merge", "Merge a run's LoRA adapter into its base model."),
         "push": ("d2e_sft.commands.hub", "push", "Publish a run on the Hub, with a card filled from it."),
         "pull": ("d2e_sft.commands.hub", "pull", "Download a model from the Hub."),
     },
@@ -61,6 +65,8 @@ _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
 _VERBS = {verb: entry for verbs in _GROUPS.values() for verb, entry in verbs.items()}
 # Verb → its subcommands that live in a package which the verb's own may not import.
 _ADDED = {"data": {"wiqa-questions": ("eval.commands.wiqa_questions", "wiqa_questions")}}
+# Verb → a function of such a package that it is handed as its context's object.
+_LENT = {"predict": ("data_builders.own_data.questions", "read_questions")}
 
 
 class _LazyVerbs(click.Group):
@@ -72,6 +78,8 @@ class _LazyVerbs(click.Group):
             return None
         module, attribute, _ = _VERBS[cmd_name]
         command = _loaded(module, attribute)
+        if cmd_name in _LENT:
+            ctx.obj = _attribute(*_LENT[cmd_name])
         for name, (module, attribute) in _ADDED.get(cmd_name, {}).items():
             assert isinstance(command, click.Group)
             command.add_command(_loaded(module, attribute), name)
@@ -103,8 +111,12 @@ class _LazyVerbs(click.Group):
                 formatter.write(f"{name:<{group_width}}  {verb:<{width}}  {text}\n")
 
 
+def _attribute(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
 def _loaded(module: str, attribute: str) -> click.Command:
-    command = getattr(importlib.import_module(module), attribute)
+    command = _attribute(module, attribute)
     assert isinstance(command, click.Command)
     return command
 

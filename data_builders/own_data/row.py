@@ -88,7 +88,7 @@ class RowParser:
             context=row.text(columns.context),
             question=question,
             options=tuple(option for option in options if option),
-            answers=tuple(self._answers(columns.answer, row.fields[columns.answer], options)),
+            answers=tuple(self._answers(columns.answer, row.fields.get(columns.answer), options)),
             conversation=prompt_turns(spec.prompt, spec.system, question) if spec.prompt else None,
         )
 

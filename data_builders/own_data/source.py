@@ -83,16 +83,16 @@ def _read(spec: OwnSpec, spec_name: str, job: Job) -> dict[Split, Samples]:
         parser = RowParser(spec, spec_name)
         raw.suggest = partial(nearest_columns, spec.format, by_turns=spec.by_turns)
         if spec.by_turns:
-            rows = SplitRows(conversation_rows(raw, spec, parser, _rows(raw, spec, parser)))
+            rows = SplitRows(conversation_rows(raw, spec, parser, rows_of(raw, spec, parser)))
         else:
-            rows = SplitRows(raw.parse(_rows(raw, spec, parser), parser))
+            rows = SplitRows(raw.parse(rows_of(raw, spec, parser), parser))
         for part, its_rows in (_draw(spec, job, rows) if split == "train" else {split: rows}).items():
             samples = raw.samples(its_rows.rows, partial(to_sample, spec, job.source.name, part, raw.name))
             result[part] = its_rows.become(samples)
     return result
 
 
-def _rows(raw: RawInput, spec: OwnSpec, parser: RowParser) -> Iterator[Row]:
+def rows_of(raw: RawInput, spec: OwnSpec, parser: RowParser) -> Iterator[Row]:
     """The rows of a file, whatever its ending.
 
     Rows of CSV, TSV and Parquet hold the columns that the parser needs, and of the optional ones those that the file

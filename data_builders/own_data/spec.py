@@ -214,8 +214,11 @@ def _problems_of_turns(spec: OwnSpec) -> dict[str, bool]:
     }
 
 
-def read_spec(path: Path) -> OwnSpec:
+def read_spec(path: Path, *, with_files: bool = True) -> OwnSpec:
     """Read and check a description.
+
+    Args:
+        with_files: the files that it names must be there; else it is read for its columns alone.
 
     Raises:
         UserError: it is missing, no YAML, has an unknown key (with the nearest known one) or a value that does not
@@ -236,6 +239,8 @@ def read_spec(path: Path) -> OwnSpec:
         spec = OwnSpec.model_validate({key: value for key, value in content.items() if value != ""})
     except ValidationError as error:
         raise UserError(f"{path}: {_describe(error)}") from None
+    if not with_files:
+        return spec
     for split, name in spec.files.items():
         _check_file(path, split, name)
     places = {split: (path.parent / name).resolve() for split, name in spec.files.items()}

@@ -134,7 +134,7 @@ def evaluate(
     """
     _refuse_half_a_call(bench, suite, data, given, options, launcher, processes)
     if launcher is not None:
-        _launch(launcher, processes, options["engine"])
+        launch_again(launcher, processes, options["engine"])
     run = out or (Path(model) if Path(model).is_dir() else Path("runs") / re.sub(r"[^\w.-]+", "-", model))
     if bench in SYSTEM_NAMES:
         _evaluate_system(model, bench, data, given, run, options)
@@ -259,7 +259,7 @@ def _refuse_what_systems_have_not(system: str, options: dict[str, Any]) -> None:
         )
 
 
-def _launch(launcher: str, processes: int | None, engine: str) -> None:
+def launch_again(launcher: str, processes: int | None, engine: str) -> None:
     """Start this command line again on several processes, and end as they end."""
     from d2e_sft.train.launch import launch, launch_command
 
@@ -273,7 +273,8 @@ def _launch(launcher: str, processes: int | None, engine: str) -> None:
             f"--launch {launcher} with --engine {engine}: it spreads its work itself",
             remedy="use --tensor-parallel N" if engine == "vllm" else "use --concurrency N",
         )
-    arguments = ["eval", *_arguments_without(click.get_current_context(), ("launcher", "processes"))]
+    context = click.get_current_context()
+    arguments = [str(context.command.name), *_arguments_without(context, ("launcher", "processes"))]
     sys.exit(launch(launch_command(launcher, arguments, module="d2e_sft.cli", processes=processes)))
 
 

@@ -109,7 +109,7 @@ def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: 
     askable = with_candidates(samples, benchmark.file) if options.answer == "likelihood" else samples
     chosen = choose_per_group(askable, config.max_samples, options.seed)
     rows = BenchmarkRows(samples, chosen, bad, sha256_of(benchmark.file), without_options=len(samples) - len(askable))
-    _check_decoder(config, chosen)
+    check_contrast(config, chosen)
     prompt_set = load_prompt_set(config.prompt_set)
     prompt_set.digest(options.setting)  # a set without this setting is refused before anything else is read
     shown = None
@@ -123,7 +123,7 @@ def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: 
     return Evaluation(model, benchmark, rows, config, wording, shown, files)
 
 
-def _check_decoder(config: EvalConfig, samples: Sequence[EventSample]) -> None:
+def check_contrast(config: EvalConfig, samples: Sequence[EventSample]) -> None:
     """Before a model is loaded: a decoder that was asked for has to be there, and to have contexts to read."""
     if config.options.decoder is None or not config.decoding.needs_imagined:
         return

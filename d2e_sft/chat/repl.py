@@ -1,0 +1,202 @@
+"""The lines of `d2e chat`: what begins with a slash is a command, everything else a turn that is answered.
+
+In a terminal ctrl-C ends an answer and ctrl-D the chat; from a pipe the lines are taken as they come, and those that
+fail are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from d2e_sft.chat.conversation import Conversation
+from d2e_sft.config.decoding import DecodingConfig, describe
+from d2e_sft.util.errors import UserError, did_you_mean
+
+HELP = """\
+/context [TEXT]  show the context, or set another one
+/paste           set a context of several lines; a line with /end ends it
+/file PATH       set the context from a text file
+/drop            remove the context: answers are then plain
+/turns           show the conversation so far
+/clear           forget the conversation; the context stays
+/alpha NUMBER    how much of the habit is subtracted
+/help            this list
+/quit            end (ctrl-D does, too; ctrl-C ends an answer)
+Everything else is a question. It is answered plainly and, where there is a context, debiased; the conversation goes on
+with the debiased answer. A question that begins with a slash is written with two."""
+
+
+class Repl:
+    """Reads lines and says what comes of them.
+
+    Args:
+        conversation: takes the turns.
+        read: the next line, without its end; raises EOFError after the last, KeyboardInterrupt for ctrl-C.
+        say: takes pieces of output, line ends included.
+        complain: takes a message about a line that failed.
+        interactive: somebody types, so that ctrl-C ends no more than an answer.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        *,
+        read: Callable[[], str],
+        say: Callable[[str], object],
+        complain: Callable[[str], object],
+        interactive: bool,
+    ) -> None:
+        self._conversation = conversation
+        self._read, self._say, self._complain = read, say, complain
+        self._interactive = interactive
+        self._commands: dict[str, Callable[[str], None]] = {
+            "/context": self._context,
+            "/paste": self._paste,
+            "/file": self._file,
+            "/drop": self._drop,
+            "/turns": self._turns,
+            "/clear": self._clear,
+            "/alpha": self._alpha,
+            "/help": lambda _: self._line(HELP),
+        }
+
+    def run(self) -> int:
+        """Until the lines end, or /quit; the number of lines that failed."""
+        failed = 0
+        while True:
+            try:
+                line = self._read().strip()
+                if line == "/quit":
+                    return failed
+                if line:
+                    self._take(line)
+            except EOFError:
+                if self._interactive:
+                    self._line("")
+                return failed
+            except UserError as error:
+                failed += 1
+                self._complain(str(error))
+            except KeyboardInterrupt:
+                if not self._interactive:
+                    raise
+                self._line("\n(stopped, and not remembered; /quit or ctrl-D ends the chat)")
+
+    def _take(self, line: str) -> None:
+        if not line.startswith("/") or line.startswith("//"):
+            self._answer(line.removeprefix("/"))
+            return
+        name, _, rest = line.partition(" ")
+        if name not in self._commands:
+            known = [*self._commands, "/quit"]
+            raise UserError(
+                f"{name}: no such command; expected {', '.join(known)}.{did_you_mean(name, known)}",
+                remedy="write two slashes where a question begins with one",
+            )
+        self._commands[name](rest.strip())
+
+    def _answer(self, question: str) -> None:
+        conversation = self._conversation
+        begun: set[str] = set()
+
+        def say_as(name: str, text: str) -> None:
+            if name not in begun:
+                self._say(f"{chr(10) if begun else ''}{name:<10}")
+                begun.add(name)
+            self._say(text)
+
+        reply = conversation.ask(
+            question,
+            on_plain=lambda text: say_as("plain", text),
+            on_debiased=lambda text: say_as("debiased", text),
+        )
+        for name, text in (("plain", reply.plain), ("debiased", reply.debiased)):
+            if text == "":
+                say_as(name, "(an empty answer)")
+        self._line("")
+        if reply.debiased is None and conversation.context.strip():
+            self._line(f"(decoded plainly: {_why_plain(conversation.decoding)})")
+        elif reply.debiased is None and len(conversation.turns) == 1:
+            self._line("(no context, so nothing to debias: set one with /context TEXT)")
+        if reply.forgotten:
+            self._line(f"(too long for the model: the {reply.forgotten} oldest turns were left out)")
+
+    def _context(self, text: str) -> None:
+        if text:
+            self._set(text)
+        else:
+            self._line(self._conversation.context or "(no context)")
+
+    def _paste(self, rest: str) -> None:
+        if rest:
+            raise UserError(f"/paste {rest}: expected nothing after it", "write the context on the lines that follow")
+        lines: list[str] = []
+        while True:
+            try:
+                line = self._read()
+            except EOFError:
+                raise UserError("/paste: the input ended before a line with /end; the context is as it was") from None
+            if line.strip() == "/end":
+                break
+            lines.append(line)
+        text = "\n".join(lines).strip()
+        if not text:
+            raise UserError("/paste: no text before /end; the context is as it was", "remove it with /drop")
+        self._set(text)
+
+    def _file(self, name: str) -> None:
+        self._set(read_context(Path(name)))
+
+    def _drop(self, _: str) -> None:
+        self._conversation.context = ""
+        self._line("(no context)")
+
+    def _clear(self, _: str) -> None:
+        self._conversation.turns.clear()
+        self._line("(the conversation is forgotten)")
+
+    def _turns(self, _: str) -> None:
+        for question, answer in self._conversation.turns:
+            self._line(f"> {question}\n{answer}")
+        if not self._conversation.turns:
+            self._line("(nothing was said yet)")
+
+    def _alpha(self, text: str) -> None:
+        try:
+            ratio = float(text)
+        except ValueError:
+            raise UserError(f"/alpha {text}: expected a number, 0 or more", "write /alpha 0.5") from None
+        decoding = replace(self._conversation.decoding, decoder="d2e", alpha=ratio)
+        self._conversation.decoding = decoding
+        self._line(f"(decoded {describe(decoding.record())})")
+
+    def _set(self, text: str) -> None:
+        replaced = "replaced" if self._conversation.context else "set"
+        self._conversation.context = text
+        self._line(f"(context {replaced}: {len(text):,} characters)")
+
+    def _line(self, text: str) -> None:
+        self._say(text + "\n")
+
+
+def read_context(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        UserError: there is no such file, it is not UTF-8 text, or it is empty.
+    """
+    if not path.is_file():
+        raise UserError(f"context {str(path)!r}: no such file; expected a text file", "give its path")
+    try:
+        text = path.read_text(encoding="utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise UserError(f"context {path}: not UTF-8 text ({error})", "save it as UTF-8") from None
+    if not text:
+        raise UserError(f"context {path}: empty; expected a text")
+    return text
+
+
+def _why_plain(decoding: DecodingConfig) -> str:
+    return "α is 0" if decoding.decoder == "d2e" else "the decoder is plain"

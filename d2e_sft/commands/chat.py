@@ -1,0 +1,80 @@
+"""`d2e chat`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from d2e_sft.config.decoding import DECODERS, describe
+from d2e_sft.util.errors import UserError
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--context", type=click.Path(path_type=Path), metavar="FILE", help="A text file: the context to begin with."
+)
+@click.option("--alpha", type=click.FloatRange(min=0), help="Debias ratio; default: as trained, else 0.5.")
+@click.option(
+    "--decoder",
+    metavar="NAME[:KEY=VALUE,…]",
+    help=f"How the debiased answer is decoded: {', '.join(DECODERS)}, or your own module:function. [default: d2e]",
+)
+@click.option("--max-new-tokens", type=click.IntRange(min=1), help="Longest answer; default: as `d2e eval`.")
+@click.option(
+    "--wording",
+    type=click.Choice(["qa", "none"]),
+    help="qa: questions are put as in training; none: as they are. [default: qa for a run, none for other models]",
+)
+@click.option("--prompt-set", help="Whose wording that is; default: as trained, else `default`.")
+@click.option("--system", metavar="TEXT", help="The system message, in the place of the wording's.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16", "float16", "auto"]),
+    help="Of the weights; auto: bfloat16 where that is fast here. [default: as the recipe says, else float32]",
+)
+def chat(model: str, *, context: Path | None, **options: Any) -> None:
+    """Talk with MODEL about a context: each question is answered plainly and debiased.
+
+    MODEL is a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct. The context is set,
+    replaced and shown with commands that begin with a slash (/help). From a pipe each line is a question or a command.
+
+    \b
+    Examples:
+      d2e chat runs/d2e-mini --context story.txt
+      printf '/context It rained, so the road was wet.\\nWhy was it wet?\\n' | d2e chat runs/d2e-mini
+    """
+    from d2e_sft.chat.open import ChatOptions, open_conversation
+    from d2e_sft.chat.repl import Repl, read_context
+
+    about = "" if context is None else read_context(context)
+    conversation = open_conversation(model, ChatOptions(**options))
+    conversation.context = about
+    interactive = sys.stdin.isatty()
+    if interactive:
+        click.echo(f"{model}, decoded {describe(conversation.decoding.record())}. /help lists the commands.")
+    failed = Repl(
+        conversation,
+        read=_typed if interactive else _piped,
+        say=lambda text: click.echo(text, nl=False),
+        complain=lambda text: click.echo(f"d2e: error: {text}", err=True),
+        interactive=interactive,
+    ).run()
+    if failed and not interactive:
+        raise UserError(f"{failed} of the lines that came in failed", "mend those named above")
+
+
+def _typed() -> str:
+    import readline  # noqa: F401 (input() then edits lines and remembers them)
+
+    return input("> ")
+
+
+def _piped() -> str:
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.removesuffix("\n")

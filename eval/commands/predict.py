@@ -1,0 +1,107 @@
+"""`d2e predict`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from d2e_sft.data.sample import WORDED, BadRow, EventSample
+from eval.commands.engine_options import engine_options
+from eval.commands.evaluate import evaluate, launch_again
+from eval.run.options import EvalOptions
+
+# Options of `d2e eval` that mean the same here.
+_OF_EVAL = (
+    "alpha",
+    "decoder",
+    "plausibility",
+    "answer",
+    "normalise",
+    "prompt_set",
+    "max_new_tokens",
+    "overlong",
+    "skip_bad",
+    "overwrite",
+    "engine",
+    "launcher",
+    "processes",
+)
+
+
+@click.command()
+@click.argument("model")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="Answers: a .jsonl, .csv or .parquet file."
+)
+@click.option(
+    "--mapping",
+    type=click.Path(path_type=Path),
+    metavar="YAML",
+    help="A description of own data: which column of FILE is what.",
+)
+@click.option(
+    "--format", "fmt", type=click.Choice(WORDED), help="Of rows that say none. [default: scq with options, else qa]"
+)
+@click.option(
+    "--setting",
+    type=click.Choice(["zero_shot", "cot"]),
+    default="zero_shot",
+    show_default=True,
+    help="Of the prompts.",
+)
+@engine_options
+@click.pass_obj
+def predict(
+    read_questions: Callable[..., tuple[list[EventSample], list[BadRow]]],
+    model: str,
+    file: Path,
+    *,
+    out: Path,
+    mapping: Path | None,
+    fmt: str | None,
+    launcher: str | None,
+    processes: int | None,
+    **options: Any,
+) -> None:
+    """Answer the rows of FILE with MODEL; no answers need be known.
+
+    FILE is CSV, TSV, JSONL, JSON or Parquet with the columns context and question, and where there are any options,
+    format and id; or a description of own data (YAML). Other names of columns: --mapping. Each row becomes one row
+    of OUT, in the same order: id (without one the row's line), question, answer, the output that it was read from, and
+    how it was read (strict, lenient, none). Answers are kept as they come in OUT.decoding: after a kill the same
+    command goes on.
+
+    \b
+    Examples:
+      d2e predict runs/d2e questions.csv --out answers.csv
+      d2e predict runs/d2e new.jsonl --mapping mine.yaml --out answers.parquet --dtype auto --batch-size 32
+    """
+    from eval.run.predict import check_ending
+    from eval.run.predict import predict as answer
+
+    check_ending(out)
+    samples, bad = read_questions(file, mapping=mapping, fmt=fmt, skip_bad=options["skip_bad"])
+    if launcher is not None:
+        launch_again(launcher, processes, options["engine"])
+    answered = answer(model, file, samples, bad, out, EvalOptions(**options))
+    if os.environ.get("RANK", "0") != "0":
+        return
+    click.echo(f"{out}: {answered.rows:,} answers")
+    counts = {
+        f"bad rows skipped, kept in {answered.bad_file}": answered.bad,
+        "outputs in which no answer was recognised (their answer is empty)": answered.unread,
+        "contexts cut to fit the model": answered.truncated,
+    }
+    for what, count in counts.items():
+        if count:
+            click.echo(f"{what}: {count:,}")
+
+
+_own = [parameter for parameter in predict.params if parameter.name in ("model", "file", "out", "mapping", "fmt")]
+_shared = [parameter for parameter in evaluate.params if parameter.name in _OF_EVAL]
+predict.params = [*_own, *_shared, *(one for one in predict.params if one not in _own)]

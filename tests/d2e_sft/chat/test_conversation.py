@@ -1,0 +1,88 @@
+"""The two prompts of a conversation, and answers that are those of plain and of debiased decoding."""
+
+from __future__ import annotations
+
+import pytest
+
+from d2e_sft.chat.conversation import Conversation, Wording
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.data.chat_template import ChatEncoder
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.decoding import generate_debiased
+from d2e_sft.model.loading import LoadedModel
+from tests.tiny import make_sample, tiny_model, tiny_tokenizer
+
+QA = load_prompt_set("default").zero_shot["qa"]
+
+
+def opened(alpha: float = 0.7, wording: Wording | None = None, kind: str = "llama") -> Conversation:
+    decoding = DecodingConfig(alpha=alpha, max_new_tokens=8)
+    return Conversation(LoadedModel(tiny_model(kind, seed=3), tiny_tokenizer()), decoding, wording or Wording())
+
+
+def test_the_first_turn_of_a_run_is_the_prompt_of_training() -> None:
+    sample = make_sample(4, context="A {question} of {context}.", question="Why {context_block}?")
+    conversation = opened(wording=Wording(QA.system, QA.context, QA.user))
+    for view, context in (("original", sample.context), ("imagined", "")):
+        expected = load_prompt_set("default").messages(sample, view)  # type: ignore[arg-type]
+        assert conversation.messages(sample.question, context=context) == expected
+
+
+def test_the_context_stands_before_the_last_question_alone() -> None:
+    conversation = opened()
+    conversation.turns = [("One?", "First."), ("Two?", "Second.")]
+    assert conversation.messages("Three?", context="It rained.") == [
+        {"role": "user", "content": "One?"},
+        {"role": "assistant", "content": "First."},
+        {"role": "user", "content": "Two?"},
+        {"role": "assistant", "content": "Second."},
+        {"role": "user", "content": "Context: It rained.\nThree?"},
+    ]
+    assert conversation.messages("Three?", context="", forgotten=2) == [{"role": "user", "content": "Three?"}]
+
+
+def test_both_answers_are_those_of_decoding_and_the_debiased_one_is_remembered() -> None:
+    conversation = opened(alpha=2.0)
+    conversation.context = "Rain fell. The river rose."
+    pieces: dict[str, str] = {"plain": "", "debiased": ""}
+
+    def collect(name: str) -> object:
+        return lambda text: pieces.__setitem__(name, pieces[name] + text)
+
+    reply = conversation.ask(
+        "What rose?", on_plain=collect("plain"), on_debiased=collect("debiased")  # type: ignore[arg-type]
+    )  # fmt: skip
+    model, tokenizer = tiny_model(seed=3), tiny_tokenizer()
+    original, imagined = ChatEncoder(tokenizer).ids(
+        [
+            [{"role": "user", "content": "Context: Rain fell. The river rose.\nWhat rose?"}],
+            [{"role": "user", "content": "What rose?"}],
+        ]
+    )
+    expected = generate_debiased(
+        model, [original] * 2, [imagined] * 2, DecodingConfig(max_new_tokens=8), alpha=[0.0, 2.0], stop_ids=[1]
+    )
+    assert [reply.plain, reply.debiased] == [text.strip() for text in tokenizer.batch_decode(expected)]
+    assert reply.plain != reply.debiased, "else this test would not tell them apart"
+    assert pieces["plain"].strip() == reply.plain
+    assert pieces["debiased"].strip() == reply.debiased
+    assert conversation.turns == [("What rose?", reply.debiased)]
+
+
+def test_the_oldest_turns_give_way_to_a_context_that_is_long() -> None:
+    conversation = opened()
+    conversation.turns = [("x" * 400, "y" * 300), ("Two?", "Second.")]
+    conversation.context = "z" * 600
+    assert conversation.ask("Three?").forgotten == 1
+    assert len(conversation.turns) == 3, "what was said is still shown"
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_nothing_to_contrast_with_is_one_plain_answer(kind: str) -> None:
+    conversation = opened(kind=kind)
+    assert conversation.ask("Why?").debiased is None
+    conversation.context = "  \n"
+    assert conversation.ask("Why?").debiased is None
+    conversation.context = "It rained."
+    conversation.decoding = DecodingConfig(alpha=0.0, max_new_tokens=4)
+    assert conversation.ask("Why?").debiased is None

@@ -1,0 +1,41 @@
+"""`d2e chat` from a pipe."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from tests.command import d2e
+from tests.tiny import save_tiny_model
+
+
+def test_lines_from_a_pipe_are_answered_and_a_bad_one_is_an_exit_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = save_tiny_model(tmp_path / "model", seed=3)
+    (tmp_path / "story.txt").write_text("It rained.")
+    line = ["chat", model, "--context", tmp_path / "story.txt", "--max-new-tokens", 4]
+    monkeypatch.setattr("sys.stdin", io.StringIO("Why was it wet?\n\n/context"))
+    assert d2e(*line) == 0
+    plain, debiased, shown = capsys.readouterr().out.splitlines()
+    assert plain.startswith("plain     ")
+    assert debiased.startswith("debiased  ")
+    assert shown == "It rained."
+    monkeypatch.setattr("sys.stdin", io.StringIO("/alhpa 1\n/context\n"))
+    assert d2e(*line) == 1
+    said = capsys.readouterr()
+    assert said.out == "It rained.\n"
+    assert "/alhpa: no such command" in said.err
+    assert "1 of the lines that came in failed" in said.err
+
+
+def test_a_context_that_cannot_be_read_is_told_before_a_model_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "empty.txt").touch()
+    for name, message in (("no.txt", "no such file"), ("latin.txt", "not UTF-8 text"), ("empty.txt", "empty")):
+        assert d2e("chat", tmp_path / "no-model", "--context", tmp_path / name) == 1
+        assert message in capsys.readouterr().err

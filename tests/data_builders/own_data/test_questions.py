@@ -1,0 +1,96 @@
+"""Rows without answers: what is read of them, how they are named, and what does not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.data.sample import BadRow, EventSample
+from d2e_sft.util.errors import UserError
+from data_builders.own_data.questions import read_questions
+
+
+def ask(
+    file: Path, mapping: Path | None = None, fmt: str | None = None, *, skip_bad: bool = False
+) -> tuple[list[EventSample], list[BadRow]]:
+    return read_questions(file, mapping=mapping, fmt=fmt, skip_bad=skip_bad)
+
+
+def test_a_row_says_its_format_or_its_options_do(tmp_path: Path) -> None:
+    rows = [
+        {"context": "A.", "question": "Q?"},
+        {"context": "A.", "question": "Q?", "options": ["x", "y"]},
+        {"context": "A.", "question": "Q?", "options": ["x", "y"], "format": "mcq"},
+        {"context": "A.", "question": "H.", "format": "nli", "answers": ["not read"], "relation": "not read"},
+    ]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    samples, _ = ask(tmp_path / "q.jsonl")
+    assert [sample.format for sample in samples] == ["qa", "scq", "mcq", "nli"]
+    assert [sample.id for sample in samples] == ["1", "2", "3", "4"], "lines, where there are no ids"
+    assert samples[2].options == ["x", "y"]
+    (tmp_path / "q.csv").write_text("context,question\nA.,H.\n")
+    assert [sample.format for sample in ask(tmp_path / "q.csv", fmt="nli")[0]] == ["nli"]
+
+
+def test_a_description_is_followed_and_its_answer_column_is_not_needed(tmp_path: Path) -> None:
+    mapping = tmp_path / "mine.yaml"
+    mapping.write_text(
+        "train: train.csv\ntest: test.csv\nformat: scq\nrelation: causal\nseparator: ';'\n"
+        "columns: {context: story, question: ask, options: choices, answer: key}\nanswer_as: letter\n"
+    )
+    (tmp_path / "test.csv").write_text("story,ask,choices\nIt rained.,Why?,wet;dry\n")
+    (tmp_path / "train.csv").write_text("story,ask,choices,key\nIt rained.,Why?,wet;dry,A\n")
+    described, given = ask(mapping)[0], ask(tmp_path / "test.csv", mapping)[0]
+    assert described == given
+    assert (given[0].options, given[0].relation, given[0].id) == (["wet", "dry"], "causal", "2")
+    (tmp_path / "train.csv").unlink()
+    assert ask(tmp_path / "test.csv", mapping)[0] == given, "files that it names need not be there"
+    with pytest.raises(UserError, match=r"train\.csv: no such file"):
+        ask(mapping)
+
+
+def test_a_prompt_of_ones_own_is_what_the_model_sees(tmp_path: Path) -> None:
+    mapping = tmp_path / "mine.yaml"
+    mapping.write_text("train: a.csv\nformat: chat\nsystem: Be brief.\nprompt: '{question} Here: {context}'\n")
+    (tmp_path / "q.csv").write_text("context,question\nIt rained.,Why?\n")
+    [sample] = ask(tmp_path / "q.csv", mapping)[0]
+    assert (sample.format, sample.relation) == ("chat", "none")
+    assert "Be brief." in str(sample.conversation)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("q.csv", "context,ask\nA.,Q?\n", "column 'question' is missing; found 'context', 'ask'"),
+        ("q.jsonl", '{"context": "A.", "question": "Q?", "format": "mqc"}', "Did you mean 'mcq'"),
+        ("q.jsonl", '{"context": "A.", "question": "Q?", "format": "scq"}', "options: missing"),
+        ("q.jsonl", '{"id": 1, "context": "A.", "question": "Q?"}\n' * 2, "an id of its own"),
+        ("q.jsonl", "", "the file is empty; expected data"),
+        ("q.csv", "context,question\n", "holds no row that can be answered"),
+        ("q.txt", "x", "cannot be read; expected a file that ends in .csv"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError) as error:
+        ask(tmp_path / name)
+    assert message in str(error.value)
+
+
+def test_two_sayings_of_one_thing_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("context,question\nA.,Q?\n")
+    mapping = tmp_path / "m.yaml"
+    mapping.write_text("train: a.csv\ndev: q.csv\nformat: qa\n")
+    (tmp_path / "a.csv").write_text("context,question\nA.,Q?\n")
+    turns = tmp_path / "turns.yaml"
+    turns.write_text("train: a.csv\nformat: chat\n")
+    for arguments, message in (
+        ((tmp_path / "q.csv", turns, None), "describes whole conversations; expected questions"),
+        ((mapping, mapping, None), "is a description itself"),
+        ((tmp_path / "q.csv", mapping, "qa"), "says the format"),
+        ((mapping, None, None), "names several files .* and none for test"),
+    ):
+        with pytest.raises(UserError, match=message):
+            ask(*arguments)

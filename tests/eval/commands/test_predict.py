@@ -1,0 +1,50 @@
+"""`d2e predict`: its options are those of `d2e eval`, and what it says at the end."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.cli import d2e as command
+from eval.commands.evaluate import evaluate
+from eval.commands.predict import predict
+from tests.command import d2e
+from tests.tiny import save_tiny_model
+
+
+def test_options_of_decoding_are_those_of_an_evaluation() -> None:
+    options = {parameter.name: parameter for parameter in evaluate.params}
+    own = {"model", "file", "out", "mapping", "fmt", "setting"}
+    for parameter in predict.params:
+        if parameter.name not in own:
+            assert parameter.opts == options[parameter.name].opts
+            assert parameter.default == options[parameter.name].default
+    left_out = options.keys() - {parameter.name for parameter in predict.params}
+    # What is about benchmarks, scores and labelled rows.
+    assert left_out == {
+        "bench", "suite", "data", "given", "demonstrations", "max_samples", "seed", "without_context",
+    }  # fmt: skip
+    assert command.get_command(command.make_context("d2e", ["predict"]), "predict") is predict
+
+
+def test_a_mapping_names_the_columns_and_the_counts_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = save_tiny_model(tmp_path / "model", seed=3)
+    (tmp_path / "mine.yaml").write_text(
+        "train: not-here.csv\nformat: qa\ncolumns: {context: passage, question: ask, answer: label, id: ticket}\n"
+    )
+    (tmp_path / "new.csv").write_text(
+        "ticket,passage,ask,note\nT-9,It rained.,Why?,x\nT-3,,Why?,x\nT-5,Sun.,When?,y\n"
+    )
+    line = ["predict", model, tmp_path / "new.csv", "--mapping", tmp_path / "mine.yaml", "--max-new-tokens", 4]
+    assert d2e(*line, "--out", tmp_path / "a.csv") == 1
+    assert "new.csv, line 3: passage: got ''; expected text that is not empty" in capsys.readouterr().err
+    assert d2e(*line, "--out", tmp_path / "a.csv", "--skip-bad") == 0
+    said = capsys.readouterr().out
+    assert f"{tmp_path / 'a.csv'}: 2 answers" in said
+    assert f"bad rows skipped, kept in {tmp_path / 'a.csv.bad.jsonl'}: 1" in said
+    with (tmp_path / "a.csv").open() as source:
+        assert [row["id"] for row in csv.DictReader(source)] == ["T-9", "T-5"]
