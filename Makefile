@@ -5,7 +5,7 @@ VENV_VLLM := .venv-vllm
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup quickstart test test-vllm lint types contracts docs check clean
+.PHONY: help setup quickstart test attack test-vllm lint types contracts docs check clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -30,6 +30,10 @@ quickstart: setup  ## train SmolLM2-135M in three ways on generated data, and se
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() or 1))')
 test: setup  ## run the tests, on as many processes as there are cores, four at most (WORKERS=0: in this one)
 	$(if $(filter-out 0,$(WORKERS)),OMP_NUM_THREADS=1 )$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+# Each attack as often as it says; ONLY=word for some of them, TRIES=n for another number. Their short form is in `make test`.
+attack: setup  ## attack what the project promises (kills, damage, full disks, hostile input); table in docs/reliability.md
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.attack $(foreach word,$(ONLY),--only $(word)) $(if $(TRIES),--tries $(TRIES))
 
 # vLLM's CPU build, in an environment of its own: its pins are not ours. torchvision, torchaudio and torchcodec, which it
 # brings along, do not fit the CPU build of torch and break its import.

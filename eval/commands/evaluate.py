@@ -101,6 +101,7 @@ if TYPE_CHECKING:
 )
 @click.option("--skip-bad", is_flag=True, help="Keep bad rows in a side file instead of stopping.")
 @click.option("--overwrite", is_flag=True, help="Decode anew, and remove results of other models and options.")
+@click.option("--accept-edited", is_flag=True, help="Score finished predictions again although they were changed.")
 @click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="Who decodes.")
 @engine_options
 @click.option("--launch", "launcher", metavar="ddp", help="Decode on several processes, each with its share of rows.")

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 import d2e_sft
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_json
+from d2e_sft.util.files import sha256_of, write_json
 from eval.run.engines.engine import Engine, Task
 from eval.run.fingerprint import check_fingerprint
 from eval.run.journal_files import (
@@ -35,7 +35,7 @@ from eval.run.journal_files import (
     read_record,
 )
 from eval.run.processes import Processes, share
-from eval.score.predictions import SampleKey
+from eval.score.predictions import DIGEST, SampleKey, refuse_edited
 
 T = TypeVar("T")
 
@@ -82,6 +82,7 @@ def run_pass(
     load_engine: Callable[[], Engine],
     write: Callable[[CompletedPass], T],
     overwrite: bool,
+    accept_edited: bool = False,
 ) -> T:
     """Decode what earlier sessions have not, and write the results.
 
@@ -94,6 +95,7 @@ def run_pass(
         write: writes the predictions and all that is made of them, in the main process; the record, which makes the
             pass a finished one, is written after it.
         overwrite: decode a finished pass anew, and remove what came from other options.
+        accept_edited: score finished predictions again although somebody changed them; the record says so.
 
     Returns:
         what `write` returned, in every process.
@@ -105,7 +107,7 @@ def run_pass(
 
     def look() -> tuple[Fingerprint, ResumeState]:
         now = fingerprint()
-        return now, find_resume_state(files, now, keys, overwrite=overwrite)
+        return now, find_resume_state(files, now, keys, overwrite=overwrite, accept_edited=accept_edited)
 
     now, resumed = processes.decided_by_main(look)
     if processes.is_main:
@@ -118,8 +120,11 @@ def run_pass(
 
     def finish() -> T:
         completed = _gather(files, resumed, now, len(task), session)
+        if completed.record.pop(DIGEST, None) is not None:
+            # Scored again, perhaps to other lines: a kill between the two files must not look like an edit.
+            write_json(files.record, completed.record)
         result = write(completed)
-        write_json(files.record, completed.record)
+        write_json(files.record, {**completed.record, DIGEST: sha256_of(files.predictions)})
         for path in files.partials():
             path.unlink()
         return result
@@ -128,7 +133,12 @@ def run_pass(
 
 
 def find_resume_state(
-    files: PassFiles, fingerprint: Fingerprint, keys: Sequence[SampleKey], *, overwrite: bool
+    files: PassFiles,
+    fingerprint: Fingerprint,
+    keys: Sequence[SampleKey],
+    *,
+    overwrite: bool,
+    accept_edited: bool = False,
 ) -> ResumeState:
     """What may be used of what lies in the folder; changes nothing.
 
@@ -152,6 +162,7 @@ def find_resume_state(
         stale += files.finished()
     elif record is not None:
         check_fingerprint(record["fingerprint"], fingerprint, files.predictions)
+        record = _as_written(files, record, accept_edited=accept_edited)
         return ResumeState(answers=_finished_answers(files, keys), record=record, stale=stale)
     try:
         journal = read_journal(files)
@@ -177,6 +188,17 @@ def _check_companion(files: PassFiles, fingerprint: Fingerprint, *, overwrite: b
             raise
         return [*files.finished(), *files.partials()]
     return []
+
+
+def _as_written(files: PassFiles, record: dict[str, Any], *, accept_edited: bool) -> dict[str, Any]:
+    """The record, which from now on says so where the predictions were changed and that is accepted."""
+    try:
+        refuse_edited(files.predictions)
+    except UserError:
+        if not accept_edited:
+            raise
+        return {**record, "edited": True}
+    return record
 
 
 def _finished_answers(files: PassFiles, keys: Sequence[SampleKey]) -> dict[int, Answer]:
@@ -206,8 +228,13 @@ def _report_resume(state: ResumeState, files: PassFiles, count: int) -> None:
     """Tell the user what is used of earlier sessions."""
     for path in state.cut_off:
         print(f"warning: {path}: its last line was cut off, so that sample is decoded again", file=sys.stderr)
+    for path in state.unchecked:
+        print(f"note: {path}: begun by an earlier version, whose lines have no checks", file=sys.stderr)
+    if state.record is not None and DIGEST not in state.record:
+        print(f"note: {files.record}: no digest of the predictions, so no edit of them would be seen", file=sys.stderr)
     if state.record is not None:
-        print(f"decoded before, and only scored again: {files.predictions}", file=sys.stderr)
+        edited = " (changed by somebody, as its record says)" if state.record.get("edited") else ""
+        print(f"decoded before, and only scored again: {files.predictions}{edited}", file=sys.stderr)
     elif state.answers:
         print(f"resumed: {len(state.answers):,} of {count:,} samples were decoded before", file=sys.stderr)
 

@@ -5,13 +5,19 @@ begins with a line that says what it decodes with; each answer is a line with it
 kill cut off is the last line at most, and that sample is decoded again. Once the pass is complete there are
 `predictions.jsonl` (or `without_context.jsonl`) and beside it `….decoding.json`, the record of what it was decoded
 with; the partial files then go.
+
+Every line ends with a check: the first 16 hexadecimal digits of the SHA-256 of the line before it in its session (its
+check alone) and of this one. So a changed byte, and a line that is missing from the middle, are found; what is missing
+from the end is decoded again.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +30,8 @@ from eval.score.scores import SCORES_FILE
 WITH_CONTEXT, WITHOUT_CONTEXT = "predictions", "without_context"
 DECODE_ANEW = "decode anew with --overwrite"
 Fingerprint = dict[str, Any]
+CHECK = "check"
+_CHECKED = re.compile(rb', "check": "([0-9a-f]{16})"\}')
 
 
 @dataclass(frozen=True)
@@ -67,11 +75,13 @@ class JournalContent:
         sessions: in the order of the files and of their lines.
         answers: by index.
         cut_off: files whose last line is incomplete.
+        unchecked: files with a session of an earlier version, whose lines have no checks.
     """
 
     sessions: list[SessionHeader] = field(default_factory=list)
     answers: dict[int, Answer] = field(default_factory=dict)
     cut_off: list[Path] = field(default_factory=list)
+    unchecked: list[Path] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -129,8 +139,7 @@ def read_journal(files: PassFiles) -> JournalContent:
         *lines, rest = path.read_bytes().split(b"\n")
         if rest:
             content.cut_off.append(path)
-        for number, line in enumerate(lines, start=1):
-            _read_line(line, content, f"{path}, line {number}")
+        _read_lines(path, lines, content)
     return content
 
 
@@ -172,6 +181,7 @@ class JournalWriter:
         except OSError:
             pass  # a file system without locks
         self._file.truncate(path.read_bytes().rfind(b"\n") + 1)  # drops a line that was cut off
+        self._check = b""  # of the line before; a session begins its own chain
         self._append([vars(header)])
 
     def write(self, answers: Iterable[Answer]) -> None:
@@ -183,23 +193,71 @@ class JournalWriter:
         self._file.close()
 
     def _append(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         with self._lock:
-            self._file.write(text.encode("utf-8", errors="backslashreplace"))
+            text = b""
+            for line in lines:
+                body = json.dumps(line, ensure_ascii=False).encode("utf-8", errors="backslashreplace")[:-1]
+                self._check = _check_of(self._check, body)
+                text += b'%s, "%s": "%s"}\n' % (body, CHECK.encode(), self._check)
+            self._file.write(text)
             self._file.flush()
             os.fsync(self._file.fileno())
 
 
-def _read_line(line: bytes, content: JournalContent, where: str) -> None:
-    try:
-        entry = json.loads(line)
-        if "fingerprint" in entry:
-            content.sessions.append(SessionHeader(**entry))
-            return
-        answer = Answer(**entry)
-        content.answers[answer.index] = answer
-    except (ValueError, TypeError, RecursionError) as error:
-        raise UserError(
-            f"{where}: neither a session nor an answer ({error})",
-            remedy="the file is damaged or was edited; remove the line, or decode anew with --overwrite",
-        ) from None
+def _check_of(before: bytes, body: bytes) -> bytes:
+    """The check of a line.
+
+    Args:
+        before: that of the line before it in its session; empty for the session's own line.
+        body: the line up to its check.
+    """
+    return hashlib.sha256(before + body).hexdigest()[:16].encode()
+
+
+def _read_lines(path: Path, lines: Iterable[bytes], content: JournalContent) -> None:
+    """Add what a file's lines hold; each session has checks in all its lines, or in none."""
+    before: bytes | None = None  # the check of the line before; None outside a session that has checks
+    in_session = False
+    for number, line in enumerate(lines, start=1):
+        try:
+            found = _CHECKED.search(line, max(0, len(line) - 40))
+            check = found[1] if found and found.end() == len(line) else None
+            entry = json.loads(line)
+            if not isinstance(entry, dict):
+                raise TypeError(f"a {type(entry).__name__}; expected an object")
+            begins = "fingerprint" in entry
+            if check is not None:
+                assert found is not None
+                del entry[CHECK]
+                expected = _check_of(b"" if begins else before or b"", line[: found.start()])
+                if check != expected or (before is None and not begins):
+                    raise ValueError("its check does not fit: it was changed, or the line before it is missing")
+            elif before is not None and not begins:
+                raise ValueError("it has no check")
+            _add(entry, content, in_session=in_session)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise UserError(
+                f"{path}, line {number}: neither a session nor an answer ({error})",
+                remedy="the file is damaged or was edited; decode anew with --overwrite, or cut the file off before "
+                "this line, and what follows is decoded again",
+            ) from None
+        if begins:
+            in_session = True
+            if check is None and path not in content.unchecked:
+                content.unchecked.append(path)
+        before = check
+
+
+def _add(entry: dict[str, Any], content: JournalContent, *, in_session: bool) -> None:
+    if "fingerprint" in entry:
+        header = SessionHeader(**entry)
+        if not (isinstance(header.fingerprint, dict) and isinstance(header.environment, dict)):
+            raise TypeError("expected objects as fingerprint and environment")
+        content.sessions.append(header)
+        return
+    answer = Answer(**entry)
+    if not (isinstance(answer.index, int) and isinstance(answer.output, str)):
+        raise TypeError("expected a number as index and a text as output")
+    if not in_session:
+        raise ValueError("an answer before any session, so it cannot be told what it was decoded with")
+    content.answers[answer.index] = answer

@@ -49,6 +49,7 @@ class EvalOptions:
         vllm: options of the vLLM engine alone, by `load_llm`'s names.
         endpoint: options of the openai engine alone.
         overwrite: remove results that came from another model or other options, instead of refusing to mix.
+        accept_edited: score finished predictions again although somebody changed them, instead of refusing.
     """
 
     engine: EngineName = "auto"
@@ -73,6 +74,7 @@ class EvalOptions:
     endpoint: EndpointOptions = field(default_factory=EndpointOptions)
     skip_bad: bool = False
     overwrite: bool = False
+    accept_edited: bool = False
 
 
 @dataclass(frozen=True)

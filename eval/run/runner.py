@@ -98,6 +98,7 @@ def evaluate_model(model: str, benchmark: str | Path | Benchmark, *, run: Path, 
         load_engine=lambda: make_engine(model, config, processes),
         write=lambda completed: _write(evaluation, completed),
         overwrite=options.overwrite,
+        accept_edited=options.accept_edited,
     )
 
 

@@ -5,6 +5,7 @@ Raw outputs are kept beside the extracted answers, so another extractor can scor
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,12 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from d2e_sft.data.sample import Format, Relation, Subset, describe_validation_error
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import replacing
+from d2e_sft.util.files import replacing, sha256_of
 from eval.score.event_answers import EventScores
 from eval.score.extract import Mode
 from eval.score.metrics import normalise
 
 SampleKey = tuple[str, str]  # dataset, id: an id is unique within its dataset only
+DIGEST = "predictions_sha256"  # of a finished file, in the record beside it
 # Lines of predictions without them stay as they were before there were any.
 _WRITTEN_WHERE_GIVEN = ("subset", "habit", "likelihoods", "acc", "acc_norm", "events")
 
@@ -113,11 +115,13 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     """Read predictions from JSONL, in file order.
 
     Raises:
-        UserError: the file is missing or holds no prediction, or a line is damaged; file and line are named.
+        UserError: the file is missing or holds no prediction, it was changed after `d2e eval` wrote it, or a line is
+            damaged; file and line are named.
     """
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such file; expected predictions (.jsonl)", remedy="d2e eval RUN --bench BENCH")
+    refuse_edited(path)
     predictions = []
     with path.open("rb") as source:
         for line, raw in enumerate(source, start=1):
@@ -130,6 +134,28 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     if not predictions:
         raise UserError(f"{path}: holds no prediction", remedy="score the run again with d2e eval")
     return predictions
+
+
+def refuse_edited(path: Path) -> None:
+    """Compare a file of predictions with the digest in the record beside it; without one, nothing can be said.
+
+    Raises:
+        UserError: the file was changed after it was written.
+    """
+    try:
+        expected = json.loads(path.with_suffix(".decoding.json").read_bytes()).get(DIGEST)
+    except (OSError, ValueError, AttributeError):
+        return  # no record, or none that can be read, which whoever needs it says
+    if expected is None:
+        return  # of an earlier version
+    found = sha256_of(path)
+    if found != expected:
+        raise UserError(
+            f"{path}: was changed after it was written (its SHA-256 is {found[:16]}…; {path.stem}.decoding.json says "
+            f"{str(expected)[:16]}…)",
+            remedy="bring the file back, decode anew with d2e eval … --overwrite, or take it as it is with d2e eval … "
+            "--accept-edited, which scores it again and says so in its record",
+        )
 
 
 def _not_a_prediction(path: Path, line: int, error: ValidationError) -> UserError:

@@ -128,6 +128,7 @@ class Asker:
             load_engine=lambda: self._engine,
             write=write,
             overwrite=self.config.options.overwrite,
+            accept_edited=self.config.options.accept_edited,
         )
         self.records[task.name] = completed.record
         return outputs

@@ -6,6 +6,7 @@ A line has `output`, what the model generated without the prompt, `id`, and wher
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,7 +18,7 @@ from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
 from eval.run.benchmark import Benchmark, locate_benchmark
-from eval.score.predictions import Prediction, SampleKey, write_predictions
+from eval.score.predictions import Prediction, SampleKey, refuse_edited, write_predictions
 from eval.score.scores import SCORES_FILE, RunScores, ScoredBenchmark, score_predictions
 from eval.score.scoring import score_output
 from eval.systems.json_file import expect_text, read_json_lines
@@ -68,6 +69,10 @@ def score_rows(outputs: Path, gold: Path, options: RowsOptions) -> ScoredOutputs
     benchmark = locate_benchmark(gold)
     names = (f"{benchmark.name}/predictions.jsonl", "predictions.jsonl")
     outputs = file_in(outputs, names, "--predictions", "the outputs of a run")
+    try:
+        refuse_edited(outputs)
+    except UserError as error:  # anybody's outputs are scored here, a changed copy of a run's among them
+        print(f"warning: {error.message}", file=sys.stderr)
     samples = read_samples(benchmark.file)
     said = _read_outputs(outputs, samples, benchmark.file)
     lacking = [sample for sample in samples if (sample.dataset, sample.id) not in said]

@@ -170,3 +170,44 @@ def test_a_pass_without_context_goes_with_its_predictions(
     capsys.readouterr()
     assert evaluate(world, tmp_path, "--max-new-tokens", 5, "--overwrite") == 0
     assert not (tmp_path / "eval" / "bench" / "without_context.jsonl").exists()
+
+
+def test_changed_predictions_are_refused_until_the_change_is_accepted(
+    world: Path, tmp_path: Path, decoded: Counting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path) == 0
+    folder = tmp_path / "eval" / "bench"
+    file, record = folder / "predictions.jsonl", folder / "predictions.decoding.json"
+    whole = file.read_bytes()
+    first, rest = whole.split(b"\n", 1)
+    file.write_bytes(json.dumps({**json.loads(first), "output": "Another answer."}).encode() + b"\n" + rest)
+    capsys.readouterr()
+    assert evaluate(world, tmp_path) == 1
+    assert "predictions.jsonl: was changed after it was written" in capsys.readouterr().err
+    assert d2e("compare", tmp_path, "--bench", "bench") == 1
+    assert "--accept-edited" in capsys.readouterr().err
+    assert d2e("score", "rows", "--predictions", file, "--gold", world / "bench") == 0
+    assert "warning: " in capsys.readouterr().err
+    assert evaluate(world, tmp_path, "--accept-edited") == 0
+    assert "changed by somebody" in capsys.readouterr().err
+    assert predictions(tmp_path)[0]["output"] == "Another answer."
+    assert json.loads(record.read_text())["edited"] is True
+    assert evaluate(world, tmp_path) == 0, "accepted once, it is what was evaluated"
+    assert evaluate(world, tmp_path, "--overwrite") == 0
+    assert file.read_bytes() == whole
+    assert "edited" not in json.loads(record.read_text())
+    assert decoded.prompts == 16
+
+
+def test_predictions_of_an_earlier_version_have_no_digest_and_are_scored_with_a_note(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(world, tmp_path) == 0
+    record = tmp_path / "eval" / "bench" / "predictions.decoding.json"
+    content = json.loads(record.read_text())
+    del content["predictions_sha256"]
+    record.write_text(json.dumps(content))
+    capsys.readouterr()
+    assert evaluate(world, tmp_path) == 0
+    assert "no digest of the predictions" in capsys.readouterr().err
+    assert "predictions_sha256" in json.loads(record.read_text())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -59,13 +61,87 @@ def test_the_files_of_all_processes_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"{}", b"[1]", b"7", b'{"index": 1}', b"\xff", b'{"index": 1, "output": "x", "y": 1}']
-)
-def test_a_damaged_line_that_no_kill_left_is_named(tmp_path: Path, line: bytes) -> None:
+    "line",
+    [
+        b"{}", b"[1]", b"7", b"null", b'"fingerprint"', b'{"index": 1}', b"\xff",
+        b'{"index": 1, "output": "x", "y": 1}',
+        b'{"index": 1, "output": "x"}', b'{"fingerprint": null, "engine": "", "environment": {}}',
+        b'{"fingerprint": "m", "engine": "", "environment": {}}', b'{"index": 1, "output": null}',
+        b'{"index": 1, "output": "x", "check": "0123456789abcdef"}', b'{"index": 1, "output": "x", "check": null}',
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("earlier", [False, True], ids=["with-checks", "of-an-earlier-version"])
+def test_a_damaged_line_that_no_kill_left_is_named(tmp_path: Path, line: bytes, earlier: bool) -> None:
     path = write(tmp_path, ANSWERS[:1])
+    if earlier:
+        path.write_bytes(without_checks(path.read_bytes()))
+        if line == b'{"index": 1, "output": "x"}':
+            return  # which is how earlier versions wrote an answer
     path.write_bytes(path.read_bytes() + line + b"\n")
     with pytest.raises(UserError, match=r"predictions.partial.jsonl, line 3: neither a session nor an answer"):
         read_journal(PassFiles(tmp_path, "predictions"))
+
+
+def without_checks(content: bytes) -> bytes:
+    lines = [json.loads(line) for line in content.splitlines()]
+    return b"".join(
+        json.dumps({key: value for key, value in line.items() if key != "check"}).encode() + b"\n" for line in lines
+    )
+
+
+def two_sessions(folder: Path) -> bytes:
+    write(folder, ANSWERS[:2])
+    return write(folder, [ANSWERS[2], Answer(5, "\u2028 last", scores=[(-1.5, 2), (-0.25, 1)])]).read_bytes()
+
+
+def test_no_flipped_bit_gives_a_wrong_answer(tmp_path: Path) -> None:
+    content = two_sessions(tmp_path)
+    files = PassFiles(tmp_path, "predictions")
+    whole = read_journal(files)
+    refused = 0
+    for place in range(8 * len(content)):
+        changed = bytearray(content)
+        changed[place // 8] ^= 1 << place % 8
+        files.partial().write_bytes(changed)
+        try:
+            found = read_journal(files)
+        except UserError as error:
+            refused += f"{files.partial()}, line " in error.message
+        else:
+            assert found.cut_off == [files.partial()], "nothing else than the last line's end may pass"
+            assert found.answers == {index: whole.answers[index] for index in (3, 0, 7)}
+    assert refused == 8 * len(content) - 8
+
+
+@pytest.mark.parametrize("gone", range(5))
+def test_a_line_that_is_missing_from_the_middle_is_named(tmp_path: Path, gone: int) -> None:
+    lines = two_sessions(tmp_path).splitlines(keepends=True)
+    files = PassFiles(tmp_path, "predictions")
+    files.partial().write_bytes(b"".join(line for number, line in enumerate(lines) if number != gone))
+    if gone == 2:  # the end of a session: as if it had been killed before
+        assert read_journal(files).answers.keys() == {3, 7, 5}
+        return
+    with pytest.raises(UserError, match=f"line {gone + 1}: neither a session nor an answer"):
+        read_journal(files)
+
+
+@pytest.mark.parametrize("change", [lambda lines: lines[1:], lambda lines: [lines[1], lines[0]]])
+def test_an_answer_of_an_earlier_version_without_its_session_is_named(
+    tmp_path: Path, change: Callable[[list[bytes]], list[bytes]]
+) -> None:
+    path = write(tmp_path, ANSWERS)
+    path.write_bytes(b"".join(change(without_checks(path.read_bytes()).splitlines(keepends=True))))
+    with pytest.raises(UserError, match=r"line 1: neither a session nor an answer .an answer before any session"):
+        read_journal(PassFiles(tmp_path, "predictions"))
+
+
+def test_answers_of_an_earlier_version_are_read_and_gone_on_from(tmp_path: Path) -> None:
+    path = write(tmp_path, ANSWERS[:2])
+    path.write_bytes(without_checks(path.read_bytes()))
+    write(tmp_path, ANSWERS[2:])
+    journal = read_journal(PassFiles(tmp_path, "predictions"))
+    assert journal.answers.keys() == {3, 0, 7}
+    assert journal.unchecked == [path]
 
 
 def test_two_evaluations_do_not_write_to_one_file(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""Damage to the answers of an evaluation: what is left of a killed one, and the predictions of a finished one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from tests.attack.frame import Attack, Attempt
+from tests.command import Kill, d2e, evaluate
+from tests.eval.benches import bench_rows, save_bench
+from tests.tiny import save_tiny_model
+
+PARTIAL = "predictions.partial.jsonl"
+
+
+def prepare(folder: Path) -> Path:
+    """A tiny model's finished evaluation (`whole`), and one that was killed twice (`killed`)."""
+    save_tiny_model(folder / "model", seed=3)
+    save_bench(folder / "bench", bench_rows(14))
+    assert _evaluate(folder, folder / "whole") == 0
+    for call in (3, 4):  # appends: the session's line, then batches
+        kill = Kill("eval.run.journal_files:JournalWriter._append", call, after=True)
+        ended = evaluate(folder, _arguments(folder, folder / "killed"), kill)
+        assert ended.status == -9, ended.printed
+    return folder
+
+
+def _arguments(world: Path, run: Path, *more: str) -> list[str | Path]:
+    given = ("--max-new-tokens", "6", "--batch-size", "3", "--alpha", "0.5", *more)
+    return [world / "model", "--bench", world / "bench", "--out", run, *given]
+
+
+def _evaluate(world: Path, run: Path, *more: str) -> int:
+    return d2e("eval", *_arguments(world, run, *more))
+
+
+def _outputs(run: Path) -> list[str]:
+    lines = (run / "eval" / "bench" / "predictions.jsonl").read_bytes().splitlines()
+    return [json.loads(line)["output"] for line in lines]
+
+
+def _resume_after(given: Attempt, change: bytes, *, must_refuse: bool = False) -> None:
+    """The killed evaluation with other answers so far ends with the right predictions, or is refused."""
+    shutil.copytree(given.world / "killed", given.folder / "run")
+    (given.folder / "run" / "eval" / "bench" / PARTIAL).write_bytes(change)
+    status = _evaluate(given.world, given.folder / "run")
+    if status == 0:
+        assert not must_refuse, "the damage was not noticed"
+        assert _outputs(given.folder / "run") == _outputs(given.world / "whole"), "wrong predictions, exit 0"
+    else:
+        assert status == 1
+
+
+def flip_a_bit(given: Attempt) -> None:
+    content = bytearray((given.world / "killed" / "eval" / "bench" / PARTIAL).read_bytes())
+    place = given.random.randrange(8 * len(content))
+    content[place // 8] ^= 1 << place % 8
+    _resume_after(given, bytes(content))
+
+
+def lose_a_line(given: Attempt) -> None:
+    lines = (given.world / "killed" / "eval" / "bench" / PARTIAL).read_bytes().splitlines(keepends=True)
+    sessions = [number for number, line in enumerate(lines) if b'"fingerprint"' in line]
+    gone = given.random.choice([*sessions, given.random.randrange(len(lines))])
+    _resume_after(given, b"".join(lines[:gone] + lines[gone + 1 :]), must_refuse=gone in sessions)
+
+
+def cut_off(given: Attempt) -> None:
+    content = (given.world / "killed" / "eval" / "bench" / PARTIAL).read_bytes()
+    _resume_after(given, content[: given.random.randrange(len(content))])
+
+
+def put_in_a_line(given: Attempt) -> None:
+    lines = (given.world / "killed" / "eval" / "bench" / PARTIAL).read_bytes().splitlines(keepends=True)
+    odd = ["null", '"fingerprint"', "[]", "7", "{}", '{"index": 0, "output": "wrong"}', "NaN", "[" * 5000]
+    odd += [lines[given.random.randrange(len(lines))].decode().rstrip("\n")]
+    place = given.random.randrange(len(lines) + 1)
+    lines.insert(place, given.random.choice(odd).encode() + b"\n")
+    _resume_after(given, b"".join(lines))
+
+
+def edit_a_prediction(given: Attempt) -> None:
+    shutil.copytree(given.world / "whole", given.folder / "run")
+    file = given.folder / "run" / "eval" / "bench" / "predictions.jsonl"
+    content = bytearray(file.read_bytes())
+    place = given.random.randrange(8 * len(content))
+    content[place // 8] ^= 1 << place % 8
+    file.write_bytes(content)
+    assert _evaluate(given.world, given.folder / "run") == 1, "scored without a word"
+    assert d2e("compare", given.folder / "run", "--bench", "bench") == 1, "compared without a word"
+    assert _evaluate(given.world, given.folder / "run", "--overwrite") == 0
+    assert _outputs(given.folder / "run") == _outputs(given.world / "whole")
+
+
+RIGHT = "right predictions, or refused with file and line"
+ATTACKS = (
+    Attack("flip a bit of the answers so far", "evaluation", RIGHT, flip_a_bit, prepare, tries=100),
+    Attack("lose a line of the answers so far", "evaluation", RIGHT, lose_a_line, prepare),
+    Attack("cut off the answers so far", "evaluation", RIGHT, cut_off, prepare),
+    Attack("put a line into the answers so far", "evaluation", RIGHT, put_in_a_line, prepare, tries=50),
+    Attack(
+        "flip a bit of finished predictions", "evaluation", "neither scored nor compared", edit_a_prediction, prepare
+    ),
+)
