@@ -16,8 +16,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from d2e_sft import __version__
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import ProcessError, UserError, did_you_mean
 from d2e_sft.util.quiet import quieten
+from d2e_sft.util.signals import end_with_parent
 
 # Group of the help → verb → (module, attribute, one line for the list of verbs)
 _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
@@ -135,6 +136,7 @@ def d2e() -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line; exits 0 on success, 1 on a user's error, 2 on a wrong call."""
     quieten()
+    end_with_parent()
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     try:
@@ -142,7 +144,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     except (UserError, OSError) as error:  # OSError: a folder that cannot be written, a full disk
         if debug:
             raise
-        if os.environ.get("LOCAL_RANK", "0") == "0":  # one message, whatever the number of processes
+        # One message, whatever the number of processes, of what all of them meet.
+        if os.environ.get("LOCAL_RANK", "0") == "0" or isinstance(error, ProcessError):
             click.echo(f"d2e: error: {error}", err=True)
         sys.exit(1)
     except click.ClickException as error:

@@ -107,3 +107,12 @@ class LapTimer:
 def _synchronize(device: torch.device) -> None:
     if device.type != "cpu":
         torch.accelerator.synchronize()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on an accelerator or on the CPU; torch says the latter as a RuntimeError."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    said = str(error).lower()
+    marks = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory", "alloc_failed")
+    return isinstance(error, RuntimeError) and any(mark in said for mark in marks)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from d2e_sft.model.finite import refuse_non_finite
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import replacing_folder
 from d2e_sft.util.paths import cache_dir
@@ -48,7 +49,8 @@ def load_model(
         quantization: a BitsAndBytesConfig, for weights that an adapter is to be trained on.
 
     Raises:
-        UserError: nothing of that name can be loaded; says what was looked for and where.
+        UserError: nothing of that name can be loaded; says what was looked for and where. Or a weight is NaN or
+            infinite.
     """
     with _loading(name):
         source = resolve_name(name)
@@ -58,8 +60,11 @@ def load_model(
                     f"model {name!r}: an adapter, which cannot be merged into quantised weights without loss",
                     remedy="set model.quantization=null, or give a folder with the merged model",
                 )
-            return _load_adapter(Path(source), dtype, attention)
-        return _load_whole(source, dtype, attention, quantization)
+            loaded = _load_adapter(Path(source), dtype, attention)
+        else:
+            loaded = _load_whole(source, dtype, attention, quantization)
+        refuse_non_finite(loaded.model, name)
+        return loaded
 
 
 def untrained_model(name: str, *, dtype: str = "float32", attention: str | None = None, seed: int = 0) -> LoadedModel:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.paths import bundled
+from d2e_sft.util.signals import PARENT, REQUEUE, end_with_parent
 
 _OUT_OF_MEMORY = (
     "; most often the machine was out of memory\n"
@@ -98,7 +99,7 @@ def planned_processes(name: str, wanted: int | None, machines: int | None) -> in
 def launch(command: Sequence[str]) -> int:
     """Print and run a launch command; its exit status, 128 + N where signal N ended it."""
     print(shlex.join(command), flush=True)
-    environment = dict(os.environ)
+    environment = {**os.environ, PARENT: str(os.getpid())}
     if not accelerators():
         environment.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed guesses it too, with a warning a process
     process = subprocess.Popen(command, env=environment)
@@ -193,24 +194,38 @@ def _meeting_point(machines: Machines) -> list[str]:
 
 
 def main() -> None:
-    """Run accelerate's launcher; exit with the status of the process that failed first, 128 + N after signal N."""
+    """Run accelerate's launcher; exit with the status of the process that failed first, 128 + N after signal N.
+
+    It ends with the process that started it, and its workers with it. SIGTERM goes on to the workers, which save what
+    they have and end by themselves.
+    """
+    end_with_parent()
+    os.environ[PARENT] = str(os.getpid())
+    import psutil
     from accelerate.commands.launch import main as accelerate_launch
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     # Its records of a failed process say what is said below, by pid and in another format.
     logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)
+    # torch's own handler would give the workers 30 seconds, too few for a large model's checkpoint.
+    os.environ["PET_SIGNALS_TO_HANDLE"] = "SIGINT,SIGHUP,SIGQUIT"
+    signal.signal(signal.SIGTERM, lambda *_: [child.terminate() for child in psutil.Process().children()])
     try:
         accelerate_launch()
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         code = failure.exitcode
-        if code >= 0:
+        if code == REQUEUE:
+            pass  # it has said why, and that it can go on
+        elif code >= 0:
             print(f"d2e: process {rank} exited with status {code}; what it said is above", file=sys.stderr)
         else:
             reason = _OUT_OF_MEMORY if -code == signal.SIGKILL else ""
             print(f"d2e: error: process {rank} was ended by {signal.Signals(-code).name}{reason}", file=sys.stderr)
         sys.exit(exit_status(code))
+    except subprocess.CalledProcessError as error:  # of a single process
+        sys.exit(exit_status(error.returncode))
     except SignalException as error:
         sys.exit(128 + error.sigval)
 

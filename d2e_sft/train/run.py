@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
+from accelerate import PartialState
 from transformers import TrainingArguments, set_seed
 from transformers.trainer_callback import ProgressCallback
 
@@ -23,7 +25,8 @@ from d2e_sft.train.rows import TokenRows, announce_rows
 from d2e_sft.train.run_folder import clear_run, starting_point
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.distributed import asked_for, decided_by_main, process_state, same_everywhere
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.locks import only_one
+from d2e_sft.util.signals import Termination, on_sigterm
 
 
 def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> Path:
@@ -38,9 +41,30 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
 
     Raises:
         UserError: bad data, an unknown model, a run folder that is already used, a resumed run that was begun
-            with another recipe or other data, or a batch size that the number of processes does not divide.
+            with another recipe or other data, a batch size that the number of processes does not divide, another
+            training at work in the folder, a loss that is no number, or too little memory.
+        SystemExit: with status 75 at SIGTERM, after a checkpoint where training had begun.
     """
-    state = process_state()
+    state, run = process_state(), Path(recipe.train.output_dir)
+    with on_sigterm(f"--resume goes on with {run}") as termination, _alone_in(run, state):
+        return _train(recipe, state, termination, resume=resume, overwrite=overwrite)
+
+
+@contextmanager
+def _alone_in(run: Path, state: PartialState) -> Iterator[None]:
+    """Hold the run folder's lock, in the main process, for all of them."""
+    with ExitStack() as held:
+
+        def enter() -> None:
+            held.enter_context(
+                only_one(run, "another training", "wait for its end, or choose another train.output_dir")
+            )
+
+        decided_by_main(state, enter)
+        yield
+
+
+def _train(recipe: Recipe, state: PartialState, termination: Termination, *, resume: bool, overwrite: bool) -> Path:
     prepare_trackers(recipe.train.report_to, recipe.train.project)
     accumulation = check_recipe(recipe, state.num_processes)
     # Each process measured what is fast, and all must train in the same.
@@ -80,12 +104,11 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
             print(f"probe: {len(probed)} samples of {recipe.data.probe}", flush=True)
         print(trainer.layout.describe(), flush=True)
     state.wait_for_everyone()
-    outcome = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    if not math.isfinite(outcome.training_loss):
-        raise UserError(
-            f"{run}: the loss became {outcome.training_loss}, so the model is not saved",
-            remedy="lower train.learning_rate or d2e.alpha, or train in float32",
-        )
+    trainer.sample_names = [f"{sample.id} of {sample.dataset}" for sample in prepared.training.samples]
+    trainer.termination, termination.deferred = termination, True
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if trainer.stopped:
+        termination.end(kept=f"checkpoint-{trainer.state.global_step} is saved; ")
     trainer.save_model()
     trainer.save_state()
     state.wait_for_everyone()  # a launcher ends all processes when one fails, even one that fails as it exits
@@ -156,8 +179,8 @@ def training_arguments(
         activation_checkpointing=train.gradient_checkpointing,
         logging_steps=train.logging_steps,
         logging_first_step=True,
-        # A NaN must be seen, not replaced by the running mean.
-        logging_nan_inf_filter=False,
+        # A NaN must be seen, not replaced by the running mean; but in float16, where the scaler leaves its step out.
+        logging_nan_inf_filter=train.precision == "float16",
         save_strategy="steps" if train.save_steps else "no",
         save_steps=train.save_steps or 500,
         save_total_limit=train.save_total_limit,

@@ -16,7 +16,9 @@ from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.train.callbacks import PREDICTIONS_FILE
 from d2e_sft.train.checkpoints import ASIDE, checkpoints_of, verify_checkpoint
 from d2e_sft.train.data_record import DATA_FILE, refuse_other_source
+from d2e_sft.train.safeguards import NON_FINITE_FILE
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.locks import LOCK_FILE
 
 _TRAINER_STATE = "trainer_state.json"
 _LEFT_BY_TRAINING = (
@@ -36,6 +38,7 @@ _LEFT_BY_TRAINING = (
     f"{DATA_FILE}.partial",
     BAD_ROWS_FILE,
     PREDICTIONS_FILE,
+    NON_FINITE_FILE,
     ASIDE,
     "eval",
 )
@@ -143,7 +146,8 @@ def clear_run(run: Path) -> None:
 
 def _refuse_to_clear(recipe: Recipe, run: Path) -> None:
     """Overwriting removes files, so it must be sure that the folder is a run and that nothing it needs is in it."""
-    if run.is_dir() and any(run.iterdir()) and not (run / RECIPE_FILE).is_file():
+    strangers = run.is_dir() and any(path.name != LOCK_FILE for path in run.iterdir())
+    if strangers and not (run / RECIPE_FILE).is_file():
         raise UserError(
             f"{run}: is not a run folder (it holds no {RECIPE_FILE}), so --overwrite removes nothing from it",
             remedy="choose an empty folder as train.output_dir",

@@ -31,6 +31,7 @@ from d2e_sft.objective.frozen import FrozenCollator, numbered, states_before_tra
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.train.checkpoints import AtomicCheckpoints
 from d2e_sft.train.held_out import HeldOutEvaluation
+from d2e_sft.train.safeguards import ROWS, GuardedSteps, NumberedBatches, StepChecks
 from d2e_sft.util.errors import UserError
 
 # Parts of the loop, and what their shares of its time are called in a log.
@@ -70,7 +71,7 @@ class _StepActions(TrainerCallback):
         return control
 
 
-class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
+class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
     """Trains on rows of token views by the objective that `d2e` names (PIPER paper, section 3, where it names none).
 
     Logs at each logging step, beside the Trainer's own values: the objective's terms (`ce`, `kl`, …, nats a token;
@@ -127,12 +128,16 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
         objective = attach_objective(self.model, d2e, through_logits=self.layout.through_logits)
         if d2e.frozen_views:
             self._keep_frozen_views(d2e, padding, options.get("train_dataset"), options.get("eval_dataset"))
+        elif hasattr(options.get("train_dataset"), "__len__"):
+            self.train_dataset = numbered(options["train_dataset"])
+        self.data_collator = NumberedBatches(self.data_collator)
         self.d2e = d2e
         self.term_weights = objective.weights
         self.micro_batch_tokens = micro_batch_tokens
         self.token_steps: TokenBudgetSteps | None = None
         self.laps = LapTimer(self.args.device)
         self.add_callback(_StepActions(self))
+        self.add_callback(StepChecks(self))
         # Makes the Trainer count the labels of the global batch, for any model class; ours are not shifted.
         self.model_accepts_loss_kwargs = True
         self._loss_shifts_labels = False
@@ -165,6 +170,7 @@ class D2ETrainer(AtomicCheckpoints, HeldOutEvaluation):
         if model.training and self._metrics_start is None:
             self._metrics_start = self._seconds()
         repeated = inputs.pop(REPEATED, False)
+        inputs.pop(ROWS, None)
         rows = model_inputs(inputs)
         targets = rows["targets"]
         sums = model(**rows, view_accuracy=not model.training or self._logs_after_this_step())

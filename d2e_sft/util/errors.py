@@ -23,6 +23,10 @@ class UserError(Exception):
         return self.message if self.remedy is None else f"{self.message}\n  remedy: {self.remedy}"
 
 
+class ProcessError(UserError):
+    """One that this process alone has met, of several; every other error of a user all of them meet alike."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`" Did you mean 'x'?"` for the nearest known name, else the empty string."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

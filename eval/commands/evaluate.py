@@ -15,6 +15,7 @@ from d2e_sft.config.decoding import DECODERS
 from d2e_sft.data.prompts import SETTINGS
 from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.signals import on_sigterm
 from eval.commands.engine_options import engine_options
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
 from eval.run.options import ANSWER_RULES, ENGINES, OVERLONG_RULES, EvalOptions
@@ -137,13 +138,14 @@ def evaluate(
     if launcher is not None:
         launch_again(launcher, processes, options["engine"])
     run = out or (Path(model) if Path(model).is_dir() else Path("runs") / re.sub(r"[^\w.-]+", "-", model))
-    if bench in SYSTEM_NAMES:
-        _evaluate_system(model, bench, data, given, run, options)
-        return
-    located = locate_suite(suite, data) if suite is not None else locate_benchmark(str(bench))
-    from eval.run.runner import evaluate_model
+    with on_sigterm("what is decoded is kept, and the same command goes on"):
+        if bench in SYSTEM_NAMES:
+            _evaluate_system(model, bench, data, given, run, options)
+            return
+        located = locate_suite(suite, data) if suite is not None else locate_benchmark(str(bench))
+        from eval.run.runner import evaluate_model
 
-    scores = evaluate_model(model, located, run=run, options=EvalOptions(**options))
+        scores = evaluate_model(model, located, run=run, options=EvalOptions(**options))
     if os.environ.get("RANK", "0") == "0":
         _show(scores, run, without_context=options["without_context"])
 

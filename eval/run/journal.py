@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from tqdm import tqdm
 import d2e_sft
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
+from d2e_sft.util.locks import only_one
 from eval.run.engines.engine import Engine, Task
 from eval.run.fingerprint import check_fingerprint
 from eval.run.journal_files import (
@@ -105,6 +106,44 @@ def run_pass(
             go on; the answers so far are kept.
     """
 
+    with _alone_in(files.folder, processes):
+        return _run(
+            task,
+            keys,
+            files,
+            processes,
+            fingerprint,
+            load_engine,
+            write,
+            overwrite=overwrite,
+            accept_edited=accept_edited,
+        )
+
+
+@contextmanager
+def _alone_in(folder: Path, processes: Processes) -> Iterator[None]:
+    """Hold the lock of the benchmark's folder, in the main process, for all of them."""
+    with ExitStack() as held:
+
+        def enter() -> None:
+            held.enter_context(only_one(folder, "another evaluation", "wait for its end, or choose another --out"))
+
+        processes.decided_by_main(enter)
+        yield
+
+
+def _run(
+    task: Task,
+    keys: Sequence[SampleKey],
+    files: PassFiles,
+    processes: Processes,
+    fingerprint: Callable[[], Fingerprint],
+    load_engine: Callable[[], Engine],
+    write: Callable[[CompletedPass], T],
+    *,
+    overwrite: bool,
+    accept_edited: bool,
+) -> T:
     def look() -> tuple[Fingerprint, ResumeState]:
         now = fingerprint()
         return now, find_resume_state(files, now, keys, overwrite=overwrite, accept_edited=accept_edited)

@@ -134,7 +134,7 @@ def test_damaged_predictions_are_named(world: Path, tmp_path: Path, capsys: pyte
         (["{\n", *lines[1:]], "line 1: is no prediction"),
     ):
         file.write_text("".join(content))
-        assert evaluate(world, tmp_path) == 1
+        assert evaluate(world, tmp_path, "--accept-edited") == 1
         assert said in capsys.readouterr().err
 
 
