@@ -150,7 +150,7 @@ class GuardedSteps(Trainer):
 
     def _too_large(self, rows: Tensor | None, error: BaseException) -> tuple[str, str]:
         names = self._names(rows)
-        lengths = [_lengths(self.train_dataset[n]) for n in rows.tolist()] if rows is not None else []  # type: ignore[index]
+        lengths = [_lengths(self.train_dataset[n]) for n in rows.tolist()] if rows is not None else []
         longest = sorted(zip(lengths, names, strict=True), key=lambda pair: -sum(pair[0].values()))
         told = [
             f"{name}: {', '.join(f'{view} {n}' for view, n in of.items())}" for of, name in longest[:_NAMED_SAMPLES]
