@@ -14,10 +14,11 @@ from typing import Any
 import yaml
 
 from d2e_sft.config.lookup import RecipeSource, find_recipe, is_bundled, nearest_recipe
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, shortened
 from d2e_sft.util.files import load_yaml
 
 EXTENDS = "extends"
+_DEEPEST = 20
 Keys = tuple[str, ...]
 
 
@@ -34,16 +35,18 @@ class RecipeContent:
     origins: dict[Keys, Path]
 
 
-def read_recipe(source: RecipeSource, above: tuple[Path, ...] = ()) -> RecipeContent:
+def read_recipe(source: RecipeSource) -> RecipeContent:
     """Read a recipe's files, each after those that it extends, and lay them over one another.
-
-    Args:
-        above: the files that extend this one, for an error where they form a ring.
 
     Raises:
         UserError: a file is not YAML or holds no sections, a base does not exist, or files extend each other.
     """
-    merged = _layered(_read_file(file, above) for file in source.files)
+    return _read(source, (), {})
+
+
+def _read(source: RecipeSource, above: tuple[Path, ...], known: dict[Path, RecipeContent]) -> RecipeContent:
+    """Reads a recipe that the files `above` extend, one below the other; each file once, however often it is named."""
+    merged = _layered(_read_file(file, above, known) for file in source.files)
     if source.method is None:
         return merged
     run = source.output_dir or f"{merged.sections['train']['output_dir']}/{source.method}"
@@ -59,7 +62,7 @@ def deep_merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _read_file(path: Path, above: tuple[Path, ...]) -> RecipeContent:
+def _read_file(path: Path, above: tuple[Path, ...], known: dict[Path, RecipeContent]) -> RecipeContent:
     here = path.resolve()
     if here in above:
         ring = [*above[above.index(here) :], here]
@@ -67,8 +70,19 @@ def _read_file(path: Path, above: tuple[Path, ...]) -> RecipeContent:
             f"{above[0]}: extends itself: {' → '.join(str(file) for file in ring)}",
             remedy="remove one of these `extends`",
         )
+    if len(above) > _DEEPEST:
+        raise UserError(
+            f"{above[0]}: extends {above[1]}, and so on through more than {_DEEPEST} files; expected fewer",
+            remedy="write what they say into one file",
+        )
+    if here not in known:
+        known[here] = _with_bases(path, (*above, here), known)
+    return known[here]
+
+
+def _with_bases(path: Path, above: tuple[Path, ...], known: dict[Path, RecipeContent]) -> RecipeContent:
     own = _sections(path)
-    bases = [read_recipe(_find_base(path, name), (*above, here)) for name in _bases(path, own.pop(EXTENDS, None))]
+    bases = [_read(_find_base(path, name), above, known) for name in _bases(path, own.pop(EXTENDS, None))]
     # A section whose keys are all commented out is null in YAML: it says nothing, and takes nothing of a base away.
     own = {section: {} if value is None else value for section, value in own.items()}
     return _layered([*bases, RecipeContent(own, dict.fromkeys(_leaves(own), path))])
@@ -97,9 +111,9 @@ def _bases(path: Path, value: Any) -> list[str]:
     names = [value] if isinstance(value, str) else value
     if value is None:
         return []
-    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+    if not isinstance(names, list) or not all(isinstance(name, str) and name and name.isprintable() for name in names):
         raise UserError(
-            f"{path}: {EXTENDS}: got {value!r}; expected a recipe file or a list of them",
+            f"{path}: {EXTENDS}: got {shortened(value)}; expected a recipe file or a list of them",
             remedy=f"for example `{EXTENDS}: recipes/shared/piper-10k.yaml`",
         )
     return names

@@ -29,10 +29,12 @@ from d2e_sft.config.sections import (  # noqa: F401  (the same)
     Quantization,
     TrainSection,
 )
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError, did_you_mean, shortened
 from d2e_sft.util.files import load_yaml, write_whole
 
 RECIPE_FILE = "recipe.yaml"
+_DEEPEST_KEY = 10
+_MOST_PROBLEMS = 5  # that are told of one recipe
 
 
 class Recipe(Section):
@@ -125,23 +127,23 @@ def _apply_override(content: dict[str, Any], override: str) -> Keys:
     key, equals, text = override.partition("=")
     if key == EXTENDS:
         raise UserError(
-            f"override {override!r}: what a recipe extends is part of its file",
+            f"override {shortened(override)}: what a recipe extends is part of its file",
             remedy=f"write a file with the line `extends: [RECIPE, {text or 'OTHER'}]`",
         )
-    if not equals or not key:
-        raise UserError(f"override {override!r}: expected section.key=value, for example d2e.alpha=0.7")
+    if not equals or not key or key.count(".") > _DEEPEST_KEY:
+        raise UserError(f"override {shortened(override)}: expected section.key=value, for example d2e.alpha=0.7")
     *sections, last = key.split(".")
     target = content
     for section in sections:
         inner = target.get(section)
         if inner is not None and not isinstance(inner, dict):
-            raise UserError(f"override {override!r}: {section!r} is a value, not a section")
+            raise UserError(f"override {shortened(override)}: {section!r} is a value, not a section")
         target[section] = dict(inner or {})
         target = target[section]
     try:
         target[last] = load_yaml(text)
     except (yaml.YAMLError, ValueError) as error:
-        raise UserError(f"override {override!r}: the value is not YAML ({error})") from None
+        raise UserError(f"override {shortened(override)}: the value is not YAML ({error})") from None
     return (*sections, last)
 
 
@@ -163,23 +165,28 @@ def _without_options_of(before: Mapping[str, Any], d2e: dict[str, Any], overridd
 
 def _describe(error: ValidationError, extended: Mapping[Keys, Path]) -> str:
     problems = []
-    for item in error.errors():
+    for item in error.errors()[:_MOST_PROBLEMS]:
         location = tuple(str(step) for step in item["loc"])
         name = ".".join(location)
         if item["type"] == "extra_forbidden":
             known = _known_keys(location[:-1])
             where = ".".join(location[:-1]) or "a recipe"
             hint = did_you_mean(location[-1], known)
-            problems.append(f"unknown key {name!r} (value {item['input']!r}); {where} has {', '.join(known)}.{hint}")
+            problems.append(
+                f"unknown key {name!r} (value {shortened(item['input'])}); {where} has {', '.join(known)}.{hint}"
+            )
         elif item["type"] == "missing":
             problems.append(f"{name}: missing; expected a value")
         else:
             message = item["msg"].removeprefix("Value error, ")
-            problems.append(f"{name}: got {item['input']!r}; {message}" if item["type"] != "value_error" else message)
+            problems.append(
+                f"{name}: got {shortened(item['input'])}; {message}" if item["type"] != "value_error" else message
+            )
         said_in = next((extended[location[:n]] for n in range(len(location), 0, -1) if location[:n] in extended), None)
         if said_in is not None:
             problems[-1] += f" (in {said_in}, which it extends)"
-    return "; ".join(problems)
+    more = error.error_count() - len(problems)
+    return "; ".join(problems) + (f"; and {more:,} more" if more else "")
 
 
 def _known_keys(location: tuple[str, ...]) -> list[str]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from d2e_sft.data.conversation import Conversation
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, shortened
 from d2e_sft.util.files import object_with_unique_keys, replacing
 
 Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional", "factual", "none"]
@@ -29,6 +29,7 @@ WORDED = tuple(name for name in FORMATS if name != "chat")  # those that a promp
 SUBSETS: tuple[Subset, ...] = get_args(Subset)
 NLI_LABELS = ("positive", "negative")
 BAD_ROWS_FILE = "bad_rows.jsonl"
+_MOST_PROBLEMS = 5  # that are told of one row
 
 # A rejected row: `file`, `line` (or `item`, where the rows are items of a JSON array), `error` (what was wrong with
 # it) and `row` (its content as it was read).
@@ -106,19 +107,22 @@ class EventSample(BaseModel):
     @model_validator(mode="after")
     def _answers_fit_format(self) -> Self:
         if self.format == "nli" and (len(self.answers) != 1 or self.answers[0] not in NLI_LABELS):
-            raise ValueError(f"answers: {self.answers!r} for an nli sample; expected one of {list(NLI_LABELS)}")
+            raise ValueError(
+                f"answers: {shortened(self.answers)} for an nli sample; expected one of {list(NLI_LABELS)}"
+            )
         if self.format in ("scq", "mcq"):
             if not self.options:
                 raise ValueError(f"options: empty for a sample of format {self.format}; expected its candidates")
             if len(set(self.options)) != len(self.options):
-                raise ValueError(f"options: {self.options!r} holds the same candidate twice")
-            strangers = [answer for answer in self.answers if answer not in self.options]
+                raise ValueError(f"options: {shortened(self.options)} holds the same candidate twice")
+            options = set(self.options)
+            strangers = [answer for answer in self.answers if answer not in options]
             if strangers:
-                raise ValueError(f"answers: {strangers!r} not among the options {self.options!r}")
+                raise ValueError(f"answers: {shortened(strangers)} not among the options {shortened(self.options)}")
         elif self.options:
-            raise ValueError(f"options: {self.options!r} for a sample of format {self.format}; expected none")
+            raise ValueError(f"options: {shortened(self.options)} for a sample of format {self.format}; expected none")
         if self.format == "scq" and len(self.answers) != 1:
-            raise ValueError(f"answers: {self.answers!r} for an scq sample; expected exactly one")
+            raise ValueError(f"answers: {shortened(self.answers)} for an scq sample; expected exactly one")
         if (self.format == "chat") != (self.conversation is not None):
             found = "none" if self.conversation is None else "one"
             raise ValueError(f"conversation: {found} for a sample of format {self.format}; only chat has one")
@@ -133,7 +137,7 @@ class EventSample(BaseModel):
 def describe_validation_error(error: ValidationError) -> str:
     """A pydantic error as one line: field, value found, what was expected."""
     parts = []
-    for item in error.errors():
+    for item in error.errors()[:_MOST_PROBLEMS]:
         field = ".".join(str(step) for step in item["loc"])
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "missing":
@@ -141,18 +145,36 @@ def describe_validation_error(error: ValidationError) -> str:
         elif field:
             if item["type"] == "string_pattern_mismatch":
                 message = "expected text that is not empty"
-            parts.append(f"{field}: got {item['input']!r}; {message}")
+            parts.append(f"{field}: got {shortened(item['input'])}; {message}")
         else:
             parts.append(message)
-    return "; ".join(parts)
+    more = error.error_count() - len(parts)
+    return "; ".join(parts) + (f"; and {more:,} more" if more else "")
 
 
 def check_row(row: Any) -> EventSample | str:
     """The row as an EventSample, or what is wrong with it, in one line."""
     try:
-        return EventSample.model_validate(row)
+        sample = EventSample.model_validate(row)
     except ValidationError as error:
         return describe_validation_error(error)
+    except RecursionError:
+        return "meta: nests too deeply; expected at most some hundred levels"
+    return _unwritable(row) or sample
+
+
+def _unwritable(row: Any) -> str:
+    """What no output could hold: half of a character in a text, a number beyond a double's range, endless nesting."""
+    try:
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+    except (ValueError, TypeError, RecursionError) as error:
+        return f"holds what is no JSON value ({error}); NaN and Infinity are none"
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        around = shortened(text[max(0, error.start - 30) : error.start + 1])
+        return f"holds a lone surrogate (half of a character) at the end of {around}; expected whole characters"
+    return ""
 
 
 def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> list[EventSample]:
@@ -286,8 +308,8 @@ def _iter_parquet(path: Path) -> Iterator[tuple[int, Any, str | None]]:
             if isinstance(row.get(name), str):
                 try:
                     row[name] = json.loads(row[name])
-                except json.JSONDecodeError as error:
-                    problem = f"{name}: got {row[name]!r}; expected a JSON object ({error})"
+                except (ValueError, RecursionError) as error:
+                    problem = f"{name}: got {shortened(row[name])}; expected a JSON object ({error})"
         yield line, row, problem
 
 
@@ -301,5 +323,5 @@ def _iter_jsonl(path: Path) -> Iterator[tuple[int, Any, str | None]]:
             except (ValueError, RecursionError) as error:
                 yield line, raw.decode("utf-8", errors="replace"), f"not a JSON object in UTF-8 ({error})"
                 continue
-            problem = None if isinstance(row, dict) else f"got {row!r}; expected a JSON object"
+            problem = None if isinstance(row, dict) else f"got {shortened(row)}; expected a JSON object"
             yield line, row, problem

@@ -27,6 +27,16 @@ class ProcessError(UserError):
     """One that this process alone has met, of several; every other error of a user all of them meet alike."""
 
 
+def shortened(value: object, length: int = 200) -> str:
+    """A value as a message shows it: its repr, cut to `length` characters."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError) as error:  # ValueError: a number of more digits than Python prints
+        return f"a {type(value).__name__} that cannot be shown ({error})"
+    left_out = len(text) - length
+    return text if left_out <= 0 else f"{text[:length]}… ({left_out:,} more characters)"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`" Did you mean 'x'?"` for the nearest known name, else the empty string."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

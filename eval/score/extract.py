@@ -116,7 +116,8 @@ class _Places:
 
     def read(self, texts: Sequence[str]) -> tuple[str, ...]:
         """The first answer that one of the texts gives."""
-        return next((answers for text in texts if (answers := self.reader(text))), ())
+        # A model that repeats itself says the same in a thousand places.
+        return next((answers for text in dict.fromkeys(texts) if (answers := self.reader(text))), ())
 
 
 def _lenient_places(places: _Places, form: str, *, whole_text: bool) -> Iterator[list[str]]:

@@ -9,6 +9,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
@@ -20,6 +21,7 @@ def normalise(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
+@lru_cache(maxsize=4096)
 def option_key(option: str) -> str:
     """What makes an option the same as another: normalised text, with two exceptions that keep options apart.
 

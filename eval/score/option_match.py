@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from eval.score.metrics import normalise, option_key
 
@@ -89,7 +90,7 @@ def _labelled(text: str, options: Sequence[str]) -> list[int] | None:
             continue
         own = _text_pattern(options[index]).match(text, position)
         for other, option in enumerate(options):
-            entry = re.compile(_text_pattern(option).pattern + _ENTRY_END, re.IGNORECASE).match(text, position)
+            entry = _entry_pattern(option).match(text, position)
             if other != index and entry and (own is None or entry.end() > own.end()):
                 return None
         if index not in chosen:
@@ -98,9 +99,16 @@ def _labelled(text: str, options: Sequence[str]) -> list[int] | None:
     return chosen
 
 
+@lru_cache(maxsize=4096)
 def _text_pattern(option: str) -> re.Pattern[str]:
     words = r"\s+".join(re.escape(word) for word in option.split())
     return re.compile(rf"[\s*_:.]*{words}(?!\w)", re.IGNORECASE)
+
+
+@lru_cache(maxsize=4096)
+def _entry_pattern(option: str) -> re.Pattern[str]:
+    """The option's text as a whole entry of a list."""
+    return re.compile(_text_pattern(option).pattern + _ENTRY_END, re.IGNORECASE)
 
 
 def _contained(text: str, options: Sequence[str]) -> list[int]:

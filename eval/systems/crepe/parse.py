@@ -23,7 +23,7 @@ _LEVELS = {
 LIKELY = 2
 # Of appendix B.2, from very likely on.
 LETTERED = ("(A) very likely", "(B) likely", "(C) not very likely", "(D) unlikely")
-_STEP_LINE = re.compile(r"\W*step\s*(\d+)\b(.*)", re.IGNORECASE)
+_STEP_LINE = re.compile(r"\W*step\s*(\d{1,9})\b(.*)", re.IGNORECASE)
 _LETTER = re.compile(r"\(([A-D])\)")
 _LEVEL = re.compile(rf"\b({'|'.join(_LEVELS)})\b", re.IGNORECASE)
 _ANSWER = re.compile(r"(?<!intermediate )answer:", re.IGNORECASE)
@@ -138,7 +138,7 @@ class Answer:
 
 _OFFICIAL_EVENT = re.compile(r'(?:self\.)?event(\d)\d*\.change = "((?:equally|less|more) likely)"')
 _LENIENT_EVENT = re.compile(
-    r"""(?:self\.)?event(\d+)\.change\s*=\s*["']((?:equally|less|more) likely)["']""", re.IGNORECASE
+    r"""(?:self\.)?event(\d{1,9})\.change\s*=\s*["']((?:equally|less|more) likely)["']""", re.IGNORECASE
 )
 _ENTITY = re.compile(r"self\.(?!event\d)(\w+)\.(\w+)\s*=\s*(True|False)\b")
 # The class, its constructor, and the outer one of nested functions, which takes the events.

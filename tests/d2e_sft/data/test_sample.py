@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +120,42 @@ def test_samples_cannot_be_changed() -> None:
     sample: EventSample = make_sample()
     with pytest.raises(ValidationError):
         sample.question = "another?"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"context": "half \ud83d"}, "lone surrogate"),
+        ({"meta": {"row": ["\udc00"]}}, "lone surrogate"),
+        ({"meta": {"\ud800": 1}}, "lone surrogate"),
+        ({"meta": {"loss": float("nan")}}, "NaN and Infinity are none"),
+        ({"meta": {"loss": float("inf")}}, "NaN and Infinity are none"),
+    ],
+)
+def test_what_no_output_could_hold_is_refused_when_it_is_read(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(make_sample(0).model_dump() | change) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=f"rows.jsonl, line 1: .*{said}"):
+        read_samples(file)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"options": [f"o{i}" for i in range(20_000)], "answers": [f"p{i}" for i in range(20_000)]},
+        {"options": [""] * 50_000},
+        {f"k{i}": i for i in range(50_000)},
+        {"id": "x" * 1_000_000, "relation": "y" * 1_000_000},
+    ],
+    ids=["no answer is an option", "empty options", "unknown fields", "long texts"],
+)
+def test_a_large_bad_row_is_refused_soon_and_in_few_words(tmp_path: Path, change: dict[str, Any]) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(make_sample(0, format="scq").model_dump() | change) + "\n", encoding="utf-8")
+    started = time.process_time()
+    with pytest.raises(UserError) as error:
+        read_samples(file)
+    assert len(str(error.value)) < 3_000
+    assert time.process_time() - started < 2

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 
-from d2e_sft.util.files import replacing, replacing_folder, write_json, write_whole
+from d2e_sft.util.files import (
+    load_yaml,
+    object_with_unique_keys,
+    replacing,
+    replacing_folder,
+    write_json,
+    write_whole,
+)
 
 
 def test_a_file_is_replaced_in_one_piece(tmp_path: Path) -> None:
@@ -60,3 +70,40 @@ def test_several_threads_may_write_one_file(tmp_path: Path) -> None:
         second.write_text("second")
     assert path.read_text() == "first"
     assert list(tmp_path.iterdir()) == [path]
+
+
+LAUGHS = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in pairwise("abcdefghijklmnopqrstuvwxyz"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LAUGHS,
+        "a: &a [*a]",
+        "a: &a {<<: *a}",
+        "a: " + "[" * 20_000 + "]" * 20_000,
+        f"a: {'9' * 5_000}",
+        "x" * 1_000_000,
+    ],
+    ids=["repeats without end", "holds itself", "merges itself", "deep", "long number", "long"],
+)
+def test_yaml_that_nobody_writes_is_refused_at_once(text: str) -> None:
+    started = time.process_time()
+    with pytest.raises(yaml.YAMLError):
+        load_yaml(text)
+    assert time.process_time() - started < 1
+
+
+def test_aliases_that_a_person_writes_are_followed() -> None:
+    assert load_yaml("a: &a {x: 1}\nb: {<<: *a, y: 2}\nc: [*a, *a]") == {
+        "a": {"x": 1},
+        "b": {"x": 1, "y": 2},
+        "c": [{"x": 1}, {"x": 1}],
+    }
+
+
+def test_a_key_given_twice_is_found_among_many() -> None:
+    started = time.process_time()
+    with pytest.raises(ValueError, match="'k49999' is given twice"):
+        object_with_unique_keys([*((f"k{i}", i) for i in range(50_000)), ("k49999", 0)])
+    assert time.process_time() - started < 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from eval.score.extract import Extraction, Setting, extract_answer
@@ -298,3 +300,12 @@ def test_where_no_response_form_is_asked_for_the_first_line_is_the_answer() -> N
 @pytest.mark.parametrize("fmt", ["nli", "scq", "mcq", "qa"])
 def test_an_endlessly_repeated_output_is_read_quickly(fmt: str, piece: str) -> None:
     extract_answer(piece * 2_000, fmt=fmt, options=MEALS, marker=ANSWER)
+
+
+@pytest.mark.parametrize("setting", ["zero_shot", "cot"])
+@pytest.mark.parametrize("fmt", ["nli", "scq", "mcq", "qa"])
+@pytest.mark.parametrize("said", ["answer is ", "answers:", "The correct option is: ", "Option A ", "A. x\n"])
+def test_a_model_that_says_the_same_without_end_is_read_soon(said: str, fmt: str, setting: Setting) -> None:
+    started = time.process_time()
+    extract_answer(said * (100_000 // len(said)), fmt=fmt, options=MEALS, marker=OPTION, setting=setting)
+    assert time.process_time() - started < 0.5

@@ -6,6 +6,7 @@ import pytest
 
 from eval.systems.crepe.gold import EQUALLY, LESS, MORE
 from eval.systems.crepe.parse import (
+    Parse,
     changes_from_first,
     changes_of,
     read_change,
@@ -161,3 +162,11 @@ def test_a_line_for_each_step_says_its_level() -> None:
     reply = "Here:\nStep 1: (A) very likely\n- step 2: (C)\nStep 4: unlikely\nStep 2: (A)\nStep 9: (A)"
     assert read_lettered_levels(reply, 4) == [3, 1, None, 1]
     assert read_lettered_levels("It rains.", 2) == [None, None]
+
+
+@pytest.mark.parametrize("parse", ["official", "lenient"])
+def test_a_number_without_end_names_no_step_and_no_event(parse: Parse) -> None:
+    endless = "9" * 5_000
+    read = read_code(f'def one():\n    event{endless}.change = "more likely"\n', 1, 12, parse)
+    assert read.labels == ([[None] * 9 + [MORE] + [None] * 2] if parse == "official" else [[None] * 12])
+    assert read_lettered_levels(f"Step {endless}: (A) very likely\nStep 2: (B) likely", 2) == [None, 2]
