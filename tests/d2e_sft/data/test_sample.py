@@ -153,7 +153,7 @@ def test_what_no_output_could_hold_is_refused_when_it_is_read(
 )
 def test_a_large_bad_row_is_refused_soon_and_in_few_words(tmp_path: Path, change: dict[str, Any]) -> None:
     file = tmp_path / "rows.jsonl"
-    file.write_text(json.dumps(make_sample(0, format="scq").model_dump() | change) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(make_sample(0).model_dump() | {"format": "scq"} | change) + "\n", encoding="utf-8")
     started = time.process_time()
     with pytest.raises(UserError) as error:
         read_samples(file)
