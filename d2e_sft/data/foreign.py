@@ -64,14 +64,17 @@ def description_of(name: str, columns: Sequence[str]) -> str:
     return "\n".join(f"    {line}" for line in lines)
 
 
-def refuse_foreign(path: Path) -> None:
+def refuse_foreign(path: Path, *, first_row: bool = True) -> None:
     """Raise UserError if a file of training rows holds other rows than samples, so far as its beginning shows.
 
     The file must be there; that it is whole and sound is found out when it is read.
+
+    Args:
+        first_row: False looks at the file's ending alone, where a bad first row would be skipped.
     """
     if path.suffix in TABLES:
         raise _foreign(path, f"is {path.suffix.removeprefix('.').upper()}", _columns_of_table(path))
-    row = _first_row(path)
+    row = _first_row(path) if first_row else None
     needed = [name for name, field in EventSample.model_fields.items() if field.is_required()]
     missing = [name for name in needed if row is not None and name not in row]
     if row and len(missing) > 1:
@@ -86,6 +89,11 @@ def _foreign(path: Path, what: str, columns: Sequence[str]) -> UserError:
         f"  then: d2e data build --datasets {path.parent / 'mine.yaml'} --out data/mine\n"
         "  and train with data.train=data/mine/train.parquet",
     )
+
+
+def columns_of(path: Path) -> list[str]:
+    """The columns of a JSONL or Parquet file, so far as its first row shows them."""
+    return list(_first_row(path) or ())
 
 
 def _columns_of_table(path: Path) -> list[str]:

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.config.recipe import Precision, Recipe, TrainSection
+from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.sample import check_readable
 from d2e_sft.model.attention.registry import IMPLEMENTATIONS
 from d2e_sft.model.device import has_bfloat16
@@ -94,6 +95,7 @@ def check_recipe(recipe: Recipe, processes: int) -> int:
     for file in (recipe.data.train, recipe.data.dev, recipe.data.probe):
         if file is not None:
             check_readable(Path(file))
+            refuse_foreign(Path(file), first_row=not recipe.data.skip_bad)
     function_of(recipe.d2e)
     check_optimizer(recipe.train.optim)
     recipe.train.precision = precision_for(recipe)

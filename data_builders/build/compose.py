@@ -45,6 +45,8 @@ def compose(options: BuildOptions, reading: Reading, benchmark: Benchmark) -> Co
     rows: dict[Split, list[EventSample]] = {}
     for dataset in reading.datasets.values():
         _filter_quality(options, dataset)
+    _weigh(options, reading)
+    for dataset in reading.datasets.values():
         for split, found in dataset.splits.items():
             named = [options.suite.renamed(s) for s in found.rows] if options.suite else found.rows
             rows.setdefault(split, []).extend(named)
@@ -90,6 +92,23 @@ def _filter_repeats(train: Samples) -> None:
         "the same context, question and options more than once would be trained on more than once",
         first_of_each(train.rows, lambda one: (one.context, one.question, tuple(sorted(one.options)))),
     )
+
+
+def _weigh(options: BuildOptions, reading: Reading) -> None:
+    """Draw the training rows of own datasets with a `weight` in proportion to it, as many as there are, none twice."""
+    weights = {
+        name: float(weight)
+        for name, dataset in reading.datasets.items()
+        if dataset.source.own and (weight := dataset.source.own.content.get("weight")) and "train" in dataset.splits
+    }
+    trains = {name: reading.datasets[name].splits["train"] for name in weights}
+    scale = min((len(trains[name].rows) / weight for name, weight in weights.items()), default=0.0)
+    for name, weight in weights.items():
+        rows, wanted = trains[name].rows, round(scale * weight)
+        chosen = sorted(options.random(f"{name}/weight").sample(range(len(rows)), min(wanted, len(rows))))
+        reason = f"weight {weight:g} of {', '.join(f'{one} {weights[one]:g}' for one in weights)}; no row is repeated"
+        if len(chosen) < len(rows):
+            trains[name].keep("mixture weight", reason, [rows[place] for place in chosen])
 
 
 def _filter_quality(options: BuildOptions, dataset: ReadDataset) -> None:

@@ -20,6 +20,7 @@ from data_builders.build.options import JUDGE_JOBS, BuildOptions
 from data_builders.build.reading import Reading, read_datasets
 from data_builders.build.writing import check_target, write_build
 from data_builders.dataset import manifest
+from data_builders.dataset.sample_sets import repeated_rows
 from data_builders.own_data.source import is_own
 from data_builders.quality.judged import quality_prompts
 from data_builders.raw.source import SPLITS, Samples
@@ -96,6 +97,7 @@ def build(options: BuildOptions) -> Result:
             result.splits[name, split] = rows
             result.counts.update((sample.dataset, split, sample.relation, sample.format) for sample in rows.rows)
             result.warnings += _emptied(name, split, rows)
+            result.warnings += _repeated(name, split, rows) if dataset.source.own else []
     if options.suite:
         result.coverage = coverage.compare(options.suite, reading, composition.rows.get(options.suite.split, []))
     if not result.counts:
@@ -139,6 +141,21 @@ def _emptied(name: str, split: str, rows: Samples) -> list[str]:
     """A line where a filter took all rows that reached it: there may be a reason, but nobody expects it."""
     steps = (step for step in rows.filters if step.rows_in and not step.rows_out)
     return [f"{name} {split}: the filter {step.name!r} left none of {step.rows_in:,} {step.unit}" for step in steps]
+
+
+def _repeated(name: str, split: str, rows: Samples) -> list[str]:
+    """A line where rows of own data are equal in all but their ids: each is trained on, or scored, as often."""
+    repeats = repeated_rows(rows.rows)
+    if not repeats:
+        return []
+    shown = "; ".join(f"{row} repeats {first}" for row, first in repeats[:3])
+    more = f"; and {len(repeats) - 3:,} more" if len(repeats) > 3 else ""
+    return [f"{name} {split}: {len(repeats):,} of {len(rows.rows):,} rows are exact duplicates ({shown}{more})"]
+
+
+def _count_repeats(rows: Samples) -> dict[str, int]:
+    repeats = len(repeated_rows(rows.rows))
+    return {"exact_duplicates": repeats} if repeats else {}
 
 
 def _too_few_swaps(name: str, done: Swaps) -> str | None:
@@ -210,6 +227,7 @@ def _describe(options: BuildOptions, reading: Reading, benchmark: Benchmark, res
                 dataset.described_files,
                 {
                     split: manifest.describe_split(rows, reading.bad.count(name, split))
+                    | (_count_repeats(rows) if dataset.source.own else {})
                     for split, rows in dataset.splits.items()
                 },
             )

@@ -42,12 +42,15 @@ def check(
 
     TRAIN and TEST are .parquet or .jsonl files of EventSample rows, or folders that `d2e data build` wrote, of which
     train.parquet and test.parquet are read. Texts of fewer than 5 words, and questions asked of three or more
-    contexts, are equal by accident: they are counted as set aside.
+    contexts, are equal by accident: they are counted as set aside. Between the splits of one build so is a question
+    that is asked again of another context; a benchmark (--against) must not hold the question either.
 
     Example: d2e data check data/piper-10k --against data/piper --against data/ood
     """
     samples = read_set(train, ["train"]).samples
     overlap = find_overlap(samples, _benchmarks(train, against), threshold)
+    if not against:
+        overlap.set_questions_aside()
     if json_file:
         write_json(json_file, overlap.to_json())
     _print_overlap(overlap)
@@ -78,6 +81,11 @@ def _print_overlap(overlap: Overlap) -> None:
         f"{overlap.train_rows:,} training rows: {overlap.rows(overlap.exact):,} overlap exactly, "
         f"{overlap.rows(overlap.near):,} have a near-duplicate (similarity {overlap.threshold} or more)"
     )
+    if overlap.repeated:
+        click.echo(
+            f"{overlap.rows(overlap.repeated):,} ask a question of the test about another context: no leak, as the "
+            "answer is read from the context"
+        )
 
 
 def _lines(matches: Sequence[Match]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,3 +35,15 @@ def read_set(path: Path, splits: Collection[Split] = SPLITS) -> SampleSet:
             remedy="name the folder given to `d2e data build --out`, or a .parquet or .jsonl file of EventSample rows",
         )
     return SampleSet(path.resolve().name, [sample for file in found for sample in read_samples(file)])
+
+
+def repeated_rows(samples: Sequence[EventSample]) -> list[tuple[str, str]]:
+    """(id, id of the first) of each sample that is equal to one before it in all that is asked, shown and answered."""
+    first: dict[Hashable, str] = {}
+    repeats = []
+    for sample in samples:
+        turns = tuple((turn.role, turn.content) for turn in sample.conversation.turns) if sample.conversation else ()
+        key = (sample.context, sample.question, tuple(sample.options), tuple(sample.answers), turns)
+        if (met := first.setdefault(key, sample.id)) != sample.id:
+            repeats.append((sample.id, met))
+    return repeats

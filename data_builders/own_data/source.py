@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from d2e_sft.data.foreign import nearest_columns
+from d2e_sft.data.foreign import columns_of, description_of, nearest_columns
+from d2e_sft.data.hub_rows import fetch_rows, is_hub, parse_address, splits_of
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.chat import conversation_rows
@@ -42,18 +43,44 @@ def own_source(path: Path) -> Source:
         UserError: the description is missing or wrong, or a file that it names is not there.
     """
     spec = read_spec(path)
+    return _source_of(path, spec, name_of(path, spec))
+
+
+def hub_source(address: str) -> Source:
+    """The source that a dataset on the Hub stands for without a description: its columns say what it is.
+
+    Raises:
+        UserError: it cannot be fetched, or its columns are not those of conversations or of context, question, answer.
+    """
+    rows, name = fetch_rows(address), parse_address(address).name.rstrip("/").rpartition("/")[2]
+    columns = columns_of(rows.path)
+    chat = "messages" if "messages" in columns else "conversations" if "conversations" in columns else ""
+    if not chat and not {"context", "question", "answer"} <= set(columns):
+        raise UserError(
+            f"{address}: has the columns {', '.join(map(repr, columns))}; expected messages, or context, question and "
+            "answer",
+            remedy=f"say which is which in a file mine.yaml, and name that:\n{description_of(address, columns)}",
+        )
+    spec = OwnSpec.model_validate(
+        dict.fromkeys(splits_of(address), address)
+        | ({"format": "chat", "columns": {"messages": chat}} if chat else {"format": "qa", "relation": "none"})
+    )
+    return _source_of(Path(f"{name}.yaml"), spec, name_of(Path(f"{name}.yaml"), spec))
+
+
+def _source_of(path: Path, spec: OwnSpec, name: str) -> Source:
     drawn = tuple(spec.shares)
     names = _names(spec)
     inputs = tuple(
         Input(
             split,
-            (RawFile(name=name, own=path.parent / spec.files[split]),),
+            (_raw_file(path.parent, file_name, spec.files[split], split, spec.rows),),
             (split, *(drawn if split == "train" else ())),
         )
-        for split, name in names.items()
+        for split, file_name in names.items()
     )
     return Source(
-        name=name_of(path, spec),
+        name=name,
         format=spec.format,
         licence=spec.licence or "not stated",
         homepage="",
@@ -65,11 +92,23 @@ def own_source(path: Path) -> Source:
     )
 
 
+def _raw_file(folder: Path, name: str, file: str, split: Split, most: int | None) -> RawFile:
+    if is_hub(file):
+        rows = fetch_rows(file, split, most)
+        return RawFile(name=name, own=rows.path, commit=rows.commit)
+    if (folder / file).is_dir():
+        return RawFile(name=name, own=fetch_rows(f"hf:{folder / file}", split, most).path)
+    return RawFile(name=name, own=folder / file)
+
+
 def _names(spec: OwnSpec) -> dict[Split, str]:
     """Split → its file as outputs may name it: without the folders of this machine, and no two alike."""
     names: dict[Split, str] = {}
     for split, file in spec.files.items():
-        name = Path(file).name if Path(file).is_absolute() else Path(file).as_posix()
+        # Without the folders of this machine.
+        address = parse_address(file) if is_hub(file) else None
+        absolute = Path(file).is_absolute() or (address is not None and address.is_folder)
+        name = Path(address.name if address else file).name if absolute else file if address else Path(file).as_posix()
         names[split] = f"{split}/{name}" if name in names.values() else name
     return names
 
@@ -98,7 +137,7 @@ def rows_of(raw: RawInput, spec: OwnSpec, parser: RowParser) -> Iterator[Row]:
     Rows of CSV, TSV and Parquet hold the columns that the parser needs, and of the optional ones those that the file
     has; a row of JSON is the object as it stands, since each may have other keys.
     """
-    ending = ending_of(raw.name)
+    ending = ending_of(raw.path.name)
     if ending == ".jsonl":
         return raw.json_lines()
     if ending == ".json":

@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from d2e_sft.data.conversation import CONTEXT, LossChoice
+from d2e_sft.data.hub_rows import is_hub, is_saved
 from d2e_sft.data.sample import FORMATS, NLI_LABELS, Format, Relation, Split
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import load_yaml
@@ -85,6 +86,8 @@ class OwnSpec(BaseModel):
         context_in: of conversations: where the context is: `<NAME>` (between such tags), a role, or `none`.
         context_block: of conversations with a column of contexts: how it is written into the user turn.
         loss: of conversations: which assistant turns are trained on.
+        rows: of a dataset of the Hub, or a folder of `datasets`: the first so many of each split; None takes all.
+        weight: how many training rows are drawn of this dataset for one of another of weight 1; see `weigh`.
         name: of the dataset; the name of the description without its ending where it is empty.
         licence: of the rows. Without one they are not published to where others read them.
     """
@@ -106,6 +109,8 @@ class OwnSpec(BaseModel):
     context_in: str = ""
     context_block: str = ""
     loss: LossChoice = "last"
+    rows: Annotated[int, Field(ge=1)] | None = None
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     name: str = ""
     licence: str = ""
 
@@ -243,7 +248,11 @@ def read_spec(path: Path, *, with_files: bool = True) -> OwnSpec:
         return spec
     for split, name in spec.files.items():
         _check_file(path, split, name)
-    places = {split: (path.parent / name).resolve() for split, name in spec.files.items()}
+    places = {
+        split: (path.parent / name).resolve()
+        for split, name in spec.files.items()
+        if not is_hub(name) and not is_saved(path.parent / name)
+    }
     for split, place in places.items():
         if place in [other for name, other in places.items() if name != split]:
             raise UserError(
@@ -271,6 +280,8 @@ def ending_of(name: str) -> str:
 
 def _check_file(path: Path, split: str, name: str) -> None:
     file = path.parent / name
+    if is_hub(name) or is_saved(file):
+        return
     if ending_of(name) not in ENDINGS or name.lower().endswith(".parquet.gz"):
         raise UserError(f"{path}: {split}: got {name!r}; expected a file that ends in {', '.join(ENDINGS)}")
     if not file.is_file():

@@ -90,6 +90,7 @@ class Overlap:
         cells: those with any count, in the order of the sets.
         exact: for each training row and key one match with each benchmark dataset.
         near: likewise, the most similar one; most similar first.
+        repeated: questions that were set aside, see `set_questions_aside`.
     """
 
     train_rows: int
@@ -97,6 +98,33 @@ class Overlap:
     cells: list[Cell] = field(default_factory=list)
     exact: list[Match] = field(default_factory=list)
     near: list[Match] = field(default_factory=list)
+    repeated: list[Match] = field(default_factory=list)
+
+    def set_questions_aside(self) -> None:
+        """Take what only asks the same question of another context out of `exact`: normal within one dataset.
+
+        Customers ask the same of many orders; what makes a leak is the context, or the row itself.
+        """
+        leaks = {
+            (match.train_dataset, match.train_id, match.test_dataset)
+            for match in self.exact
+            if match.key != "question"
+        }
+        near = {
+            (match.train_dataset, match.train_id, match.test_dataset) for match in self.near if match.key == "context"
+        }
+        asked = [
+            match
+            for match in self.exact
+            if match.key == "question"
+            and (match.train_dataset, match.train_id, match.test_dataset) not in leaks | near
+        ]
+        self.repeated += asked
+        self.exact = [match for match in self.exact if match not in asked]
+        counts = Counter((match.train_dataset, match.test_set, match.test_dataset) for match in asked)
+        for cell in self.cells:
+            moved = counts[cell.train_dataset, cell.test_set, cell.test_dataset] if cell.key == "question" else 0
+            cell.exact, cell.set_aside = cell.exact - moved, cell.set_aside + moved
 
     def rows(self, matches: Sequence[Match]) -> int:
         """Training rows among the matches, each once."""
@@ -113,6 +141,7 @@ class Overlap:
             "cells": [asdict(cell) for cell in self.cells],
             "exact": [asdict(match) for match in self.exact],
             "near": [asdict(match) for match in self.near],
+            "repeated_questions": [asdict(match) for match in self.repeated],
         }
 
 

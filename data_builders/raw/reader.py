@@ -286,12 +286,15 @@ class RawInput:
                     continue
                 if not header:
                     header = [cell.strip() for cell in cells]
+                    self._check_first_row(line, header, reader, columns)
                     self._check_columns(header, columns, f", line {line}")
                     columns = [*columns, *(name for name in optional if header.count(name) == 1)]
                     continue
                 row: dict[str, Any] = dict(zip(header, cells, strict=False))
                 named = {name: row.get(name) for name in columns}
-                if problem := problem_of_cells(header, cells):
+                if self.own_spec and [cell.strip() for cell in cells] == header:
+                    self.reject(line, named, "repeats the header; expected a row of data")
+                elif problem := problem_of_cells(header, cells):
                     self.reject(line, named, problem)
                 else:
                     yield from self._checked(line, named)
@@ -299,6 +302,20 @@ class RawInput:
             raise self._error(f", line {start}: the CSV row that begins here breaks ({error})") from None
         if not header:
             raise self._error(f", line 1: no header; expected the columns {', '.join(columns)}")
+
+    def _check_first_row(
+        self, line: int, header: Sequence[str], rest: Iterator[Sequence[str]], columns: Sequence[str]
+    ) -> None:
+        """Refuse a user's own CSV whose header has another row above it: a title, or names of groups of columns."""
+        if not self.own_spec or all(header.count(name) == 1 for name in columns):
+            return
+        second = [cell.strip() for cell in next((cells for cells in rest if any(map(str.strip, cells))), [])]
+        if all(second.count(name) == 1 for name in columns):
+            raise UserError(
+                f"{self.path}, line {line}: got {shortened(', '.join(map(repr, header)))}, and only the row below has "
+                f"the columns {', '.join(map(repr, columns))}; expected one header row, the first",
+                remedy="delete what stands above the header",
+            )
 
     def parquet_rows(self, columns: Sequence[str], *, optional: Sequence[str] = ()) -> Iterator[Row]:
         """The rows of a Parquet file, counted from 1; arguments and errors as for `csv_rows`."""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
+import datasets
 import pytest
 from click.testing import CliRunner
 
 from d2e_sft.data.sample import read_samples
+from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.commands import data
 from data_builders.dataset.manifest import read_manifest
+from tests.chat_samples import TURNS
 from tests.data_builders.own_rows import QA, QA_ROWS, rows_of, write
 
 CHOICE = "format: scq\nrelation: temporal\n"
@@ -217,3 +221,45 @@ def test_the_manifest_names_no_folder_of_an_absolute_path(tmp_path: Path) -> Non
     build(BuildOptions([str(write(tmp_path, mine_yaml=text))], tmp_path / "out"))
     assert str(tmp_path) not in (tmp_path / "out/manifest.json").read_text("utf-8")
     assert [row.meta["source"] for row in read_samples(tmp_path / "out/test.parquet")] == ["test/mine.csv"] * 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ("Export of May,,\ncontext,question,answer\na,b,c\n", r"line 1: got 'Export of May'.*expected one header row"),
+        ("text,text,label\ncontext,question,answer\na,b,c\n", "expected one header row"),
+        ("context,question,answer\ncontext,question,answer\na,b,c\n", "line 2: repeats the header"),
+        ("passage,query,label\na,b,c\n", r"columns: \{context: passage, question: query, answer: label\}"),
+    ],
+)
+def test_a_csv_with_another_header_says_what_to_do(tmp_path: Path, rows: str, problem: str) -> None:
+    with pytest.raises(UserError) as raised:
+        rows_of(write(tmp_path, mine_yaml=QA, mine_csv=rows))
+    assert re.search(problem, str(raised.value))
+
+
+def test_a_folder_of_datasets_is_read_as_a_file_and_named_without_its_folder(tmp_path: Path) -> None:
+    chats = [{"messages": TURNS, "topic": "returns"} for _ in range(3)]
+    datasets.DatasetDict({"train": datasets.Dataset.from_list(chats)}).save_to_disk(tmp_path / "saved")
+    spec = write(tmp_path, mine_yaml=f"train: hf:{tmp_path}/saved\nformat: chat\nrows: 2\nname: chats\n")
+    assert [row.answers for row in rows_of(spec)] == [["The receipt."]] * 2
+    assert "exact_duplicates" in (tmp_path / "out" / "manifest.json").read_text(encoding="utf-8")
+    assert str(tmp_path) not in (tmp_path / "out" / "manifest.json").read_text(encoding="utf-8")
+    result = build(BuildOptions([f"hf:{tmp_path}/saved"], tmp_path / "bare"))
+    assert [(key[0], key[3], count) for key, count in result.counts.items()] == [("saved", "chat", 3)]
+    assert result.warnings == [
+        "saved train: 2 of 3 rows are exact duplicates (saved-train-2 repeats saved-train-1; saved-train-3 repeats "
+        "saved-train-1)"
+    ]
+
+
+def test_weights_draw_in_proportion_and_repeat_nothing(tmp_path: Path) -> None:
+    for name, weight, count in (("large", 1, 40), ("small", 3, 10)):
+        lines = "".join(f"Story {name} {n}.,Why {n}?,told\n" for n in range(count))
+        (tmp_path / f"{name}.csv").write_text("context,question,answer\n" + lines, encoding="utf-8")
+        spec = f"train: {name}.csv\nformat: qa\nrelation: none\nweight: {weight}\n"
+        (tmp_path / f"{name}.yaml").write_text(spec, encoding="utf-8")
+    result = build(BuildOptions([str(tmp_path / "large.yaml"), str(tmp_path / "small.yaml")], tmp_path / "out"))
+    assert [count for _, count in sorted(result.counts.items())] == [3, 10]
+    (step,) = result.splits["large", "train"].filters
+    assert (step.name, step.rows_in, step.rows_out) == ("mixture weight", 40, 3)

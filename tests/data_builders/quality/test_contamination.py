@@ -15,6 +15,7 @@ from data_builders.build.run import build
 from data_builders.commands import data
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.contamination import Overlap, exclude_overlap, find_overlap
+from tests.tiny import make_sample
 
 PASSAGE = "The river rose in spring, so the farmers moved their sheep to the upper fields before the bridge closed."
 
@@ -180,3 +181,21 @@ def test_what_the_published_files_share_is_found(published_raw: Path, tmp_path: 
     cells = [line.split() for line in _run(tmp_path).output.splitlines() if line.startswith(tuple(names))]
     found = {(train, test, key): (exact, tested) for train, _, test, key, exact, tested, *_ in cells if exact != "0"}
     assert found == {("ifqa", "ifqa", "context"): ("65", "59"), ("ecare", "ecare", "question"): ("3", "3")}
+
+
+def test_a_question_that_is_asked_again_of_another_context_is_told_from_a_leak() -> None:
+    asked = "How long may I return the goods?"
+    train = [
+        make_sample(1, context="The first shop takes goods back for thirty days.", question=asked),
+        make_sample(2, context="The second shop takes goods back for a week.", question=asked),
+    ]
+    test = [make_sample(3, context="The second shop takes goods back for a week.", question=asked, split="test")]
+    overlap = find_overlap(train, [SampleSet("mine", test)])
+    assert {(match.key, match.train_id) for match in overlap.exact} == {
+        ("question", "s1"), ("question", "s2"), ("context", "s2"),
+    }  # fmt: skip
+    overlap.set_questions_aside()
+    assert {(match.key, match.train_id) for match in overlap.exact} == {("question", "s2"), ("context", "s2")}
+    assert [match.train_id for match in overlap.repeated] == ["s1"]
+    (cell,) = (cell for cell in overlap.cells if cell.key == "question")
+    assert (cell.exact, cell.set_aside) == (1, 1)
