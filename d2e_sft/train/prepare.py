@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 import sys
@@ -158,7 +159,7 @@ def precision_for(recipe: Recipe) -> Precision:
         UserError: a precision that the device or the engine lacks, or weights that mixed precision cannot train.
     """
     wanted = recipe.train.precision
-    without_bfloat16 = asked_for("DEEPSPEED") and not torch.accelerator.is_available()
+    without_bfloat16 = _trains_in_float32_alone()
     if without_bfloat16 and wanted == "auto":
         return "float32"
     if recipe.model.dtype == "float16":
@@ -168,7 +169,7 @@ def precision_for(recipe: Recipe) -> Precision:
         )
     cuda = torch.cuda.is_available()
     if wanted == "auto":
-        return "bfloat16" if has_bfloat16() else "float32"
+        return automatic_precision()
     if wanted == "float16" and not cuda:
         raise UserError("train.precision=float16: needs a CUDA device, and there is none", "use auto or float32")
     if wanted == "bfloat16" and cuda and not has_bfloat16(cuda_alone=True):
@@ -181,6 +182,16 @@ def precision_for(recipe: Recipe) -> Precision:
             remedy="use train.precision=auto or float32, or --launch ddp",
         )
     return wanted
+
+
+def automatic_precision() -> Precision:
+    """What `auto` stands for on this machine, see `precision_for`."""
+    return "bfloat16" if not _trains_in_float32_alone() and has_bfloat16() else "float32"
+
+
+def _trains_in_float32_alone() -> bool:
+    """DeepSpeed without an accelerator does."""
+    return asked_for("DEEPSPEED") and not torch.accelerator.is_available()
 
 
 def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
@@ -230,7 +241,7 @@ def with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
     lora = recipe.model.lora
     if lora is None:
         return loaded.model
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig
 
     config = LoraConfig(
         r=lora.r,
@@ -241,19 +252,33 @@ def with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
         use_dora=lora.use_dora,
         use_rslora=lora.use_rslora,
         init_lora_weights=lora.init_lora_weights,
-        task_type="SEQ_2_SEQ_LM" if loaded.model.config.is_encoder_decoder else "CAUSAL_LM",
     )
+    return wrapped_in_adapter(loaded.model, config, recipe.model.name, recipe.model.quantization is not None)
+
+
+def wrapped_in_adapter(model: PreTrainedModel, config: Any, name: str, quantized: bool) -> Any:
+    """A model with an adapter to train, peft's PeftModel.
+
+    Args:
+        config: peft's; its task is taken from the model where it names none.
+        name: of the model as the user gave it, kept with the adapter.
+        quantized: its weights are in 4 or 8 bits.
+
+    Raises:
+        UserError: the adapter does not fit the model.
+    """
+    from peft import get_peft_model
+
+    config = copy.copy(config)
+    config.task_type = config.task_type or ("SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM")
     try:
-        base = loaded.model if recipe.model.quantization is None else prepare_for_adapter(loaded.model)
-        model = get_peft_model(base, config)
+        wrapped = get_peft_model(prepare_for_adapter(model) if quantized else model, config)
     except ValueError as error:
         raise UserError(
-            f"model.lora: does not fit {recipe.model.name!r} ({error})", "correct target_modules or modules_to_save"
+            f"model.lora: does not fit {name!r} ({error})", "correct target_modules or modules_to_save"
         ) from error
     # The name as the user gave it (the resolved path of a builtin model means nothing on another machine), but a
     # folder's whole path: a relative one would be looked for from wherever the adapter is used.
-    folder = Path(recipe.model.name)
-    model.peft_config["default"].base_model_name_or_path = (
-        str(folder.resolve()) if folder.is_dir() else recipe.model.name
-    )
-    return model
+    folder = Path(name)
+    wrapped.peft_config["default"].base_model_name_or_path = str(folder.resolve()) if folder.is_dir() else name
+    return wrapped

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import datasets
 from tqdm import tqdm
 
-from d2e_sft.config.recipe import Recipe
+from d2e_sft.config.recipe import Overlong, Recipe, View
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples
 from d2e_sft.data.views import EncodedSample, EncodedSamples, ViewEncoder, encode_samples
@@ -61,23 +61,51 @@ def read_rows(
     file, limit = (data.train, data.max_samples) if split == "training" else (data.dev, data.max_dev_samples)
     assert file is not None
     samples = read_samples(file, bad_rows=bad_rows if data.skip_bad else None)
-    chosen = choose_samples(samples, limit, recipe.train.seed)
-    prompt_set, encoder_decoder = load_prompt_set(data.prompt_set), loaded.model.config.is_encoder_decoder
-    encoder = ViewEncoder(loaded.tokenizer, prompt_set, recipe.d2e.views, encoder_decoder=encoder_decoder)
+    rows = encode_rows(
+        choose_samples(samples, limit, recipe.train.seed),
+        loaded,
+        views=recipe.d2e.views,
+        prompt_set=data.prompt_set,
+        max_length=data.max_length,
+        overlong=data.overlong,
+        name=file,
+        refuse=refuse,
+        progress=lambda rows: tqdm(rows, desc="tokenising", disable=not progress),
+    )
+    return replace(rows, in_file=len(samples), bad_rows=bad_rows)
+
+
+def encode_rows(
+    samples: Sequence[EventSample],
+    loaded: LoadedModel,
+    *,
+    views: Sequence[View],
+    prompt_set: str,
+    max_length: int,
+    overlong: Overlong,
+    name: str,
+    refuse: bool = True,
+    progress: Callable[[Sequence[EventSample]], Any] = lambda samples: samples,
+) -> TokenRows:
+    """Samples as token views of a model.
+
+    Args:
+        name: of the rows, for messages; the others as for `encode_samples`.
+
+    Raises:
+        UserError: as `encode_samples` and `check_positions`.
+    """
+    config = loaded.model.config
+    wording, encoder_decoder = load_prompt_set(prompt_set), config.is_encoder_decoder
+    encoder = ViewEncoder(loaded.tokenizer, wording, views, encoder_decoder=encoder_decoder)
     try:
         encoded = encode_samples(
-            chosen,
-            encoder,
-            max_length=data.max_length,
-            overlong=data.overlong,
-            refuse=refuse,
-            progress=lambda rows: tqdm(rows, desc="tokenising", disable=not progress),
+            samples, encoder, max_length=max_length, overlong=overlong, refuse=refuse, progress=progress
         )
     except UserError as error:
-        raise UserError(f"{file}: {error.message}", error.remedy) from None
-    rows = TokenRows(len(samples), encoded, bad_rows, sum(not sample.context for sample in chosen))
-    check_positions(loaded.model.config, max(item.longest for item in encoded.kept))
-    return rows
+        raise UserError(f"{name}: {error.message}", error.remedy) from None
+    check_positions(config, max(item.longest for item in encoded.kept))
+    return TokenRows(len(samples), encoded, [], sum(not sample.context for sample in samples))
 
 
 def announce_rows(recipe: Recipe, split: Literal["training", "dev"], rows: TokenRows) -> None:

@@ -18,10 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
+from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.data.chat_template import pad_id
+from d2e_sft.model.compilation import compile_layers
 from d2e_sft.model.device import LapTimer
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import choose_layout, collator_for
@@ -29,8 +31,13 @@ from d2e_sft.model.token_budget import REPEATED, MicroBatchRows, StepCollator, T
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.frozen import FrozenCollator, numbered, states_before_training
 from d2e_sft.objective.metrics import ObjectiveMetrics
+from d2e_sft.train.arguments.config import D2EConfig
+from d2e_sft.train.arguments.inputs import Refiner, UserInputs, refined_by_rule
+from d2e_sft.train.arguments.record import RecordRun
+from d2e_sft.train.callbacks import SamplePredictions
 from d2e_sft.train.checkpoints import AtomicCheckpoints
 from d2e_sft.train.held_out import HeldOutEvaluation
+from d2e_sft.train.progress import LossLines
 from d2e_sft.train.safeguards import ROWS, GuardedSteps, NumberedBatches, StepChecks
 from d2e_sft.util.errors import UserError
 
@@ -72,7 +79,11 @@ class _StepActions(TrainerCallback):
 
 
 class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
-    """Trains on rows of token views by the objective that `d2e` names (PIPER paper, section 3, where it names none).
+    """transformers' Trainer for D²E-SFT and the other objectives over the views of a sample (PIPER paper, section 3).
+
+        trainer = D2ETrainer("builtin:smollm2-135m-instruct", D2EConfig("runs/mine"), train_dataset=rows)
+        trainer.train()
+        trainer.save_model()
 
     Logs at each logging step, beside the Trainer's own values: the objective's terms (`ce`, `kl`, …, nats a token;
     `loss` is their sum, in which `kl` counts kl_weight times), `debiased_accuracy` and `plain_accuracy` (shares of
@@ -85,15 +96,23 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
     `HeldOutEvaluation`.
 
     Args:
-        d2e: the objective; the training rows have a column of prompt ids for each of its views, `answer` and, for an
-            objective that treats the tokens of the response form apart, `content`.
-        packing: how batches are laid out, see `choose_layout`; the collator follows from it unless one is given.
-        attention: the attention implementation for packed rows, see `choose_layout`.
-        micro_batch_tokens: cut a step's samples into micro-batches of at most so many tokens as laid out, in place of
-            micro-batches of as many samples. A step then has `per_device_train_batch_size` samples a process.
+        model: a model of transformers, possibly in a PeftModel, or the name of one for `load_model`.
+        args: a `D2EConfig`; transformers' own TrainingArguments are completed by its defaults.
+        train_dataset, eval_dataset: rows with `question`, `answer` and `context` as `samples_of` takes them; or tokens,
+            a column of prompt ids for each view of the objective, `answer` and, for an objective that treats the
+            response form's tokens apart, `content`. Of held-out rows also a dict of several sets.
+        processing_class: the tokenizer; None takes the model's own.
+        peft_config: of an adapter that is trained in place of all weights.
+        refiner: makes the refined contexts of samples without one; None makes none.
+        d2e, packing, attention, micro_batch_tokens: in place of what `args` says; with `d2e`, `args` may be any
+            TrainingArguments, and rows are tokens. `micro_batch_tokens` cuts a step's samples into micro-batches of at
+            most so many tokens as laid out, in place of micro-batches of as many samples; a step then has
+            `per_device_train_batch_size` samples a process.
+        options: further ones of transformers' Trainer (`callbacks`, `optimizers`, …).
 
     Raises:
-        UserError: as `choose_layout` and `attach_objective`, or `micro_batch_tokens` beside gradient accumulation.
+        UserError: as `UserInputs.of`, `choose_layout` and `attach_objective`, or `micro_batch_tokens` beside gradient
+            accumulation.
     """
 
     # The loss is normalised by the whole accumulated batch; the Trainer must not divide it again.
@@ -101,15 +120,34 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
 
     def __init__(
         self,
-        model: Any,
-        args: Any,
+        model: Any = None,
+        args: Any = None,
         *,
-        d2e: D2ESection,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        peft_config: Any = None,
+        refiner: Refiner | None = refined_by_rule,
+        d2e: D2ESection | None = None,
         packing: Packing = "auto",
         attention: str | None = None,
         micro_batch_tokens: int | None = None,
         **options: Any,
     ) -> None:
+        self.inputs: UserInputs | None = None
+        rows = {"train_dataset": train_dataset, "eval_dataset": eval_dataset, "processing_class": processing_class}
+        if d2e is None:
+            args = D2EConfig("trainer_output") if args is None else D2EConfig.of(args)
+            d2e, packing, attention = args.d2e, args.packing, args.attention
+            micro_batch_tokens = args.micro_batch_tokens
+            self.inputs = given = UserInputs.of(model, args, **rows, peft_config=peft_config, refiner=refiner)
+            model = given.loaded.model
+            rows = {
+                "train_dataset": given.train_dataset,
+                "eval_dataset": given.eval_dataset,
+                "processing_class": given.loaded.tokenizer,
+            }
+        options |= rows
         if micro_batch_tokens is not None and args.gradient_accumulation_steps > 1:
             raise UserError(
                 f"micro_batch_tokens={micro_batch_tokens} with gradient_accumulation_steps="
@@ -143,6 +181,27 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
         self._loss_shifts_labels = False
         self._metrics = ObjectiveMetrics(d2e, self.term_weights, self.args.device)
         self._metrics_start: float | None = None  # seconds of training, evaluations left out
+        if any(type(callback) is ProgressCallback for callback in self.callback_handler.callbacks):
+            self.remove_callback(ProgressCallback)
+            self.add_callback(LossLines)
+        if getattr(self.args, "compile_layers", False):
+            compile_layers(self.model)
+        if self.inputs is not None and self.inputs.training is not None:
+            self._record(train_dataset, eval_dataset)
+
+    def _record(self, rows: Any, held_out: Any) -> None:
+        """Keep with the model what it was trained on and how, and decode held-out samples at evaluations."""
+        assert self.inputs is not None
+        kept = RecordRun(self, self.inputs, rows, held_out)
+        self.add_callback(kept)
+        if self.inputs.held_out is not None and kept.recipe.train.sample_predictions:
+            self.add_callback(SamplePredictions(self, kept.recipe, self.inputs.held_out.samples))
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
+        """As `HeldOutEvaluation` has it, also of rows that are not tokens yet."""
+        if self.inputs is not None and eval_dataset is not None and not isinstance(eval_dataset, str):
+            eval_dataset = self.inputs.tokens(eval_dataset, "eval_dataset")
+        return super().get_eval_dataloader(eval_dataset)
 
     def _keep_frozen_views(self, d2e: D2ESection, padding: int, rows: Any, held_out: Any) -> None:
         self.train_dataset = None if rows is None else numbered(rows)

@@ -1,0 +1,69 @@
+"""Rows as Python has them: completed to samples, or refused by number with what they have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from d2e_sft.data.rows import samples_of
+from d2e_sft.data.sample import write_samples
+from d2e_sft.util.errors import UserError
+from tests.tiny import make_samples
+
+ROW = {"context": "It rained.", "question": "What fell?", "answer": "rain"}
+
+
+def test_rows_of_every_kind_are_the_same_samples(tmp_path: Path) -> None:
+    samples = make_samples(3)
+    write_samples(samples, tmp_path / "rows.parquet")
+    dumped = [sample.model_dump() for sample in samples]
+    for rows in (samples, dumped, datasets.Dataset.from_list(dumped), str(tmp_path / "rows.parquet")):
+        assert samples_of(rows, "train_dataset") == samples
+
+
+def test_what_a_row_does_not_say_is_filled_in() -> None:
+    free = samples_of([ROW], "train_dataset")[0]
+    assert (free.id, free.format, free.relation, free.split, free.answers) == ("0", "qa", "factual", "train", ["rain"])
+    squad = {**ROW, "answers": {"text": ["rain", "water"], "answer_start": [0, 0]}}
+    choice = {"question": "Which?", "answer": "a", "options": ["a", "b"]}
+    held_out = samples_of([squad, choice, {**choice, "answers": ["a", "b"]}], "eval_dataset")
+    assert [sample.format for sample in held_out] == ["qa", "scq", "mcq"]
+    assert [sample.answers for sample in held_out] == [["rain", "water"], ["a"], ["a", "b"]]
+    assert {sample.split for sample in held_out} == {"dev"}
+    assert held_out[1].context == ""
+
+
+def test_columns_that_are_not_used_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    samples_of([{**ROW, "title": "x", "url": "y"}], "train_dataset")
+    assert capsys.readouterr().err == "train_dataset: columns that are not used: title, url\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (
+            lambda: [ROW, {"query": "What?", "answer": "x"}],
+            r"train_dataset, row 1: no `question`; it has query, answer",
+        ),
+        (lambda: [{"question": "What?", "label": "x"}], r"row 0: no `answer`; it has question, label"),
+        (
+            lambda: [{**ROW, "answer": "rain", "options": ["hail"]}],
+            r"row 0: answers: \['rain'\] not among the options",
+        ),
+        (lambda: [{**ROW, "question": " "}], r"row 0: question: got ' '; expected text that is not empty"),
+        (lambda: ["What fell?"], r"row 0: got 'What fell\?', a str; expected a dict"),
+        (list, r"train_dataset: holds no rows"),
+        (
+            lambda: datasets.DatasetDict({"a": datasets.Dataset.from_list([ROW])}),
+            r"has the splits a; expected one of them",
+        ),
+        (lambda: datasets.Dataset.from_list([ROW]).to_iterable_dataset(), r"whose length is not known"),
+    ],
+)
+def test_what_is_no_row_is_named(rows: Callable[[], Any], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        samples_of(rows(), "train_dataset")

@@ -1,0 +1,84 @@
+"""D2EConfig: the same run as a recipe's, by transformers' names."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import TrainingArguments
+
+from d2e_sft.config.recipe import D2ESection, Recipe
+from d2e_sft.config.reference import recipe_keys
+from d2e_sft.train.arguments.config import SAME_IN_RECIPE, D2EConfig
+from d2e_sft.util.errors import UserError
+
+
+def recipe(**sections: dict[str, Any]) -> Recipe:
+    content: dict[str, dict[str, Any]] = {"data": {"train": "rows.parquet"}, "train": {"output_dir": "run"}}
+    return Recipe.model_validate(
+        {name: {**content.get(name, {}), **sections.get(name, {})} for name in {*content, *sections}}
+    )
+
+
+def test_the_defaults_are_a_recipes() -> None:
+    plain, of_recipe = D2EConfig("run"), D2EConfig.from_recipe(recipe())
+    assert plain.d2e == of_recipe.d2e == recipe().d2e
+    resolved = {"run_name", "disable_tqdm", *D2ESection.model_fields}
+    for one in fields(plain):
+        if one.name not in resolved and one.init:
+            assert str(getattr(plain, one.name)) == str(getattr(of_recipe, one.name)), one.name
+    assert SAME_IN_RECIPE.keys() <= {one.name for one in fields(plain)}
+    assert set(SAME_IN_RECIPE.values()) <= {key.name for key in recipe_keys()}
+
+
+def test_a_recipe_of_other_values_comes_back_as_it_was() -> None:
+    told = recipe(
+        model={"name": "m", "attention": "sdpa"},
+        data={"dev": "dev.parquet", "max_length": 300, "overlong": "drop"},
+        d2e={"objective": "teacher", "kl_weight": 0.3},
+        train={
+            "seed": 7, "epochs": 1.5, "max_steps": 9, "batch_size": 12, "micro_batch_size": 3, "learning_rate": 0.01,
+            "lr_scheduler": "linear", "optim": "sgd", "precision": "float32", "save_steps": 4, "eval_steps": 2,
+            "logging_steps": 3, "gradient_checkpointing": True, "sample_predictions": 2, "packing": "batched",
+        },
+        eval={"alpha": 0.2, "max_new_tokens": 5},
+    )  # fmt: skip
+    args = D2EConfig.from_recipe(told)
+    assert (args.gradient_accumulation_steps, args.optim, args.bf16, args.max_steps) == (4, "sgd", False, 9)
+    assert args.decoding.alpha == 0.2
+    again, unsaid = args.to_recipe("m", "rows.parquet", "dev.parquet")
+    assert again == told
+    assert unsaid == []
+    assert D2EConfig.from_recipe(told, processes=2).gradient_accumulation_steps == 2
+
+
+def test_what_a_recipe_cannot_say_is_named() -> None:
+    args = D2EConfig("run", adam_beta1=0.8, lr_scheduler_type="polynomial", max_steps=2)
+    again, unsaid = args.to_recipe("m", "rows.parquet")
+    assert unsaid == ["adam_beta1", "train.lr_scheduler"]
+    assert again.train.max_steps == 2
+
+
+def test_transformers_own_arguments_are_completed() -> None:
+    args = D2EConfig.of(TrainingArguments("run", learning_rate=0.5, per_device_train_batch_size=3, use_cpu=True))
+    assert (args.learning_rate, args.per_device_train_batch_size, args.bf16, args.alpha) == (0.5, 3, False, 0.5)
+    assert D2EConfig.of(args) is args
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"neftune_noise_alpha": 5}, "must have seen the same embeddings"),
+        ({"label_smoothing_factor": 0.1}, "the objective is the loss"),
+        ({"torch_compile": True}, "set compile_layers=True"),
+        ({"use_liger_kernel": True}, "pip install liger-kernel"),
+        ({"objective": "techer"}, "Did you mean 'teacher'?"),
+        ({"alpha": -1.0}, "alpha: got -1.0"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_with_the_reason(given: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        D2EConfig(str(tmp_path), **given)
+    assert told in str(caught.value)

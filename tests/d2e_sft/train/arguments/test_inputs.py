@@ -1,0 +1,136 @@
+"""A training called from Python: the run of its recipe, from rows, names and adapters as users give them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+import torch
+from peft import LoraConfig
+from safetensors.torch import load_file
+
+from d2e_sft import D2EConfig, D2ETrainer, load_model
+from d2e_sft.config.recipe import Recipe, load_recipe
+from d2e_sft.data.sample import write_samples
+from d2e_sft.train.arguments.inputs import refined_by_rule
+from d2e_sft.train.run import train_recipe
+from d2e_sft.util.errors import UserError
+from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer
+
+SHORT: dict[str, Any] = {
+    "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "learning_rate": 3e-3, "logging_steps": 1,
+    "max_steps": 3, "bf16": False, "disable_tqdm": True,
+}  # fmt: skip
+ROWS = [
+    {
+        "context": f"Rain fell for {i} days. Roads stayed dry. Then the river rose.",
+        "question": "What rose?",
+        "answer": "the river",
+    }
+    for i in range(6)
+]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    save_tiny_model(folder / "model")
+    write_samples(make_samples(8), folder / "rows.jsonl")
+    return folder
+
+
+def losses(run: Path) -> list[tuple[float, float, float]]:
+    history = json.loads((run / "trainer_state.json").read_text())["log_history"]
+    return [(entry["loss"], entry["kl"], entry["grad_norm"]) for entry in history if "loss" in entry]
+
+
+@pytest.mark.parametrize("adapter", [False, True])
+def test_a_recipe_and_the_call_from_python_are_the_same_run(world: Path, tmp_path: Path, adapter: bool) -> None:
+    lora = {"r": 4, "dropout": 0.1, "use_dora": True} if adapter else None
+    recipe = Recipe.model_validate(
+        {
+            "model": {"name": str(world / "model"), "lora": lora},
+            "data": {"train": str(world / "rows.jsonl")},
+            "d2e": {"alpha": 0.3},
+            "train": {
+                "output_dir": str(tmp_path / "recipe"), "batch_size": 4, "micro_batch_size": 2, "learning_rate": 3e-3,
+                "max_steps": 3, "precision": "float32", "logging_steps": 1,
+            },
+        }
+    )  # fmt: skip
+    train_recipe(recipe)
+    config = LoraConfig(r=4, lora_alpha=32, lora_dropout=0.1, target_modules="all-linear", use_dora=True)
+    trainer = D2ETrainer(
+        str(world / "model"),
+        D2EConfig(str(tmp_path / "python"), alpha=0.3, **SHORT),
+        train_dataset=datasets.Dataset.from_list([sample.model_dump() for sample in make_samples(8)]),
+        peft_config=config if adapter else None,
+    )
+    trainer.train()
+    trainer.save_model()
+    # What Python's run left says the same run once more.
+    again = Recipe.model_validate(
+        load_recipe(tmp_path / "python" / "recipe.yaml").model_dump()
+        | {"train": recipe.train.model_dump() | {"output_dir": str(tmp_path / "again")}}
+    )
+    train_recipe(again)
+    file = "adapter_model.safetensors" if adapter else "model.safetensors"
+    expected = load_file(tmp_path / "recipe" / file)
+    for run in ("python", "again"):
+        assert losses(tmp_path / run) == losses(tmp_path / "recipe")
+        found = load_file(tmp_path / run / file)
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], weights) for name, weights in expected.items())
+    assert again.d2e.alpha == 0.3
+    ids = torch.arange(5, 20)[None]
+    assert load_model(str(tmp_path / "python")).model(ids).logits.isfinite().all()
+
+
+def test_five_lines_on_rows_of_three_columns(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = D2EConfig(str(tmp_path), eval_strategy="steps", eval_steps=2, sample_predictions=1, adam_beta1=0.8, **SHORT)
+    trainer = D2ETrainer(str(world / "model"), args, train_dataset=ROWS, eval_dataset=ROWS[:3])
+    trainer.train()
+    assert trainer.evaluate().keys() >= {"eval_loss", "eval_ce", "eval_kl", "eval_debiased_accuracy"}
+    assert trainer.evaluate(ROWS[3:5])["eval_loss"] > 0
+    evaluated = [entry["step"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert evaluated[:2] == [2, 3]
+    told = capsys.readouterr().out
+    assert f"training samples: 6 of 6 in {tmp_path / 'train_rows.parquet'}" in told
+    assert "recipe.yaml has no key for: adam_beta1" in told
+    assert {"recipe.yaml", "data.json", "dev_rows.parquet", "trainer_state.json"} <= {
+        file.name for file in tmp_path.iterdir()
+    }
+
+
+def test_a_model_and_its_tokenizer_may_be_given_as_they_are(tmp_path: Path) -> None:
+    model = tiny_model()
+    trainer = D2ETrainer(
+        model,
+        D2EConfig(str(tmp_path), objective="sft", **SHORT),
+        train_dataset=ROWS,
+        processing_class=tiny_tokenizer(),
+    )
+    assert trainer.model is model
+    assert trainer.d2e.views == ("original",)
+    with pytest.raises(UserError, match="no tokenizer to read it by"):
+        D2ETrainer(model, D2EConfig(str(tmp_path), **SHORT), train_dataset=ROWS)
+    with pytest.raises(UserError, match="no model"):
+        D2ETrainer(args=D2EConfig(str(tmp_path), **SHORT), train_dataset=ROWS)
+
+
+def test_refined_contexts_are_made_by_rule_or_not_at_all(world: Path, tmp_path: Path) -> None:
+    def trainer(**options: Any) -> D2ETrainer:
+        return D2ETrainer(str(world / "model"), D2EConfig(str(tmp_path), **SHORT), train_dataset=ROWS, **options)
+
+    made = trainer().train_dataset
+    assert len(made[0]["refined"]) < len(made[0]["original"]), "sentences that do not matter are left out"
+    kept = trainer(
+        refiner=lambda samples: [one.model_copy(update={"refined_context": one.context}) for one in samples]
+    )
+    assert kept.train_dataset[0]["refined"] == made[0]["original"]
+    assert refined_by_rule(make_samples(2)) == make_samples(2), "a refined context that is given stays"
+    with pytest.raises(UserError, match="refined_context is missing"):
+        trainer(refiner=None)
