@@ -3,7 +3,7 @@
 import re
 
 _SOURCE_LINK = re.compile(
-    r"\[(?P<text>[^\]]+)\]\((?:\.\./)+(?:d2e_sft|data_builders|eval|launch|recipes|tests)/[^)]*\)"
+    r"\[(?P<text>[^\]]+)\]\((?:\.\./)+(?:d2e_sft|data_builders|eval|launch|recipes|tests|examples)/[^)]*\)"
 )
 
 

@@ -98,8 +98,8 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
     Args:
         model: a model of transformers, possibly in a PeftModel, or the name of one for `load_model`.
         args: a `D2EConfig`; transformers' own TrainingArguments are completed by its defaults.
-        train_dataset, eval_dataset: rows with `question`, `answer` and `context` as `samples_of` takes them; or tokens,
-            a column of prompt ids for each view of the objective, `answer` and, for an objective that treats the
+        train_dataset, eval_dataset: rows with `question`, `answer` and `context` as `samples_of` takes them; or
+            tokens, a column of prompt ids for each view of the objective, `answer` and, for one that treats the
             response form's tokens apart, `content`. Of held-out rows also a dict of several sets.
         processing_class: the tokenizer; None takes the model's own.
         peft_config: of an adapter that is trained in place of all weights.

@@ -82,3 +82,10 @@ def test_what_cannot_be_had_is_refused_with_the_reason(given: dict[str, Any], to
     with pytest.raises(UserError) as caught:
         D2EConfig(str(tmp_path), **given)
     assert told in str(caught.value)
+
+
+def test_the_page_says_each_arguments_key() -> None:
+    page = (Path(__file__).resolve().parents[4] / "docs" / "python.md").read_text(encoding="utf-8")
+    for name, key in SAME_IN_RECIPE.items():
+        assert f"`{name}`" in page, name
+        assert f"`{key}`" in page or key.startswith("d2e."), key
