@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from transformers import TrainingArguments
 
 from d2e_sft.config.decoding import DecodingConfig
@@ -25,7 +25,13 @@ from d2e_sft.train.prepare import accumulation_steps, automatic_precision
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError
 
-_SECTIONS = {"model": ModelSection, "data": DataSection, "d2e": D2ESection, "train": TrainSection, "eval": EvalSection}
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "model": ModelSection,
+    "data": DataSection,
+    "d2e": D2ESection,
+    "train": TrainSection,
+    "eval": EvalSection,
+}
 # Argument → the key of a recipe that says the same in the same values.
 SAME_IN_RECIPE = {
     "output_dir": "train.output_dir",
@@ -112,7 +118,7 @@ class D2EConfig(TrainingArguments):
     logging_nan_inf_filter: bool | None = None
     save_strategy: str = "no"
     save_total_limit: int | None = _default("save_total_limit")
-    bf16: bool | None = None  # type: ignore[assignment]
+    bf16: bool | None = None
     remove_unused_columns: bool | None = False  # the batch holds views and answers, not the model's own columns
     project: str = _default("project")
     objective: str = _default("objective")
@@ -154,11 +160,12 @@ class D2EConfig(TrainingArguments):
         on_cpu, deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
         # TrainingArguments takes bfloat16 without an accelerator only when told that the CPU is meant; under DeepSpeed
         # that is not to be said (see process_state).
-        self.use_cpu = self.use_cpu or (on_cpu and not deepspeed)
+        self.use_cpu = getattr(self, "use_cpu", False) or (on_cpu and not deepspeed)
         if on_cpu:
             self.dataloader_pin_memory = False
-            self.ddp_backend = self.ddp_backend or ("gloo" if deepspeed else None)
-        self.data_seed = self.seed if self.data_seed is None else self.data_seed
+            self.ddp_backend = getattr(self, "ddp_backend", None) or ("gloo" if deepspeed else None)
+        data_seed = getattr(self, "data_seed", None)
+        self.data_seed = self.seed if data_seed is None else data_seed
         super().__post_init__()
         # One process drives one device: DataParallel would cut a batch across its views.
         self._n_gpu = min(self.n_gpu, 1)
