@@ -1,6 +1,7 @@
-"""Rows as Python has them → samples: dicts with `context`, `question` and `answer`, a Dataset of such, or a file.
+"""Rows as Python has them → samples: dicts with `context`, `question` and `answer`, or with `messages`, or a file.
 
 What a row does not say is filled in: it is a free question (`qa`), or a choice (`scq`, `mcq`) where it has options.
+Of a conversation the last assistant turn is the answer, and the context a column of its own or a `<context>` span.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from d2e_sft.data.conversation import ContextRule, chat_rows, read_turns
 from d2e_sft.data.sample import EventSample, check_row, read_samples
 from d2e_sft.util.errors import UserError, did_you_mean
 
-_EXPECTED = "expected `question`, `answer` (or `answers`) and, where there is one, `context`"
+_EXPECTED = "expected `question`, `answer` (or `answers`) and, where there is one, `context`; or `messages`"
+_CHATS = ("messages", "conversations")
 
 
 def samples_of(rows: Any, name: str) -> list[EventSample]:
@@ -45,13 +48,23 @@ def samples_of(rows: Any, name: str) -> list[EventSample]:
     return samples
 
 
-_TAKEN = {*EventSample.model_fields, "answer"}
+_TAKEN = {*EventSample.model_fields, *_CHATS, "answer", "prompt", "completion"}
 
 
 def _sample(row: Any, number: int, name: str) -> EventSample:
     if not isinstance(row, Mapping):
         raise UserError(f"{name}, row {number}: got {row!r:.60}, a {type(row).__name__}; expected a dict")
     given = {key: value for key, value in row.items() if key in EventSample.model_fields and value is not None}
+    split = "dev" if name.startswith("eval") else "train"
+    defaults = {"id": str(number), "dataset": "rows", "split": split, "relation": "none", "context": ""}
+    chat = next((key for key in _CHATS if row.get(key)), None)
+    prompt, completion = row.get("prompt"), row.get("completion")  # TRL's other shape, as turns or as text
+    turns = row[chat] if chat else [*prompt, *completion] if isinstance(prompt, list) and completion else None
+    if turns is not None:
+        given |= _of_turns(turns, str(given.get("context", "")), chat or "prompt", f"{name}, row {number}")
+        return _checked({**defaults, **given}, f"{name}, row {number}")
+    row = {"question": prompt, "answer": completion, **row} if isinstance(prompt, str) else row
+    given |= {"question": row["question"]} if row.get("question") is not None else {}
     answers = row.get("answers", row.get("answer"))
     if isinstance(answers, Mapping):  # SQuAD's, {"text": [...], "answer_start": [...]}
         answers = answers.get("text")
@@ -65,11 +78,26 @@ def _sample(row: Any, number: int, name: str) -> EventSample:
     given["answers"] = [answers] if isinstance(answers, str) else answers
     options = given.get("options") or []
     free = "qa" if not options else "scq" if len(given["answers"]) == 1 else "mcq"
-    split = "dev" if name.startswith("eval") else "train"
-    defaults = {
-        "id": str(number), "dataset": "rows", "split": split, "relation": "factual", "format": free, "context": "",
-    }  # fmt: skip
-    checked = check_row({**defaults, **given})
+    return _checked({**defaults, "format": free, **given}, f"{name}, row {number}")
+
+
+def _of_turns(turns: Any, context: str, column: str, where: str) -> dict[str, Any]:
+    """What a conversation says of its sample."""
+    try:
+        (chat,) = chat_rows(read_turns(turns, column), ContextRule(), "last", context)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+    return {
+        "format": "chat",
+        "context": chat.context,
+        "question": chat.question,
+        "answers": [chat.answer],
+        "conversation": chat.conversation.model_dump(),
+    }
+
+
+def _checked(row: dict[str, Any], where: str) -> EventSample:
+    checked = check_row(row)
     if isinstance(checked, str):
-        raise UserError(f"{name}, row {number}: {checked}")
+        raise UserError(f"{where}: {checked}")
     return checked

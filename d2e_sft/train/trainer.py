@@ -194,6 +194,8 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
         assert self.inputs is not None
         kept = RecordRun(self, self.inputs, rows, held_out)
         self.add_callback(kept)
+        assert self.inputs.training is not None
+        self.sample_names = [f"{sample.id} of {sample.dataset}" for sample in self.inputs.training.samples]
         if self.inputs.held_out is not None and kept.recipe.train.sample_predictions:
             self.add_callback(SamplePredictions(self, kept.recipe, self.inputs.held_out.samples))
 

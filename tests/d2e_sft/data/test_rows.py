@@ -27,7 +27,7 @@ def test_rows_of_every_kind_are_the_same_samples(tmp_path: Path) -> None:
 
 def test_what_a_row_does_not_say_is_filled_in() -> None:
     free = samples_of([ROW], "train_dataset")[0]
-    assert (free.id, free.format, free.relation, free.split, free.answers) == ("0", "qa", "factual", "train", ["rain"])
+    assert (free.id, free.format, free.relation, free.split, free.answers) == ("0", "qa", "none", "train", ["rain"])
     squad = {**ROW, "answers": {"text": ["rain", "water"], "answer_start": [0, 0]}}
     choice = {"question": "Which?", "answer": "a", "options": ["a", "b"]}
     held_out = samples_of([squad, choice, {**choice, "answers": ["a", "b"]}], "eval_dataset")
@@ -35,6 +35,25 @@ def test_what_a_row_does_not_say_is_filled_in() -> None:
     assert [sample.answers for sample in held_out] == [["rain", "water"], ["a"], ["a", "b"]]
     assert {sample.split for sample in held_out} == {"dev"}
     assert held_out[1].context == ""
+
+
+def test_conversations_are_read_in_the_shapes_of_trl() -> None:
+    system, asked = {"role": "system", "content": "Be brief."}, "<context>Refunds take 5 days.</context> How long?"
+    turns = [system, {"role": "user", "content": asked}, {"role": "assistant", "content": "5 days."}]
+    shapes = [
+        {"messages": turns},
+        {"conversations": [{"from": turn["role"], "value": turn["content"]} for turn in turns]},
+        {"prompt": turns[:2], "completion": turns[2:]},
+    ]
+    found = samples_of(shapes, "train_dataset")
+    for sample in found:
+        assert (sample.format, sample.context, sample.answers) == ("chat", "Refunds take 5 days.", ["5 days."])
+        assert sample.conversation == found[0].conversation
+    apart = samples_of([{"messages": [{"role": "user", "content": "How long?"}, turns[2]], "context": "5 days."}], "x")
+    assert apart[0].context == "5 days."
+    assert samples_of([{"prompt": "What fell?", "completion": "rain"}], "x")[0].answers == ["rain"]
+    with pytest.raises(UserError, match="train_dataset, row 0: no assistant turn among system, user"):
+        samples_of([{"messages": turns[:2]}], "train_dataset")
 
 
 def test_columns_that_are_not_used_are_named(capsys: pytest.CaptureFixture[str]) -> None:
