@@ -21,8 +21,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.model.loading import load_model
+from d2e_sft.train.run import train_recipe
 from d2e_sft.util.paths import bundled
 from tests.tiny import make_sample, make_samples, tiny_model, tiny_tokenizer
 
@@ -40,6 +42,15 @@ train: {{output_dir: {world}/one, epochs: 2, batch_size: 8, micro_batch_size: 2,
 eval: {{max_new_tokens: 4}}
 """
 STEPS = 6
+Trained = tuple[Path, list[dict[str, Any]]]
+"""A run folder, and what each process recorded."""
+# `frozen` keeps states of each row before training, `product` is told which tokens the response form fixes.
+OTHERS = {
+    "frozen": ["d2e.objective=frozen"],
+    "product": ["d2e.objective=product", "d2e.imagined_weight=0.5"],
+    "product-plain": ["d2e.objective=product"],
+}
+TERMS = {"frozen": ("ce", "kl"), "product": ("ce", "imagined_ce"), "product-plain": ("ce",)}
 LORA = ["model.lora.r=4", "model.lora.target_modules=[q_proj, down_proj]"]
 # Seen: 2e-7 of a loss, 1e-7 of a weight (2e-6 of an adapter's): the order of a sum decides its rounding. A wrong
 # divisor or a lost sample would show as a percent of the loss. Adam's step is the learning rate (1e-3) whatever the
@@ -80,29 +91,37 @@ def python(*arguments: str | Path, gpus: bool = False) -> subprocess.CompletedPr
 
 
 def one_process(world: Path, run: Path, *overrides: str) -> Path:
-    """The run folder of a training on one process."""
-    done = python("-m", "d2e_sft.train", world / "recipe.yaml", f"train.output_dir={run}", *overrides)
-    assert done.returncode == 0, done.stderr[-3000:]
+    """The run folder of a training on one process, which is this one."""
+    train_recipe(load_recipe(str(world / "recipe.yaml"), [f"train.output_dir={run}", *overrides]))
     return run
 
 
-def two_processes(world: Path, launcher: str, run: Path, *arguments: str, gpus: bool = False) -> list[dict[str, Any]]:
-    """Train on two processes; what each of them recorded."""
-    results = run.with_name(f"{run.name}-results")
+def two_processes(
+    world: Path, launcher: str, trainings: dict[str, list[str]], *, gpus: bool = False
+) -> dict[str, Trained]:
+    """Train on two processes, one training after the other.
+
+    Args:
+        trainings: folder in `world` → overrides, and `--resume`.
+    """
+    results = world / f"{launcher}-{next(iter(trainings))}-results"
     results.mkdir()
+    runs = {name: world / name for name in trainings}
     launched = python(
         "-m", "accelerate.commands.launch",
         "--config_file", bundled("launch") / "accelerate" / f"{launcher}.yaml",
         "--num_processes", "2", "--main_process_port", "0",
         Path(__file__).with_name("worker.py"), results,
-        world / "recipe.yaml", f"train.output_dir={run}", *arguments,
+        world / "recipe.yaml",
+        *(json.dumps([f"train.output_dir={runs[name]}", *overrides]) for name, overrides in trainings.items()),
         gpus=gpus,
     )  # fmt: skip
     files = sorted(results.glob("rank-*.json"))
     complete = len(files) == 2
     assert launched.returncode == 0 or (complete and aborted_at_exit(launched.stderr)), launched.stderr[-3000:]
     assert [file.name for file in files] == ["rank-0.json", "rank-1.json"], launched.stderr[-3000:]
-    return [json.loads(file.read_text()) for file in files]
+    by_rank = [json.loads(file.read_text()) for file in files]
+    return {name: (run, [records[i] for records in by_rank]) for i, (name, run) in enumerate(runs.items())}
 
 
 def aborted_at_exit(report: str) -> bool:
@@ -126,10 +145,20 @@ def one(world: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def zero3(world: Path) -> tuple[Path, list[dict[str, Any]]]:
-    """The run folder and the records of two processes under ZeRO-3, with a checkpoint after step 3."""
-    run = world / "zero3"
-    return run, two_processes(world, "zero3", run, "train.save_steps=3")
+def ddp(world: Path) -> dict[str, Trained]:
+    return two_processes(world, "ddp", {"ddp": []} | {f"ddp-{name}": OTHERS[name] for name in ("frozen", "product")})
+
+
+@pytest.fixture(scope="module")
+def zero3(world: Path) -> dict[str, Trained]:
+    """With a checkpoint of the first after step 3."""
+    trainings = {
+        "zero3": ["train.save_steps=3"],
+        "zero3-by-tokens": ["train.micro_batch_tokens=700"],
+        "zero3-product-plain": OTHERS["product-plain"],
+        "zero3-lora": LORA,
+    }
+    return two_processes(world, "zero3", trainings)
 
 
 def assert_trained_alike(records: list[dict[str, Any]], run: Path, one: Path) -> None:
@@ -180,36 +209,33 @@ def test_only_an_abort_counts_as_one(tmp_path: Path, code: str, tolerated: bool)
     assert aborted_at_exit(ended.stderr) == tolerated
 
 
-def test_ddp_trains_as_one_process(world: Path, one: Path) -> None:
-    records = two_processes(world, "ddp", world / "ddp")
+def test_ddp_trains_as_one_process(ddp: dict[str, Trained], one: Path) -> None:
+    run, records = ddp["ddp"]
     for record in records:
         assert record["distributed_type"] == "MULTI_CPU"
         assert record["engine"] == "DistributedDataParallel"
-    assert_trained_alike(records, world / "ddp", one)
-
-
-def test_micro_batches_by_tokens_train_as_one_process_by_samples(world: Path, one: Path) -> None:
-    # Shuffled as ever, so steps have the samples that they have without; ZeRO-3 hangs where forwards differ in number.
-    run = world / "by-tokens"
-    records = two_processes(world, "zero3", run, "train.micro_batch_tokens=700")
     assert_trained_alike(records, run, one)
 
 
-@pytest.mark.parametrize(("launcher", "objective"), [("ddp", "frozen"), ("ddp", "product"), ("zero3", "product")])
-def test_other_objectives_train_as_on_one_process(world: Path, launcher: str, objective: str) -> None:
-    # `frozen` keeps states of each row before training, `product` is told which tokens the response form fixes.
-    overrides = [f"d2e.objective={objective}"]
-    if (launcher, objective) == ("ddp", "product"):
-        overrides.append("d2e.imagined_weight=0.5")
-    alone = one_process(world, world / f"{launcher}-{objective}-alone", *overrides)
-    run = world / f"{launcher}-{objective}"
-    records = two_processes(world, launcher, run, *overrides)
+def test_micro_batches_by_tokens_train_as_one_process_by_samples(zero3: dict[str, Trained], one: Path) -> None:
+    # Shuffled as ever, so steps have the samples that they have without; ZeRO-3 hangs where forwards differ in number.
+    run, records = zero3["zero3-by-tokens"]
+    assert_trained_alike(records, run, one)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "objective"), [("ddp", "frozen"), ("ddp", "product"), ("zero3", "product-plain")]
+)
+def test_other_objectives_train_as_on_one_process(
+    request: pytest.FixtureRequest, world: Path, launcher: str, objective: str
+) -> None:
+    alone = one_process(world, world / f"{objective}-alone", *OTHERS[objective])
+    run, records = request.getfixturevalue(launcher)[f"{launcher}-{objective}"]
     expected = logs(alone)
-    terms = {"frozen": ("ce", "kl"), "product": ("ce", "imagined_ce")[: len(overrides)]}[objective]
     for record in records:
         assert record["world_size"] == 2
         for ours, theirs in zip(record["logs"], expected, strict=True):
-            for key in ("loss", *terms, "grad_norm", "debiased_accuracy"):
+            for key in ("loss", *TERMS[objective], "grad_norm", "debiased_accuracy"):
                 assert ours[key] == pytest.approx(theirs[key], rel=LOSS_RTOL), (ours["step"], key)
     for ours, theirs in zip(logs(run, "eval_loss"), logs(alone, "eval_loss"), strict=True):
         assert ours["eval_loss"] == pytest.approx(theirs["eval_loss"], rel=LOSS_RTOL)
@@ -217,20 +243,18 @@ def test_other_objectives_train_as_on_one_process(world: Path, launcher: str, ob
 
 
 def test_zero2_trains_as_one_process_and_parts_the_optimizer(world: Path, one: Path) -> None:
-    records = two_processes(world, "zero2", world / "zero2")
+    run, records = two_processes(world, "zero2", {"zero2": []})["zero2"]
     for record in records:
         assert record["distributed_type"] == "DEEPSPEED"
         assert record["engine"] == "DeepSpeedEngine"
         assert record["zero_stage"] == 2
         # Shares are padded to whole alignment units, by a few numbers.
         assert record["trained"] / 2 <= record["optimizer_share"] <= record["trained"] / 2 + 64
-    assert_trained_alike(records, world / "zero2", one)
+    assert_trained_alike(records, run, one)
 
 
-def test_zero3_trains_as_one_process_and_parts_the_parameters(
-    world: Path, one: Path, zero3: tuple[Path, list[dict[str, Any]]]
-) -> None:
-    run, records = zero3
+def test_zero3_trains_as_one_process_and_parts_the_parameters(one: Path, zero3: dict[str, Trained]) -> None:
+    run, records = zero3["zero3"]
     for record in records:
         assert record["distributed_type"] == "DEEPSPEED"
         assert record["engine"] == "DeepSpeedEngine"
@@ -246,29 +270,28 @@ def test_zero3_trains_as_one_process_and_parts_the_parameters(
     assert_trained_alike(records, run, one)
 
 
-def test_a_model_saved_under_zero3_is_whole_and_loads(zero3: tuple[Path, list[dict[str, Any]]], one: Path) -> None:
-    for folder in (zero3[0], zero3[0] / "checkpoint-6"):
+def test_a_model_saved_under_zero3_is_whole_and_loads(zero3: dict[str, Trained], one: Path) -> None:
+    run = zero3["zero3"][0]
+    for folder in (run, run / "checkpoint-6"):
         loaded = dict(load_model(str(folder)).model.named_parameters())
         for name, parameter in load_model(str(one)).model.named_parameters():
             torch.testing.assert_close(loaded[name], parameter, rtol=0, atol=WEIGHT_ATOL)
 
 
-def test_resuming_under_zero3_ends_as_the_whole_training(
-    world: Path, one: Path, zero3: tuple[Path, list[dict[str, Any]]]
-) -> None:
-    run = world / "zero3-resumed"
-    run.mkdir()
-    shutil.copytree(zero3[0] / "checkpoint-3", run / "checkpoint-3")
+def test_resuming_under_zero3_ends_as_the_whole_training(world: Path, one: Path, zero3: dict[str, Trained]) -> None:
+    whole, begun = zero3["zero3"][0], world / "zero3-resumed"
+    begun.mkdir()
+    shutil.copytree(whole / "checkpoint-3", begun / "checkpoint-3")
     for name in ("data.json", "recipe.yaml", "held_out_predictions.jsonl"):
-        shutil.copy(zero3[0] / name, run)
-    records = two_processes(world, "zero3", run, "train.save_steps=3", "--resume")
+        shutil.copy(whole / name, begun)
+    run, records = two_processes(world, "zero3", {begun.name: ["train.save_steps=3", "--resume"]})[begun.name]
     assert_trained_alike(records, run, one)
 
 
-def test_an_adapter_saved_under_zero3_is_whole(world: Path) -> None:
+def test_an_adapter_saved_under_zero3_is_whole(world: Path, zero3: dict[str, Trained]) -> None:
     one = one_process(world, world / "one-lora", *LORA)
-    run = world / "zero3-lora"
-    for record in two_processes(world, "zero3", run, *LORA):
+    run, records = zero3["zero3-lora"]
+    for record in records:
         assert record["zero_stage"] == 3
         assert record["trained"] == sum(t.numel() for t in load_file(one / "adapter_model.safetensors").values())
     assert_same_weights(run / "adapter_model.safetensors", one / "adapter_model.safetensors")
@@ -279,12 +302,12 @@ def test_an_adapter_saved_under_zero3_is_whole(world: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="accelerate ignores FSDP2 without CUDA; needs two GPUs")
 def test_fsdp2_shards_and_saves_the_whole_model(world: Path, one: Path) -> None:
-    records = two_processes(world, "fsdp2", world / "fsdp2", gpus=True)
+    run, records = two_processes(world, "fsdp2", {"fsdp2": []}, gpus=True)["fsdp2"]
     for record in records:
         assert record["world_size"] == 2
         assert record["distributed_type"] == "FSDP"
         assert record["engine"].startswith("FSDP")
         for ours, theirs in zip(record["logs"], logs(one), strict=True):
             assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-3), "GPUs round otherwise than the CPU"
-    found, expected = (load_file(run / "model.safetensors") for run in (world / "fsdp2", one))
+    found, expected = (load_file(folder / "model.safetensors") for folder in (run, one))
     assert {name: t.shape for name, t in found.items()} == {name: t.shape for name, t in expected.items()}

@@ -1,7 +1,9 @@
-"""One process of a launched training: trains as `d2e train` does and writes down what it ran under.
+"""One process of launched trainings: trains as `d2e train` does and writes down what it ran under.
 
-Called as `worker.py RESULTS RECIPE [SECTION.KEY=VALUE]... [--resume]`; leaves RESULTS/rank-N.json, written before the
-interpreter exits, so that what happens then cannot be taken for the training's result.
+Called as `worker.py RESULTS RECIPE TRAINING...`, a training being a JSON list of its overrides, `--resume` among them
+to go on where a checkpoint lies. They run one after the other, since importing the packages takes longer than each.
+Leaves RESULTS/rank-N.json with a record a training, written before the interpreter exits, so that what happens then
+cannot be taken for a training's result.
 """
 
 from __future__ import annotations
@@ -58,11 +60,15 @@ def _partitions(engine: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    results, recipe, *overrides = [argument for argument in sys.argv[1:] if argument != "--resume"]
+    results, recipe, *trainings = sys.argv[1:]
     train.D2ETrainer = WitnessedTrainer  # type: ignore[misc]
-    train.train_recipe(load_recipe(recipe, overrides), resume="--resume" in sys.argv)
+    records = []
+    for arguments in map(json.loads, trainings):
+        overrides = [argument for argument in arguments if argument != "--resume"]
+        train.train_recipe(load_recipe(recipe, overrides), resume="--resume" in arguments)
+        records.append(WitnessedTrainer.record)
     rank = torch.distributed.get_rank()
-    Path(results, f"rank-{rank}.json").write_text(json.dumps(WitnessedTrainer.record))
+    Path(results, f"rank-{rank}.json").write_text(json.dumps(records))
     torch.distributed.barrier()  # so that neither exits while the other writes
 
 
