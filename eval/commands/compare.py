@@ -1,4 +1,4 @@
-"""`d2e compare`: scores of several runs as Markdown tables, and as JSON on request."""
+"""`d2e compare`: scores of several runs as tables, and as JSON on request."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from pathlib import Path
 
 import click
 
+from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
 from eval.compare.compare import compare_runs
+from eval.compare.measures.runs import MeasuredRun, compare_runs_by_measures, load_measured, measured_first
+from eval.compare.measures.tables import markdown_text, narrow_text
 from eval.compare.narrow_tables import narrow_tables
 from eval.compare.runs import load_runs, only_subset, reference_first
 from eval.compare.subset_tables import all_tables, subset_comparison_tables
@@ -48,10 +51,22 @@ def compare(
     Where samples have subsets (aligned, conflict, …): accuracy by subset, the gap between aligned and conflict, how
     often the answer is the habit, paired differences, and a verdict for each RUN against the reference.
 
+    Results of crepe, openpi2, boxes and wiqa are compared by the measures of their papers, with paired tests over
+    questions, states or procedures. A RUN may be a folder of such a result, RUN/eval/BENCH, or one that `lm-eval
+    --log_samples` wrote.
+
     Example: d2e compare runs/base runs/sft runs/d2e --bench piper
 
     Example by subset: d2e compare runs/d2e runs/teacher runs/sft --bench habit --reference sft
+
+    Example of a system: d2e compare runs/sft runs/d2e --bench wiqa
     """
+    measured = load_measured(runs, bench)
+    if measured is not None:
+        if subset is not None:
+            raise UserError(f"--subset {subset}: {measured[0].bench} has no subsets", remedy="drop it")
+        _compare_measures(measured, reference, wide=wide, json_file=json_file)
+        return
     loaded = load_runs(runs, bench)
     if reference is not None:
         loaded = reference_first(loaded, reference)
@@ -68,5 +83,13 @@ def compare(
         else:
             click.echo(f"{comparison.bench}; tables by dataset, relation and format: --groups\n")
         click.echo(subset_comparison_tables(comparison.subsets))
+    if json_file is not None:
+        write_json(json_file, comparison.to_json())
+
+
+def _compare_measures(runs: list[MeasuredRun], reference: str | None, *, wide: bool, json_file: Path | None) -> None:
+    ordered = runs if reference is None else measured_first(runs, reference)
+    comparison = compare_runs_by_measures(ordered)
+    click.echo((markdown_text if wide else narrow_text)(comparison))
     if json_file is not None:
         write_json(json_file, comparison.to_json())

@@ -1,30 +1,35 @@
-"""`d2e score`: a scorer alone, a system's or that of rows, on a file of predictions."""
+"""`d2e score`: a scorer alone, a system's or that of rows, on one or several files of predictions."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_json
-from eval.compare.narrow_tables import narrow_scores
-from eval.compare.subset_tables import subset_table
-from eval.systems.registry import SYSTEM_NAMES, load_system
-from eval.systems.rows import ROWS, RowsOptions, score_rows
-from eval.systems.system import parse_options
+from d2e_sft.util.files import write_json, write_whole
+from eval.compare.measures.comparison import MeasureComparison
+from eval.compare.measures.tables import latex_table
+from eval.systems.flat.templates import write_template
+from eval.systems.registry import SYSTEM_NAMES
+from eval.systems.rows import ROWS
+from eval.systems.scored_files import ScoredFile, compare_scored, comparison_text, score_files
+
+_STDOUT = "-"
 
 
 @click.command("score")
 @click.argument("system", type=click.Choice([ROWS, *SYSTEM_NAMES]))
+@click.argument("files", metavar="[PREDICTIONS]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--predictions",
     type=click.Path(path_type=Path),
-    required=True,
+    multiple=True,
     metavar="FILE|DIR",
-    help="Predictions in the official format, or a run's folder; of rows JSONL with id, output and, where needed, "
-    "dataset.",
+    help="The same as PREDICTIONS; repeatable.",
 )
 @click.option(
     "--gold",
@@ -33,52 +38,110 @@ from eval.systems.system import parse_options
     metavar="FILE|DIR",
     help="The official gold file, or the folder that holds it; of rows the benchmark.",
 )
+@click.option("--names", metavar="A,B", help="What tables call several files. [default: their own names]")
 @click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="An option of the scorer; repeatable.")
 @click.option("--json", "json_out", metavar="FILE", help="Write the scores as JSON; - prints them in place of tables.")
-@click.option("--out", metavar="RUN", type=click.Path(path_type=Path), help="rows: a run folder for `d2e compare`.")
+@click.option("--latex", metavar="FILE", help="Write a LaTeX table; - prints it in place of tables.")
+@click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Draw the scores: .svg, .png or .pdf.")
+@click.option(
+    "--out", metavar="RUN", type=click.Path(path_type=Path), help="A run folder for `d2e compare`, of one file."
+)
+@click.option(
+    "--template",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Score nothing; write the predictions file to fill in, .jsonl or .csv.",
+)
 def score(
-    system: str, predictions: Path, gold: Path, given: tuple[str, ...], json_out: str | None, out: Path | None
+    system: str,
+    files: tuple[Path, ...],
+    predictions: tuple[Path, ...],
+    gold: Path,
+    names: str | None,
+    given: tuple[str, ...],
+    json_out: str | None,
+    latex: str | None,
+    plot: Path | None,
+    out: Path | None,
+    template: Path | None,
 ) -> None:
-    """Score predictions of SYSTEM as its paper does, or of rows as `d2e eval` does; no model is needed.
+    """Score PREDICTIONS of SYSTEM as its paper does, or of rows as `d2e eval` does; no model and no torch is needed.
 
-    What a file of predictions looks like, three lines for each SYSTEM: docs/systems.md.
+    PREDICTIONS are files in the official format, flat JSONL or CSV, or run folders. Several are compared: paired
+    differences to the first, with intervals and p-values. What a file looks like: docs/systems.md.
 
     \b
     Examples:
-      d2e score crepe --predictions predictions.json --gold data_dev_v2.json --json -
-      d2e score crepe --predictions runs/d2e --gold data/raw/crepe
-      d2e score rows --predictions outputs.jsonl --gold data/habit --out runs/theirs
+      d2e score wiqa --gold data/raw/wiqa --template answers.csv
+      d2e score wiqa a.jsonl b.csv --gold data/raw/wiqa --names A,B --latex t.tex
+      d2e score crepe runs/d2e --gold data/raw/crepe --json -
+      d2e score rows outputs.jsonl --gold data/habit --out runs/theirs
     """
-    if system == ROWS:
-        _score_rows(predictions, gold, given, json_out, out)
+    given_files = [*files, *predictions]
+    if template is not None:
+        if given_files:
+            raise UserError(f"--template {template}: writes a file to fill in; expected no PREDICTIONS beside it")
+        click.echo(f"wrote {template} ({write_template(system, gold, given, template)})")
         return
+    if not given_files:
+        raise UserError(
+            "no PREDICTIONS",
+            remedy=f"name a file, or write one to fill in: d2e score {system} --template FILE --gold …",
+        )
+    _check_output(given_files, json_out, latex, plot, out)
+    scored = score_files(system, given_files, gold, given, None if names is None else names.split(","))
+    for one in scored:
+        for warning in one.warnings:
+            click.echo(f"warning: {warning}", err=True)
+    _print(scored, json_out, latex, plot)
     if out is not None:
-        raise UserError(f"--out {out}: is for {ROWS}, not for {system}", remedy="use --json FILE")
-    chosen = load_system(system)
-    result = chosen.scored(predictions, gold, parse_options(chosen.score_options, given, system))
-    for warning in result.warnings:
-        click.echo(f"warning: {warning}", err=True)
-    if json_out == "-":
-        click.echo(json.dumps(result.scores, indent=2, ensure_ascii=False))
-        return
-    click.echo("\n\n".join(table.markdown() for table in result.tables))
+        click.echo(f"scores and predictions: {scored[0].write(out)}", err=_STDOUT in (json_out, latex))
+
+
+def _check_output(
+    files: Sequence[Path], json_out: str | None, latex: str | None, plot: Path | None, out: Path | None
+) -> None:
+    """Refuse before anything is scored what cannot be written."""
+    if out is not None and len(files) > 1:
+        raise UserError(f"--out {out}: got {len(files)} files of predictions; expected one", "score them one by one")
+    if json_out == latex == _STDOUT:
+        raise UserError("--json - and --latex -: both would be printed", remedy="write one of them to a file")
+    if plot is not None:
+        from eval.compare.measures.plot import check_plot
+
+        check_plot(plot)
+
+
+def _print(scored: Sequence[ScoredFile], json_out: str | None, latex: str | None, plot: Path | None) -> None:
+    needs = len(scored) > 1 or latex is not None or plot is not None
+    comparison = compare_scored(scored) if needs else None
+    if _STDOUT not in (json_out, latex):
+        click.echo(scored[0].text if len(scored) == 1 or comparison is None else comparison_text(scored, comparison))
     if json_out is not None:
-        write_json(Path(json_out), result.scores)
-        click.echo(f"scores: {json_out}")
+        _write_json(json_out, _content(scored, comparison))
+    if comparison is not None and latex is not None:
+        text = latex_table(comparison)
+        if latex == _STDOUT:
+            click.echo(text, nl=False)
+        else:
+            write_whole(Path(latex), text)
+            click.echo(f"table: {latex}", err=json_out == _STDOUT)
+    if comparison is not None and plot is not None:
+        from eval.compare.measures.plot import write_plot  # matplotlib takes a second
+
+        write_plot(comparison, plot)
+        click.echo(f"plot: {plot}", err=_STDOUT in (json_out, latex))
 
 
-def _score_rows(predictions: Path, gold: Path, given: tuple[str, ...], json_out: str | None, out: Path | None) -> None:
-    options = parse_options(RowsOptions, given, ROWS)
-    assert isinstance(options, RowsOptions)
-    scored = score_rows(predictions, gold, options)
-    if json_out == "-":
-        click.echo(json.dumps(scored.scores.content(), indent=2, ensure_ascii=False))
-    else:
-        click.echo("\n\n".join(filter(None, [narrow_scores(scored.scores), subset_table(scored.scores)])))
-        if scored.left_out:
-            click.echo(f"rows without an output, left out: {scored.left_out:,}")
-        if json_out is not None:
-            write_json(Path(json_out), scored.scores.content())
-            click.echo(f"scores: {json_out}")
-    if out is not None:
-        click.echo(f"scores and predictions: {scored.write(out)}", err=json_out == "-")
+def _content(scored: Sequence[ScoredFile], comparison: MeasureComparison | None) -> dict[str, Any]:
+    if len(scored) == 1 or comparison is None:
+        return scored[0].scores
+    return {"comparison": comparison.to_json(), "scores": {one.label: one.scores for one in scored}}
+
+
+def _write_json(file: str, content: dict[str, Any]) -> None:
+    if file == _STDOUT:
+        click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+        return
+    write_json(Path(file), content)
+    click.echo(f"scores: {file}")

@@ -63,9 +63,15 @@ def scored_benches(path: Path, bench: str | None = None) -> list[str]:
             f"{path}: no such run folder",
             remedy="check the path; a run folder is made by `d2e train` or `d2e eval`",
         )
-    scored = path.glob(f"eval/*/{SCORES_FILE}")
-    found = sorted(file.parent.name for file in scored if file.with_name("predictions.jsonl").is_file())
+    found = row_benches(path)
     if not found:
+        others = sorted(file.parent.name for file in path.glob(f"eval/*/{SCORES_FILE}"))
+        if others:
+            raise UserError(
+                f"{path}: scored on {', '.join(others)} alone, by scorers of their own; expected scores of rows"
+                + (f", and of {bench!r}" if bench else ""),
+                remedy=f"d2e compare, report and table read {others[0]} of runs that all have it: --bench {others[0]}",
+            )
         raise UserError(f"{path}: the run has no scores", remedy=f"d2e eval {path} --bench BENCH")
     if bench is not None and bench not in found:
         raise UserError(
@@ -73,6 +79,12 @@ def scored_benches(path: Path, bench: str | None = None) -> list[str]:
             remedy=f"d2e eval {path} --bench {bench}",
         )
     return found if bench is None else [bench]
+
+
+def row_benches(path: Path) -> list[str]:
+    """Names of the benchmarks of rows that a run folder holds complete results of."""
+    scored = path.glob(f"eval/*/{SCORES_FILE}")
+    return sorted(file.parent.name for file in scored if file.with_name("predictions.jsonl").is_file())
 
 
 def reference_first(runs: Sequence[ScoredRun], name: str) -> list[ScoredRun]:

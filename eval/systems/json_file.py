@@ -22,7 +22,7 @@ def read_json(path: Path) -> Any:
     Raises:
         UserError: it cannot be read, is not UTF-8, is no JSON, or gives a key twice.
     """
-    return _decoded(_text(path), str(path))
+    return _decoded(read_text(path), str(path))
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -32,7 +32,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         UserError: as `read_json`, also where a line holds no object.
     """
     # Only "\n" ends a line: texts may hold other characters that count as line ends elsewhere.
-    for number, line in enumerate(_text(path).split("\n"), start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         place = f"{path}, line {number}"
         if line.strip():
             yield place, expect_object(_decoded(line, place), place)
@@ -88,7 +88,12 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text) - _SHOWN:,} more characters)"
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file.
+
+    Raises:
+        UserError: it cannot be read, or is not UTF-8.
+    """
     try:
         return path.read_text(encoding="utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:

@@ -17,11 +17,14 @@ from d2e_sft.data.prompts import Setting, SettingPrompts, load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
+from eval.compare.measures.measure import Measure, digest, shares
+from eval.compare.runs import ScoredRun
 from eval.run.benchmark import Benchmark, locate_benchmark
 from eval.score.predictions import Prediction, SampleKey, refuse_edited, write_predictions
-from eval.score.scores import SCORES_FILE, RunScores, ScoredBenchmark, score_predictions
+from eval.score.scores import SCORES_FILE, RunScores, ScoredBenchmark, group_of, score_predictions
 from eval.score.scoring import score_output
-from eval.systems.json_file import expect_text, read_json_lines
+from eval.systems.flat.lines import read_lines, refuse_unfilled
+from eval.systems.json_file import expect_text
 from eval.systems.score_files import file_in
 from eval.systems.system import SystemOptions
 
@@ -48,12 +51,34 @@ class ScoredOutputs:
     predictions: list[Prediction]
     left_out: int
 
+    @property
+    def measures(self) -> list[Measure]:
+        """Mean, exact match and F1 row by row, and where there are several groups the mean of each."""
+        gold = digest({f"{p.dataset}/{p.id}": p.gold for p in self.predictions})
+        found = []
+        for metric, name in (("mean", "mean of EM and F1"), ("exact_match", "EM"), ("f1", "F1")):
+            found += shares(name, "rows", gold, {_key(p): getattr(p, metric) for p in self.predictions})
+        groups = {group_of(p): ", ".join(group_of(p)) for p in self.predictions}
+        for key, name in groups.items() if len(groups) > 1 else ():
+            own = {_key(p): p.mean for p in self.predictions if group_of(p) == key}
+            found += shares(f"mean, {name}", "rows", gold, own)
+        return found
+
+    def as_run(self, file: Path, label: str) -> ScoredRun:
+        """The same as a run that was never written."""
+        predictions = {(p.dataset, p.id): p for p in self.predictions}
+        return ScoredRun(file, label, file, self.scores, predictions)
+
     def write(self, run: Path) -> Path:
         """Leave them as `d2e eval` does, for `d2e compare` and the others; returns the folder RUN/eval/BENCH."""
         folder = run / "eval" / self.scores.bench.name
         write_predictions(self.predictions, folder / "predictions.jsonl")
         write_json(folder / SCORES_FILE, self.scores.content())
         return folder
+
+
+def _key(prediction: Prediction) -> str:
+    return f"{prediction.dataset}/{prediction.id}"
 
 
 def score_rows(outputs: Path, gold: Path, options: RowsOptions) -> ScoredOutputs:
@@ -110,7 +135,7 @@ def _read_outputs(path: Path, samples: list[EventSample], rows: Path) -> dict[Sa
     for sample in samples:
         datasets.setdefault(sample.id, []).append(sample.dataset)
     said: dict[SampleKey, str] = {}
-    for place, line in read_json_lines(path):
+    for place, line in read_lines(path):
         number = expect_text(line, "id", place)
         known = datasets.get(number, [])
         if "dataset" not in line and len(known) > 1:
@@ -124,4 +149,5 @@ def _read_outputs(path: Path, samples: list[EventSample], rows: Path) -> dict[Sa
         if key in said:
             raise UserError(f"{place}: a second output for {number!r} of {key[0]}", remedy="keep one of them")
         said[key] = expect_text(line, "output", place, empty=True)
+    refuse_unfilled(path, said.values(), "output")
     return said

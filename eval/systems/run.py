@@ -9,6 +9,7 @@ from typing import Any
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
+from eval.compare.measures.measure import write_measures
 from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.processes import join_processes
 from eval.score.scores import SCORES_FILE
@@ -62,7 +63,7 @@ def evaluate_system(
     call = SystemCall(_located(system, data), own, config.max_samples, options.seed, by_likelihood)
     result = system.run(call, asker)
     scores = _described(system, own, asker, result)
-    processes.decided_by_main(lambda: _write(folder, scores, result))
+    processes.decided_by_main(lambda: write_result(folder, scores, result))
     return scores, result, folder
 
 
@@ -91,10 +92,12 @@ def _described(system: System, own: SystemOptions, asker: Asker, result: SystemR
     }
 
 
-def _write(folder: Path, scores: dict[str, Any], result: SystemResult) -> None:
+def write_result(folder: Path, scores: dict[str, Any], result: SystemResult) -> None:
+    """Keep a result: its files, its tables, its measures and, last, `scores.json`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in result.files.items():
         write_whole(folder / name, text)
     tables = "\n\n".join(table.markdown() for table in result.tables)
     write_whole(folder / "tables.md", tables + "\n")
+    write_measures(result.measures, folder)
     write_json(folder / SCORES_FILE, scores)

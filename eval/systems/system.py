@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.tables import markdown_table
+from eval.compare.measures.measure import Measure
 from eval.systems.asker import Asker
 from eval.systems.score_files import file_in
 
@@ -75,12 +76,14 @@ class SystemResult:
         tables: what is printed, the main one first.
         files: text files to keep beside the scores, by name: predictions in the official format, mostly.
         warnings: what the scores must not be read without; told on stderr.
+        measures: the scores item by item, the headline first; what two results are compared by.
     """
 
     scores: dict[str, Any]
     tables: Sequence[ScoreTable]
     files: Mapping[str, str] = field(default_factory=dict)
     warnings: Sequence[str] = ()
+    measures: Sequence[Measure] = ()
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ class System:
             that names file and place where one is missing or damaged, or the two do not fit.
         prediction_files: by the scorer's options the names under which a run keeps what it scores, best first.
         gold_files: the same of gold in a folder of official files; None where `score` takes folders itself.
+        template: from a gold file and the scorer's options, the lines of a flat file of predictions to fill in.
     """
 
     name: str
@@ -138,6 +142,7 @@ class System:
     score: Callable[[Path, Path, Any], SystemResult]
     prediction_files: Callable[[Any], Sequence[str]]
     gold_files: Callable[[Any], Sequence[str]] | None
+    template: Callable[[Path, Any], Iterable[dict[str, Any]]] = lambda gold, options: ()
 
     def scored(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
         """As `score`, of files or of folders that hold them.
@@ -148,11 +153,19 @@ class System:
         found = file_in(
             predictions, self.prediction_files(options), "--predictions", f"predictions as {self.name} keeps them"
         )
+        return self.score(found, self.gold_at(gold, options), options)
+
+    def gold_at(self, gold: Path, options: Any) -> Path:
+        """The gold file itself, or the one that a folder of official files holds.
+
+        Raises:
+            UserError: there is none.
+        """
         if self.gold_files is not None:
-            gold = file_in(gold, self.gold_files(options), "--gold", f"the official files of {self.title}")
-        elif not gold.exists():
+            return file_in(gold, self.gold_files(options), "--gold", f"the official files of {self.title}")
+        if not gold.exists():
             raise UserError(f"--gold {gold}: no such file or folder", remedy=f"expected {self.files}")
-        return self.score(found, gold, options)
+        return gold
 
 
 def parse_options(options: type[SystemOptions], given: Sequence[str], system: str) -> SystemOptions:

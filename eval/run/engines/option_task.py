@@ -7,14 +7,16 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import OptionScore
 from d2e_sft.util.errors import UserError
 from eval.run.engines.engine import Task, TokenPrompts
 from eval.run.engines.sample_task import SampleTask
 from eval.run.journal_files import Answer
+
+if TYPE_CHECKING:  # torch comes with it, which scoring alone does without
+    from d2e_sft.decoding import OptionScore
 
 # Of a prompt: its options as token ids, and how many first tokens of all of them are given and not scored.
 OptionIds = tuple[list[list[int]], int]

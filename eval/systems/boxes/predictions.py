@@ -15,7 +15,8 @@ from typing import Any
 
 from d2e_sft.util.errors import UserError
 from eval.systems.boxes.gold import Question
-from eval.systems.json_file import json_lines, read_json_lines, shown
+from eval.systems.flat.lines import read_lines, refuse_unfilled, whole
+from eval.systems.json_file import json_lines, shown
 
 _HEADER = "\ttarget\tprediction\tinput"
 _TSV_REMEDY = (
@@ -125,15 +126,17 @@ def _read_json(path: Path, questions: Sequence[Question]) -> Answers:
     found: Answers = {}
     own = {question.line for question in questions}
     numbered = False
-    for place, (where, row) in enumerate(read_json_lines(path)):
+    for place, (where, row) in enumerate(read_lines(path)):
         prediction = _prediction(row, where)
         numbered = numbered or "line" in row
         key = row.get("line", questions[place].line if place < len(questions) else None)
+        key = whole(key, "line", where) if isinstance(key, str) else key  # CSV has texts alone
         if not isinstance(key, int) or key not in own:
             raise UserError(f"{where}: is about line {key}, which the gold file has no question in", _JSON_REMEDY)
         if key in found:
             raise UserError(f"{where}: line {key} is predicted twice", _JSON_REMEDY)
         found[key] = prediction
+    refuse_unfilled(path, found.values(), "prediction")
     if not numbered and len(found) != len(questions):
         raise UserError(
             f"{path}: holds {len(found)} predictions; the gold has {len(questions)} questions", _JSON_REMEDY

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 
 from d2e_sft.util.html.figures import COLOURS, LINES, STYLE
 from d2e_sft.util.tables import percent, percent_interval
+from eval.compare.measures.measure import Measure, digest, measure
 from eval.score.statistics import bootstrap_average
 from eval.systems.boxes.answers import MODIFIERS, in_words_of_t5, right, right_officially
 from eval.systems.boxes.gold import Question, clauses, mentions, states
@@ -64,6 +65,33 @@ def _whole(questions: Sequence[Question], hits: Sequence[bool], boxes: int) -> l
     """Of each state that is whole: whether all its boxes are right."""
     by_line = {question.line: hit for question, hit in zip(questions, hits, strict=True)}
     return [all(by_line[question.line] for question in state) for state in states(questions) if len(state) == boxes]
+
+
+def measures(questions: Sequence[Question], predictions: Sequence[str | None], *, boxes: int) -> list[Measure]:
+    """Accuracies state by state, since the boxes of a state are asked for together and hang together.
+
+    Args:
+        boxes: how many questions a whole state has.
+    """
+    groups = {str(state[0].line): state for state in states(questions)}
+    gold = digest([(q.line, q.description, q.box, q.answer) for q in questions])
+    pairs = list(zip(predictions, questions, strict=True))
+    official = {q.line: right_officially(text, q.answer, t5=q.form == "t5") for text, q in pairs}
+    meant = {q.line: right(text, q.answer) for text, q in pairs}
+
+    def counted(name: str, hits: Mapping[int, bool], kept: Callable[[Question], bool]) -> list[Measure]:
+        chosen = {item: [hits[q.line] for q in state if kept(q)] for item, state in groups.items()}
+        counts = {item: (sum(own), len(own)) for item, own in chosen.items()}
+        return measure(name, "share", "states", gold, counts)
+
+    whole = {item: (all(official[q.line] for q in state), 1) for item, state in groups.items() if len(state) == boxes}
+    return [
+        *counted("accuracy", official, lambda _: True),
+        *counted("accuracy, changed boxes", official, lambda q: q.changed),
+        *counted("accuracy, unchanged boxes", official, lambda q: not q.changed),
+        *measure("whole states", "share", "states", gold, whole),
+        *counted("accuracy, corrected", meant, lambda _: True),
+    ]
 
 
 def tables(scores: dict[str, Any], total: int) -> list[ScoreTable]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ from eval.systems.boxes.answers import in_words_of_t5, read_all, read_one
 from eval.systems.boxes.gold import Question, balanced, read_questions, states
 from eval.systems.boxes.predictions import official_tsv, read_predictions, write_predictions
 from eval.systems.boxes.prompts import Demonstrations, Form, Prompt, all_boxes, as_trained, completed, one_box
-from eval.systems.boxes.scorer import plot, random_answers, score, tables
+from eval.systems.boxes.scorer import measures, plot, random_answers, score, tables
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 
 _MAX_NEW_TOKENS: dict[Prompt, int] = {"all_boxes": 150, "one_box": 40, "trained": 40}
@@ -113,7 +113,14 @@ def _result(
         "predictions.tsv": official_tsv(questions, predictions),
         "accuracy.svg": plot(scores),
     }
-    return SystemResult(scores, tables(scores, sum(map(len, gold))), files)
+    shown = tables(scores, sum(map(len, gold)))
+    return SystemResult(scores, shown, files, measures=measures(questions, predictions, boxes=boxes))
+
+
+def _template(gold: Path, options: Any) -> Iterator[dict[str, Any]]:
+    """A line a question."""
+    questions = read_questions(gold, split=options.split, password=options.password)
+    return ({"line": question.line, "box": question.box, "prediction": ""} for question in questions)
 
 
 BOXES = System(
@@ -127,4 +134,5 @@ BOXES = System(
     score=_score,
     prediction_files=lambda options: ("answers_by_box.jsonl", "predictions.tsv"),
     gold_files=None,  # `read_questions` looks into folders and archives itself
+    template=_template,
 )

@@ -1,4 +1,4 @@
-"""Files of predictions for CREPE, in the format of the official outputs.
+"""Files of predictions for CREPE, in the format of the official outputs or flat.
 
 The official code adds `predicted_event` (and `predicted_entity`) dictionaries to the blocks of the gold file, so one
 file holds both. Ours are written that way, and say so in each procedure, so that one without a predicted change is
@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 from d2e_sft.util.errors import UserError
 from eval.systems.crepe.gold import EQUALLY, LABELS, EntityChange, Procedure, label_in, read_procedures
+from eval.systems.flat import crepe as flat
+from eval.systems.flat.lines import is_flat
 
 ReadAs = Literal["auto", "predicted", "event"]
 Missing = Literal["error", "leave_out"]
@@ -48,6 +50,7 @@ class PredictionFile:
         other_gold: of the gold file's (event, step) pairs those that the file's own gold labels otherwise; 0 where its
             events are the predictions.
         pairs: of the procedures that are predicted.
+        unread: of a flat file the pairs whose answer could not be read; None of other files, which cannot say so.
     """
 
     procedures: dict[str, Predicted]
@@ -56,10 +59,11 @@ class PredictionFile:
     strangers: int
     other_gold: int
     pairs: int
+    unread: int | None = None
 
 
 def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missing: Missing) -> PredictionFile:
-    """Read predictions for the gold procedures.
+    """Read predictions for the gold procedures, in the official format or flat.
 
     Args:
         read: which dictionaries hold the predictions; auto takes `predicted_event` where a file has some or is one of
@@ -70,7 +74,9 @@ def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missin
     Raises:
         UserError: the file is damaged, or does not fit the gold file.
     """
-    found = {procedure.id: procedure for procedure in read_procedures(path)}
+    listed, unread = flat.read_flat(path, gold) if is_flat(path) else (read_procedures(path), None)
+    read = read if unread is None else "predicted"
+    found = {procedure.id: procedure for procedure in listed}
     _refuse_misfits(path, found, gold, missing)
     kept = [procedure for procedure in gold if procedure.id in found]
     marked = any(_is_marked(procedure) for procedure in found.values())
@@ -87,7 +93,8 @@ def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missin
     )
     labels = {procedure.id: _labels(found[procedure.id], procedure, chosen) for procedure in kept}
     other = sum(_differing(found[procedure.id], procedure) for procedure in kept) if chosen == "predicted" else 0
-    return PredictionFile(labels, chosen, same, strangers, other, sum(procedure.pairs for procedure in kept))
+    pairs = sum(procedure.pairs for procedure in kept)
+    return PredictionFile(labels, chosen, same, strangers, other, pairs, unread)
 
 
 def _differing(found: Procedure, gold: Procedure) -> int:

@@ -18,6 +18,8 @@ from sklearn.metrics import confusion_matrix, f1_score
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.tables import percent
+from eval.compare.measures.measure import Measure, digest, measure
+from eval.score.counts import macro_f1 as macro_f1_of
 from eval.score.statistics import LEVEL, RESAMPLES
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, Procedure, label_in
 from eval.systems.crepe.predictions import Predicted
@@ -160,32 +162,45 @@ def _label_counts(labels: NDArray[np.int64]) -> dict[str, int]:
     return {name: int((labels == number).sum()) for number, name in enumerate(LABELS)}
 
 
-def macro_f1_of(confusions: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Macro-F1 of confusion matrices, quickly; over the classes that occur, as scikit-learn has it.
-
-    Args:
-        confusions: (..., 3, 3), gold label × predicted label.
-
-    Returns:
-        (...,)
-    """
-    right = np.diagonal(confusions, axis1=-2, axis2=-1)  # (..., 3)
-    either = confusions.sum(axis=-1) + confusions.sum(axis=-2)  # (..., 3): 2·TP + FP + FN
-    f1 = np.divide(2 * right, either, out=np.zeros(either.shape), where=either > 0)
-    means: NDArray[np.float64] = f1.sum(axis=-1) / np.maximum((either > 0).sum(axis=-1), 1)
-    return means
-
-
 def _interval(pairs: Pairs, seed: int) -> list[float | None]:
     """Percentile bootstrap of the macro-F1; procedures are drawn, since the pairs of one depend on each other."""
     if not len(pairs.gold):
         return [None, None]
     count = int(pairs.procedure.max()) + 1
-    confusions = np.zeros((count, 9), dtype=np.int64)  # of each procedure
-    np.add.at(confusions, (pairs.procedure, pairs.gold * 3 + pairs.predicted), 1)
+    confusions = _confusions(pairs.procedure, pairs.gold, pairs.predicted, len(_CLASSES))
     drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)  # (R, P)
-    values = macro_f1_of((drawn @ confusions).reshape(-1, 3, 3))
+    values = macro_f1_of(drawn @ confusions)
     return list(map(float, np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])))
+
+
+def _confusions(
+    procedure: NDArray[np.int64], gold: NDArray[Any], predicted: NDArray[Any], classes: int
+) -> NDArray[np.int64]:
+    """The confusion matrix of each procedure, gold × predicted, as (procedures, classes²)."""
+    found = np.zeros((int(procedure.max()) + 1, classes * classes), dtype=np.int64)
+    np.add.at(found, (procedure, gold.astype(np.int64) * classes + predicted.astype(np.int64)), 1)
+    return found
+
+
+def measures(procedures: Sequence[Procedure], predicted: Mapping[str, Predicted]) -> list[Measure]:
+    """The scores procedure by procedure, since the pairs of one depend on each other."""
+    pairs = flatten(procedures, predicted)
+    names = [procedure.id for procedure in procedures if procedure.id in predicted]
+    gold = digest([pairs.procedure.tolist(), pairs.gold.tolist(), names])
+    changed = pairs.gold != EQUALLY, pairs.predicted != EQUALLY
+    found = []
+    for name, form, (right, said), classes in (
+        ("macro-F1", "macro_f1", (pairs.gold, pairs.predicted), 3),
+        ("macro-F1, corrected", "macro_f1_all", (pairs.corrected_gold, pairs.corrected_predicted), 3),
+        ("did it change: macro-F1", "macro_f1", changed, 2),
+        ("accuracy", "share", (pairs.gold, pairs.predicted), 3),
+    ):
+        counts = _confusions(pairs.procedure, right, said, classes)
+        if form == "share":
+            counts = np.stack([counts.reshape(-1, 3, 3).trace(axis1=1, axis2=2), counts.sum(axis=1)], axis=1)
+        rows = dict(zip(names, counts.tolist(), strict=False))
+        found += measure(name, form, "procedures", gold, rows)
+    return found
 
 
 def baselines(gold: NDArray[np.int64], *, seeds: int, seed: int) -> dict[str, Any]:
@@ -209,7 +224,7 @@ def _chance(gold: NDArray[np.int64], seeds: int, seed: int) -> NDArray[np.float6
     for start in range(0, seeds, _AT_ONCE):
         drawn = rng.integers(len(LABELS), size=(min(_AT_ONCE, seeds - start), len(gold)))  # (D, n)
         cells = np.arange(len(drawn))[:, None] * 9 + gold * 3 + drawn
-        counts = np.bincount(cells.ravel(), minlength=len(drawn) * 9).reshape(-1, 3, 3)
+        counts = np.bincount(cells.ravel(), minlength=len(drawn) * 9).reshape(-1, 9)
         parts.append(macro_f1_of(counts))
     return np.concatenate(parts)
 

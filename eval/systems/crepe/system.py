@@ -32,11 +32,12 @@ from eval.systems.crepe.predictions import (
     read_predictions,
     write_predictions,
 )
-from eval.systems.crepe.scorer import score, tables
+from eval.systems.crepe.scorer import measures, score, tables
 from eval.systems.crepe.text_at_once import ask_at_once
 from eval.systems.crepe.text_families import ask_texts
 from eval.systems.crepe.turn_families import ask_changes, ask_chat
 from eval.systems.crepe.two_step import ask_two_steps
+from eval.systems.flat import crepe as flat
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 
 PREDICTIONS_FILE = "crepe_predictions.json"
@@ -173,7 +174,8 @@ def _run(call: SystemCall, asker: Asker) -> SystemResult:
     scores["unparsed"] = _unparsed(answers)
     title = f"CREPE {options.split}, prompt={options.prompt}, entities={options.entities}"
     written = write_predictions(procedures, labels, {name: answer.entities for name, answer in answers.items()})
-    return SystemResult(scores, tables(scores, title, []), {PREDICTIONS_FILE: written})
+    shown = tables(scores, title, [])
+    return SystemResult(scores, shown, {PREDICTIONS_FILE: written}, measures=measures(procedures, predicted))
 
 
 def _score(predictions: Path, gold: Path, options: Any) -> SystemResult:
@@ -183,17 +185,30 @@ def _score(predictions: Path, gold: Path, options: Any) -> SystemResult:
     scores = score(procedures, found.procedures, draws=options.chance_draws, seed=options.seed)
     missing = len(procedures) - len(found.procedures)
     scores |= {"read": found.read, "strangers": found.strangers, "missing": missing}
+    if found.unread is not None:
+        scores["unparsed"] = {"share": found.unread / found.pairs, "pairs": found.unread}
     notes = _notes(options.read, found)
     if missing:
         notes.append(f"{missing} of {len(procedures)} procedures have no predictions and are left out")
     scores["other_gold"] = found.other_gold
     shown = tables(scores, f"CREPE, {predictions.name}", notes)
     if options.eoi is not None:
+        if found.unread is not None:
+            raise UserError(
+                f"--set eoi={options.eoi}: Table 6 reads what else stands in the official form; got {predictions}, "
+                "which is flat",
+                remedy="give predictions in the official form, or leave eoi out",
+            )
         rows = {procedure.id: procedure.raw["steps"] for procedure in read_procedures(predictions)}
         official = rows if found.read == "predicted" else None
         scores["by_interest"] = score_by_interest(read_labels(options.eoi), procedures, found.procedures, official)
         shown.append(interest_table(scores["by_interest"]))
-    return SystemResult(scores, shown, warnings=_warnings(predictions, gold, found))
+    return SystemResult(
+        scores,
+        shown,
+        warnings=_warnings(predictions, gold, found),
+        measures=measures(procedures, found.procedures),
+    )
 
 
 def _warnings(predictions: Path, gold: Path, found: PredictionFile) -> list[str]:
@@ -259,4 +274,5 @@ CREPE = System(
     score=_score,
     prediction_files=lambda options: (PREDICTIONS_FILE,),
     gold_files=lambda options: (_FILES[options.split],),
+    template=lambda gold, options: flat.template(read_procedures(gold)),
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,11 @@ from typing import Any, Literal
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
+from eval.compare.measures.measure import Measure, digest
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
 from eval.systems.openpi2.gold import alternatives, find_official, normalise, official_text, read_official
-from eval.systems.openpi2.metrics import PrecisionRecall, cell, mean
+from eval.systems.openpi2.metrics import PrecisionRecall, cell, f1_measure, mean
 from eval.systems.openpi2.task import AttributeForm, OpenPIOptions, ScorerOptions, Task, conversation, drawn
 from eval.systems.system import ScoreTable, SystemCall, SystemResult
 
@@ -347,6 +348,17 @@ def clusters_result(scores: Mapping[Kind, Sequence[ClusterScores]]) -> SystemRes
     return SystemResult({**headline, "clusters": detail}, [table])
 
 
+def _measures(kind: Kind, gold: Groups, predictions: Groups) -> list[Measure]:
+    """F1 procedure by procedure, by both scorers."""
+    own = {key: score_clusters(gold, {key: groups}) for key, groups in predictions.items()}
+    about = digest([[key, dict(gold[key])] for key in sorted(predictions)])
+    official, corrected = (
+        {key: getattr(found, name) for key, found in own.items()} for name in ("official", "corrected")
+    )
+    name = f"{kind}, cluster F1"
+    return [*f1_measure(name, about, official), *f1_measure(f"{name}, corrected", about, corrected)]
+
+
 def _mean(items: Iterable[PrecisionRecall], figure: str) -> float:
     return mean(getattr(item, figure) for item in items)
 
@@ -370,15 +382,28 @@ def _run(call: SystemCall, asker: Asker) -> SystemResult:
     found = ask_attribute_clusters(asker, attributes, runs=own.attribute_runs, seed=call.seed, form=form)
     files["attribute_clusters.json"] = clusters_file(found, "attributes")
     result = clusters_result({"entities": entity_scores, "attributes": [score_clusters(gold_attributes, found)]})
-    return replace(result, files=files)
+    # The score of entities is a mean of several clusterings, which has no counts of its own.
+    return replace(result, files=files, measures=_measures("attributes", gold_attributes, found))
 
 
 def _score(kind: Kind, predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
     labelled = read_gold_groups(gold, kind)
     found = read_predicted_groups(predictions, labelled, kind, options.attribute_form)
-    return clusters_result({kind: [score_clusters(labelled, found)]})
+    result = clusters_result({kind: [score_clusters(labelled, found)]})
+    return replace(result, measures=_measures(kind, labelled, found))
+
+
+def _template(kind: Kind, gold: Path) -> Iterator[dict[str, Any]]:
+    """A line for each name, in alphabetical order: the gold file's would tell the clusters."""
+    for key, groups in read_gold_groups(gold, kind).items():
+        for entity, clusters in groups.items():
+            about = {"procedure": key, "entity": entity} if kind == "attributes" else {"procedure": key}
+            for name in sorted({name for names in clusters for name in names}):
+                yield {**about, "name" if kind == "entities" else "attribute": name, "cluster": ""}
 
 
 TASK = Task(
-    _run, {"entity_clusters": partial(_score, "entities"), "attribute_clusters": partial(_score, "attributes")}
+    _run,
+    {"entity_clusters": partial(_score, "entities"), "attribute_clusters": partial(_score, "attributes")},
+    {"entity_clusters": partial(_template, "entities"), "attribute_clusters": partial(_template, "attributes")},
 )

@@ -11,8 +11,26 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from eval.systems.openpi2.gold import Change, EntityStates, Procedure, has_expansion, names_of, sentence
-from eval.systems.openpi2.metrics import PrecisionRecall, Scorer, bertscore_table, best_scores, cell, mean, scored
+from eval.compare.measures.measure import Measure
+from eval.systems.openpi2.gold import (
+    Change,
+    EntityStates,
+    Procedure,
+    digest_of,
+    has_expansion,
+    names_of,
+    sentence,
+)
+from eval.systems.openpi2.metrics import (
+    PrecisionRecall,
+    Scorer,
+    bertscore_table,
+    best_scores,
+    cell,
+    f1_measure,
+    mean,
+    scored,
+)
 from eval.systems.openpi2.tracking import listing_task
 from eval.systems.system import ScoreTable, SystemResult
 
@@ -108,7 +126,22 @@ def complete_result(
     ]
     exact = {name: item.as_json() for name, item in figures.items()}
     detail = {"procedures": len(predictions), **exact, "bertscore": bert}
-    return SystemResult({"complete_f1": figures["official"].f1, "complete": detail}, tables)
+    headline = {"complete_f1": figures["official"].f1, "complete": detail}
+    return SystemResult(headline, tables, measures=_measures(gold, predictions, kinds))
+
+
+def _measures(
+    gold: Mapping[str, Procedure], predictions: Mapping[str, Sequence[Sequence[str]]], kinds: Mapping[str, bool]
+) -> list[Measure]:
+    """F1 procedure by procedure, by both scorers."""
+    digest = digest_of(gold, predictions)
+    own = {key: score_complete(gold, {key: steps}, expanded=False) for key, steps in predictions.items()}
+    found = f1_measure("complete F1", digest, own)
+    for kind, expanded in kinds.items():
+        name = "complete F1" + " + expansion" * (kind == "expanded") + ", corrected"
+        own = {k: score_complete_corrected(gold, {k: steps}, expanded=expanded) for k, steps in predictions.items()}
+        found += f1_measure(name, digest, own)
+    return found
 
 
 def _bertscore(

@@ -9,13 +9,16 @@ alone are read where the task is.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from d2e_sft.util.errors import UserError, did_you_mean
+from eval.compare.measures.measure import digest
 from eval.systems import json_file
+from eval.systems.flat import openpi2 as flat
+from eval.systems.flat.lines import is_flat
 from eval.systems.json_file import Node
 
 Item = TypeVar("Item")
@@ -166,14 +169,14 @@ def clustered_file(data: Path, needed_by: str) -> Path:
 
 
 def read_official(path: Path) -> Node:
-    """The content of a JSON file that is one object which is not empty.
+    """The content of a JSON file that is one object which is not empty, or of flat predictions in that form.
 
     Raises:
         UserError: the file is missing, is no UTF-8 JSON, has a key twice, or is something else.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file", remedy="download the official files: d2e data download openpi2")
-    value = json_file.read_json(path)
+    value = flat.read_flat(path) if is_flat(path) else json_file.read_json(path)
     node = Node(value, path)
     if not isinstance(value, dict) or not value:
         raise node.wrong("an object by procedure id that is not empty")
@@ -216,6 +219,11 @@ def _without_cluster(procedure: Procedure, states: EntityStates) -> str | None:
     known = {normalise(name) for name in cluster.attributes}
     changes = (change for step in states.steps for change in step)
     return next((f"{c.attribute} of {states.entity}" for c in changes if normalise(c.attribute) not in known), None)
+
+
+def digest_of(procedures: Mapping[str, Procedure], keys: Iterable[str]) -> str:
+    """Of what is right in some of the procedures."""
+    return digest([asdict(procedures[key]) for key in sorted(keys)])
 
 
 def has_expansion(procedures: Mapping[str, Procedure]) -> bool:

@@ -5,12 +5,13 @@ BERTScore (Zhang et al., ICLR 2020) is that of the package `bert-score`, whose m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from d2e_sft.util.errors import UserError
+from eval.compare.measures.measure import Measure, measure
 from eval.systems.system import ScoreTable
 
 # Candidates and references, one to one → F1 of each.
@@ -58,6 +59,16 @@ class PrecisionRecall:
     def as_json(self) -> dict[str, Any]:
         """Ratios and counts."""
         return {"precision": self.precision, "recall": self.recall, "f1": self.f1, **vars(self)}
+
+
+def f1_measure(name: str, gold: str, figures: Mapping[str, PrecisionRecall]) -> list[Measure]:
+    """F1 procedure by procedure.
+
+    Args:
+        figures: those of each procedure alone.
+    """
+    counts = {key: (item.predicted, item.predicted_right, item.gold, item.gold_found) for key, item in figures.items()}
+    return measure(name, "f1", "procedures", gold, counts)
 
 
 @lru_cache(maxsize=1)  # several tasks of a run take the same

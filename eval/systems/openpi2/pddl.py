@@ -10,7 +10,7 @@ import contextlib
 import json
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -20,6 +20,7 @@ import yaml
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import load_yaml
+from eval.compare.measures.measure import digest, shares
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
 from eval.systems.json_file import Node
@@ -250,7 +251,9 @@ def pddl_result(written: Mapping[str, Written], planner: Planner) -> SystemResul
         ScoreTable(title, ("verdict", "tasks"), [(name, str(count)) for name, count in counts.items()]),
         ScoreTable("By task", columns, rows, columns),
     ]
-    return SystemResult({"pddl_solvable": share, "pddl": detail}, tables)
+    solvable = {key: float(verdict.outcome == "solvable") for key, verdict in verdicts.items()}
+    measures = shares("solvable", "tasks", digest(sorted(solvable)), solvable)
+    return SystemResult({"pddl_solvable": share, "pddl": detail}, tables, measures=measures)
 
 
 def _run(call: SystemCall, asker: Asker) -> SystemResult:
@@ -273,4 +276,8 @@ def _score(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResul
     return pddl_result(written, make_planner(options.planner_seconds))
 
 
-TASK = Task(_run, {"pddl": _score})
+def _template(gold: Path) -> Iterator[dict[str, Any]]:
+    return ({"task": name, "domain": "", "problem": ""} for name in read_tasks(gold))
+
+
+TASK = Task(_run, {"pddl": _score}, {"pddl": _template})

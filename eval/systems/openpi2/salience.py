@@ -9,7 +9,7 @@ bound, and leaves out procedures where r is undefined.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ import numpy as np
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
+from eval.compare.measures.measure import Measure, digest, shares
 from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
@@ -244,7 +245,23 @@ def salience_result(human: Saliences, second: Saliences | None, predictions: Sal
             headline = {f"salience_{level}": found[f"{level}_official"].mean for level in ("global", "local")}
     columns = ("with the first annotator", "global", "global, corrected", "local", "local, corrected")
     table = ScoreTable("Salience, mean Pearson's r of procedures (- is undefined)", columns, rows)
-    return SystemResult({**headline, "salience": detail}, [table])
+    measures = [] if predictions is None else _measures(human, predictions)
+    return SystemResult({**headline, "salience": detail}, [table], measures=measures)
+
+
+def _measures(human: Saliences, predictions: Saliences) -> list[Measure]:
+    """Pearson's r procedure by procedure; nothing where the mean is undefined."""
+    about = digest([[key, [vars(item) for item in human[key]]] for key in sorted(predictions)])
+    levels: tuple[Level, ...] = ("global", "local")
+    found = []
+    for level in levels:
+        for official in (True, False):
+            own = agreement(human, predictions, level, official=official)
+            if own.mean is not None:
+                defined = {key: value for key, value in own.by_procedure.items() if value is not None}
+                name = f"salience r, {level}" + ", corrected" * (not official)
+                found += shares(name, "procedures", about, defined)
+    return found
 
 
 def _run(call: SystemCall, asker: Asker) -> SystemResult:
@@ -262,4 +279,12 @@ def _score(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResul
     return salience_result(human, None, predicted)
 
 
-TASK = Task(_run, {"salience": _score})
+def _template(gold: Path) -> Iterator[dict[str, Any]]:
+    """A line for each entity in its procedure, whose step is empty, and one in each of its steps."""
+    for key, entities in read_salience(gold).items():
+        for item in entities:
+            for step in ("", *range(1, len(item.steps) + 1)):
+                yield {"procedure": key, "entity": item.entity, "step": step, "salience": ""}
+
+
+TASK = Task(_run, {"salience": _score}, {"salience": _template})

@@ -14,9 +14,19 @@ from dataclasses import dataclass, field
 from itertools import chain, product
 from typing import Any, TypeVar
 
+from eval.compare.measures.measure import Measure
 from eval.systems.json_file import Node
-from eval.systems.openpi2.gold import Cluster, Procedure, has_expansion, names_of, normalise
-from eval.systems.openpi2.metrics import PrecisionRecall, Scorer, bertscore_table, best_scores, cell, mean, scored
+from eval.systems.openpi2.gold import Cluster, Procedure, digest_of, has_expansion, names_of, normalise
+from eval.systems.openpi2.metrics import (
+    PrecisionRecall,
+    Scorer,
+    bertscore_table,
+    best_scores,
+    cell,
+    f1_measure,
+    mean,
+    scored,
+)
 from eval.systems.openpi2.tracking import listing_task
 from eval.systems.system import ScoreTable, SystemResult
 
@@ -277,7 +287,23 @@ def schemata_result(
             "Schemata, BERTScore", [(n, bert["plain"][n], bert.get("expanded", {}).get(n)) for n in bert["plain"]]
         ),
     ]
-    return SystemResult({**headline, "schemata": detail}, tables)
+    return SystemResult({**headline, "schemata": detail}, tables, measures=_measures(gold, predictions, kinds))
+
+
+def _measures(
+    gold: Mapping[str, Procedure], predictions: Mapping[str, Sequence[Schema]], kinds: Mapping[str, bool]
+) -> list[Measure]:
+    """F1 of attributes procedure by procedure, by both scorers and with expansion where there is one."""
+    digest = digest_of(gold, predictions)
+    found = []
+    for scorer, after in ((score_schemata, ""), (score_schemata_corrected, ", corrected")):
+        for kind, expanded in kinds.items():
+            own = {key: scorer(gold, {key: steps}, expanded=expanded) for key, steps in predictions.items()}
+            for level in ("global", "local"):
+                name = f"schemata F1, {level}" + " + expansion" * (kind == "expanded") + after
+                figures = {key: getattr(scores, f"attributes_{level}") for key, scores in own.items()}
+                found += f1_measure(name, digest, figures)
+    return found
 
 
 def _row(

@@ -7,12 +7,13 @@ field; the corrected score takes any.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from d2e_sft.util.errors import UserError
+from eval.compare.measures.measure import Measure, digest, measure
 from eval.score.statistics import bootstrap_average
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns
@@ -233,7 +234,22 @@ def states_result(gold: GoldStates, predictions: Predictions, scorer: Scorer | N
         "bertscore": bert,
     }
     table = ScoreTable(title, ("gold", "accuracy", "low", "high"), rows)
-    return SystemResult({"states_accuracy": mean(official), "states_bertscore": bert, "states": detail}, [table])
+    headline = {"states_accuracy": mean(official), "states_bertscore": bert, "states": detail}
+    return SystemResult(headline, [table], measures=_measures(gold, predictions))
+
+
+def _measures(gold: GoldStates, predictions: Predictions) -> list[Measure]:
+    """Accuracy procedure by procedure."""
+    about = digest([[key, gold[key]] for key in sorted(predictions)])
+    found = []
+    for name, any_alternative in (("states accuracy", False), ("states accuracy, corrected", True)):
+        matches = {
+            key: exact_matches({key: steps}, gold, any_alternative=any_alternative)
+            for key, steps in predictions.items()
+        }
+        counts = {key: (sum(own), len(own)) for key, own in matches.items()}
+        found += measure(name, "share", "procedures", about, counts)
+    return found
 
 
 def _run(call: SystemCall, asker: Asker) -> SystemResult:
@@ -271,4 +287,14 @@ def _read_aligned(predictions: Path, gold: Path) -> tuple[GoldStates, Prediction
     return changes, found
 
 
-TASK = Task(_run, {"states": _score})
+def _template(gold: Path) -> Iterator[dict[str, Any]]:
+    """A line for each gold change, and one for each step without."""
+    for key, steps in read_gold_states(gold).items():
+        for step, changes in enumerate(steps, start=1):
+            named = [(" | ".join(change.entity), " | ".join(change.attribute)) for change in changes] or [("", "")]
+            for entity, attribute in named:
+                about = {"procedure": key, "step": step, "entity": entity, "attribute": attribute}
+                yield {**about, "before": "", "after": ""}
+
+
+TASK = Task(_run, {"states": _score}, {"states": _template})

@@ -7,7 +7,10 @@ from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
+from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
+from eval.systems.flat.lines import is_flat
+from eval.systems.flat.openpi2 import COLUMNS, task_of
 from eval.systems.openpi2 import clusters, complete, crepe_downstream, expansion, pddl, salience, schemata, states
 from eval.systems.openpi2.gold import CLUSTERED, EXPANDED, HOMEPAGE, RANKED, read_official
 from eval.systems.openpi2.task import OpenPIOptions, PredictionKind, ScorerOptions, Task
@@ -36,6 +39,7 @@ GOLD_FILES: dict[PredictionKind, tuple[str, ...]] = {
 }
 # The official scripts of these take the n-th procedure of one file with the n-th of the other.
 _BY_POSITION = ("schemata", "states", "complete", "salience")
+_TEMPLATES = {kind: template for task in TASKS.values() for kind, template in task.templates.items()}
 _SCORERS = {kind: score for task in TASKS.values() for kind, score in task.scorers.items()}
 
 
@@ -46,7 +50,13 @@ def _run(call: SystemCall, asker: Asker) -> SystemResult:
 
 
 def _score(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
-    """Score predictions in the official format; procedures are paired by their ids."""
+    """Score predictions in the official format or flat; procedures are paired by their ids."""
+    if is_flat(predictions) and (task := task_of(predictions)) != options.task:
+        raise UserError(
+            f"{predictions}: has the columns of task={task}; expected those of task={options.task}: "
+            + ", ".join(COLUMNS[options.task]),
+            remedy=f"say what it is of: --set task={task}",
+        )
     result = _with_scorer_model(_SCORERS[options.task](predictions, gold, options), options)
     moved = _elsewhere(list(read_official(predictions).value), list(read_official(gold).value))
     if options.task not in _BY_POSITION or not moved:
@@ -82,6 +92,7 @@ def _joined(results: list[SystemResult]) -> SystemResult:
         {name: value for result in results for name, value in result.scores.items()},
         [table for result in results for table in result.tables],
         {name: text for result in results for name, text in result.files.items()},
+        measures=[measure for result in results for measure in result.measures],
     )
 
 
@@ -96,4 +107,5 @@ OPENPI2 = System(
     score=_score,
     prediction_files=_prediction_files,
     gold_files=lambda options: GOLD_FILES[options.task],
+    template=lambda gold, options: _TEMPLATES[options.task](gold),
 )

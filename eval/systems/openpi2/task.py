@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -78,10 +78,12 @@ class Task:
     Attributes:
         run: asks a model and scores its answers.
         scorers: by name of the kind of predictions: files of predictions and of gold in, scores and tables out.
+        templates: by the same name: a gold file in, lines of a flat file of predictions to fill in out.
     """
 
     run: Callable[[SystemCall, Asker], SystemResult]
     scorers: Mapping[str, Callable[[Path, Path, ScorerOptions], SystemResult]] = field(default_factory=dict)
+    templates: Mapping[str, Callable[[Path], Iterable[dict[str, Any]]]] = field(default_factory=dict)
 
 
 def drawn(call: SystemCall, items: Mapping[str, Item]) -> dict[str, Item]:

@@ -6,7 +6,7 @@ be read, which is goal and steps of the procedure, and with them the answers to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from typing import Any, Literal
 from d2e_sft.data.chat_template import Messages
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
+from eval.systems.flat.openpi2 import COLUMNS
 from eval.systems.json_file import Node
 from eval.systems.openpi2.gold import (
     GoldState,
@@ -88,7 +89,12 @@ def listing_task(
         procedures = read_clustered(gold)
         return score(procedures, read_by_step(predictions, count_steps(procedures), read), scorer_of(options))
 
-    return Task(run, {name: score_file})
+    def template(gold: Path) -> Iterator[dict[str, Any]]:
+        empty = {column: "" for column in COLUMNS[name] if column not in ("procedure", "step")}
+        for key, count in count_steps(read_clustered(gold)).items():
+            yield from ({"procedure": key, "step": step, **empty} for step in range(1, count + 1))
+
+    return Task(run, {name: score_file}, {name: template})
 
 
 def cut_answer(output: str, form: Form, task: str) -> str:

@@ -17,7 +17,8 @@ from typing import Any
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.tables import percent
-from eval.systems.json_file import read_json_lines, shown
+from eval.systems.flat.lines import read_lines
+from eval.systems.json_file import shown
 from eval.systems.system import ScoreTable
 from eval.systems.wiqa.questions import LABELS, TYPES, Answers, Label, Question, label_of, question_id
 
@@ -45,7 +46,7 @@ def read_explanations(path: Path) -> dict[str, Explanation]:
         UserError: a line is damaged; place, value and expectation are named.
     """
     found = {}
-    for place, row in read_json_lines(path):
+    for place, row in read_lines(path):
         value = row.get("explanation")
         if isinstance(value, dict) and not value.keys().isdisjoint(("di", "i", "j")):
             found[question_id(row, place)] = _explanation(value, f"{place}, explanation")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from d2e_sft.util.errors import UserError, did_you_mean
+from eval.systems.flat.lines import read_lines
 from eval.systems.json_file import expect_list, expect_object, expect_text, json_lines, read_json_lines, shown
 
 Label = Literal["more", "less", "no_effect"]
@@ -138,7 +139,7 @@ def read_predictions(path: Path, gold: Sequence[Question], missing: Missing) -> 
     """
     known = {question.id for question in gold}
     found: dict[str, Label | None] = {}
-    for place, row in read_json_lines(path):
+    for place, row in read_lines(path):
         name, label = question_id(row, place), _label(row, place)
         if name not in known:
             raise UserError(

@@ -23,6 +23,7 @@ from functools import cache
 from typing import Any
 
 from d2e_sft.util.tables import percent
+from eval.compare.measures.measure import Measure, digest, shares
 from eval.score.statistics import bootstrap_average
 from eval.systems.conversations import wording
 from eval.systems.system import ScoreTable
@@ -71,6 +72,18 @@ def score_answers(asked: Sequence[Question], answers: Answers, seed: int) -> dic
         },
         "unparsed": {"share": unparsed / len(asked), "questions": unparsed},
     }
+
+
+def measures(questions: Sequence[Question], answers: Answers) -> list[Measure]:
+    """Accuracy question by question, over all and by type."""
+    asked = [question for question in questions if question.id in answers]
+    right = {question.id: float(answers[question.id] == question.answer) for question in asked}
+    gold = digest({question.id: question.answer for question in asked})
+    found = shares("accuracy", "questions", gold, right)
+    for kind, name in TYPES.items():
+        own = {question.id: right[question.id] for question in asked if question.type == kind}
+        found += shares(f"accuracy, {name}", "questions", gold, own)
+    return found
 
 
 def _by_type(questions: Sequence[Question], right: Mapping[str, bool]) -> dict[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -14,7 +15,7 @@ from eval.systems.wiqa.explanations import explanation_table, read_explanations,
 from eval.systems.wiqa.graphs import read_graphs
 from eval.systems.wiqa.prompts import conversation, most_shots, read_answer
 from eval.systems.wiqa.questions import Missing, read_predictions, read_questions, write_predictions
-from eval.systems.wiqa.scorer import score, tables
+from eval.systems.wiqa.scorer import measures, score, tables
 
 PREDICTIONS_FILE = "wiqa_predictions.jsonl"
 _TOKENS = 12
@@ -60,7 +61,8 @@ def _run(call: SystemCall, asker: Asker) -> SystemResult:
     answers = {question.id: read_answer(output) for question, output in zip(questions, outputs, strict=True)}
     scores = score(questions, answers, graphs, call.seed)
     title = f"WIQA, {path.name}" + ", without the paragraph" * (not shown)
-    return SystemResult(scores, tables(scores, title, []), {PREDICTIONS_FILE: write_predictions(answers)})
+    files = {PREDICTIONS_FILE: write_predictions(answers)}
+    return SystemResult(scores, tables(scores, title, []), files, measures=measures(questions, answers))
 
 
 def _score(predictions: Path, gold: Path, options: Any) -> SystemResult:
@@ -76,7 +78,12 @@ def _score(predictions: Path, gold: Path, options: Any) -> SystemResult:
     if explained and said:
         scores["explanations"] = score_explanations(questions, answers, explained, said)
         shown.append(explanation_table(scores["explanations"]))
-    return SystemResult(scores, shown)
+    return SystemResult(scores, shown, measures=measures(questions, answers))
+
+
+def _template(gold: Path, options: Any) -> Iterator[dict[str, Any]]:
+    """A line a question, which stands there to be read."""
+    return ({"ques_id": question.id, "question": question.stem, "answer": ""} for question in read_questions(gold))
 
 
 WIQA = System(
@@ -90,4 +97,5 @@ WIQA = System(
     score=_score,
     prediction_files=lambda options: (PREDICTIONS_FILE,),
     gold_files=lambda options: (options.file,),
+    template=_template,
 )

@@ -11,6 +11,7 @@ import pytest
 
 from eval.systems.openpi2.task import PredictionKind
 from eval.systems.registry import SYSTEM_NAMES
+from eval.systems.scored_files import score_files
 from tests.command import d2e
 from tests.eval.benches import save_bench
 from tests.eval.systems.boxes.rows import ROWS, save
@@ -113,3 +114,98 @@ def test_every_scorer_has_a_documented_example() -> None:
     scorers = [name for name in SYSTEM_NAMES if name != "openpi2"]
     tasks = [f"openpi2 --set task={kind}" for kind in get_args(PredictionKind)]
     assert sorted(documented()) == sorted(["rows", *scorers, *tasks])
+
+
+def save_answers(file: Path, right: int) -> Path:
+    """Answers to WIQA's questions, of which so many are right."""
+    wrong = {"more": "less", "less": "more", "no_effect": "more"}
+    gold = [(row["metadata"]["ques_id"], row["question"]["answer_label"]) for row in QUESTIONS]
+    lines = [(name, label if place < right else wrong[label]) for place, (name, label) in enumerate(gold)]
+    file.write_text("ques_id,answer\n" + "".join(f"{name},{label}\n" for name, label in lines))
+    return file
+
+
+def test_several_files_are_compared_with_names_a_plot_and_latex(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gold = save(tmp_path / "gold.jsonl", QUESTIONS)
+    files = [save_answers(tmp_path / f"{name}.csv", right) for name, right in (("one", 2), ("two", 5))]
+    more = ("--plot", tmp_path / "p.svg", "--latex", tmp_path / "t.tex", "--json", tmp_path / "s.json")
+    assert d2e("score", "wiqa", *files, "--gold", gold, "--names", "A,B", *more) == 0
+    printed = capsys.readouterr().out
+    assert "B against A: accuracy +50.0" in printed
+    assert r"B & \textbf{83.3}" in (tmp_path / "t.tex").read_text()
+    assert (tmp_path / "p.svg").read_text().count("accuracy") == 4
+    content = json.loads((tmp_path / "s.json").read_text())
+    assert content["scores"]["A"]["accuracy"] == pytest.approx(2 / 6)
+    assert content["comparison"]["rows"][0]["changes"][0]["mean"] == pytest.approx(0.5)
+    assert d2e("score", "wiqa", *files, "--gold", gold, "--latex", "-") == 0
+    assert capsys.readouterr().out.startswith("% \\usepackage{booktabs}")
+
+
+def test_files_of_rows_are_compared_as_runs_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [make_sample(n, dataset="keys", split="test", answers=["garage"]) for n in range(4)]
+    bench = save_bench(tmp_path / "bench", rows)
+    files = [tmp_path / "one.jsonl", tmp_path / "two.csv"]
+    files[0].write_text("".join(json.dumps({"id": row.id, "output": "attic"}) + "\n" for row in rows))
+    files[1].write_text("id,output\n" + "".join(f"{row.id},The answer is: garage\n" for row in rows))
+    assert d2e("score", "rows", *files, "--gold", bench, "--latex", tmp_path / "t.tex") == 0
+    assert "two against one: mean +100.0" in capsys.readouterr().out
+    assert "mean of EM and F1" in (tmp_path / "t.tex").read_text()
+
+
+def test_what_is_scored_can_be_compared_reported_and_laid_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gold = save(tmp_path / "gold.jsonl", QUESTIONS)
+    for name, right in (("one", 2), ("two", 5)):
+        answers = save_answers(tmp_path / f"{name}.csv", right)
+        assert d2e("score", "wiqa", answers, "--gold", gold, "--out", tmp_path / name) == 0
+        assert (tmp_path / name / "eval" / "wiqa" / f"{name}.csv").is_file()
+    capsys.readouterr()
+    runs = (tmp_path / "one", tmp_path / "two")
+    assert d2e("compare", *runs) == 0
+    assert "two against one: accuracy +50.0" in capsys.readouterr().out
+    assert d2e("compare", *runs, "--reference", "two", "--wide", "--json", tmp_path / "c.json") == 0
+    assert "| Δ to two |" in capsys.readouterr().out
+    assert json.loads((tmp_path / "c.json").read_text())["labels"] == ["two", "one"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--names", "A"), "1 names for 2 files"),
+        (("--names", "A,A"), "a name is empty or given twice"),
+        (("--plot", "p.html"), "no kind of picture"),
+        (("--out", "run"), "got 2 files of predictions; expected one"),
+        (("--json", "-", "--latex", "-"), "both would be printed"),
+        (("--template", "t.csv"), "expected no PREDICTIONS beside it"),
+    ],
+)
+def test_options_that_do_not_fit_several_files_are_refused_before_scoring(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    files = [tmp_path / "none-1.csv", tmp_path / "none-2.csv"]
+    assert d2e("score", "wiqa", *files, "--gold", tmp_path, *arguments) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_system_of_other_questions_is_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gold = save(tmp_path / "gold.jsonl", QUESTIONS)
+    whole, part = save_answers(tmp_path / "a.csv", 2), tmp_path / "b.csv"
+    part.write_text("ques_id,answer\nq1,more\n")
+    assert d2e("score", "wiqa", whole, part, "--gold", gold, "--set", "missing=leave_out") == 1
+    assert "a (6 questions) and b (1) are about different questions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [name for name in documented() if "pddl" not in name and name != "rows"])
+def test_measures_say_what_the_scores_say(tmp_path: Path, arguments: str) -> None:
+    system, *given = (word for word in arguments.split() if word != "--set")
+    file = tmp_path / "predictions.json"
+    file.write_text(documented()[arguments], encoding="utf-8")
+    more = ["missing=leave_out"] if system in ("crepe", "wiqa") else []
+    [scored] = score_files(system, [file], gold_of(tmp_path, arguments), [*given, *more])
+    headline = scored.measures[0]
+    numbers = (value.get("mean") if isinstance(value, dict) else value for value in scored.scores.values())
+    first = next(value for value in numbers if value is not None)
+    assert headline.interval.mean == pytest.approx(first)

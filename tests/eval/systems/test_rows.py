@@ -105,9 +105,3 @@ def test_an_id_of_two_datasets_needs_the_dataset(tmp_path: Path) -> None:
     named = tmp_path / "named.jsonl"
     named.write_text("".join(json.dumps({"id": "s0", "dataset": d, "output": d}) + "\n" for d in ("locks", "keys")))
     assert [p.output for p in score_rows(named, bench, RowsOptions()).predictions] == ["keys", "locks"]
-
-
-def test_a_run_folder_is_for_rows_alone(bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outputs = save_outputs(tmp_path / "p.jsonl", SAID)
-    assert d2e("score", "boxes", "--predictions", outputs, "--gold", outputs, "--out", tmp_path / "run") == 1
-    assert "is for rows, not for boxes" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import f1_score
 
 from eval.systems.crepe.gold import label_in, read_procedures
-from eval.systems.crepe.scorer import baselines, macro_f1_of
+from eval.systems.crepe.scorer import baselines
 from eval.systems.crepe.system import CREPE, CrepeScoreOptions
 from tests.eval.systems.crepe.procedures import BURN, COLD, DARK, GOLD, LABELS, event, save, with_predictions
 
@@ -116,15 +116,6 @@ def test_random_files_score_as_the_naive_loop(tmp_path: Path) -> None:
         }
         content = with_predictions(GOLD, rows)
         assert score(tmp_path, content, read="predicted")["macro_f1"] == pytest.approx(naive_macro_f1(content))
-
-
-def test_macro_f1_of_confusion_matrices_is_scikit_learns() -> None:
-    rng = np.random.default_rng(1)
-    for _ in range(20):
-        gold, found = rng.integers(0, 3, size=(2, rng.integers(1, 9)))
-        confusion = np.zeros((3, 3), dtype=np.int64)
-        np.add.at(confusion, (gold, found), 1)
-        assert macro_f1_of(confusion) == pytest.approx(f1_score(gold, found, average="macro"))
 
 
 def test_the_interval_holds_the_score_and_depends_on_the_seed_alone(tmp_path: Path) -> None:

@@ -1,0 +1,120 @@
+"""Results that have a scorer of their own: of a related system under RUN/eval, or a folder of lm-eval's samples.
+
+A result of rows (`predictions.jsonl`) is read by `eval.compare.runs`; here it is decided which kind the runs share.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from d2e_sft.util.errors import UserError, did_you_mean
+from eval.compare.measures.comparison import MeasureComparison, compare_measures
+from eval.compare.measures.lm_eval_samples import holds_samples, read_samples_folder
+from eval.compare.measures.measure import Measure, read_measures
+from eval.compare.runs import distinct_labels, row_benches
+from eval.score.scores import SCORES_FILE
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """One run's result on one benchmark.
+
+    Attributes:
+        folder: what holds it.
+        scores: what its `scores.json` says; of lm-eval what its results file says of how it was run.
+    """
+
+    path: Path
+    label: str
+    bench: str
+    folder: Path
+    measures: Sequence[Measure]
+    scores: dict[str, Any]
+
+
+def load_measured(paths: Sequence[Path], bench: str | None = None) -> list[MeasuredRun] | None:
+    """The runs' results on a benchmark with a scorer of its own; None where they share one of rows.
+
+    Args:
+        paths: run folders, folders of results themselves, or folders that `lm-eval --log_samples` wrote.
+        bench: the folder's name under RUN/eval; None takes the only one that all runs share.
+
+    Raises:
+        UserError: the runs share several benchmarks and none is chosen, or a result is damaged.
+    """
+    held = {path: _measured_benches(path) for path in paths}
+    shared = _shared(list(held.values()), bench)
+    if not shared:
+        return None
+    rows = _shared([dict.fromkeys(row_benches(path)) for path in paths], bench)
+    if len(shared) + len(rows) > 1:
+        raise UserError(
+            f"the runs share {len(shared) + len(rows)} benchmarks: {', '.join([*rows, *shared])}",
+            remedy="choose one with --bench NAME",
+        )
+    labels = distinct_labels(paths)
+    return [_read(path, label, shared[0], held[path][shared[0]]) for path, label in zip(paths, labels, strict=True)]
+
+
+def compare_runs_by_measures(runs: Sequence[MeasuredRun]) -> MeasureComparison:
+    """The comparison of the runs of `load_measured`; differences are to the first."""
+    return compare_measures(runs[0].bench, {run.label: run.measures for run in runs})
+
+
+def measured_first(runs: Sequence[MeasuredRun], name: str) -> list[MeasuredRun]:
+    """The runs in their order, but the one of this label or path before all others.
+
+    Raises:
+        UserError: no run is called so.
+    """
+    for run in runs:
+        if name == run.label or Path(name).resolve() == run.path.resolve():
+            return [run, *(other for other in runs if other is not run)]
+    labels = [run.label for run in runs]
+    raise UserError(
+        f"--reference {name}: none of the runs; expected {', '.join(labels)}.{did_you_mean(name, labels)}",
+        remedy="name one of the runs that are compared",
+    )
+
+
+def _shared(held: Sequence[dict[str, Any]], bench: str | None) -> list[str]:
+    names = sorted(set.intersection(*(set(own) for own in held)))
+    return [name for name in names if bench in (None, name)]
+
+
+def _measured_benches(path: Path) -> dict[str, Path]:
+    """Benchmark → folder of its result."""
+    if holds_samples(path):
+        return {"lm-eval": path}
+    found = {}
+    for file in (path / SCORES_FILE, *sorted(path.glob(f"eval/*/{SCORES_FILE}"))):
+        system = _system_of(file)
+        if system is not None:  # the folder of a result stands for any variant of its system
+            found[system if file.parent == path else file.parent.name] = file.parent
+    return found
+
+
+def _system_of(file: Path) -> str | None:
+    """The system that a file of scores is of; None where it is of rows, or not there."""
+    if not file.is_file():
+        return None
+    system = _content(file).get("system")
+    return system if isinstance(system, str) else None
+
+
+def _read(path: Path, label: str, bench: str, folder: Path) -> MeasuredRun:
+    if bench == "lm-eval" and holds_samples(folder):
+        return MeasuredRun(path, label, bench, folder, *read_samples_folder(folder))
+    return MeasuredRun(path, label, bench, folder, read_measures(folder), _content(folder / SCORES_FILE))
+
+
+def _content(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise UserError(f"{file}: cannot be read ({error})", remedy="score the run again") from None
+    return content if isinstance(content, dict) else {}

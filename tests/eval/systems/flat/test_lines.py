@@ -1,0 +1,63 @@
+"""Lines of flat files: JSON lines and CSV, what is refused in them, and that what is written is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from eval.systems.flat.lines import fields, is_flat, read_lines, refuse_unfilled, whole, write_lines
+
+
+def test_csv_has_quotes_line_ends_and_null(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes('\ufeffid, output\r\n\r\n1,"the cup, ""red""\nand blue"\r\n2,null\r\n3,\r\n'.encode())
+    rows = [row for _, row in read_lines(file)]
+    assert rows == [
+        {"id": "1", "output": 'the cup, "red"\nand blue'},
+        {"id": "2", "output": None},
+        {"id": "3", "output": ""},
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
+    rows = [{"id": "1", "text": 'a "b", c\n'}, {"id": "2", "text": ""}]
+    file = tmp_path / name
+    file.write_text(write_lines(file, rows), encoding="utf-8")
+    assert is_flat(file)
+    assert [row for _, row in read_lines(file)] == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id,output\n1,a,b\n", r"line 2: got 3 cells: \['1', 'a', 'b'\]; expected 2: id, output"),
+        ("id,id\n1,2\n", "line 1: got the columns 'id', 'id'; expected names, each once"),
+        ('id,output\n1,"a"b\n', "not CSV"),
+    ],
+)
+def test_a_damaged_csv_is_named_by_line(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text(text)
+    with pytest.raises(UserError, match=message):
+        list(read_lines(file))
+
+
+def test_fields_are_texts_and_numbers_are_whole() -> None:
+    assert fields({"a": "x", "b": 3}, ("a", "b"), "here") == ["x", "3"]
+    assert whole("3", "step", "here", 3) == 3
+    for value in (True, None, [1]):
+        with pytest.raises(UserError, match="here: a: got"):
+            fields({"a": value}, ("a",), "here")
+    for text in ("0", "4", "x", "-1", ""):
+        with pytest.raises(UserError, match=r"here: step: got .*; expected a whole number from 1 to 3"):
+            whole(text, "step", "here", 3)
+
+
+def test_a_template_that_nobody_filled_in_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no answer is filled in"):
+        refuse_unfilled(tmp_path, ["", ""], "answer")
+    refuse_unfilled(tmp_path, ["", None], "answer")
+    refuse_unfilled(tmp_path, [], "answer")
