@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from d2e_sft.util.errors import UserError
+from eval.compare.measures.runs import load_measured
 from eval.compare.runs import load_runs
 
 
@@ -56,15 +57,26 @@ def report(
     sample with all answers (filtered by what was mended or broken from one run to another, and searched), and each
     run's recipe and environment.
 
+    Of crepe, openpi2, boxes, wiqa and lm-eval: verdicts, a picture, the paper's measures, and what changed in items.
+
     Example: d2e report runs/base runs/sft runs/d2e --out report.html
 
     Example of a page to pass on: d2e report runs/base runs/d2e --no-texts-of timeqa --out report.html
     """
+    if no_texts and no_texts_of:
+        raise UserError("--no-texts leaves out all texts; expected it without --no-texts-of", "drop one of the two")
+    measured = load_measured(runs, bench)
+    if measured is not None:
+        from eval.pages.report.measures_page import write_measures_page
+
+        if no_texts_of:
+            raise UserError(f"--no-texts-of {no_texts_of[0]}: a page of {measured[0].bench} holds no texts", "drop it")
+        write_measures_page(measured, out, title)
+        click.echo(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
+        return
     from eval.pages.report.page import ReportOptions, write_report  # matplotlib takes a second; `--help` need not wait
     from eval.pages.report.samples import datasets_of
 
-    if no_texts and no_texts_of:
-        raise UserError("--no-texts leaves out all texts; expected it without --no-texts-of", "drop one of the two")
     loaded = load_runs(runs, bench)
     left_out = datasets_of(loaded[0]) if no_texts else no_texts_of
     write_report(loaded, out, ReportOptions(samples, browse, left_out, title))

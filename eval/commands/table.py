@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import click
 
 from d2e_sft.util.files import write_whole
+from eval.compare.measures.comparison import MeasureComparison
+from eval.compare.measures.runs import compare_runs_by_measures, load_measured
+from eval.compare.measures.tables import latex_table, markdown_text, narrow_text
 from eval.compare.paper_entries import read_table
-from eval.compare.paper_render import ENDINGS, TableFormat, render
+from eval.compare.paper_render import ENDINGS, TableFormat, render, to_text
 from eval.compare.paper_tables import Layout
+from eval.compare.runs import row_benches
+
+_TEXT = "text"
 
 
 @click.command()
@@ -19,21 +26,19 @@ from eval.compare.paper_tables import Layout
 @click.option(
     "--layout",
     type=click.Choice(get_args(Layout)),
-    default="piper",
-    show_default=True,
-    help="piper: Tables 2 and 4; ablation: 5; sensitivity: 6; ood: 10.",
+    help="piper: Tables 2 and 4; ablation: 5; sensitivity: 6; ood: 10. [default: piper, or a system's own]",
 )
 @click.option(
     "--format",
     "form",
-    type=click.Choice(get_args(TableFormat)),
-    help="Output. [default: what FILE's ending says (.tex, .json), else markdown]",
+    type=click.Choice([_TEXT, *get_args(TableFormat)]),
+    help="Output. [default: what FILE's ending says (.tex, .json), else markdown; without FILE text of 100 columns]",
 )
 @click.option(
     "--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write to FILE instead of printing."
 )
 def table(
-    *, runs: tuple[Path, ...], bench: str | None, layout: Layout, form: TableFormat | None, out: Path | None
+    *, runs: tuple[Path, ...], bench: str | None, layout: Layout | None, form: str | None, out: Path | None
 ) -> None:
     """Lay the scores of runs out as in the paper's tables, a row for each run and setting.
 
@@ -41,10 +46,18 @@ def table(
     datasets; the best of a column is bold. Rows of `ablation` are named by what the recipe leaves out, rows of
     `sensitivity` by its α. LaTeX needs booktabs and multirow.
 
+    Of crepe, openpi2, boxes, wiqa and lm-eval a column a measure, with intervals and paired tests to the first RUN.
+
     Example: d2e table runs/base runs/sft runs/d2e --format latex --out tables/piper.tex
     """
-    form = form or _format_of(out)
-    text = render(read_table(runs, layout, bench), form)
+    form = form or (_TEXT if out is None else _format_of(out))
+    by_rows = layout is not None or (bench is None and all(map(row_benches, runs)))
+    measured = None if by_rows else load_measured(runs, bench)
+    if measured is not None:
+        text = _measures(compare_runs_by_measures(measured), form)
+    else:
+        laid_out = read_table(runs, layout or "piper", bench)
+        text = to_text(laid_out) if form == _TEXT else render(laid_out, cast(TableFormat, form))
     if out is None:
         click.echo(text, nl=False)
         return
@@ -52,6 +65,14 @@ def table(
     click.echo(f"wrote {out}")
 
 
-def _format_of(out: Path | None) -> TableFormat:
-    ending = "" if out is None else out.suffix.removeprefix(".").lower()
+def _measures(comparison: MeasureComparison, form: str) -> str:
+    if form == "json":
+        return json.dumps(comparison.to_json(), indent=2, ensure_ascii=False) + "\n"
+    if form == "latex":
+        return latex_table(comparison)
+    return (narrow_text if form == _TEXT else markdown_text)(comparison) + "\n"
+
+
+def _format_of(out: Path) -> TableFormat:
+    ending = out.suffix.removeprefix(".").lower()
     return next((form for form, own in ENDINGS.items() if own == ending), "markdown")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.tables import markdown_row
+from d2e_sft.util.tables import markdown_row, text_table
 from eval.compare.paper_tables import LAYOUTS, Head, Layout, PaperTable, TableRow, Value, rounded
 
 TableFormat = Literal["markdown", "latex", "json"]
 ENDINGS: dict[TableFormat, str] = {"markdown": "md", "latex": "tex", "json": "json"}
+_WIDTH = 100
+_AT_ONCE = 8  # rows of the paper's table beside one another
 _FIRST: dict[Layout, str] = {"piper": "Models", "ablation": "Models", "sensitivity": "Methods", "ood": "Methods"}
 _TITLES: dict[Layout, str] = {
     "piper": "PIPER",
@@ -70,6 +73,26 @@ def to_markdown(table: PaperTable) -> str:
         lines.append([_markdown_label(row), *values])
     notes = "\n".join(table.notes)
     return "\n".join(map(markdown_row, lines)) + f"\n\n{notes}\n"
+
+
+def to_text(table: PaperTable) -> str:
+    """For a terminal of 100 columns: a line a dataset, a column a row of the paper's table, eight at a time."""
+    best = table.best()
+    names = [f"{row.entry.label} ({row.entry.note})" if row.entry.note else row.entry.label for row in table.rows]
+    parts = [f"{_TITLES[table.layout]}: percent, * is the best of its block"]
+    for start in range(0, len(names), _AT_ONCE):
+        places = range(start, min(start + _AT_ONCE, len(names)))
+        key = [f"{place + 1:>3}  {names[place]}"[:_WIDTH] for place in places]
+        lines = [["", *(str(place + 1) for place in places)]]
+        for number, column in enumerate(table.columns):
+            values = (_number(table.rows[place].values[number]) for place in places)
+            marks = (
+                "*" * ((place, number) in best) + "†" * table.rows[place].values[number].partial for place in places
+            )
+            lines.append([column.key, *(text + mark for text, mark in zip(values, marks, strict=True))])
+        parts += ["\n".join(key), text_table(lines)]
+    notes = [textwrap.fill(note, _WIDTH) for note in table.notes]
+    return "\n\n".join([*parts, *filter(None, ["\n".join(notes)])]) + "\n"
 
 
 def to_latex(table: PaperTable) -> str:

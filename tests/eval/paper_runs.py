@@ -43,7 +43,10 @@ def run(folder: Path, scores: Mapping[tuple[str, str], float] = PAPER, **changes
 
 
 def printed(*arguments: object) -> str:
-    result = CliRunner().invoke(table, [str(argument) for argument in arguments], catch_exceptions=False)
+    """What is printed, as Markdown where nothing else is asked for."""
+    given = [str(argument) for argument in arguments]
+    form = [] if {"--format", "--out"} & set(given) else ["--format", "markdown"]
+    result = CliRunner().invoke(table, [*given, *form], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 

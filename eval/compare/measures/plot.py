@@ -12,7 +12,7 @@ from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE
 from eval.compare.measures.comparison import MeasureComparison, MeasureRow
 
 ENDINGS = (".svg", ".png", ".pdf")
-_MOST = 6  # panels; the first measures are the main ones
+MOST_PANELS = 6  # the first measures are the main ones
 
 
 def check_plot(file: Path) -> None:
@@ -40,7 +40,7 @@ def write_plot(comparison: MeasureComparison, file: Path) -> None:
 
 def chart(comparison: MeasureComparison) -> Figure:
     """Horizontal bars from 0 with 95 % intervals; the first six measures."""
-    rows = comparison.rows[:_MOST]
+    rows = comparison.rows[:MOST_PANELS]
     height = 0.5 + len(rows) * (0.45 + 0.24 * len(comparison.labels))
     figure = Figure(figsize=(6.4, height), layout="constrained")
     panels = figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from d2e_sft.cli import main
+from tests.eval.compare.measures.results import accuracy, save_result
 from tests.eval.paper_runs import PAPER, printed, run
 
 
@@ -73,3 +75,32 @@ def test_what_cannot_be_laid_out_is_one_message(
         main(["table", *arguments])
     assert stop.value.code == 1
     assert re.search(said, capsys.readouterr().err)
+
+
+def test_without_a_file_a_terminal_is_wide_enough(tmp_path: Path) -> None:
+    names = [f"run-{number}-with-a-name-that-no-column-should-have-to-hold" for number in range(10)]
+    text = printed(*(run(tmp_path / name) for name in names), "--format", "text")
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert [line.split()[0] for line in lines if line.startswith("temporal/")] == [
+        f"temporal/{name}" for name in ("tempreason", "timeqa", "tracie", "mctaco", "cider", "average")
+    ] * 2
+    assert "  9  run-8-with" in text
+
+
+def test_a_system_has_a_column_a_measure(tmp_path: Path) -> None:
+    for name, right in (("sft", [1, 0, 0, 0]), ("d2e", [1, 1, 1, 0])):
+        save_result(tmp_path / name, accuracy(right))
+    runs = (tmp_path / "sft", tmp_path / "d2e")
+    assert "| d2e |" in printed(*runs, "--format", "markdown")
+    assert balanced(printed(*runs, "--format", "latex"))
+    printed(*runs, "--out", tmp_path / "t.json")
+    assert json.loads((tmp_path / "t.json").read_text())["labels"] == ["sft", "d2e"]
+    assert "d2e against sft: accuracy +50.0" in printed(*runs, "--format", "text")
+
+
+def test_runs_with_rows_and_a_system_show_rows_unless_the_system_is_named(tmp_path: Path) -> None:
+    folder = save_result(run(tmp_path / "run"), accuracy([1, 0]))
+    assert "PIPER" not in printed(folder, "--bench", "wiqa")
+    assert "accuracy" in printed(folder, "--bench", "wiqa")
+    assert "accuracy (n = 2)" not in printed(folder)
