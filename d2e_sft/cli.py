@@ -64,6 +64,7 @@ _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     },
 }
 _VERBS = {verb: entry for verbs in _GROUPS.values() for verb, entry in verbs.items()}
+_REMEDY = "pip install d2e-sft with its dependencies: pip install -e . in its clone"
 # Verb → its subcommands that live in a package which the verb's own may not import.
 _ADDED = {"data": {"wiqa-questions": ("eval.commands.wiqa_questions", "wiqa_questions")}}
 # Verb → a function of such a package that it is handed as its context's object.
@@ -147,6 +148,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         # One message, whatever the number of processes, of what all of them meet.
         if os.environ.get("LOCAL_RANK", "0") == "0" or isinstance(error, ProcessError):
             click.echo(f"d2e: error: {error}", err=True)
+        sys.exit(1)
+    except ModuleNotFoundError as error:  # as torch is in an environment that only scores
+        package = (error.name or "").partition(".")[0]
+        if debug or package in ("", "d2e_sft", "data_builders", "eval"):
+            raise
+        click.echo(f"d2e: error: this needs {package}, which is not installed\n  remedy: {_REMEDY}", err=True)
         sys.exit(1)
     except click.ClickException as error:
         error.show()

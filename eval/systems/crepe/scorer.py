@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import confusion_matrix, f1_score
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.tables import percent
@@ -93,12 +92,26 @@ def macro_f1(
     gold: Sequence[int] | NDArray[Any], predicted: Sequence[int] | NDArray[Any], labels: Sequence[int] | None = None
 ) -> float | None:
     """Macro-F1 over some labels, officially over those that occur on either side; None where there is no pair."""
-    return float(f1_score(gold, predicted, labels=labels, average="macro", zero_division=0)) if len(gold) else None
+    if not len(gold):
+        return None
+    return float(_f1(gold, predicted, np.union1d(gold, predicted) if labels is None else labels).mean())
+
+
+def _f1(
+    gold: Sequence[int] | NDArray[Any], predicted: Sequence[int] | NDArray[Any], labels: Sequence[int] | NDArray[Any]
+) -> NDArray[np.float64]:
+    """F1 of each label, (labels,); 0 of one that occurs on neither side."""
+    is_gold, is_predicted = (np.asarray(values)[:, None] == np.asarray(labels) for values in (gold, predicted))
+    return _ratio(2 * (is_gold & is_predicted).sum(axis=0), is_gold.sum(axis=0) + is_predicted.sum(axis=0))
+
+
+def _ratio(part: NDArray[np.int64], whole: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.divide(part, whole, out=np.zeros(whole.shape), where=whole > 0)
 
 
 def score_pairs(pairs: Pairs, seed: int) -> dict[str, Any]:
     """All scores of some pairs; `seed` is of the interval."""
-    f1 = f1_score(pairs.gold, pairs.predicted, labels=_CLASSES, average=None, zero_division=0)
+    f1 = _f1(pairs.gold, pairs.predicted, _CLASSES)
     return {
         "macro_f1": macro_f1(pairs.gold, pairs.predicted),
         "macro_f1_interval": _interval(pairs, seed),
@@ -112,7 +125,7 @@ def score_pairs(pairs: Pairs, seed: int) -> dict[str, Any]:
         },
         "which_way": _which_way(pairs.gold, pairs.predicted),
         "by_length": _by_length(pairs),
-        "confusion": confusion_matrix(pairs.gold, pairs.predicted, labels=_CLASSES).tolist(),
+        "confusion": np.bincount(pairs.gold * 3 + pairs.predicted, minlength=9).reshape(3, 3).tolist(),
         "counts": {
             "procedures": len(set(pairs.procedure.tolist())),
             "pairs": len(pairs.gold),
