@@ -115,6 +115,10 @@ class Tab:
         else:
             self.evaluate("document.execCommand('delete')")
 
+    def prefer(self, scheme: str) -> None:
+        """Be a reader who prefers `light` or `dark` pages."""
+        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
     def picture(self, file: Path) -> None:
         """A PNG of the whole page."""
         shot = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)

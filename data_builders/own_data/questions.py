@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from d2e_sft.data.sample import NLI_LABELS, WORDED, BadRow, EventSample, Format
+from d2e_sft.data.sample import NLI_LABELS, RELATIONS, WORDED, BadRow, EventSample, Format, Relation
 from d2e_sft.util.errors import UserError, did_you_mean
 from data_builders.own_data.row import OwnRow, RowParser
 from data_builders.own_data.source import is_own, rows_of
@@ -18,12 +18,12 @@ from data_builders.own_data.spec import ENDINGS, OwnSpec, ending_of, read_spec
 from data_builders.raw.reader import BadRows, RawInput
 from data_builders.raw.row import MISSING, BadRowError, Row
 
-_FORMAT, _OPTIONS = "format", "options"
+_FORMAT, _OPTIONS, _RELATION = "format", "options", "relation"
 _NO_MAPPING = "a description, given with --mapping"
 
 
 def read_questions(
-    file: Path, *, mapping: Path | None, fmt: str | None, skip_bad: bool
+    file: Path, *, mapping: Path | None, fmt: str | None, relation: Relation = "none", skip_bad: bool = False
 ) -> tuple[list[EventSample], list[BadRow]]:
     """The rows of a file as samples to be answered, in its order, and those that do not fit.
 
@@ -35,6 +35,7 @@ def read_questions(
             names several, whose `test` file is read.
         mapping: a description of own data, whose columns, format, separator and options hold for `file`.
         fmt: of rows that say none where there is no description; None: scq where they have options, else qa.
+        relation: of rows that say none, where no description does; it decides whether the prompt speaks of events.
         skip_bad: put rows aside that do not fit, instead of stopping at the first.
 
     Raises:
@@ -48,7 +49,7 @@ def read_questions(
     elif mapping is not None:
         spec = read_spec(mapping, with_files=False)
     else:
-        spec = OwnSpec(train=file.name, format="qa", relation="none")
+        spec = OwnSpec(train=file.name, format="qa", relation=relation)
     if mapping is not None and fmt is not None:
         raise UserError(f"--format {fmt}: {mapping} says the format; expected one of the two", "drop it")
     if spec.by_turns:
@@ -57,7 +58,9 @@ def read_questions(
             remedy="give columns for context and question, and a `prompt:` that holds both",
         )
     _check(file)
-    parser = QuestionParser(spec, _NO_MAPPING if mapping is None else mapping.name, fmt, described=mapping is not None)
+    parser = QuestionParser(
+        spec, _NO_MAPPING if mapping is None else mapping.name, fmt, relation, described=mapping is not None
+    )
     bad = BadRows(skip=skip_bad)
     raw = RawInput(file.stem, "test", file.name, file, bad, own_spec=parser.spec_name)
     samples = [_sample(row, found, file.stem) for found, row in raw.parse(rows_of(raw, spec, parser), parser)]
@@ -71,12 +74,12 @@ class QuestionParser(RowParser):
 
     Args:
         spec, spec_name: as for `RowParser`.
-        fmt: of rows that say none, see `read_questions`.
+        fmt, relation: of rows that say none, see `read_questions`.
         described: the format is the description's, and not read from the rows.
     """
 
-    def __init__(self, spec: OwnSpec, spec_name: str, fmt: str | None, *, described: bool) -> None:
-        # A relation, a subset and a habit are about answers that are known.
+    def __init__(self, spec: OwnSpec, spec_name: str, fmt: str | None, relation: Relation, *, described: bool) -> None:
+        # A subset and a habit are about answers that are known.
         columns = spec.columns.model_copy(update={"subset": None, "habit": None})
         super().__init__(spec.model_copy(update={"relation": spec.relation or "none", "columns": columns}), spec_name)
         self.spec_name = spec_name
@@ -90,7 +93,7 @@ class QuestionParser(RowParser):
     @property
     def optional(self) -> list[str]:
         """The columns that are read where they are there."""
-        return [*super().optional, *(() if self._described else (_FORMAT, _OPTIONS))]
+        return [*super().optional, *(() if self._described else (_FORMAT, _OPTIONS, _RELATION))]
 
     def __call__(self, row: Row) -> tuple[Format, OwnRow]:  # type: ignore[override]
         """The checked row; raises as `RowParser`."""
@@ -106,6 +109,14 @@ class QuestionParser(RowParser):
             hint = did_you_mean(str(said), WORDED)
             raise BadRowError.at(_FORMAT, said, f"one of {', '.join(WORDED)}, or nothing.{hint}")
         return str(said)
+
+    def _relation(self, row: Mapping[str, Any]) -> Relation:
+        said = None if self._described else row.get(_RELATION)
+        if said is None or said == "":
+            return super()._relation(row)
+        if said not in RELATIONS:
+            raise BadRowError.at(_RELATION, said, f"one of {', '.join(RELATIONS)}, or nothing")
+        return cast(Relation, said)
 
     def _answers(self, name: str, value: object, options: Any) -> list[str]:
         return []

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from d2e_sft.data.sample import WORDED, BadRow, EventSample
+from d2e_sft.data.sample import RELATIONS, WORDED, BadRow, EventSample
 from eval.commands.engine_options import engine_options
 from eval.commands.evaluate import evaluate, launch_again
 from eval.run.options import EvalOptions
@@ -48,6 +48,11 @@ _OF_EVAL = (
     "--format", "fmt", type=click.Choice(WORDED), help="Of rows that say none. [default: scq with options, else qa]"
 )
 @click.option(
+    "--relation",
+    type=click.Choice(RELATIONS),
+    help="Likewise; prompts speak of events unless it is none. [default: as the run's training rows, else none]",
+)
+@click.option(
     "--setting",
     type=click.Choice(["zero_shot", "cot"]),
     default="zero_shot",
@@ -64,6 +69,7 @@ def predict(
     out: Path,
     mapping: Path | None,
     fmt: str | None,
+    relation: str | None,
     launcher: str | None,
     processes: int | None,
     **options: Any,
@@ -71,21 +77,23 @@ def predict(
     """Answer the rows of FILE with MODEL; no answers need be known.
 
     FILE is CSV, TSV, JSONL, JSON or Parquet with the columns context and question, and where there are any options,
-    format and id; or a description of own data (YAML). Other names of columns: --mapping. Each row becomes one row
-    of OUT, in the same order: id (without one the row's line), question, answer, the output that it was read from, and
-    how it was read (strict, lenient, none). Answers are kept as they come in OUT.decoding: after a kill the same
-    command goes on.
+    format, relation and id; or a description of own data (YAML). Other names of columns: --mapping. Each row becomes
+    one row of OUT, in the same order: id (without one the row's line), question, answer, the output that it was read
+    from, and how it was read (strict, lenient, none). Answers are kept as they come in OUT.decoding: after a kill the
+    same command goes on.
 
     \b
     Examples:
       d2e predict runs/d2e questions.csv --out answers.csv
       d2e predict runs/d2e new.jsonl --mapping mine.yaml --out answers.parquet --dtype auto --batch-size 32
     """
-    from eval.run.predict import check_ending
+    from eval.run.predict import check_ending, trained_relation
     from eval.run.predict import predict as answer
 
     check_ending(out)
-    samples, bad = read_questions(file, mapping=mapping, fmt=fmt, skip_bad=options["skip_bad"])
+    samples, bad = read_questions(
+        file, mapping=mapping, fmt=fmt, relation=relation or trained_relation(model), skip_bad=options["skip_bad"]
+    )
     if launcher is not None:
         launch_again(launcher, processes, options["engine"])
     answered = answer(model, file, samples, bad, out, EvalOptions(**options))
@@ -102,6 +110,10 @@ def predict(
             click.echo(f"{what}: {count:,}")
 
 
-_own = [parameter for parameter in predict.params if parameter.name in ("model", "file", "out", "mapping", "fmt")]
+_own = [
+    parameter
+    for parameter in predict.params
+    if parameter.name in ("model", "file", "out", "mapping", "fmt", "relation")
+]
 _shared = [parameter for parameter in evaluate.params if parameter.name in _OF_EVAL]
 predict.params = [*_own, *_shared, *(one for one in predict.params if one not in _own)]

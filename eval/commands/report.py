@@ -52,10 +52,10 @@ def report(
 ) -> None:
     """Write an HTML report of one or more runs.
 
-    The page is one file without external parts, for the screen, a phone and print: scores with intervals,
-    differences to the first RUN, charts, error patterns where `d2e errors` found them, training curves, every
-    sample with all answers (filtered by what was mended or broken from one run to another, and searched), and each
-    run's recipe and environment.
+    The page is one file without external parts, for the screen, a phone and print: a verdict on each RUN against
+    the first, one picture, every sample with all answers (filtered by what was mended or broken from one run to
+    another, and searched), scores with intervals and differences, error patterns where `d2e errors` found them,
+    training curves, and each run's recipe and environment.
 
     Of crepe, openpi2, boxes, wiqa and lm-eval: verdicts, a picture, the paper's measures, and what changed in items.
 
@@ -74,10 +74,16 @@ def report(
         write_measures_page(measured, out, title)
         click.echo(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
         return
+    from eval.compare.error_patterns import read_patterns
     from eval.pages.report.page import ReportOptions, write_report  # matplotlib takes a second; `--help` need not wait
+    from eval.pages.report.patterns import commands_for
     from eval.pages.report.samples import datasets_of
 
     loaded = load_runs(runs, bench)
     left_out = datasets_of(loaded[0]) if no_texts else no_texts_of
     write_report(loaded, out, ReportOptions(samples, browse, left_out, title))
     click.echo(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
+    lacking = [run for run in loaded if read_patterns(run) is None]
+    if lacking:
+        click.echo(f"without error patterns of {', '.join(run.label for run in lacking)}; to find them by rule first:")
+        click.echo("\n".join(f"  {command}" for run in lacking for command in commands_for(run)))

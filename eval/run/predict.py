@@ -17,8 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from d2e_sft.config.recipe import recipe_of
 from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
-from d2e_sft.data.sample import BadRow, EventSample, write_bad_rows
+from d2e_sft.data.sample import RELATIONS, BadRow, EventSample, Relation, write_bad_rows
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing
 from eval.run.benchmark import BenchmarkRows, with_candidates
@@ -107,6 +108,26 @@ def predict(
         write=lambda completed: _write(rows, out, files, config, wording, completed),
         overwrite=options.overwrite,
     )
+
+
+def trained_relation(model: str) -> Relation:
+    """The relation of the rows that a run was trained on, by the first of them; none where that is not known.
+
+    A prompt is worded for events unless a row's relation is none, so a run is asked in the words it was trained with.
+    """
+    recipe = recipe_of(model)
+    file = None if recipe is None else Path(recipe.data.train)
+    if file is None or not file.is_file():
+        return "none"
+    try:
+        if file.suffix == ".parquet":
+            first: Any = next(pq.ParquetFile(file).iter_batches(1, columns=["relation"])).to_pylist()[0]
+        else:
+            with file.open(encoding="utf-8") as lines:
+                first = json.loads(next(lines))
+        return first["relation"] if first["relation"] in RELATIONS else "none"
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, StopIteration):
+        return "none"  # it has changed since, and the run does not need it any more
 
 
 def check_ending(out: Path) -> None:

@@ -29,6 +29,19 @@ STYLE = {
 }
 
 
+# Colours that a figure shares with the page around it: there a custom property, which dark mode changes.
+_OF_THE_PAGE = {
+    "--ink": ("#000000", "#222222"),
+    "--blue": ("#0072b2",),
+    "--green": ("#009e73",),
+    "--quiet": ("#444444", "#555555", "#666666", "#777777", "#888888", "#999999", "#aaaaaa"),
+    "--line": ("#b0b0b0", "#bbbbbb", "#cccccc", "#d5d5d5", "#dddddd", "#eeeeee"),
+    "--panel": ("#f3f4f6",),
+    "--ground": ("#ffffff",),
+}
+_PROPERTY_OF = {colour: name for name, colours in _OF_THE_PAGE.items() for colour in colours}
+
+
 def legend_name(label: str) -> str:
     """The label as matplotlib shows it: it leaves names that begin with "_" out of a legend."""
     return f"\u200b{label}" if label.startswith("_") else label  # a zero-width space is not seen
@@ -45,5 +58,13 @@ def inline_svg(figure: Figure, description: str) -> Markup:
     _, opening, body = re.split(r"(<svg[^>]*>)", buffer.getvalue(), maxsplit=1)
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.DOTALL)
     body = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", body)
+    # A fallback keeps what is copied out of the page as it was drawn.
+    body = re.sub(
+        r"(fill|stroke): (#[0-9a-f]{6})(?=[;\"])",
+        lambda found: (
+            f"{found[1]}: var({_PROPERTY_OF[found[2]]}, {found[2]})" if found[2] in _PROPERTY_OF else found[0]
+        ),
+        body,
+    )
     view_box = re.findall(r'viewBox="[^"]*"', opening)[0]
     return Markup('<svg role="img" aria-label="{}" {}>{}').format(description, Markup(view_box), Markup(body))

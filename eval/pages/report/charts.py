@@ -2,77 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from eval.compare.compare import AVERAGE, Comparison, Row
-from eval.pages.report.plots import FEWEST_AXES, Curve, bar_chart, line_chart, outer_ring, radar_chart, share_chart
-from eval.pages.report.training import CURVES, Training
+from eval.pages.report.plots import Curve, bar_chart, line_chart, share_chart
+from eval.pages.report.training import CURVES, LOSSES, Training
 
 
-@dataclass(frozen=True)
-class Radar:
-    """A radar, and what a reader has to know to read it."""
-
-    chart: Markup
-    caption: str
-
-
-def radars(comparison: Comparison) -> list[Radar]:
-    """One over dataset × relation, one over relations; each only where it has three axes, and never the same twice."""
-    groups = [row for row in comparison.rows if row.dataset not in ("all", AVERAGE)]
-    relations = _relation_rows(comparison)
-    charts = []
-    if len(groups) >= FEWEST_AXES:
-        named = Counter((row.dataset, row.relation) for row in groups)
-        several = [row.format if named[row.dataset, row.relation] > 1 else None for row in groups]
-        names = [
-            "\n".join(filter(None, [row.dataset, *row.relation.split("_"), fmt]))
-            for row, fmt in zip(groups, several, strict=True)
-        ]
-        charts.append(_radar(comparison, groups, names, "An axis is a dataset and relation."))
-    if len(relations) >= FEWEST_AXES and len(relations) < len(groups):
-        averaged = "An axis is a relation, the plain average of its datasets."
-        charts.append(_radar(comparison, relations, [row.relation.replace("_", "\n") for row in relations], averaged))
-    return charts
-
-
-def _radar(comparison: Comparison, rows: Sequence[Row], names: Sequence[str], axis: str) -> Radar:
-    scores = [[cell.mean.mean for cell in row.cells] for row in rows]
-    sizes = sorted(row.n for row in rows)
-    n = f"{sizes[0]:,}" if sizes[0] == sizes[-1] else f"{sizes[0]:,} to {sizes[-1]:,}"
-    return Radar(
-        radar_chart("Mean of EM and F1", names, comparison.labels, scores),
-        f"Mean of EM and F1. {axis} n = {n} samples an axis. All axes run from 0 in the middle to "
-        f"{outer_ring(scores)} percent at the rim; the bars below have the intervals.",
+def bars(comparison: Comparison) -> Markup:
+    """The mean of EM and F1 of each row with its interval; what it is the mean of stands in the table."""
+    return bar_chart(
+        "Mean of EM and F1",
+        [_group_name(row) for row in comparison.rows],
+        comparison.labels,
+        [[cell.mean for cell in row.cells] for row in comparison.rows],
     )
-
-
-def _relation_rows(comparison: Comparison) -> list[Row]:
-    """A relation's average, or its only group; in order of appearance."""
-    rows: dict[str, Row] = {}
-    for row in comparison.rows:
-        if row.dataset != "all":
-            rows[row.relation] = row  # averages come last
-    return list(rows.values())
-
-
-def bars(comparison: Comparison) -> list[Markup]:
-    """The mean, EM and F1 of each row with their intervals."""
-    groups = [_group_name(row) for row in comparison.rows]
-    metrics = {"mean": "Mean of EM and F1", "exact_match": "Exact match", "f1": "Token-level F1"}
-    return [
-        bar_chart(
-            title,
-            groups,
-            comparison.labels,
-            [[getattr(cell, metric) for cell in row.cells] for row in comparison.rows],
-        )
-        for metric, title in metrics.items()
-    ]
 
 
 def _group_name(row: Row) -> str:
@@ -99,16 +45,29 @@ def shares(comparison: Comparison) -> Markup | None:
 
 
 def curves(labels: Sequence[str], trainings: Sequence[Training | None]) -> list[Markup]:
-    """What runs logged while they trained, a chart a value."""
+    """What runs logged while they trained, a chart a value; losses of other terms are in charts of their own."""
     charts = []
     for key, title in CURVES.items():
-        drawn = [
-            Curve(index, label + suffix, points[key], marked=bool(suffix))
-            for index, (label, training) in enumerate(zip(labels, trainings, strict=True))
-            if training is not None
-            for suffix, points in (("", training.curves), (", held out", training.held_out))
-            if key in points
-        ]
-        if drawn:
-            charts.append(line_chart(title, drawn))
+        for terms in _terms(key, trainings):
+            drawn = [
+                Curve(index, label + suffix, points[key], marked=bool(suffix))
+                for index, (label, training) in enumerate(zip(labels, trainings, strict=True))
+                if training is not None and (terms is None or training.terms == terms)
+                for suffix, points in (("", training.curves), (", held out", training.held_out))
+                if key in points and not _says_what_the_loss_says(key, training)
+            ]
+            if drawn:
+                charts.append(line_chart(f"{title} ({terms})" if terms else title, drawn))
     return charts
+
+
+def _terms(key: str, trainings: Sequence[Training | None]) -> list[str | None]:
+    """What the values under a key are sums of, where that differs between runs; else one None, for all of them."""
+    found = list(dict.fromkeys(training.terms for training in trainings if training is not None))
+    return [*found] if key in LOSSES and len(found) > 1 else [None]
+
+
+def _says_what_the_loss_says(key: str, training: Training) -> bool:
+    """Whether the cross-entropy is all of the loss, and its curve is there already."""
+    same = training.curves.get("ce") == training.curves.get("loss")
+    return key == "ce" and same and training.held_out.get("ce") == training.held_out.get("loss")

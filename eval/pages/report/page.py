@@ -19,6 +19,7 @@ from d2e_sft.util.html.pages import page_environment
 from d2e_sft.util.tables import percent
 from eval.compare.compare import Comparison, compare_runs
 from eval.compare.error_patterns import RunPatterns, read_patterns
+from eval.compare.narrow_tables import verdicts
 from eval.compare.runs import ScoredRun
 from eval.compare.tables import collapses, p_value, points, shares_in_percent, with_interval
 from eval.pages.report import charts
@@ -69,12 +70,13 @@ def render_page(runs: Sequence[ScoredRun], options: ReportOptions | None = None)
     trainings = [read_training(run.path) for run in runs]
     told = instructions(runs)
     readable = without_texts(runs, options.no_texts_of)
+    reading = read_reading(comparison.subsets)
     context = {
         "title": options.title or f"Event reasoning on {comparison.bench}",
         "comparison": comparison,
         "asked_without": comparison.asked_without,
-        "reading": read_reading(comparison.subsets),
-        "radars": [] if comparison.subsets else charts.radars(comparison),
+        "reading": reading,
+        "verdicts": reading.told[1:] if reading else [" ".join(line.split()) for line in verdicts(comparison)],
         "bars": charts.bars(comparison),
         "shares": charts.shares(comparison),
         "collapses": collapses(comparison),
@@ -109,15 +111,16 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
     by_subset = context["reading"] is not None  # the parts by group are then folded
     parts = [
         ("reading", "Does it read?", by_subset),
+        ("groups", "Picture", not by_subset),
+        ("samples", "Samples", True),
+        ("subsets", "Scores by subset", by_subset),
         ("by-group", "Scores by group", by_subset),
         ("scores", "Scores", not by_subset),
         ("differences", "Differences", not by_subset and len(comparison.labels) > 1),
         ("context", "Context", not by_subset and bool(comparison.asked_without)),
-        ("groups", "Charts", not by_subset),
         ("labels", "Labels", not by_subset and context["shares"] is not None),
-        ("errors", "Errors", True),
+        ("errors", "Errors", bool(context["patterns"].rows)),
         ("curves", "Training", bool(context["curves"])),
-        ("samples", "Samples", True),
         ("runs", "Recipes", True),
     ]
     return [(anchor, name) for anchor, name, there in parts if there]

@@ -67,14 +67,14 @@ class PatternSection:
     Attributes:
         chart: None where no run has a wrong answer whose pattern is known.
         methods: run → `by rule` or the judge's name.
-        lacking: run → the commands that find its patterns by rule, in order.
+        lacking: runs without patterns.
     """
 
     chart: Markup | None
     rows: Sequence[PatternRow]
     parts: Sequence[Part]
     methods: Mapping[str, str]
-    lacking: Mapping[str, Sequence[str]]
+    lacking: Sequence[str]
 
     @property
     def by_rule(self) -> bool:
@@ -108,7 +108,7 @@ def pattern_section(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPattern
         rows=rows,
         parts=PATTERN_PARTS,
         methods={label: found.method for label, found in patterns.items()},
-        lacking={run.label: _commands(run) for run in runs if run.label not in patterns},
+        lacking=[run.label for run in runs if run.label not in patterns],
     )
 
 
@@ -122,7 +122,8 @@ def _rows(relation: str, runs: Sequence[ScoredRun], patterns: Mapping[str, RunPa
     return rows
 
 
-def _commands(run: ScoredRun) -> list[str]:
+def commands_for(run: ScoredRun) -> list[str]:
+    """The commands that find a run's error patterns by rule, in order."""
     find = shlex.join(["d2e", "errors", str(run.path), "--bench", run.folder.name])
     # The rule compares with the answers without the context, which an evaluation of its own writes.
     return [find] if asked_without_context(run) else [command_without_context(run), find]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from d2e_sft.config.recipe import recipe_of
 from d2e_sft.util.errors import UserError
 
 CURVES = {
@@ -23,6 +24,11 @@ CURVES = {
 }
 
 
+LOSSES = ("loss", "ce", "kl")  # what they are computed from depends on the objective
+
+_SIGNS = {"alpha": "α", "kl_weight": "λ", "imagined_weight": "μ", "product_weight": "w"}
+
+
 @dataclass(frozen=True)
 class Training:
     """What was logged while a run trained.
@@ -32,12 +38,14 @@ class Training:
         held_out: the same on held-out samples.
         steps: the last logged step.
         tokens_per_second: median over the log, or None where it was not logged.
+        terms: the objective with its ratios, as the recipe says; losses of other terms are no larger or smaller.
     """
 
     curves: dict[str, list[tuple[int, float]]]
     held_out: dict[str, list[tuple[int, float]]]
     steps: int
     tokens_per_second: float | None
+    terms: str = ""
 
 
 def read_training(run: Path) -> Training | None:
@@ -73,7 +81,23 @@ def read_training(run: Path) -> Training | None:
         held_out=series("eval_"),
         steps=max((step for step, _ in entries), default=0),
         tokens_per_second=median(speeds) if speeds else None,
+        terms=_terms(run),
     )
+
+
+def _terms(run: Path) -> str:
+    """The objective in words; empty where there is no recipe that says it."""
+    try:
+        recipe = recipe_of(str(run))
+    except UserError:  # a recipe that is damaged is shown as it is
+        return ""
+    if recipe is None:
+        return ""
+    parts = recipe.d2e.of_training()
+    name, views = parts.pop("objective"), parts.pop("views", None)
+    parts.pop("view_gradients", None)  # decides what is computed of a gradient, not of a loss
+    ratios = {_SIGNS.get(key, key): value for key, value in parts.items() if value}
+    return ", ".join(["sft" if views == ("original",) else name, *(f"{key} {value}" for key, value in ratios.items())])
 
 
 def _is_value(value: object) -> bool:

@@ -23,12 +23,13 @@ def test_a_row_says_its_format_or_its_options_do(tmp_path: Path) -> None:
         {"context": "A.", "question": "Q?"},
         {"context": "A.", "question": "Q?", "options": ["x", "y"]},
         {"context": "A.", "question": "Q?", "options": ["x", "y"], "format": "mcq"},
-        {"context": "A.", "question": "H.", "format": "nli", "answers": ["not read"], "relation": "not read"},
+        {"context": "A.", "question": "H.", "format": "nli", "answers": ["not read"], "relation": "causal"},
     ]
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
     samples, _ = ask(tmp_path / "q.jsonl")
     assert [sample.format for sample in samples] == ["qa", "scq", "mcq", "nli"]
     assert [sample.id for sample in samples] == ["1", "2", "3", "4"], "lines, where there are no ids"
+    assert [sample.relation for sample in samples] == ["none"] * 3 + ["causal"]
     assert samples[2].options == ["x", "y"]
     (tmp_path / "q.csv").write_text("context,question\nA.,H.\n")
     assert [sample.format for sample in ask(tmp_path / "q.csv", fmt="nli")[0]] == ["nli"]
@@ -65,6 +66,7 @@ def test_a_prompt_of_ones_own_is_what_the_model_sees(tmp_path: Path) -> None:
     [
         ("q.csv", "context,ask\nA.,Q?\n", "column 'question' is missing; found 'context', 'ask'"),
         ("q.jsonl", '{"context": "A.", "question": "Q?", "format": "mqc"}', "Did you mean 'mcq'"),
+        ("q.jsonl", '{"context": "A.", "question": "Q?", "relation": "x"}', "relation: got 'x'; expected one of"),
         ("q.jsonl", '{"context": "A.", "question": "Q?", "format": "scq"}', "options: missing"),
         ("q.jsonl", '{"id": 1, "context": "A.", "question": "Q?"}\n' * 2, "an id of its own"),
         ("q.jsonl", "", "the file is empty; expected data"),

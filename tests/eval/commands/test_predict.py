@@ -16,7 +16,7 @@ from tests.tiny import save_tiny_model
 
 def test_options_of_decoding_are_those_of_an_evaluation() -> None:
     options = {parameter.name: parameter for parameter in evaluate.params}
-    own = {"model", "file", "out", "mapping", "fmt", "setting"}
+    own = {"model", "file", "out", "mapping", "fmt", "relation", "setting"}
     for parameter in predict.params:
         if parameter.name not in own:
             assert parameter.opts == options[parameter.name].opts

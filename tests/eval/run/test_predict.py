@@ -11,14 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from d2e_sft.data.sample import write_samples
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.questions import read_questions
 from eval.run import predict as module
 from eval.run.options import EvalOptions
-from eval.run.predict import Answered, predict, write_answers
+from eval.run.predict import Answered, predict, trained_relation, write_answers
 from eval.run.runner import evaluate_model
 from tests.eval.benches import bench_rows, save_bench
-from tests.tiny import save_tiny_model
+from tests.tiny import make_sample, save_tiny_model
 
 OPTIONS = EvalOptions(alpha=0.5, max_new_tokens=6, batch_size=3)
 ROWS = [
@@ -44,6 +45,18 @@ def written(folder: Path, ending: str, rows: list[dict[str, Any]] = ROWS) -> Pat
     else:
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
+
+
+def test_a_run_is_asked_in_the_words_that_it_was_trained_with(tmp_path: Path) -> None:
+    assert trained_relation("someone/model") == "none"
+    for ending in ("parquet", "jsonl"):
+        run_folder = tmp_path / ending
+        rows = run_folder / f"train.{ending}"
+        write_samples([make_sample(relation="causal")], rows)
+        (run_folder / "recipe.yaml").write_text(f"data: {{train: {rows}}}\ntrain: {{output_dir: x}}\n")
+        assert trained_relation(str(run_folder)) == "causal"
+        rows.write_text("damaged")
+        assert trained_relation(str(run_folder)) == "none"
 
 
 def run(model: str, file: Path, out: Path, options: EvalOptions = OPTIONS, **how: Any) -> Answered:
@@ -78,7 +91,8 @@ def test_the_outputs_are_those_of_an_evaluation_of_the_same_rows(tmp_path: Path,
     expected = read(tmp_path / "run" / "eval" / "bench" / "predictions.jsonl")
     # The benchmark's own rows, without what is to be found out.
     rows = [
-        {key: row[key] for key in ("id", "context", "question", "options", "format") if row[key]} for row in expected
+        {key: row[key] for key in ("id", "context", "question", "options", "format", "relation") if row[key]}
+        for row in expected
     ]
     run(model, written(tmp_path, ".jsonl", rows), tmp_path / "answers.jsonl")
     found = read(tmp_path / "answers.jsonl")

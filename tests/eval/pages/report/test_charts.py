@@ -1,30 +1,55 @@
-"""Which charts there are: a radar only where it has three axes."""
+"""Which charts there are: one says a thing once, and losses that cannot be compared are apart."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from eval.compare.compare import compare_runs
 from eval.compare.runs import load_runs
-from eval.pages.report.charts import radars
-from eval.score.predictions import Prediction
+from eval.pages.report.charts import bars, curves
+from eval.pages.report.training import Training, read_training
 from tests.eval.fake_runs import choice, make_run
 
-
-def _bench(*groups: tuple[str, str]) -> list[Prediction]:
-    return [
-        choice(n, n % 2 == 0, dataset=dataset, relation=relation)
-        for n, (dataset, relation) in enumerate([*groups, *groups])
-    ]
+LOG = [{"step": step, "loss": 2.0 / step, "ce": 1.0 / step, "plain_accuracy": step / 4} for step in (1, 2, 3)]
 
 
-def test_there_is_a_radar_of_datasets_and_one_of_relations_where_they_have_three_axes(tmp_path: Path) -> None:
-    two = _bench(("a", "temporal"), ("b", "causal"))
-    three = _bench(("a", "temporal"), ("a", "causal"), ("b", "causal"))
-    four = [*three, *(row.model_copy(update={"id": f"x{row.id}"}) for row in _bench(("c", "counterfactual")))]
-    captions = []
-    for name, rows in {"two": two, "three": three, "four": four}.items():
-        captions.append([one.caption for one in radars(compare_runs(load_runs([make_run(tmp_path / name, rows)])))])
-    assert [len(own) for own in captions] == [0, 1, 2]
-    assert "An axis is a dataset and relation. n = 2 samples an axis." in captions[1][0]
-    assert "plain average of its datasets. n = 2 to 4 samples" in captions[2][1]
+def trained(folder: Path, d2e: str, **changes: float) -> Training:
+    folder.mkdir()
+    log = [{**entry, **{key: entry[key] + more for key, more in changes.items()}} for entry in LOG]
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+    (folder / "recipe.yaml").write_text(f"data: {{train: x}}\ntrain: {{output_dir: x}}\nd2e: {{{d2e}}}\n")
+    training = read_training(folder)
+    assert training is not None
+    return training
+
+
+def titles(charts: list[object]) -> list[str]:
+    return [str(chart).partition("over training steps: ")[2].partition('"')[0] for chart in charts]
+
+
+def test_scores_have_one_chart_with_a_row_a_group(tmp_path: Path) -> None:
+    rows = [choice(n, n % 2 == 0, dataset=name) for n, name in enumerate("aabb")]
+    chart = bars(compare_runs(load_runs([make_run(tmp_path / "run", rows)])))
+    assert "Bar chart: Mean of EM and F1 of run, with 95 % intervals" in chart
+
+
+def test_losses_of_other_terms_are_drawn_apart(tmp_path: Path) -> None:
+    sft = trained(tmp_path / "sft", "objective: sft")
+    d2e, same = (trained(tmp_path / name, "objective: d2e, alpha: 0.5") for name in ("d2e", "same"))
+    weak = trained(tmp_path / "weak", "objective: d2e, alpha: 0.2")
+    assert [one.terms for one in (sft, d2e, weak)][:2] == ["sft", "d2e, α 0.5, λ 1.0, kl_direction original_refined"]
+    found = titles(list(curves(["sft", "d2e", "same", "weak"], [sft, d2e, same, weak])))
+    assert [title.rpartition(" of ")[2] for title in found] == [
+        "sft", "d2e, same", "weak",  # loss
+        "sft", "d2e, same", "weak",  # cross-entropy
+        "sft, d2e, same, weak",  # an accuracy is one, however it was trained
+    ]  # fmt: skip
+    assert found[1].startswith("Loss (d2e, α 0.5")
+
+
+def test_a_loss_that_is_nothing_but_its_cross_entropy_is_drawn_once(tmp_path: Path) -> None:
+    training = trained(tmp_path / "sft", "objective: sft", ce=0.0)
+    same = Training({"loss": [(1, 2.0)], "ce": [(1, 2.0)]}, {}, 1, None)
+    assert len(curves(["a"], [same])) == 1
+    assert len(curves(["a"], [training])) == 3

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from eval.commands.report import report
 from eval.compare.runs import load_runs
 from eval.pages.report.page import render_page
+from tests.browser import browser_tab
 from tests.eval.fake_runs import choice, make_run, prediction
 
 HISTORY = [
@@ -91,13 +92,21 @@ def test_the_page_loads_nothing_from_elsewhere(page: str) -> None:
 
 def test_plots_are_well_formed_and_described(page: str) -> None:
     plots = re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
-    assert len(plots) == 3 + 1 + 3  # mean, EM and F1; labels; loss, ce and kl, as no accuracy was logged
+    assert len(plots) == 1 + 1 + 3  # means; labels; loss, ce and kl, as no accuracy was logged
     for plot in plots:
         ElementTree.fromstring(plot.replace("<svg", '<svg xmlns:xlink="x"', 1))
         assert re.search(r'aria-label="[^"]*_d2e', plot)
         assert "sft_$x$</text>" in plot  # the dollar signs are no formula
     ids = re.findall(r'<(?:g|path|clipPath|pattern)[^>]* id="([^"]*)"', page)
     assert len(ids) == len(set(ids))
+
+
+def test_the_verdict_comes_first_then_a_picture_then_samples(page: str) -> None:
+    order = ["sft_$x$ against base: mean", "How to read this page", "Bar chart: Mean", 'id="samples"', 'id="scores"']
+    places = [page.index(part) for part in [*order, 'id="differences"', 'id="curves"', 'id="runs"']]
+    assert places == sorted(places)
+    [verdicts] = re.findall(r'<ul class="verdicts">(.*?)</ul>', page, flags=re.DOTALL)
+    assert verdicts.count("not decided with 5 samples") == 2
 
 
 def test_samples_show_each_outcome_with_colour_and_symbol(page: str) -> None:
@@ -143,3 +152,21 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     assert "<h1>A &lt; B</h1>" in page
     assert page.count('<p class="quiet">stories') == 1
     assert "Example: d2e report" in CliRunner().invoke(report, ["--help"]).output
+
+
+def test_a_phone_shows_the_page_without_sideways_scrolling_in_its_own_colours(page: str, tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    with browser_tab(tmp_path) as tab:
+        tab.open((tmp_path / "report.html").as_uri(), width=420)
+        tab.wait_for("document.readyState == 'complete'")
+        tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 420
+        wide = (
+            "[...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+        )
+        assert tab.evaluate(wide) == 0, "tables fit, too"
+        colours = "['figure', 'svg text'].map((one) => getComputedStyle(document.querySelector(one)))"
+        look = f"{colours}.map((style, i) => i ? style.fill : style.backgroundColor)"
+        assert tab.evaluate(look) == ["rgb(255, 255, 255)", "rgb(28, 32, 36)"]
+        tab.prefer("dark")
+        assert tab.evaluate(look) == ["rgb(21, 24, 28)", "rgb(230, 233, 236)"]

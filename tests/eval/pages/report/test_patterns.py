@@ -14,6 +14,7 @@ from eval.compare.error_patterns import read_patterns
 from eval.compare.runs import load_runs
 from eval.pages.report.page import render_page
 from eval.pages.report.patterns import pattern_section
+from tests.command import d2e
 from tests.eval.fake_runs import choice, make_run, prediction
 
 NEGLECT, PLACE, OTHER = "neglect_context", "inaccurate_position", "other"
@@ -65,13 +66,24 @@ def test_a_rule_and_a_judge_are_told_apart(tmp_path: Path) -> None:
     assert "do not compare them" in page
 
 
-def test_a_run_without_patterns_is_told_how_to_get_them(tmp_path: Path) -> None:
+def test_a_run_without_patterns_is_named_and_the_command_says_how_to_get_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     paths = [run_with(tmp_path / "a", {"s1": NEGLECT, "s2": NEGLECT, "s3": PLACE}), run_with(tmp_path / "b", None)]
-    page = render_page(load_runs(paths))
-    [commands] = re.findall(r'<pre tabindex="0">(d2e eval.*?)</pre>', page, flags=re.DOTALL)
-    assert re.fullmatch(
-        rf"d2e eval .* --out {tmp_path}/b --without-context\nd2e errors {tmp_path}/b --bench mini\n", commands
-    )
+    assert d2e("report", *paths, "--out", tmp_path / "report.html") == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "Not known for b." in page
+    assert "d2e errors" not in page, "what is to be done stands in the terminal, not on a page to pass on"
+    *_, told, without, find = capsys.readouterr().out.splitlines()
+    assert told == "without error patterns of b; to find them by rule first:"
+    assert re.fullmatch(rf"  d2e eval .* --out {tmp_path}/b --without-context", without)
+    assert find == f"  d2e errors {tmp_path}/b --bench mini"
+
+
+def test_where_no_run_has_patterns_the_page_has_no_such_part(tmp_path: Path) -> None:
+    page = render_page(load_runs([run_with(tmp_path / "b", None)]))
+    assert 'id="errors"' not in page
+    assert "#errors" not in page
 
 
 def test_a_run_without_wrong_answers_has_no_chart(tmp_path: Path) -> None:

@@ -83,11 +83,12 @@ def tagged(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_the_section_comes_first_and_the_long_tables_are_folded(tagged: str) -> None:
     sections = re.findall(r'<(?:section|details) id="([a-z-]+)"', tagged)
-    assert sections[:3] == ["reading", "by-group", "scores"]
+    assert sections[:5] == ["reading", "samples", "subsets", "by-group", "scores"]
+    assert tagged.index("reads more") < tagged.index("<nav"), "the verdict comes before everything"
     assert "Conflict accuracy against aligned accuracy of sft, d2e, teacher" in tagged
-    assert "Radar chart" not in tagged
+    assert "Bar chart" not in tagged
     anchors = re.findall(r'<a href="#([a-z-]+)">', tagged)
-    assert anchors[:3] == ["reading", "by-group", "errors"]
+    assert anchors[:4] == ["reading", "samples", "subsets", "by-group"]
 
 
 def test_the_section_says_the_verdicts_and_what_is_left_out(tagged: str) -> None:
