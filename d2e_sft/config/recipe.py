@@ -64,6 +64,21 @@ class Recipe(Section):
                 raise ValueError(f"{key}={value} needs held-out rows to evaluate on; set {setting}=FILE")
         return self
 
+    @model_validator(mode="after")
+    def _the_best_is_saved(self) -> Self:
+        train = self.train
+        if not (self.data.dev or self.data.probe):
+            for key in ("load_best_model_at_end", "early_stopping_patience"):
+                if value := getattr(train, key):
+                    raise ValueError(f"train.{key}={value} needs held-out rows to evaluate on; set data.dev=FILE")
+        evaluated, saved = train.eval_steps, train.save_steps
+        if train.load_best_model_at_end and not (evaluated and saved and saved % evaluated == 0):
+            raise ValueError(
+                f"train.load_best_model_at_end with train.eval_steps={evaluated} and train.save_steps={saved}: what "
+                "is best must be evaluated and saved; expected both, save_steps a multiple of eval_steps"
+            )
+        return self
+
     @property
     def decoding(self) -> DecodingConfig:
         """How its model is decoded: with the α of `eval.alpha` where that is set, else as its objective has it."""

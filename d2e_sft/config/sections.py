@@ -139,6 +139,8 @@ class TrainSection(Section):
     """Compute activations again in the backward in place of keeping them: less memory, the same gradients."""
     compile: bool = False
     """torch.compile of each layer."""
+    liger_kernel: bool = False
+    """Liger's kernels for norms, MLPs and positions (not for the loss, which is the objective's own); needs a GPU."""
     logging_steps: int = Field(default=10, ge=1)
     """Steps from one log to the next."""
     save_steps: int | None = Field(default=None, ge=1)
@@ -148,7 +150,17 @@ class TrainSection(Section):
     eval_steps: int | None = Field(default=None, ge=1)
     """Steps from one evaluation on `data.dev` and `data.probe` to the next; null evaluates after each epoch."""
     sample_predictions: int = Field(default=8, ge=0)
-    """Held-out samples that are decoded at each evaluation."""
+    """Held-out samples that are decoded at each evaluation; `eval_em` and `eval_f1` are over these."""
+    load_best_model_at_end: bool = False
+    """Keep the checkpoint of the best evaluation, and end with its weights; needs `eval_steps` and `save_steps`."""
+    metric_for_best_model: str | None = None
+    """The evaluation's value that says which is best: `loss`, `em`, `f1`, `debiased_conflict`, …; null is `loss`."""
+    greater_is_better: bool | None = None
+    """Whether more of it is better; null goes by its name (less of losses, divergences, `bias_share`, `habit_gap`)."""
+    early_stopping_patience: int | None = Field(default=None, ge=1)
+    """Stop after so many evaluations in a row without a better value of `metric_for_best_model`; null never stops."""
+    early_stopping_threshold: float = Field(default=0.0, ge=0)
+    """By how much a value must be better to count."""
     report_to: list[Tracker] = Field(default_factory=list)
     """Experiment trackers, by name."""
     project: str = "d2e-sft"

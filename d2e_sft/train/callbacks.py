@@ -18,9 +18,11 @@ from transformers import TrainerCallback
 from transformers.integrations import TensorBoardCallback
 
 from d2e_sft.config.recipe import Recipe
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.decoding import DecodingConfig, answer_samples
 from d2e_sft.train.rows import choose_samples
+from d2e_sft.util.answers import exact_match, token_f1
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.tables import markdown_cell, markdown_table
@@ -90,8 +92,10 @@ def log_table(trainer: Any, name: str, rows: Sequence[dict[str, Any]]) -> None:
             )
 
 
-class SamplePredictions(TrainerCallback):
+class SamplePredictions:
     """Decodes the same samples at every evaluation; to RUN/held_out_predictions.jsonl and to the trackers.
+
+    As a measure of the evaluation it gives exact match and F1 of the answers, as the model is decoded by its recipe.
 
     Every process decodes all of them, in step, since sharded weights are gathered from all; the main one writes. A row
     has the step, what identifies the sample, its first accepted answer and what the model says: `plain`, and
@@ -109,16 +113,33 @@ class SamplePredictions(TrainerCallback):
         self.decoding = recipe.decoding
         self.file = Path(recipe.train.output_dir) / PREDICTIONS_FILE
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Decode, and keep the rows of this step."""
+    def measure(self) -> dict[str, float]:
+        """Decode and keep the rows of this step; `em` and `f1`, means over the samples."""
+        state = self.trainer.state
         answers = {"plain": self._decode(replace(self.decoding, alpha=0.0))}
         if self.decoding.needs_imagined:
             answers["debiased"] = self._decode(self.decoding)
-        if not state.is_world_process_zero:
-            return
+        if state.is_world_process_zero:
+            self._keep(answers, state.global_step)
+        return self._scores(answers.get("debiased", answers["plain"]))
+
+    def _scores(self, texts: Sequence[str]) -> dict[str, float]:
+        wording = load_prompt_set(self.recipe.data.prompt_set)
+        scores = []
+        for text, sample in zip(texts, self.samples, strict=True):
+            start = wording.answer_start(sample)
+            response = wording.response(sample)
+            form = response[:start].strip()
+            said = text.rpartition(form)[2] if form else text
+            golds = [response[start:], *sample.answers]  # a choice may be named by its letter and text, or its text
+            scores.append((exact_match(said, golds), token_f1(said, golds)))
+        exact, shared = zip(*scores, strict=True)
+        return {"em": sum(exact) / len(scores), "f1": sum(shared) / len(scores)}
+
+    def _keep(self, answers: dict[str, list[str]], step: int) -> None:
         rows = [
             {
-                "step": state.global_step,
+                "step": step,
                 "id": sample.id,
                 "dataset": sample.dataset,
                 "relation": sample.relation,
@@ -129,7 +150,7 @@ class SamplePredictions(TrainerCallback):
             }
             for i, sample in enumerate(self.samples)
         ]
-        self._write(rows, state.global_step)
+        self._write(rows, step)
         log_table(self.trainer, "held_out_predictions", rows)
 
     def _decode(self, decoding: DecodingConfig) -> list[str]:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transformers import Trainer
+from transformers import EarlyStoppingCallback, Trainer
 
 from d2e_sft.util.files import sha256_of, sync, write_whole
 
@@ -115,10 +115,21 @@ class AtomicCheckpoints(Trainer):
             finally:
                 self._aside = None
             self.accelerator.wait_for_everyone()  # each process writes its own part: random state, shards
+            best = self._best_after_saving(run, name)
             if self.args.should_save:
+                if best is not None:  # the folder aside is what was known of it
+                    self.state.save_to_json(str(aside / name / "trainer_state.json"))
                 seal(aside / name)
                 _move_checkpoint(aside / name, run / name)
-                _rotate(run, newest=run / name, keep=self.args.save_total_limit)
+                _rotate(run, newest=run / name, keep=self.args.save_total_limit, best=best)
+
+    def _best_after_saving(self, run: Path, name: str) -> Path | None:
+        """The checkpoint of the best evaluation, where there is one, with the one under way in its later place."""
+        if self.state.best_global_step:
+            best = run / f"checkpoint-{self.state.best_global_step}"
+            if best.name == name or best.is_dir():
+                self.state.best_model_checkpoint = str(best)
+        return Path(self.state.best_model_checkpoint) if self.state.best_model_checkpoint else None
 
     def _get_output_dir(self, trial: Any) -> str:
         # Read by the Trainer's own saving and rotation: while saving, both see the folder aside and nothing else.
@@ -136,10 +147,18 @@ class AtomicCheckpoints(Trainer):
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The Trainer looks at max_steps only after a step: a run that had taken its last one would take one more.
-        if self.state.global_step >= self.state.max_steps:
+        if self.state.global_step >= self.state.max_steps or self._stopped_early():
             self.control.should_training_stop = True
             return
         super()._run_epoch(*args, **kwargs)
+
+    def _stopped_early(self) -> bool:
+        """Whether a resumed run had stopped for want of progress."""
+        return any(
+            isinstance(callback, EarlyStoppingCallback)
+            and callback.early_stopping_patience_counter >= callback.early_stopping_patience
+            for callback in self.callback_handler.callbacks
+        )
 
 
 def _step(checkpoint: Path) -> int:
@@ -170,11 +189,17 @@ def _move_model(source: Path, target: Path) -> None:
     sync(target)
 
 
-def _rotate(run: Path, *, newest: Path, keep: int | None) -> None:
-    """Keep the newest checkpoints; those of later steps were found damaged when the run was resumed."""
+def _rotate(run: Path, *, newest: Path, keep: int | None, best: Path | None = None) -> None:
+    """Keep the newest checkpoints, the best one among them whatever its age.
+
+    Those of later steps were found damaged when the run was resumed.
+    """
     folders = checkpoints_of(run)
     place = folders.index(newest)
-    surplus = folders[place + keep :] if keep else []
+    earlier = folders[place + 1 :]
+    if keep and best in earlier:
+        earlier, keep = [folder for folder in earlier if folder != best], max(keep - 1, 1)
+    surplus = earlier[keep - 1 :] if keep else []
     for path in [*folders[:place], *surplus]:
         # Moved before it is removed, so that a kill in between leaves no half of it.
         aside = run / ASIDE / f"old-{path.name}"

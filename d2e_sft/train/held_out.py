@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,9 @@ from transformers import Trainer
 
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.objective.metrics import ObjectiveMetrics
+from d2e_sft.util.errors import UserError, did_you_mean
+
+Measure = Callable[[], dict[str, float]]  # values by name, without `eval_`
 
 
 class ProcessBatches(Sampler[list[int]]):
@@ -45,7 +48,9 @@ class HeldOutEvaluation(Trainer):
     """
 
     d2e: D2ESection
+    control: Any  # transformers' own
     term_weights: Mapping[str, float]  # of the objective's terms, see `Objective`
+    measures: Sequence[Measure] = ()  # what is measured beside, at each evaluation of the trainer's own rows
     # In all evaluations so far, by the clock and of the process's threads, so that they are not taken for training.
     evaluation_seconds = 0.0
     evaluation_cpu_seconds = 0.0
@@ -68,8 +73,26 @@ class HeldOutEvaluation(Trainer):
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
         """As transformers' own; the time that it takes is kept apart from training's."""
         with self.evaluating():
+            if self.eval_dataset is None and self.measures and not args and not options.get("eval_dataset"):
+                return self._measure_alone()
             metrics: dict[str, float] = super().evaluate(*args, **options)
         return metrics
+
+    def _measure_alone(self) -> dict[str, float]:
+        metrics = {f"eval_{name}": value for measure in self.measures for name, value in measure().items()}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        wanted = self.args.metric_for_best_model
+        if wanted is not None and f"eval_{wanted.removeprefix('eval_')}" not in metrics:
+            known = [name.removeprefix("eval_") for name, value in metrics.items() if isinstance(value, int | float)]
+            raise UserError(
+                f"train.metric_for_best_model={wanted}: an evaluation has no such value.{did_you_mean(wanted, known)} "
+                f"Expected one of {', '.join(known)}"
+            )
+        return bool(super()._determine_best_metric(metrics, trial))
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -90,6 +113,9 @@ class HeldOutEvaluation(Trainer):
             output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **options)
             values, _ = self._held_out.compute(self.accelerator)
             values = {"loss": self._held_out.loss_of(values), **values}
+            if metric_key_prefix == "eval" and dataloader.dataset is self.eval_dataset:
+                for measure in self.measures:
+                    values |= measure()
         finally:
             self._held_out = None
         output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in values.items()})

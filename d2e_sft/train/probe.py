@@ -52,7 +52,7 @@ def probe_samples(recipe: Recipe) -> list[EventSample]:
 
 
 class ReadingProbe(TrainerCallback):
-    """Logs accuracy by subset before the first step and every `train.eval_steps` steps.
+    """Accuracy by subset: logged before the first step, and measured at each evaluation.
 
     `eval_plain_aligned`, `eval_plain_conflict` are shares of samples that the original view alone answers right,
     `eval_debiased_…` those of the debiased logits, `eval_imagined_…` those of the view without context: its share of
@@ -66,11 +66,10 @@ class ReadingProbe(TrainerCallback):
         trainer: a `D2ETrainer`.
         recipe: says α, wording, lengths and how often.
         samples: of both subsets.
-        every: steps from one probe to the next.
     """
 
-    def __init__(self, trainer: Any, recipe: Recipe, samples: Sequence[EventSample], every: int) -> None:
-        self.trainer, self.every = trainer, every
+    def __init__(self, trainer: Any, recipe: Recipe, samples: Sequence[EventSample]) -> None:
+        self.trainer = trainer
         self.by_recipe = DEBIASED if recipe.decoding.alpha > 0 else PLAIN
         self.alpha = recipe.decoding.alpha or recipe.d2e.alpha or 0.5
         self.views = D2ESection(alpha=self.alpha, distill=False)
@@ -93,26 +92,21 @@ class ReadingProbe(TrainerCallback):
         """Probe the model as it is, unless a run is resumed, whose log has that."""
         self._start = self._trained()
         if state.global_step == 0:
-            self._probe()
+            with self.trainer.evaluating():
+                self.trainer.log({PREFIX + name: value for name, value in self.measure().items()})
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Probe after every `every` steps and after the last."""
-        if state.global_step % self.every == 0 or state.global_step >= state.max_steps:
-            self._probe()
-
-    def _probe(self) -> None:
+    def measure(self) -> dict[str, float]:
+        """The values, without `eval_`; to be called while the trainer is `evaluating`."""
         names = ("train_seconds", "train_cpu_seconds")
         trained = {name: now - then for name, now, then in zip(names, self._trained(), self._start, strict=True)}
-        with self.trainer.evaluating():
-            answered = self._right()
+        answered = self._right()
         values: dict[str, float] = {}
         for name, right in answered.items():
             for subset in PROBED:
                 of_subset = [one for one, of in zip(right, self.subsets, strict=True) if of == subset]
                 values[f"{name}_{subset}"] = sum(of_subset) / len(of_subset)
         values["habit_gap"] = values[f"{self.by_recipe}_aligned"] - values[f"{self.by_recipe}_conflict"]
-        values |= {"alpha": self.alpha, "n": min(self.subsets.count(subset) for subset in PROBED), **trained}
-        self.trainer.log({PREFIX + name: value for name, value in values.items()})
+        return values | {"alpha": self.alpha, "n": min(self.subsets.count(subset) for subset in PROBED), **trained}
 
     def _right(self) -> dict[str, list[bool]]:
         """Which samples are answered right, by each of the three ways."""

@@ -38,14 +38,13 @@ class LossLines(ProgressCallback):
         """A log as lines of text: of a training step, of an evaluation, of the probe, or of the end."""
         if "train_runtime" in logs:
             return [f"{step:,} steps in {logs['train_runtime']:,.0f} s; mean loss {logs['train_loss']:.4g}"]
-        if f"{PREFIX}{PLAIN}_conflict" in logs:
-            return [_probe_line(step, logs)]
+        probed = [_probe_line(step, logs)] if f"{PREFIX}{PLAIN}_conflict" in logs else []
         if "eval_loss" in logs:
             values = {name.removeprefix("eval_"): value for name, value in logs.items()}
             told = ", ".join(f"{name} {value}" for name, value in _cells(values).items() if value)
-            return [f"step {step:,}, held out: {told}"]
+            return [f"step {step:,}, held out: {told}", *probed]
         if "loss" not in logs:
-            return []
+            return probed
         cells = {"step": f"{step:,}", **_cells(logs)}
         lines = ["".join(value.rjust(_WIDTH + 2) for value in cells.values())[_WIDTH - 4 :]]
         if list(cells) != self._columns:
@@ -60,6 +59,7 @@ def _cells(logs: Mapping[str, Any]) -> dict[str, str]:
     found = {name: f"{logs[name]:.4g}" for name in ("loss", *(terms if len(terms) > 1 else [])) if name in logs}
     if "debiased_accuracy" in logs:
         found["accuracy"] = percent(logs["debiased_accuracy"])
+    found |= {name: percent(logs[name]) for name in ("em", "f1") if name in logs}
     if "tokens_per_second" in logs:
         found["tokens/s"] = f"{logs['tokens_per_second']:,.0f}"
     return found

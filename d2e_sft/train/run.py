@@ -84,8 +84,10 @@ def _train(recipe: Recipe, state: PartialState, termination: Termination, *, res
     record = decided_by_main(state, lambda: record_data(recipe, dataset, processes=state.num_processes, resume=resume))
     trainer = _trainer(recipe, prepared, held_out, args)
     if probed:
-        every = recipe.train.eval_steps or prepared.steps.per_epoch
-        trainer.add_callback(ReadingProbe(trainer, recipe, probed, every))
+        probe = ReadingProbe(trainer, recipe, probed)
+        trainer.add_callback(probe)
+        trainer.measures = [*trainer.measures, probe.measure]
+        trainer.args.eval_strategy = IntervalStrategy.STEPS
     if state.is_main_process:
         # Only now: whatever was wrong with the call has been said, and nothing was touched for it.
         if overwrite:
@@ -115,8 +117,8 @@ def _trainer(recipe: Recipe, prepared: Prepared, held_out: TokenRows | None, arg
     # In steps also where epochs are meant: an epoch's own end comes after its last checkpoint, so a resumed run would
     # lack the evaluation.
     args.eval_steps = recipe.train.eval_steps or prepared.steps.per_epoch
-    if held_out is not None:
-        args.eval_strategy = IntervalStrategy.STEPS
+    # The Trainer refuses to evaluate without a dataset; the probe, which needs none, comes later.
+    args.eval_strategy = IntervalStrategy.NO if held_out is None else IntervalStrategy.STEPS
     set_seed(recipe.train.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
     trainer = D2ETrainer(
         model=with_adapter(recipe, prepared.loaded),
@@ -127,7 +129,7 @@ def _trainer(recipe: Recipe, prepared: Prepared, held_out: TokenRows | None, arg
     )
     trainer.add_callback(RecordRecipe(recipe))
     if held_out is not None and recipe.train.sample_predictions:
-        trainer.add_callback(SamplePredictions(trainer, recipe, held_out.samples))
+        trainer.measures = [SamplePredictions(trainer, recipe, held_out.samples).measure]
     return trainer
 
 

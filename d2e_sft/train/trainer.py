@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback
+from transformers import EarlyStoppingCallback, TrainerCallback
+from transformers.integrations.liger import apply_liger_kernel
 from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
@@ -156,6 +157,8 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
             )
         super().__init__(model, args, **options)
         _keep_sums_in_float32(self.accelerator.state)
+        if self.args.use_liger_kernel:
+            _apply_liger(self.model, self.args)
         # Now that the model is on its device.
         with self.compute_loss_context_manager():
             self.layout = choose_layout(self.model, d2e, packing, attention)
@@ -184,6 +187,9 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
         if any(type(callback) is ProgressCallback for callback in self.callback_handler.callbacks):
             self.remove_callback(ProgressCallback)
             self.add_callback(LossLines)
+        if getattr(self.args, "early_stopping_patience", None):
+            patience, threshold = self.args.early_stopping_patience, self.args.early_stopping_threshold
+            self.add_callback(EarlyStoppingCallback(patience, threshold))
         if getattr(self.args, "compile_layers", False):
             compile_layers(self.model)
         if self.inputs is not None and self.inputs.training is not None:
@@ -197,7 +203,7 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
         assert self.inputs.training is not None
         self.sample_names = [f"{sample.id} of {sample.dataset}" for sample in self.inputs.training.samples]
         if self.inputs.held_out is not None and kept.recipe.train.sample_predictions:
-            self.add_callback(SamplePredictions(self, kept.recipe, self.inputs.held_out.samples))
+            self.measures = [SamplePredictions(self, kept.recipe, self.inputs.held_out.samples).measure]
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         """As `HeldOutEvaluation` has it, also of rows that are not tokens yet."""
@@ -342,6 +348,13 @@ def _largest_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _apply_liger(model: nn.Module, args: Any) -> None:
+    """Liger's kernels but those of the loss, now: whether packed rows are exact with them is asked next."""
+    losses = {"cross_entropy": False, "fused_linear_cross_entropy": False}
+    apply_liger_kernel(model, {**(args.liger_kernel_config or {}), **losses})
+    args.use_liger_kernel = False  # else training would apply them again, with its own choice
 
 
 def _keep_sums_in_float32(state: Any) -> None:

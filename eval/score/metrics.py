@@ -6,19 +6,14 @@ The best of several accepted answers counts. Every match of an option's text res
 from __future__ import annotations
 
 import re
-import string
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+from d2e_sft.util.answers import exact_match, normalise, token_f1
+
+__all__ = ["exact_match", "normalise", "option_key", "same_answers", "token_f1"]
+
 _DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-def normalise(text: str) -> str:
-    """Lower case, without ASCII punctuation and English articles, whitespace collapsed (SQuAD 1.1's script)."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 @lru_cache(maxsize=4096)
@@ -34,25 +29,3 @@ def option_key(option: str) -> str:
 def same_answers(one: Sequence[str], other: Sequence[str]) -> bool:
     """Whether two answers name the same texts, in whatever order."""
     return {option_key(text) for text in one} == {option_key(text) for text in other}
-
-
-def exact_match(prediction: str, golds: Iterable[str]) -> float:
-    """1.0 when the normalised prediction equals any normalised gold answer, else 0.0."""
-    return float(normalise(prediction) in {normalise(gold) for gold in golds})
-
-
-def token_f1(prediction: str, golds: Iterable[str]) -> float:
-    """The best F1, in [0, 1], between the prediction's bag of tokens and that of any gold answer.
-
-    Where one side normalises to nothing the score is 1 if both do, else 0 (SQuAD 2.0's script).
-    """
-    tokens = normalise(prediction).split()
-    return max((_f1(tokens, normalise(gold).split()) for gold in golds), default=0.0)
-
-
-def _f1(predicted: list[str], gold: list[str]) -> float:
-    if not predicted or not gold:
-        return float(predicted == gold)
-    shared = (Counter(predicted) & Counter(gold)).total()
-    # 2PR/(P+R) with P = shared/|predicted| and R = shared/|gold|
-    return 2 * shared / (len(predicted) + len(gold))

@@ -51,6 +51,12 @@ SAME_IN_RECIPE = {
     "project": "train.project",
     "packing": "train.packing",
     "sample_predictions": "train.sample_predictions",
+    "load_best_model_at_end": "train.load_best_model_at_end",
+    "metric_for_best_model": "train.metric_for_best_model",
+    "greater_is_better": "train.greater_is_better",
+    "early_stopping_patience": "train.early_stopping_patience",
+    "early_stopping_threshold": "train.early_stopping_threshold",
+    "use_liger_kernel": "train.liger_kernel",
     "attention": "model.attention",
     "prompt_set": "data.prompt_set",
     "max_length": "data.max_length",
@@ -64,8 +70,10 @@ _OTHERWISE_IN_RECIPE = {
     "per_device_train_batch_size",
     *("gradient_accumulation_steps", "max_steps", "bf16", "fp16", "save_strategy", "save_steps", "eval_strategy"),
     *("eval_steps", "report_to", "run_name", "data_seed", "gradient_checkpointing", "per_device_eval_batch_size"),
+    *("restore_callback_states_from_checkpoint", "dataloader_pin_memory", "ddp_backend"),
     *("disable_tqdm", "do_train", "do_eval", "use_cpu", "local_rank", "hub_token", "model_init_kwargs"),
 }
+LESS_IS_BETTER = {"loss", "ce", "kl", "refined_ce", "imagined_ce", "bias_share", "habit_gap"}
 _LOADING = {
     "dtype": "dtype",
     "torch_dtype": "dtype",
@@ -98,7 +106,10 @@ class D2EConfig(TrainingArguments):
         micro_batch_tokens: micro-batches by tokens, see `D2ETrainer`.
         compile_layers: torch.compile of each layer (in place of `torch_compile`, which would compile the whole model
             and with it the packing).
-        sample_predictions: rows of the `eval_dataset` that are decoded at each evaluation.
+        sample_predictions: held-out rows that are decoded at each evaluation, for `eval_em` and `eval_f1`.
+        metric_for_best_model: any value of an evaluation, with or without `eval_`.
+        early_stopping_patience, early_stopping_threshold: stop after so many evaluations without a better value.
+        use_liger_kernel: Liger's kernels but those of the loss.
         decoding_alpha, max_new_tokens: how they, and the run by `d2e eval`, are decoded.
         model_init_kwargs: for a model that is given by name: `dtype`, `attn_implementation`, `quantization_config`.
 
@@ -140,6 +151,8 @@ class D2EConfig(TrainingArguments):
     micro_batch_tokens: int | None = None
     compile_layers: bool = False
     sample_predictions: int = _default("sample_predictions")
+    early_stopping_patience: int | None = None
+    early_stopping_threshold: float = _default("early_stopping_threshold")
     decoding_alpha: float | None = None
     max_new_tokens: int = _default("max_new_tokens")
     model_init_kwargs: dict[str, Any] | None = None
@@ -164,6 +177,8 @@ class D2EConfig(TrainingArguments):
         if on_cpu:
             self.dataloader_pin_memory = False
             self.ddp_backend = getattr(self, "ddp_backend", None) or ("gloo" if deepspeed else None)
+        if self.early_stopping_patience is not None or self.load_best_model_at_end:
+            self._choose_the_best()
         data_seed = getattr(self, "data_seed", None)
         self.data_seed = self.seed if data_seed is None else data_seed
         super().__post_init__()
@@ -200,7 +215,7 @@ class D2EConfig(TrainingArguments):
         recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
         train, content = recipe.train, recipe.model_dump()
         given = {name: content[section][key] for name, (section, _, key) in _split_keys()}
-        evaluated = recipe.data.dev is not None
+        evaluated = recipe.data.dev is not None or recipe.data.probe is not None
         return cls(
             **given,
             max_steps=train.max_steps or -1,
@@ -265,6 +280,11 @@ class D2EConfig(TrainingArguments):
             },
         }
         unsaid = sorted(self._given - SAME_IN_RECIPE.keys() - _OTHERWISE_IN_RECIPE)
+        in_steps = {"eval_steps", "save_steps"} <= content["train"].keys()
+        for key, fits in (("load_best_model_at_end", in_steps), ("early_stopping_patience", dev is not None)):
+            if content["train"].get(key) and not fits:
+                del content["train"][key]
+                unsaid.append(f"train.{key}")
         try:
             return Recipe.model_validate(content), unsaid
         except ValidationError as error:
@@ -288,6 +308,13 @@ class D2EConfig(TrainingArguments):
                 )
             options[_LOADING[name]] = str(value).removeprefix("torch.") if _LOADING[name] == "dtype" else value
         return options
+
+    def _choose_the_best(self) -> None:
+        self.metric_for_best_model = getattr(self, "metric_for_best_model", None) or "loss"
+        if getattr(self, "greater_is_better", None) is None:
+            self.greater_is_better = self.metric_for_best_model.removeprefix("eval_") not in LESS_IS_BETTER
+        # Else a resumed run would count its evaluations without progress anew.
+        self.restore_callback_states_from_checkpoint = self.early_stopping_patience is not None
 
     def _refuse(self) -> None:
         """Say of arguments that cannot be had why not."""

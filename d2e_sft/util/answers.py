@@ -1,0 +1,38 @@
+"""SQuAD's metrics of an answer: text is normalised, then compared by exact match and token-level F1."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalise(text: str) -> str:
+    """Lower case, without ASCII punctuation and English articles, whitespace collapsed (SQuAD 1.1's script)."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(prediction: str, golds: Iterable[str]) -> float:
+    """1.0 when the normalised prediction equals any normalised gold answer, else 0.0."""
+    return float(normalise(prediction) in {normalise(gold) for gold in golds})
+
+
+def token_f1(prediction: str, golds: Iterable[str]) -> float:
+    """The best F1, in [0, 1], between the prediction's bag of tokens and that of any gold answer.
+
+    Where one side normalises to nothing the score is 1 if both do, else 0 (SQuAD 2.0's script).
+    """
+    tokens = normalise(prediction).split()
+    return max((_f1(tokens, normalise(gold).split()) for gold in golds), default=0.0)
+
+
+def _f1(predicted: list[str], gold: list[str]) -> float:
+    if not predicted or not gold:
+        return float(predicted == gold)
+    shared = (Counter(predicted) & Counter(gold)).total()
+    # 2PR/(P+R) with P = shared/|predicted| and R = shared/|gold|
+    return 2 * shared / (len(predicted) + len(gold))

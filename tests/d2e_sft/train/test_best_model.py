@@ -1,0 +1,99 @@
+"""The best model of a run by any value of its evaluations, and stopping where none gets better."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from d2e_sft.config.recipe import Recipe, load_recipe
+from d2e_sft.data.sample import write_samples
+from d2e_sft.model.loading import load_model
+from d2e_sft.train.checkpoints import checkpoints_of, verify_checkpoint
+from d2e_sft.train.run import train_recipe
+from d2e_sft.util.errors import UserError
+from tests.tiny import make_sample, make_samples, save_tiny_model
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("best")
+    save_tiny_model(folder / "model")
+    write_samples(make_samples(4), folder / "train.jsonl")
+    held_out = [make_sample(i, split="dev", answers=["a stone"]) for i in range(4)]
+    write_samples(held_out, folder / "dev.jsonl")
+    aligned = [make_sample(i, subset="aligned") for i in range(4)]
+    write_samples([*aligned, *(make_sample(i + 9, subset="conflict") for i in range(4))], folder / "probe.jsonl")
+    return folder
+
+
+def recipe(world: Path, run: Path, *overrides: str) -> Recipe:
+    """A learning rate at which held-out loss soon rises; evaluated and saved at every step."""
+    file = run.with_suffix(".yaml")
+    file.write_text(
+        f"model: {{name: {world}/model}}\n"
+        f"data: {{train: {world}/train.jsonl, dev: {world}/dev.jsonl, max_length: 1000}}\n"
+        f"train: {{output_dir: {run}, max_steps: 8, batch_size: 4, micro_batch_size: 4, learning_rate: 1e-1, "
+        "precision: float32, eval_steps: 1, save_steps: 1, lr_scheduler: constant, warmup_ratio: 0, "
+        "sample_predictions: 2, load_best_model_at_end: true}\n"
+        "eval: {max_new_tokens: 3}\n"
+    )
+    return load_recipe(str(file), overrides)
+
+
+def state(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "trainer_state.json").read_text())
+    return found
+
+
+def evaluations(run: Path, name: str = "eval_loss") -> list[float]:
+    return [entry[name] for entry in state(run)["log_history"] if name in entry]
+
+
+def test_the_run_ends_with_the_weights_of_its_best_evaluation(world: Path, tmp_path: Path) -> None:
+    run = train_recipe(recipe(world, tmp_path / "run", "train.early_stopping_patience=2"))
+    losses = evaluations(run)
+    best = losses.index(min(losses)) + 1
+    assert best < len(losses) < 8, "the loss rose, and after two evaluations without progress training stopped"
+    assert len(losses) == best + 2
+    assert state(run)["best_model_checkpoint"] == str(run / f"checkpoint-{best}")
+    kept = checkpoints_of(run)
+    assert [folder.name for folder in kept] == [f"checkpoint-{best + 2}", f"checkpoint-{best}"]
+    assert [verify_checkpoint(folder) for folder in kept] == [None, None]
+    assert json.loads((kept[0] / "trainer_state.json").read_text())["best_model_checkpoint"] == str(kept[1])
+    whole, expected = (load_model(str(folder)).model.state_dict() for folder in (run, kept[1]))
+    assert all(torch.equal(whole[name], weights) for name, weights in expected.items())
+    # Resumed, it has stopped.
+    train_recipe(recipe(world, tmp_path / "run", "train.early_stopping_patience=2"), resume=True)
+    assert evaluations(run) == losses
+
+
+def test_any_value_of_an_evaluation_may_say_what_is_best(world: Path, tmp_path: Path) -> None:
+    probe = f"data.probe={world}/probe.jsonl"
+    for metric, name in (("f1", "f1"), ("eval_plain_conflict", "plain_conflict"), ("habit_gap", "habit_gap")):
+        dev = ["data.dev=null"] if metric == "habit_gap" else []
+        options = (probe, *dev, f"train.metric_for_best_model={metric}", "train.max_steps=3")
+        run = train_recipe(recipe(world, tmp_path / metric, *options))
+        values = evaluations(run, f"eval_{name}")[-3:]  # the probe's first is of the model before training
+        best = min(values) if metric == "habit_gap" else max(values)
+        assert state(run)["best_metric"] == best
+        assert state(run)["best_global_step"] == values.index(best) + 1
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        (
+            "train.metric_for_best_model=f2",
+            r"metric_for_best_model=f2: an evaluation has no such value. Did you mean 'f1'",
+        ),
+        ("train.save_steps=null", "expected both, save_steps a multiple of eval_steps"),
+        ("data.dev=null", "needs held-out rows"),
+    ],
+)
+def test_what_cannot_be_the_best_is_said(world: Path, tmp_path: Path, override: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        train_recipe(recipe(world, tmp_path / "run", override))
