@@ -98,7 +98,7 @@ def decode(model: str, json_file: Path | None, **options: Any) -> None:
     \b
     plain               this engine, α = 0
     debiased            this engine, α = 0.5
-    guidance            transformers' generate(guidance_scale=2, negative_prompt_ids=…): the same tokens
+    guidance            transformers' generate(guidance_scale=2, negative_prompt_ids=…), same tokens
     transformers plain  transformers' generate
 
     Prompts are random tokens: a prefix of 130 that all begin with, a context, a question of 30; the imagined prompt

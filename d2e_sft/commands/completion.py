@@ -15,7 +15,7 @@ def completion(ctx: click.Context, *, shell: str) -> None:
     \b
     Examples:
       eval "$(d2e completion bash)"                                    # now; or in ~/.bashrc
-      eval "$(d2e completion zsh)"                                     # or in ~/.zshrc, after compinit
+      eval "$(d2e completion zsh)"                                   # or in ~/.zshrc, after compinit
       d2e completion fish > ~/.config/fish/completions/d2e.fish
     """
     kind = get_completion_class(shell)

@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 from d2e_sft.config.lookup import RecipeSource, bundled_parts, bundled_recipes, require_recipe
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
+from d2e_sft.util.tables import hanging
 
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -57,7 +58,7 @@ def list_recipes(*, words: tuple[str, ...], parts: bool) -> None:
         )
     width = max(len(name) for name, _ in shown)
     for name, line in shown:
-        click.echo(f"{name:<{width}}  {line}")
+        click.echo(hanging(f"{name:<{width}}  ", line))
 
 
 @recipes.command()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
+
+WIDTH = 100  # characters of a terminal, or of what is piped
 
 
 def markdown_cell(value: Any) -> str:
@@ -40,6 +43,12 @@ def text_table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def hanging(lead: str, text: str, width: int = WIDTH) -> str:
+    """Lead and text, on as many lines as the width asks for; the text begins at one column on all of them."""
+    whole = textwrap.wrap(text, max(width - len(lead), 20), break_long_words=False, break_on_hyphens=False) or [""]
+    return f"\n{' ' * len(lead)}".join([lead + whole[0], *whole[1:]]).rstrip()
 
 
 def percent(share: float | None) -> str:

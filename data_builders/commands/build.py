@@ -105,8 +105,8 @@ def build(
     Your own data needs a description, mine.yaml:
 
     \b
-      train: mine.csv               CSV, TSV, JSONL, JSON or Parquet; dev and test too, as files or as a share of train
-      test: 0.2
+      train: mine.csv               CSV, TSV, JSONL, JSON or Parquet
+      test: 0.2                     a share of train, or a file; dev is given in the same ways
       format: qa                    or nli, scq, mcq
       relation: causal              or temporal, counterfactual, subevent_conditional, factual
       columns: {context: passage, question: query, answer: label}

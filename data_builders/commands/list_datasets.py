@@ -16,10 +16,15 @@ from data_builders.raw.download import cached_path
 from data_builders.raw.source import RawFile, Source
 from data_builders.sources import SOURCES
 
+_HEAD = ("dataset", "format", "splits", "suites", "test rows", "raw", "cache", "licence", "source")
+_WIDE = ("splits", "source")
+_LONGEST = 30  # characters of a licence
+
 
 @click.command("list")
 @click.option("--json", "json_file", metavar="FILE", help="Write all that is known as JSON; `-` prints it instead.")
-def list_datasets(*, json_file: str | None) -> None:
+@click.option("--wide", is_flag=True, help="Also the splits and where the data come from, in more than 100 columns.")
+def list_datasets(*, json_file: str | None, wide: bool) -> None:
     """List the datasets that d2e builds.
 
     Rows are the paper's counts of PIPER's test rows; where it counts two datasets together (ESTER and CQA as CSTER)
@@ -34,11 +39,19 @@ def list_datasets(*, json_file: str | None) -> None:
     if json_file == "-":
         click.echo(json.dumps(found, indent=2, ensure_ascii=False))
         return
-    head = ("dataset", "format", "splits", "suites", "test rows", "raw", "cache", "licence", "source")
-    click.echo(text_table([head, *(_row(item) for item in found)]))
+    rows = [_HEAD, *(_row(item) for item in found)]
+    if not wide:
+        rows = [
+            tuple(_shortened(cell) for name, cell in zip(_HEAD, row, strict=True) if name not in _WIDE) for row in rows
+        ]
+    click.echo(text_table(rows))
     if json_file is not None:
         write_json(Path(json_file), found)
         click.echo(f"wrote {json_file}")
+
+
+def _shortened(cell: str) -> str:
+    return cell if len(cell) <= _LONGEST else f"{cell[: _LONGEST - 1]}…"
 
 
 def _described(source: Source) -> dict[str, Any]:

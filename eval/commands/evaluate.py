@@ -158,7 +158,7 @@ def _evaluate_system(
     system = load_system(name)
     _, result, folder = evaluate_system(model, system, run=run, data=data, given=given, options=EvalOptions(**options))
     if os.environ.get("RANK", "0") == "0":
-        click.echo("\n\n".join(table.markdown() for table in result.tables))
+        click.echo("\n\n".join(table.text() for table in result.tables))
         click.echo(f"scores, tables and predictions: {folder}")
 
 

@@ -85,7 +85,7 @@ def predict(
     \b
     Examples:
       d2e predict runs/d2e questions.csv --out answers.csv
-      d2e predict runs/d2e new.jsonl --mapping mine.yaml --out answers.parquet --dtype auto --batch-size 32
+      d2e predict runs/d2e new.jsonl --mapping mine.yaml --out answers.parquet --dtype auto
     """
     from eval.run.predict import check_ending, trained_relation
     from eval.run.predict import predict as answer

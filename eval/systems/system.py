@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.tables import markdown_table
+from d2e_sft.util.tables import WIDTH, markdown_table
 from eval.compare.measures.measure import Measure
 from eval.systems.asker import Asker
 from eval.systems.score_files import file_in
@@ -65,6 +66,24 @@ class ScoreTable:
     def markdown(self) -> str:
         """Title and table."""
         return f"{self.title}\n\n{markdown_table(self.columns, self.rows, self.left or self.columns[:1])}"
+
+    def text(self) -> str:
+        """The same for a terminal of 100 columns: where it is wider, its widest column is folded."""
+        widths = [max(len(line[place]) for line in (self.columns, *self.rows)) for place in range(len(self.columns))]
+        widest = widths.index(max(widths))
+        room = max(WIDTH - (sum(widths) - widths[widest]) - 3 * len(widths) - 1, 20)
+        rows = (
+            self.rows if widths[widest] <= room else [part for row in self.rows for part in _folded(row, widest, room)]
+        )
+        return textwrap.fill(self.title, WIDTH) + "\n\n" + replace(self, title="", rows=rows).markdown().lstrip()
+
+
+def _folded(row: Sequence[str], place: int, room: int) -> list[list[str]]:
+    """A row as several, of which the first has all cells and the others what one of them has left."""
+    first, *rest = textwrap.wrap(row[place], room, break_on_hyphens=False) or [""]
+    empty = [""] * len(row)
+    texts = [[*row[:place], first, *row[place + 1 :]]]
+    return texts + [[*empty[:place], text, *empty[place + 1 :]] for text in rest]
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ Item = TypeVar("Item")
 # Of one step: entity → its attributes.
 Schema = Mapping[str, Sequence[str]]
 _LEVELS = ("entities_global", "attributes_global", "entities_local", "attributes_local")
-_COLUMNS = ("of", "precision", "recall", "F1", "F1 + expansion", "corrected F1", "corrected F1 + expansion")
+_COLUMNS = ("of", "precision", "recall", "F1", "F1 expanded", "corrected F1", "corr. expanded")
 
 
 def parse_schema(reply: str) -> dict[str, list[str]]:

@@ -1,0 +1,93 @@
+"""No line of a command is wider than a terminal of 100 columns: every verb's help, and what verbs print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from d2e_sft import cli
+from d2e_sft.doctor.finding import Finding
+from d2e_sft.doctor.run import lines
+from d2e_sft.util.tables import WIDTH, hanging
+from tests.command import d2e
+from tests.eval.compare.measures.results import accuracy, save_result
+from tests.eval.paper_runs import run
+from tests.eval.systems.boxes import rows as boxes
+from tests.eval.systems.crepe import procedures as crepe
+from tests.eval.systems.openpi2 import procedures as openpi2
+from tests.eval.systems.wiqa.files import QUESTIONS, save_lines
+
+LONG = "a-run-whose-name-is-longer-than-any-column-of-a-table-should-be"
+
+
+def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from verbs(found, (*path, name))
+
+
+def too_wide(text: str) -> list[str]:
+    return [line for line in text.splitlines() if len(line) > WIDTH]
+
+
+def test_the_help_of_every_verb() -> None:
+    paths = list(verbs(cli.d2e))
+    assert len(paths) > 30
+    wide = {
+        path: found for path in paths if (found := too_wide(CliRunner().invoke(cli.d2e, [*path, "--help"]).output))
+    }
+    assert not wide
+
+
+@pytest.mark.parametrize("call", ["recipes list", "recipes list --parts", "recipes explain", "data list"])
+def test_lists(call: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert d2e(*call.split()) == 0
+    printed = capsys.readouterr().out
+    assert len(printed) > 100
+    assert not too_wide(printed)
+
+
+def test_scores_of_every_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gold = {
+        "wiqa": save_lines(tmp_path / "wiqa.jsonl", QUESTIONS),
+        "boxes": boxes.save(tmp_path / "boxes.jsonl", boxes.ROWS),
+        "crepe": crepe.save(tmp_path / "crepe.json", crepe.GOLD),
+        "openpi2": openpi2.save(tmp_path / "openpi2.json", openpi2.expanded()),
+    }
+    answers = {
+        "wiqa": "ques_id,answer\n" + "".join(f"{row['metadata']['ques_id']},more\n" for row in QUESTIONS),
+        "boxes": "line,prediction\n" + "".join(f"{line},the cup\n" for line in range(1, len(boxes.ROWS) + 1)),
+        "openpi2": "procedure,step,entity,attribute\n1,1,water,place\n1,2,,\n2,1,,\n",
+    }
+    for system, file in gold.items():
+        said = tmp_path / f"{LONG}.csv"
+        said.write_text(answers.get(system, ""))
+        assert d2e("score", system, file if system == "crepe" else said, "--gold", file) == 0
+        assert not too_wide(capsys.readouterr().out), system
+
+
+def test_runs_with_long_names_are_compared_and_laid_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [run(tmp_path / f"{LONG}-{number}") for number in range(3)]
+    system = [save_result(tmp_path / f"{LONG}-s{n}", accuracy([1, 0, n, 1]), bench="boxes") for n in range(2)]
+    for verb, runs in (("table", rows), ("compare", system), ("table", system)):
+        assert d2e(verb, *runs) == 0
+        printed = capsys.readouterr().out
+        assert printed
+        assert not too_wide(printed.replace(str(tmp_path), "")), verb
+
+
+def test_what_the_doctor_finds_is_folded_under_itself() -> None:
+    found = [Finding("flash-attn", "warn", "not installed " * 12, "pip install it " * 12, "packages")]
+    text = "\n".join(line for _, line in lines(found))
+    assert not too_wide(text)
+    assert len(text.splitlines()) >= 5
+    assert hanging("  name  ", "one two", 20) == "  name  one two"
+    assert hanging("n  ", "aaaa bbbb cccc dddd eeee", 23) == "n  aaaa bbbb cccc dddd\n   eeee"
