@@ -95,11 +95,14 @@ def rendered(tokenizer: Any, messages: Messages, **options: Any) -> Any:
     try:
         return _render_chat(tokenizer, messages, **options)
     except TemplateError:
-        if messages[0]["role"] != "system":
-            return _apply_template(tokenizer, messages, **options)
-        # Some templates (Gemma's first ones) refuse a system message: it then opens the first user's.
-        merged = [{"role": "user", "content": plain_text(messages[:2])}, *messages[2:]]
-        return _apply_template(tokenizer, merged, **options)
+        return _apply_template(tokenizer, merged_system(messages), **options)
+
+
+def merged_system(messages: Messages) -> Messages:
+    """The messages for a template that refuses a system message (Gemma's first ones): it opens the first user's."""
+    if messages[0]["role"] != "system":
+        return messages
+    return [{"role": "user", "content": plain_text(messages[:2])}, *messages[2:]]
 
 
 def plain_text(messages: Messages) -> str:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
+import yaml
 from huggingface_hub import ModelCardData
 
 from d2e_sft import __version__
@@ -44,7 +46,16 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
     data = training_data(run, recipe)
     tokenizer, encoder_decoder = load_tokenizer(str(run))
     example = _example_format(prompt_set, results)
-    usage = Usage(prompt_set, example, recipe.decoding, adapter, encoder_decoder, style_of(tokenizer))
+    usage = Usage(
+        prompt_set,
+        example,
+        recipe.decoding,
+        adapter,
+        encoder_decoder,
+        style_of(tokenizer),
+        "none" if data.relations == {"none"} else "causal",
+        data.chat,
+    )
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         card_data=_card_data(run, recipe, adapter, licence, results, data).to_yaml(),
@@ -55,7 +66,8 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
         adapter=adapter,
         alpha=recipe.decoding.alpha,
         code=usage.code(),
-        formats=_formats(prompt_set),
+        formats=_formats(prompt_set) if data.chat is None else "",
+        wording="" if data.chat is None else _chat_wording(data.chat),
         results=results,
         data=data.text,
         limits=_limits(recipe, results, data, at_home=adapter and not portable_adapter(run)),
@@ -182,6 +194,15 @@ def _example_format(prompt_set: PromptSet, results: Sequence[BenchmarkResult]) -
     if counts:
         return counts.most_common(1)[0][0]
     return "qa" if "qa" in prompt_set.zero_shot else next(iter(prompt_set.zero_shot))
+
+
+def _chat_wording(said: Mapping[str, Any]) -> str:
+    """What the description of the training data says of the wording, as YAML."""
+    keys = ("system", "prompt", "context_in", "context_block", "loss")
+    found = {key: said[key] for key in keys if said.get(key)} or {"context_in": "<context>"}
+    text = yaml.safe_dump(found, sort_keys=False, allow_unicode=True)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}yaml\n{text}{fence}"
 
 
 def _formats(prompt_set: PromptSet) -> str:

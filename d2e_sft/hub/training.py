@@ -7,6 +7,7 @@ says nothing, and then the card says that nothing is known.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,14 @@ class TrainingData:
     Attributes:
         text: Markdown, with a table of the datasets where a manifest describes the file.
         described: whether one does, so that the licences are known.
+        relations: of the file's rows, where they are known.
+        chat: of rows that are all conversations: what their description says of the wording.
     """
 
     text: str
     described: bool
+    relations: frozenset[str] = frozenset()
+    chat: Mapping[str, Any] | None = None
 
 
 def training_data(run: Path, recipe: Recipe) -> TrainingData:
@@ -52,7 +57,20 @@ def training_data(run: Path, recipe: Recipe) -> TrainingData:
         return TrainingData(f"{begin} Licences: unknown ({unknown}).", described=False)
     table = markdown_table(_COLUMNS, datasets, left=[name for name in _COLUMNS if name != "rows"])
     text = f"{begin} The file's sources, with the licences of their raw data:\n\n{table}"
-    return TrainingData(text, described=True)
+    entries = [entry for entry in _entries(train) if _rows(entry, train.stem)]
+    relations = {name for entry in entries for name in entry["splits"][train.stem].get("rows_by_relation", {})}
+    return TrainingData(text, True, frozenset(relations), _chat_wording(entries))
+
+
+def _chat_wording(entries: Sequence[dict[str, Any]]) -> Mapping[str, Any] | None:
+    """The wording of the first description where all datasets are conversations; None where one is not."""
+    said = [entry.get("described_by", {}).get("content", {}) for entry in entries if entry.get("format") == "chat"]
+    return said[0] if said and len(said) == len(entries) else None
+
+
+def _entries(train: Path) -> list[dict[str, Any]]:
+    """What the manifest beside the file says of each dataset."""
+    return list((_json(train.parent / MANIFEST_NAME) or {}).get("datasets", {}).values())
 
 
 def _datasets(train: Path, sha256: str | None) -> tuple[list[list[str]], str]:

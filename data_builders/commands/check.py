@@ -50,7 +50,7 @@ def check(
     samples = read_set(train, ["train"]).samples
     overlap = find_overlap(samples, _benchmarks(train, against), threshold)
     if not against:
-        overlap.set_questions_aside()
+        overlap.set_questions_aside(samples)
     if json_file:
         write_json(json_file, overlap.to_json())
     _print_overlap(overlap)

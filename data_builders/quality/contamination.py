@@ -100,24 +100,19 @@ class Overlap:
     near: list[Match] = field(default_factory=list)
     repeated: list[Match] = field(default_factory=list)
 
-    def set_questions_aside(self) -> None:
-        """Take what only asks the same question of another context out of `exact`: normal within one dataset.
+    def set_questions_aside(self, train: Iterable[EventSample]) -> None:
+        """Take what only asks the same free question of another context out of `exact`: normal within one dataset.
 
-        Customers ask the same of many orders; what makes a leak is the context, or the row itself.
+        Customers ask the same of many orders; what makes a leak is the context, or the row itself. Options or a
+        hypothesis that come again say more, and stay.
         """
-        leaks = {
-            (match.train_dataset, match.train_id, match.test_dataset)
-            for match in self.exact
-            if match.key != "question"
-        }
-        near = {
-            (match.train_dataset, match.train_id, match.test_dataset) for match in self.near if match.key == "context"
-        }
+        free = {(sample.dataset, sample.id) for sample in train if sample.format in ("qa", "chat")}
+        leaks = {_pair(match) for match in self.exact if match.key != "question"}
+        leaks |= {_pair(match) for match in self.near if match.key == "context"}
         asked = [
             match
             for match in self.exact
-            if match.key == "question"
-            and (match.train_dataset, match.train_id, match.test_dataset) not in leaks | near
+            if match.key == "question" and _pair(match) not in leaks and (match.train_dataset, match.train_id) in free
         ]
         self.repeated += asked
         self.exact = [match for match in self.exact if match not in asked]
@@ -180,6 +175,10 @@ def exclude_overlap(
                 leaving |= {place for place, _, _ in _near(key, rows, others, index, threshold)}
     kept = [row.sample for place, row in enumerate(rows) if place not in leaving]
     return kept, [rows[place].sample for place in sorted(leaving)]
+
+
+def _pair(match: Match) -> tuple[str, str, str]:
+    return match.train_dataset, match.train_id, match.test_dataset
 
 
 class _Row:

@@ -16,6 +16,7 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.hub.export import export
 from d2e_sft.hub.push import push
+from d2e_sft.hub.usage import example_conversation
 from d2e_sft.hub.weights import ExportOptions
 from d2e_sft.model.loading import load_model
 from tests.d2e_sft.decoding.pairs import random_prompts
@@ -139,3 +140,32 @@ def test_a_model_is_loaded_from_the_hub_by_its_name(hub: HubServer, tmp_path: Pa
 def test_this_package_is_out_of_reach_there(tmp_path: Path) -> None:
     program = "try:\n    import d2e_sft\nexcept ModuleNotFoundError:\n    print('TOKENS [1]')"
     assert _tokens(run_elsewhere(program, tmp_path / "elsewhere")) == [1]
+
+
+@pytest.mark.parametrize(
+    ("said", "original", "imagined"),
+    [
+        (
+            {"prompt": "Policy: {context}\nCustomer: {question}", "system": "Be kind."},
+            ["Be kind.", "Policy: P.\nCustomer: How long may I return the lamp?"],
+            ["Be kind.", "Customer: How long may I return the lamp?"],
+        ),
+        (
+            {"context_in": "<doc>"},
+            ["<doc>P.</doc>\nHow long may I return the lamp?"],
+            ["How long may I return the lamp?"],
+        ),
+        ({"context_in": "system"}, ["P.", "How long may I return the lamp?"], ["How long may I return the lamp?"]),
+        (
+            {"columns": {"context": "policy"}},
+            ["P.\n\nHow long may I return the lamp?"],
+            ["How long may I return the lamp?"],
+        ),
+    ],
+)
+def test_a_card_of_chat_data_words_its_example_as_the_data(
+    said: dict[str, Any], original: list[str], imagined: list[str]
+) -> None:
+    conversation = example_conversation(said)
+    assert [turn["content"] for turn in conversation.messages("P.")] == original
+    assert [turn["content"] for turn in conversation.messages("")] == imagined

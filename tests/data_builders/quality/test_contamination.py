@@ -194,7 +194,7 @@ def test_a_question_that_is_asked_again_of_another_context_is_told_from_a_leak()
     assert {(match.key, match.train_id) for match in overlap.exact} == {
         ("question", "s1"), ("question", "s2"), ("context", "s2"),
     }  # fmt: skip
-    overlap.set_questions_aside()
+    overlap.set_questions_aside(train)
     assert {(match.key, match.train_id) for match in overlap.exact} == {("question", "s2"), ("context", "s2")}
     assert [match.train_id for match in overlap.repeated] == ["s1"]
     (cell,) = (cell for cell in overlap.cells if cell.key == "question")
