@@ -81,7 +81,8 @@ class DataSection(Section):
     """Training rows and how they become tokens."""
 
     train: UserPath
-    """The rows that are trained on: a `.parquet` or `.jsonl` file of EventSample rows."""
+    """The rows that are trained on: a `.parquet` or `.jsonl` file of EventSample rows, or a dataset of the Hub
+    (`hf:OWNER/NAME`) of such rows, of `messages`, or of `context`, `question` and `answer`."""
     dev: UserPath | None = None
     """Held-out rows on which the run is evaluated while it trains; see `train.eval_steps`."""
     probe: UserPath | None = None

@@ -164,7 +164,7 @@ def _load(address: Address, split: str, commit: str, *, streaming: bool) -> Iter
     import datasets
 
     names = _read(address, lambda: _split_names(address, commit))
-    if not names and (split != "train" or address.split):
+    if not names and (address.split or split) != "train":
         raise UserError(
             f"{PREFIX}{address.name}: one dataset without splits; asked for {address.split or split}",
             remedy="write a share of train, such as `test: 0.2`",

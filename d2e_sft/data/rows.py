@@ -6,13 +6,15 @@ Of a conversation the last assistant turn is the answer, and the context a colum
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from d2e_sft.data.conversation import ContextRule, chat_rows, read_turns
-from d2e_sft.data.sample import EventSample, check_row, read_samples
+from d2e_sft.data.hub_rows import fetch_rows, is_hub
+from d2e_sft.data.sample import EventSample, check_row, read_samples, write_samples
 from d2e_sft.util.errors import UserError, did_you_mean
 
 _EXPECTED = "expected `question`, `answer` (or `answers`) and, where there is one, `context`; or `messages`"
@@ -101,3 +103,25 @@ def _checked(row: dict[str, Any], where: str) -> EventSample:
     if isinstance(checked, str):
         raise UserError(f"{where}: {checked}")
     return checked
+
+
+def file_of(name: str, split: Literal["train", "dev"] = "train") -> Path:
+    """The file of samples that a recipe names: a path as it is, a dataset of the Hub as a file in the cache.
+
+    Rows of the Hub are completed as by `samples_of`; what `d2e data push` sent is read as it was built.
+
+    Raises:
+        UserError: as `fetch_rows` and `samples_of`.
+    """
+    if not is_hub(name):
+        return Path(name)
+    fetched = fetch_rows(name, split)
+    target = fetched.path.with_suffix(".samples.jsonl")
+    if not (fetched.commit and target.is_file()):
+        rows = [json.loads(line) for line in fetched.path.read_text(encoding="utf-8").splitlines()]
+        for row in rows:
+            row.update(
+                {key: json.loads(row[key]) for key in ("meta", "conversation") if isinstance(row.get(key), str)}
+            )
+        write_samples(samples_of(rows, name), target)
+    return target

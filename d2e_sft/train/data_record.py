@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.rows import file_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_whole
 
@@ -42,15 +43,15 @@ class DataSource(BaseModel):
     def of(cls, recipe: Recipe) -> Self:
         """The recipe's data and prompt set as they are on the disk now."""
         prompts = load_prompt_set(recipe.data.prompt_set)
-        path = Path(recipe.data.train)
+        path = file_of(recipe.data.train)
         return cls(
-            train=str(path),
+            train=recipe.data.train,
             train_sha256=sha256_of(path),
             rows=_count_rows(path),
             prompt_set=recipe.data.prompt_set,
             prompt_set_sha256=prompts.digest(),
             dev=recipe.data.dev,
-            dev_sha256=None if recipe.data.dev is None else sha256_of(Path(recipe.data.dev)),
+            dev_sha256=None if recipe.data.dev is None else sha256_of(file_of(recipe.data.dev, "dev")),
         )
 
     def changes(self, now: DataSource) -> list[str]:
@@ -132,7 +133,7 @@ def refuse_other_source(recipe: Recipe, run: Path) -> None:
         UserError: the content of the data or of the prompt set differs (with what it was and is), or the run
             does not say what it was trained on.
     """
-    if not Path(recipe.data.train).is_file():
+    if not file_of(recipe.data.train).is_file():
         return  # reading it says so, and better
     changed = _load(run).source.changes(DataSource.of(recipe))
     if changed:

@@ -19,6 +19,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.config.recipe import Precision, Recipe, TrainSection
 from d2e_sft.data.foreign import refuse_foreign
+from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import check_readable
 from d2e_sft.model.attention.registry import IMPLEMENTATIONS
 from d2e_sft.model.device import has_bfloat16
@@ -93,10 +94,11 @@ def check_recipe(recipe: Recipe, processes: int) -> int:
             "random ones are nowhere to be had again",
             remedy="train all weights (model.lora=null; --method full or sft)",
         )
-    for file in (recipe.data.train, recipe.data.dev, recipe.data.probe):
-        if file is not None:
-            check_readable(Path(file))
-            refuse_foreign(Path(file), first_row=not recipe.data.skip_bad)
+    data = recipe.data
+    files = [file_of(data.train), *([file_of(data.dev, "dev")] if data.dev else []), *filter(None, [data.probe])]
+    for file in map(Path, files):
+        check_readable(file)
+        refuse_foreign(file, first_row=not data.skip_bad)
     function_of(recipe.d2e)
     check_optimizer(recipe.train.optim)
     recipe.train.precision = precision_for(recipe)

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from d2e_sft.config.recipe import Overlong, Recipe, View
 from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples
 from d2e_sft.data.views import EncodedSample, EncodedSamples, ViewEncoder, encode_samples
 from d2e_sft.model.collation import Row
@@ -60,7 +61,9 @@ def read_rows(
     data, bad_rows = recipe.data, list[BadRow]()
     file, limit = (data.train, data.max_samples) if split == "training" else (data.dev, data.max_dev_samples)
     assert file is not None
-    samples = read_samples(file, bad_rows=bad_rows if data.skip_bad else None)
+    samples = read_samples(
+        file_of(file, "train" if split == "training" else "dev"), bad_rows=bad_rows if data.skip_bad else None
+    )
     rows = encode_rows(
         choose_samples(samples, limit, recipe.train.seed),
         loaded,

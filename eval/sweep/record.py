@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.recipe import flat
+from d2e_sft.data.hub_rows import is_hub
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
 from eval.sweep.grid import RUN, Axis, Point
@@ -67,7 +68,7 @@ def check_inputs(sweep: Sweep) -> None:
         UserError: training data or the benchmark are not there.
     """
     for point in sweep.to_train:
-        if not Path(point.recipe.data.train).is_file():
+        if not is_hub(point.recipe.data.train) and not Path(point.recipe.data.train).is_file():
             raise UserError(
                 f"data.train={point.recipe.data.train!r}: no such file", remedy="build it with d2e data build"
             )

@@ -9,10 +9,11 @@ from typing import Any
 import datasets
 import pytest
 
-from d2e_sft.data.rows import samples_of
-from d2e_sft.data.sample import write_samples
+from d2e_sft.data.rows import file_of, samples_of
+from d2e_sft.data.sample import read_samples, write_samples
 from d2e_sft.util.errors import UserError
-from tests.tiny import make_samples
+from tests.chat_samples import TURNS, chat_sample
+from tests.tiny import make_sample, make_samples
 
 ROW = {"context": "It rained.", "question": "What fell?", "answer": "rain"}
 
@@ -86,3 +87,16 @@ def test_columns_that_are_not_used_are_named(capsys: pytest.CaptureFixture[str])
 def test_what_is_no_row_is_named(rows: Callable[[], Any], told: str) -> None:
     with pytest.raises(UserError, match=told):
         samples_of(rows(), "train_dataset")
+
+
+def test_a_dataset_of_the_hub_stands_for_a_file_of_its_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
+    datasets.Dataset.from_list([{"messages": TURNS}]).save_to_disk(tmp_path / "chats")
+    (sample,) = read_samples(file_of(f"hf:{tmp_path}/chats"))
+    assert (sample.format, sample.answers, sample.refined_context) == ("chat", ["The receipt."], None)
+    pushed = [make_sample(1), chat_sample()]
+    write_samples(pushed, tmp_path / "pushed" / "train.parquet")
+    assert read_samples(file_of(f"hf:{tmp_path}/pushed")) == pushed
+    assert file_of("rows.parquet") == Path("rows.parquet")
