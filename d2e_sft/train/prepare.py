@@ -95,8 +95,8 @@ def check_recipe(recipe: Recipe, processes: int) -> int:
             remedy="train all weights (model.lora=null; --method full or sft)",
         )
     data = recipe.data
-    files = [file_of(data.train), *([file_of(data.dev, "dev")] if data.dev else []), *filter(None, [data.probe])]
-    for file in map(Path, files):
+    files = [file_of(data.train), *([file_of(data.dev, "dev")] if data.dev else [])]
+    for file in [*files, *([Path(data.probe)] if data.probe else [])]:
         check_readable(file)
         refuse_foreign(file, first_row=not data.skip_bad)
     function_of(recipe.d2e)
