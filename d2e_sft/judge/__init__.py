@@ -4,6 +4,7 @@
     messages.py, templates.py              what goes to a back end and comes back; a job's prompts and their verdict
     judge.py                               the engine that all jobs share
     openai_backend.py, local_backend.py    answer its prompts
+    bounded.py, workers.py                 no server keeps a run busy for ever
     retry.py, cache.py, usage.py           when to send again; replies on disk; what they have cost
 
 The jobs themselves live with what they judge, in `data_builders` and in `eval`. Rules only is no back end:

@@ -81,7 +81,7 @@ _DEFAULTS = JudgeOptions()
 _ASKED = ("openai", "local")
 _ENDPOINT = endpoint_flags(_DEFAULTS, "judge-")
 _ONLY_FOR: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("base_url", "key_env", "price", "timeout", "attempts", "temperature"), ("openai",)),
+    **dict.fromkeys(("base_url", "key_env", "price", "max_cost", "timeout", "attempts", "temperature"), ("openai",)),
     "dtype": ("local",),
 }
 # field of JudgeOptions → the option
@@ -96,6 +96,11 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         help="Requests under way at once; for local the prompts decoded together.",
     ),
     "price": _option("judge-price", type=_Prices(), help="USD per million prompt and reply tokens: 2.5,10."),
+    "max_cost": _option(
+        "judge-max-cost",
+        type=click.FloatRange(min=0, min_open=True),
+        help="USD that this run may cost; needs --judge-price.",
+    ),
     "timeout": _ENDPOINT["timeout"],
     "attempts": _ENDPOINT["attempts"],
     "max_tokens": _option(

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from d2e_sft.judge.cache import ReplyCache
 from d2e_sft.judge.messages import Backend, Prompt, Reply
 from d2e_sft.judge.options import JudgeOptions
-from d2e_sft.judge.usage import Estimate, Prices, Usage
+from d2e_sft.judge.usage import Budget, Estimate, Prices, Usage
 from d2e_sft.util.errors import UserError
 
 T = TypeVar("T")
@@ -56,6 +56,7 @@ class Judge:
         self._prices: Prices | None = None
         if options.price_in is not None and options.price_out is not None:
             self._prices = Prices(options.price_in, options.price_out)
+        self._budget = Budget(self._prices, options.max_cost, options.max_tokens)
 
     def ask(
         self, prompts: Sequence[Prompt], parse: Callable[[str], T | None], *, what: str, reminder: str
@@ -129,7 +130,7 @@ class Judge:
             disable=None,
             leave=False,
         ) as bar:
-            keeper = _Keeper(self._cache, self.usage, self._prices, missing, replies, asking, bar, what)
+            keeper = _Keeper(self._cache, self.usage, self._prices, self._budget, missing, replies, asking, bar, what)
             try:
                 self._backend.answer(missing, keeper)
             except UserError as error:
@@ -152,6 +153,7 @@ class _Keeper:
     cache: ReplyCache
     usage: Usage
     prices: Prices | None
+    budget: Budget
     prompts: Sequence[Prompt]
     replies: dict[Prompt, Reply | None]
     asking: int
@@ -166,11 +168,19 @@ class _Keeper:
             self.cache.put(prompt, self.asking, reply)
         with self.lock:
             if reply is not None:
-                self.usage.add(prompt, reply)
+                self.budget.settle(prompt, self.usage.add(prompt, reply))
                 self.replies[prompt] = reply
             self._show()
             self.bar.update()
             self._log()
+
+    def sending(self, index: int) -> None:
+        with self.lock:
+            self.budget.reserve(self.prompts[index])
+
+    def refused(self, index: int) -> None:
+        with self.lock:
+            self.budget.settle(self.prompts[index], (0, 0))
 
     def retried(self) -> None:
         with self.lock:

@@ -63,6 +63,16 @@ class Listener(Protocol):
     def received(self, index: int, reply: Reply | None) -> None:
         """The reply to the prompt at `index` is there; None for one that was no reply at all."""
 
+    def sending(self, index: int) -> None:
+        """The prompt at `index` is about to be sent, perhaps once more.
+
+        Raises:
+            UserError: it must not be: that could cost more than it may.
+        """
+
+    def refused(self, index: int) -> None:
+        """What was sent last for the prompt at `index` was refused, which costs nothing."""
+
     def retried(self) -> None:
         """A prompt has to be sent once more."""
 

@@ -1,8 +1,8 @@
 """Any OpenAI-compatible endpoint, asked by a few threads at once.
 
 The `openai` client builds and sends the requests. Its own retries are switched off, so that every request is counted
-and a stopped run waits for none; and a reply is read from its bytes, since the client hands on whatever a server
-sends with status 200, be it a web page.
+and a stopped run waits for none; an answer has a longest time and a largest size (`bounded.py`); and a reply is read
+from its bytes, since the client hands on whatever a server sends with status 200, be it a web page.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ import json
 import sys
 import threading
 from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 from tqdm import tqdm
 
+from d2e_sft.judge.bounded import PATIENCE, UnboundedAnswerError, bounded_client
 from d2e_sft.judge.messages import Conversation, Listener, Prompt, Reply, guess_tokens
 from d2e_sft.judge.options import JUDGE, Caller, EndpointOptions, find_endpoint
 from d2e_sft.judge.retry import Gate, StoppedError, asked_wait, backoff, is_transient
+from d2e_sft.judge.workers import OverdueError, Workers
 from d2e_sft.util.errors import UserError
 
 # So many replies in a row that are none: this is no chat endpoint, and the rest need not be tried.
 _MOST_UNUSABLE = 5
 _SHOWN = 300
+_GRACE = 3.0  # seconds for replies under way after Ctrl-C
 _LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 
 
@@ -67,42 +69,56 @@ class OpenAIBackend:
 
     def answer(self, prompts: Sequence[Conversation], listener: Listener) -> None:
         gate = Gate()
-        pool = ThreadPoolExecutor(self._options.concurrency, thread_name_prefix="judge")
         endpoint, timeout = self._endpoint, self._options.timeout
-        with self._openai.OpenAI(
-            api_key=endpoint.key, base_url=endpoint.url, timeout=timeout, max_retries=0
-        ) as client:
+        client = self._openai.OpenAI(
+            api_key=endpoint.key,
+            base_url=endpoint.url,
+            timeout=timeout,
+            max_retries=0,
+            http_client=bounded_client(self._openai, timeout),
+        )
+
+        def ask(index: int) -> None:
             try:
-                requests = [
-                    pool.submit(self._ask, client, index, prompt, listener, gate)
-                    for index, prompt in enumerate(prompts)
-                ]
-                for ended in wait(requests, return_when=FIRST_EXCEPTION).done:
-                    ended.result()
-            except KeyboardInterrupt:
-                tqdm.write(
-                    "stopping: the replies under way are waited for; Ctrl-C twice more leaves them", file=sys.stderr
-                )
+                reply = self._send_until_answered(client, index, prompts[index], listener, gate)
+                workers.deliver(lambda: listener.received(index, reply))
+            except StoppedError:
+                return
+            except BaseException:
+                gate.stop()  # at once: until the main thread learns of it, others would go on to their next prompt
                 raise
-            finally:
-                gate.stop()
-                # Requests under way are waited for: they are paid, and their replies are kept.
-                pool.shutdown(wait=True, cancel_futures=True)
 
-    def _ask(self, client: Any, index: int, prompt: Conversation, listener: Listener, gate: Gate) -> None:
+        grace = timeout
+        workers = Workers(self._options.concurrency, ask, len(prompts))
         try:
-            reply = self._send_until_answered(client, prompt, listener, gate)
-            listener.received(index, reply)
-        except StoppedError:
-            return
-        except BaseException:
-            gate.stop()  # at once: until the main thread learns of it, others would go on to their next prompt
+            workers.wait(self._longest_item())
+        except OverdueError:
+            grace = 0.0
+            raise UserError(
+                f"{self._named()}: has not answered one prompt in {self._longest_item():,.0f} s, with all attempts",
+                remedy="check that this is a chat endpoint; then run again",
+            ) from None
+        except KeyboardInterrupt:
+            grace = min(_GRACE, timeout)
+            tqdm.write(f"stopping: {workers.under_way()} replies under way are waited for, {grace:g} s", sys.stderr)
             raise
+        finally:
+            gate.stop()
+            workers.leave(grace)  # what is under way is paid, so its replies are kept
+            client.close()
 
-    def _send_until_answered(self, client: Any, prompt: Conversation, listener: Listener, gate: Gate) -> Reply | None:
+    def _longest_item(self) -> float:
+        """Seconds in which one prompt is answered or given up, whatever the server does."""
+        attempt = (PATIENCE + 1) * self._options.timeout + 2 * self._options.longest_wait
+        return self._options.attempts * attempt + 1
+
+    def _send_until_answered(
+        self, client: Any, index: int, prompt: Conversation, listener: Listener, gate: Gate
+    ) -> Reply | None:
         pause = 0.0
         for attempt in range(1, self._options.attempts + 1):
             gate.wait(pause)
+            listener.sending(index)
             try:
                 return self._send(client, prompt)
             except self._openai.APIStatusError as error:
@@ -110,10 +126,11 @@ class OpenAIBackend:
                 if not is_transient(status) or _is_out_of_credit(error.body):
                     raise self._refused(status, error.response.content, prompt) from None
                 problem, asked = f"answered {status}", asked_wait(error.response.headers)
+                listener.refused(index)
             except self._openai.APITimeoutError:
                 problem, asked = f"did not answer within {self._options.timeout:g} s", None
             except self._openai.APIConnectionError as error:
-                problem, asked = f"cannot be reached ({_reason(error)})", None
+                problem, asked = _problem(error), None
             if attempt == self._options.attempts:
                 break
             listener.retried()
@@ -172,6 +189,11 @@ class OpenAIBackend:
 
     def _refused(self, status: int, body: bytes, prompt: Conversation) -> UserError:
         about = f" to {prompt.label}" if prompt.label and status not in (401, 403, 404) else ""
+        if 300 <= status < 400:
+            return UserError(
+                f"{self._named()}: answered {status}, a redirect, which is not followed with a key and your texts",
+                remedy=f"give the address that it leads to as {self._caller.url}, if you trust it",
+            )
         return UserError(
             f"{self._named()}: answered {status}{about}: {self._shown(body)}", remedy=_remedy(status, self._caller)
         )
@@ -199,9 +221,11 @@ def _is_out_of_credit(body: object) -> bool:
     return isinstance(body, dict) and body.get("code") == "insufficient_quota"
 
 
-def _reason(error: BaseException) -> str:
+def _problem(error: BaseException) -> str:
     cause = error.__cause__ or error
-    return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+    if isinstance(cause, UnboundedAnswerError):
+        return str(cause)
+    return f"cannot be reached ({type(cause).__name__}{f': {cause}' if str(cause) else ''})"
 
 
 def _remedy(status: int, flags: Caller) -> str:
@@ -249,9 +273,12 @@ def read_completion(body: bytes) -> Reply | None:
 
 
 def _count(usage: Any, name: str) -> int | None:
-    """A number of tokens; None for anything odd: the reply has been paid for and must not be lost over its bill."""
+    """A number of tokens; None for anything odd: the reply has been paid for and must not be lost over its bill.
+
+    None also for 0, which some proxies give for everything: it is then guessed, so that a limit on the cost holds.
+    """
     value = usage.get(name) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def server_message(body: bytes) -> str:
@@ -259,7 +286,7 @@ def server_message(body: bytes) -> str:
     text = body.decode("utf-8", errors="replace")
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return " ".join(text.split())
     while isinstance(content, dict):
         content = next((content[key] for key in ("error", "message", "detail") if content.get(key)), str(content))

@@ -65,6 +65,7 @@ class JudgeOptions(EndpointOptions):
         concurrency: for `local` the prompts decoded together.
         temperature: a local model is always greedy.
         price_in, price_out: USD per million prompt and reply tokens; None reports tokens alone.
+        max_cost: USD; nothing is sent that could make this run cost more. None: no limit.
         dtype: of a local model's weights.
         cache: folder of the replies; None means `judge` in the cache folder.
 
@@ -75,6 +76,7 @@ class JudgeOptions(EndpointOptions):
     backend: BackendName = "rules"
     price_in: float | None = Field(default=None, ge=0)
     price_out: float | None = Field(default=None, ge=0)
+    max_cost: float | None = Field(default=None, gt=0)
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     cache: Path | None = None
 
@@ -86,6 +88,8 @@ class JudgeOptions(EndpointOptions):
             raise ValueError(f"temperature {self.temperature} for a local judge, which decodes greedily; expected 0")
         if (self.price_in is None) != (self.price_out is None):
             raise ValueError(f"prices {self.price_in} and {self.price_out}; expected both or neither")
+        if self.max_cost is not None and self.price_in is None:
+            raise ValueError(f"a limit of ${self.max_cost:g} and no prices; give them with --judge-price IN,OUT")
         return self
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -33,12 +34,14 @@ def asked_wait(headers: Mapping[str, str]) -> float | None:
         if text is None:
             continue
         try:
-            return max(float(text) / unit, 0.0)
+            seconds = float(text) / unit
+            if not math.isnan(seconds):
+                return max(seconds, 0.0)
         except ValueError:
             pass
         try:
             return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
-        except ValueError:
+        except (ValueError, OverflowError):  # a year that no clock can tell
             pass
     return None
 

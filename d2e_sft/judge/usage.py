@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from d2e_sft.judge.messages import Prompt, Reply, guess_tokens
+from d2e_sft.util.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,19 @@ class Usage:
     completion_tokens: int = 0
     guessed: bool = False
 
-    def add(self, prompt: Prompt, reply: Reply) -> None:
-        """Count a received reply."""
+    def add(self, prompt: Prompt, reply: Reply) -> tuple[int, int]:
+        """Count a received reply; its tokens, of the prompt and of the reply."""
         self.asked += 1
         self.cut_off += reply.cut_off
         self.guessed |= reply.prompt_tokens is None or reply.completion_tokens is None
-        if reply.prompt_tokens is None:
-            self.prompt_tokens += guess_tokens(prompt.system) + guess_tokens(prompt.user)
-        else:
-            self.prompt_tokens += reply.prompt_tokens
-        self.completion_tokens += (
-            guess_tokens(reply.text) if reply.completion_tokens is None else reply.completion_tokens
+        asked, answered = reply.prompt_tokens, reply.completion_tokens
+        tokens = (
+            guess_tokens(prompt.system) + guess_tokens(prompt.user) if asked is None else asked,
+            guess_tokens(reply.text) if answered is None else answered,
         )
+        self.prompt_tokens += tokens[0]
+        self.completion_tokens += tokens[1]
+        return tokens
 
     def spent(self, prices: Prices | None) -> str:
         """The cost so far, or the tokens where no price is known."""
@@ -75,6 +77,50 @@ class Usage:
             f"{about}{self.prompt_tokens:,} prompt + {self.completion_tokens:,} reply tokens"
             + ("" if prices is None else f", {self.spent(prices)}")
         )
+
+
+@dataclass
+class Budget:
+    """What a run may cost: each request's most is put aside before it is sent, and the rest given back afterwards.
+
+    A request that broke off may have been charged, so what was put aside for it stays spent.
+
+    Args:
+        prices: None where there is no limit.
+        limit: in USD; None for no limit.
+        max_tokens: of one reply.
+    """
+
+    prices: Prices | None
+    limit: float | None
+    max_tokens: int
+    spent: float = 0.0
+
+    def reserve(self, prompt: Prompt) -> None:
+        """Put aside what a request may cost at most.
+
+        Raises:
+            UserError: together with what is spent, and put aside for others, that is more than the limit.
+        """
+        if self.limit is None:
+            return
+        most = self._most(prompt)
+        if self.spent + most > self.limit:
+            raise UserError(
+                f"the next request may cost ${most:.4f} and ${self.spent:.4f} are spent or on their way; expected at "
+                f"most ${self.limit:g} together (--judge-max-cost)",
+                remedy="raise it and run again: what is kept is not asked for once more",
+            )
+        self.spent += most
+
+    def settle(self, prompt: Prompt, tokens: tuple[int, int]) -> None:
+        """A request has cost so many tokens, of the prompt and of the reply."""
+        if self.limit is not None and self.prices is not None:
+            self.spent += self.prices.of(*tokens) - self._most(prompt)
+
+    def _most(self, prompt: Prompt) -> float:
+        asked = guess_tokens(prompt.system) + guess_tokens(prompt.user)
+        return 0.0 if self.prices is None else self.prices.of(asked, self.max_tokens)
 
 
 @dataclass(frozen=True)

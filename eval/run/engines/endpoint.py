@@ -128,6 +128,12 @@ class _Listener:
             self._on_answers([self._answer(self._places[index], reply)])
             self.answered.add(self._places[index])
 
+    def sending(self, index: int) -> None:
+        """No limit on the cost of an evaluation."""
+
+    def refused(self, index: int) -> None:
+        """Nothing to count."""
+
     def retried(self) -> None:
         with self._lock:
             self._counts["retried"] += 1
