@@ -56,8 +56,6 @@ def _read(response: Any, until: float) -> bytes:
     return bytes(content)
 
 
-def _own_headers(headers: Any) -> list[tuple[str, str]]:
-    """All but those about how the body came."""
-    return [
-        (name, value) for name, value in headers.items() if name.lower() not in ("transfer-encoding", "content-length")
-    ]
+def _own_headers(headers: Any) -> list[tuple[bytes, bytes]]:
+    """All but those about how the body came; as bytes, since a server may send any."""
+    return [pair for pair in headers.raw if pair[0].lower() not in (b"transfer-encoding", b"content-length")]

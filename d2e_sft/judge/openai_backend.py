@@ -129,7 +129,7 @@ class OpenAIBackend:
                 listener.refused(index)
             except self._openai.APITimeoutError:
                 problem, asked = f"did not answer within {self._options.timeout:g} s", None
-            except self._openai.APIConnectionError as error:
+            except (self._openai.APIConnectionError, UnboundedAnswerError) as error:
                 problem, asked = _problem(error), None
             if attempt == self._options.attempts:
                 break

@@ -40,11 +40,9 @@ class Workers:
             threading.Thread(target=self._run, name=f"judge-{number}", daemon=True)
             for number in range(min(count, items))
         ]
-        for thread in self._threads:
-            thread.start()
 
     def wait(self, longest: float) -> None:
-        """Return when all is done.
+        """Begin, and return when all is done.
 
         Args:
             longest: seconds that one item may take.
@@ -53,6 +51,8 @@ class Workers:
             OverdueError: one takes longer.
             BaseException: what `work` raised.
         """
+        for thread in self._threads:
+            thread.start()
         with self._lock:
             while self._error is None and (self._begun or self._next < self._items):
                 self._changed.wait(_LOOK)
@@ -67,7 +67,8 @@ class Workers:
         with self._lock:
             self._stopped = True
         for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
+            if thread.ident is not None:
+                thread.join(max(0.0, until - time.monotonic()))
         with self._lock:
             self._left = True
 

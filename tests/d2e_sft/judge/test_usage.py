@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tqdm import tqdm
 
-from tests.d2e_sft.judge.echo import ask, prompts
+from d2e_sft.util.errors import UserError
+from tests.d2e_sft.judge.echo import ask, prompts, words
 from tests.judge_server import JudgeServer, MakeJudge, Misbehave
 
 
@@ -82,3 +83,23 @@ def test_a_reply_is_not_lost_over_an_odd_bill(server: JudgeServer, judge: MakeJu
     assert ask(asked, prompts(1)) == ["paid"]
     assert asked.usage.guessed
     assert asked.usage.completion_tokens > 0
+
+
+def test_a_limit_on_the_cost_holds_whatever_the_server_says(server: JudgeServer, judge: MakeJudge) -> None:
+    server.usage = False
+    # Each request may cost 200 tokens of $1 per million and more for its prompt; ten may not cost $0.0006.
+    limited = judge(price_in=1.0, price_out=1.0, max_cost=0.0006, max_tokens=200, concurrency=4)
+    server.reply = lambda user: "word " * 200  # all that a reply may have
+    with pytest.raises(UserError, match=r"expected at most \$0.0006 together .*of 10 replies are kept"):
+        ask(limited, prompts(10))
+    assert 1 <= len(server.requests) <= 2
+
+
+def test_what_is_refused_costs_nothing_and_what_breaks_off_counts_whole(server: JudgeServer, judge: MakeJudge) -> None:
+    options = {"price_in": 1.0, "price_out": 1.0, "max_cost": 0.0006, "max_tokens": 200, "concurrency": 1}
+    server.plan = [Misbehave(429, {"retry-after-ms": "1"})] * 6
+    assert ask(judge(**options), prompts(1)) == words(1)
+    server.plan = [Misbehave(drop=True)] * 6
+    with pytest.raises(UserError, match="--judge-max-cost"):
+        ask(judge(**options), prompts(2))
+    assert len(server.requests) == 7 + 2

@@ -1,0 +1,119 @@
+"""No server keeps a judge busy for ever, fills its memory, or is sent a key that is meant for another."""
+
+from __future__ import annotations
+
+import gzip
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from d2e_sft.judge.bounded import LARGEST
+from d2e_sft.judge.judge import Judge, make_judge
+from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.util.errors import UserError
+from tests.d2e_sft.judge.echo import ask, prompts, words
+from tests.judge_server import KEY, completion
+from tests.servers import LocalServer, QuietHandler
+
+Act = Callable[[QuietHandler], None]
+
+
+class HostileServer(LocalServer):
+    """Does to each request what `act` says, and notes the key that it came with."""
+
+    def __init__(self) -> None:
+        super().__init__(_Handler)
+        self.act: Act = lambda handler: handler.reply(200, completion("echo: word 0"))
+        self.keys: list[str | None] = []
+
+
+class _Handler(QuietHandler):
+    server: HostileServer
+    protocol_version = "HTTP/1.1"
+
+    def answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.keys.append(self.headers.get("Authorization"))
+        self.server.act(self)
+
+
+@pytest.fixture
+def hostile(judge_environment: None) -> Iterator[HostileServer]:
+    with HostileServer() as running:
+        yield running
+
+
+def judge_of(server: HostileServer, **options: object) -> Judge:
+    fields = {"model": "m", "first_wait": 0.001, "timeout": 0.2, "attempts": 2, "concurrency": 2, **options}
+    made = make_judge(JudgeOptions.model_validate({"backend": "openai", "base_url": f"{server.url}/v1", **fields}))
+    assert made is not None
+    return made
+
+
+def pieces(handler: QuietHandler, piece: bytes, pause: float, status: int = 200) -> None:
+    """A body without end."""
+    handler.close_connection = True
+    handler.send_response(status)
+    handler.end_headers()
+    while True:
+        handler.wfile.write(piece)
+        time.sleep(pause)
+
+
+def headers_by_letters(handler: QuietHandler) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    for _ in range(200):
+        handler.wfile.write(b"X")
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("status", [200, 500, 400])
+@pytest.mark.parametrize(
+    ("piece", "pause", "said"),
+    [(b" ", 0.05, "so slowly"), (b" " * (1 << 20), 0.0, f"more than {LARGEST >> 20} MiB")],
+    ids=["drips", "endless"],
+)
+def test_a_body_without_end_is_given_up(
+    hostile: HostileServer, piece: bytes, pause: float, said: str, status: int
+) -> None:
+    hostile.act = lambda handler: pieces(handler, piece, pause, status)
+    started = time.monotonic()
+    with pytest.raises(UserError, match=f"{said}.*at the last of 2 attempts"):
+        ask(judge_of(hostile), prompts(2))
+    assert time.monotonic() - started < 20
+
+
+def test_a_head_without_end_ends_the_run(hostile: HostileServer) -> None:
+    hostile.act = headers_by_letters
+    started = time.monotonic()
+    with pytest.raises(UserError, match="has not answered one prompt in"):
+        ask(judge_of(hostile, attempts=1, longest_wait=0.1), prompts(1))
+    assert time.monotonic() - started < 10
+
+
+def test_a_packed_answer_is_not_unpacked(hostile: HostileServer) -> None:
+    bomb = gzip.compress(b" " * 20_000_000)
+    hostile.act = lambda handler: handler.reply(200, bomb, {"Content-Encoding": "gzip"})
+    with pytest.raises(UserError, match=r"sends a packed answer \(gzip\)"):
+        ask(judge_of(hostile), prompts(1))
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_gets_neither_key_nor_texts(hostile: HostileServer, status: int) -> None:
+    with HostileServer() as other:
+        hostile.act = lambda handler: handler.reply(status, b"", {"Location": f"{other.url}/v1/chat/completions"})
+        with pytest.raises(UserError, match=f"answered {status}, a redirect, which is not followed"):
+            ask(judge_of(hostile), prompts(1))
+        assert other.keys == []
+    assert hostile.keys == [f"Bearer {KEY}"]
+
+
+@pytest.mark.parametrize("wait", ["nan", "-1", "-inf", "Mon, 01 Jan 0001 00:00:00 -0000", "soon", "\u00b2"])
+def test_an_odd_wait_is_no_wait(hostile: HostileServer, wait: str) -> None:
+    def once(handler: QuietHandler) -> None:
+        hostile.act = lambda handler: handler.reply(200, completion("echo: word 0"))
+        handler.reply(429, b"[" * 100_000, {"Retry-After": wait})
+
+    hostile.act = once
+    assert ask(judge_of(hostile, timeout=5), prompts(1)) == words(1)
