@@ -78,12 +78,15 @@ def bench_decoding(
     model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     measured = []
     for length, batch, new in product(prompts, batches, new_tokens):
-        measured.append(_measure(model, length, batch, new, repeats, compiled))
+        measured.append(measure_decoding(model, length, batch, new, repeats, compiled))
         progress(measured[-1])
     return measured
 
 
-def _measure(model: Any, length: int, batch: int, new_tokens: int, repeats: int, compiled: bool) -> Measured:
+def measure_decoding(
+    model: Any, length: int, batch: int, new_tokens: int, repeats: int, compiled: bool = False
+) -> Measured:
+    """Measure one combination on a model in eval mode, in turns; see `bench_decoding`."""
     rows = synthetic_rows(batch, length - PREFIX - QUESTION, model.config.get_text_config().vocab_size)
     originals, imagined = [row["original"] for row in rows], [row["imagined"] for row in rows]
     engines = _engines(model, originals, imagined, new_tokens, compiled)

@@ -32,7 +32,8 @@ class Engine:
     """One way to compute a step.
 
     `baseline` names the SFT engine that shares what this one shares; `shares_samples` says whether samples share
-    their prefix, so that the step's cost depends on how many there are.
+    their prefix, so that the step's cost depends on how many there are. `elsewhere` is another library's way, measured
+    beside those that share samples and those that do not.
     """
 
     name: str
@@ -41,6 +42,8 @@ class Engine:
     loss: Callable[[Any, Sequence[Row], D2ESection], Tensor]
     packed: bool
     is_sft: bool = False
+    elsewhere: bool = False
+    prepare: Callable[[Any, Sequence[Row]], None] | None = None  # what is not to be measured
 
 
 def synthetic_rows(samples: int, context: int, vocabulary: int, seed: int = 0) -> list[Row]:
@@ -62,6 +65,12 @@ def synthetic_rows(samples: int, context: int, vocabulary: int, seed: int = 0) -
             }
         )
     return rows
+
+
+def view_tokens(views: Sequence[View], context: int) -> int:
+    """Tokens of a synthetic sample's views, each view whole, its answer less the last token."""
+    of_view = {"original": context, "imagined": 0, "refined": round(REFINED_SHARE * context)}
+    return sum(PREFIX + of_view[view] + QUESTION + ANSWER - 1 for view in views)
 
 
 def token_floor(engine: Engine, samples: int, context: int, view_gradients: ViewGradients) -> float:
@@ -114,7 +123,7 @@ _shared_prefix = partial(_collated, packing="shared_prefix")
 _shared_batch = partial(_collated, packing="shared_batch")
 
 ENGINES = (
-    Engine("sft_plain", "sft_plain", shares_samples=False, loss=_plain_sft, packed=False, is_sft=True),
+    Engine("sft_plain", "sft_plain", shares_samples=False, loss=_plain_sft, packed=False, is_sft=True, elsewhere=True),
     Engine("sft", "sft", shares_samples=False, loss=_shared_prefix, packed=True, is_sft=True),
     Engine("sft_shared", "sft_shared", shares_samples=True, loss=_shared_batch, packed=True, is_sft=True),
     Engine("three_forwards", "sft", shares_samples=False, loss=_three_forwards, packed=False),

@@ -14,8 +14,9 @@ from typing import Any, get_args
 
 from torch import Tensor
 
-from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows, token_floor
+from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows, token_floor, view_tokens
 from d2e_sft.bench.peak_memory import PeakMemory
+from d2e_sft.bench.trl_peer import trl_engines
 from d2e_sft.config.objectives import ViewGradients
 from d2e_sft.config.recipe import D2ESection, Precision
 from d2e_sft.model.collation import Row
@@ -31,7 +32,9 @@ class Measured:
     """One engine at one context length; ratios compare steps of the same samples, memory counts weights and gradients.
 
     `floor_ratio` is the ratio of tokens to those of `ratio_to_sft`'s denominator, a token without gradient as a third.
-    `ratio_to_sft` compares with the SFT engine that shares as much.
+    `ratio_to_sft` compares with the SFT engine that shares as much, `ratio_to_trl` with TRL's without packing, where
+    that was measured. `spread_ms` is the slowest step less the fastest. `view_tokens_per_s` counts the tokens of all
+    views, each view whole, as a training's log does.
     """
 
     engine: str
@@ -45,10 +48,16 @@ class Measured:
     floor_ratio: float
     peak_mb: float
     peak_to_sft_plain: float
+    spread_ms: float
+    ms_a_sample: float
+    view_tokens_per_s: float
+    ratio_to_trl: float | None
 
 
 @dataclass
-class _Case:
+class Case:
+    """An engine on the rows of a micro-batch, and what was measured of it."""
+
     engine: Engine
     d2e: D2ESection
     rows: list[Row]
@@ -65,6 +74,7 @@ def bench_training(
     unshared_samples: int,
     repeats: int,
     precision: Precision,
+    trl: bool = False,
     progress: Callable[[str], object] = lambda line: None,
 ) -> list[Measured]:
     """Measure every engine at every context length.
@@ -74,10 +84,12 @@ def bench_training(
         unshared_samples: of a micro-batch whose samples share nothing; its cost a sample does not depend on it.
         repeats: timed steps of each engine.
         precision: `float32`, or `bfloat16` for mixed precision.
+        trl: TRL's SFTTrainer too.
 
     Raises:
-        UserError: the model cannot be packed, or two engines compute different losses.
+        UserError: the model cannot be packed, two engines compute different losses, or TRL is not installed.
     """
+    engines = [*ENGINES, *(trl_engines(precision) if trl else ())]
     # Read before the model is there: memory counts the weights too.
     memory = PeakMemory()
     model = load_model(model_name).model
@@ -86,28 +98,44 @@ def bench_training(
     measured: list[Measured] = []
     for context in contexts:
         for shared, count in ((True, samples), (False, unshared_samples)):
-            cases = list(_cases(model, shared, count, context))
-            for repeat in range(repeats + 1):
-                for case in cases:
-                    _run(model, case, layout.attention, precision, memory if repeat == 0 else None)
+            cases = list(cases_of(model, engines, shared, count, context))
+            for repeat in measure(model, cases, layout.attention, precision, memory, repeats):
                 progress(f"context {context}, {count} samples: {repeat} of {repeats}")
-            _assert_same_losses(cases, precision)
-            measured += _compare(cases, context, count)
+            measured += compare(cases, context, count)
     return measured
 
 
-def _cases(model: Any, shared: bool, samples: int, context: int) -> Iterator[_Case]:
-    """The engines that share their samples' prefix or those that do not, with plain SFT in either group."""
+def cases_of(model: Any, engines: Sequence[Engine], shared: bool, samples: int, context: int) -> Iterator[Case]:
+    """The engines that share their samples' prefix or those that do not, with other libraries' in either group."""
     rows = synthetic_rows(samples, context, model.config.get_text_config().vocab_size)
-    for engine in ENGINES:
-        if engine.name != "sft_plain" and engine.shares_samples != shared:
+    for engine in engines:
+        if not engine.elsewhere and engine.shares_samples != shared:
             continue
         for gradients in get_args(ViewGradients)[: 1 if engine.is_sft else None]:
             d2e = SFT if engine.is_sft else D2ESection(view_gradients=gradients)
-            yield _Case(engine, d2e, rows, [])
+            yield Case(engine, d2e, rows, [])
 
 
-def _run(model: Any, case: _Case, attention: str, precision: Precision, memory: PeakMemory | None) -> None:
+def measure(
+    model: Any, cases: Sequence[Case], attention: str, precision: Precision, memory: PeakMemory, repeats: int
+) -> Iterator[int]:
+    """Run the cases in turns, a first time for their memory and then `repeats` times for their time; yields each turn.
+
+    Raises:
+        UserError: two engines compute different losses.
+    """
+    for case in cases:
+        if case.engine.prepare is not None:
+            case.engine.prepare(model, case.rows)
+    for repeat in range(repeats + 1):
+        for case in cases:
+            _run(model, case, attention, precision, memory if repeat == 0 else None)
+        if repeat == 0:
+            _assert_same_losses(cases, precision)
+        yield repeat
+
+
+def _run(model: Any, case: Case, attention: str, precision: Precision, memory: PeakMemory | None) -> None:
     model.set_attn_implementation(attention if case.engine.packed else "sdpa")
     model.zero_grad(set_to_none=True)
     gc.collect()
@@ -128,7 +156,7 @@ def _run(model: Any, case: _Case, attention: str, precision: Precision, memory: 
     case.loss = loss.item()
 
 
-def _assert_same_losses(cases: Sequence[_Case], precision: Precision) -> None:
+def _assert_same_losses(cases: Sequence[Case], precision: Precision) -> None:
     """Engines that are compared must compute the same: a fast wrong one would win."""
     tolerance = 1e-4 if precision == "float32" else 2e-2
     for sft in (True, False):
@@ -140,7 +168,8 @@ def _assert_same_losses(cases: Sequence[_Case], precision: Precision) -> None:
             raise UserError(f"the engines disagree on the loss: {losses}", "report it with this line")
 
 
-def _compare(cases: Sequence[_Case], context: int, samples: int) -> Iterator[Measured]:
+def compare(cases: Sequence[Case], context: int, samples: int) -> Iterator[Measured]:
+    """Each case's figures, and its ratios to those that it is compared with."""
     times = {case.engine.name: statistics.median(case.seconds) for case in cases if case.engine.is_sft}
     floors = {case.engine.name: token_floor(case.engine, samples, context, "all") for case in cases}
     peaks = {case.engine.name: case.peak for case in cases if case.engine.is_sft}
@@ -159,20 +188,26 @@ def _compare(cases: Sequence[_Case], context: int, samples: int) -> Iterator[Mea
             floor_ratio=round(floor / floors[engine.baseline], 3),
             peak_mb=round(case.peak, 1),
             peak_to_sft_plain=round(case.peak / peaks["sft_plain"], 3),
+            spread_ms=round(1000 * (max(case.seconds) - min(case.seconds)), 1),
+            ms_a_sample=round(1000 * median / samples, 1),
+            view_tokens_per_s=round(samples * view_tokens(case.d2e.views, context) / median, 1),
+            ratio_to_trl=round(median / times["trl"], 3) if "trl" in times else None,
         )
 
 
 def as_table(measured: Sequence[Measured]) -> str:
     """The rows as a Markdown table."""
+    with_trl = any(row.ratio_to_trl is not None for row in measured)
     columns = (
         "context", "samples", "engine", "view gradients", "tokens", "median ms",
-        "/ sft", "floor", "/ sft_plain", "peak MB", "peak / sft_plain",
+        "/ sft", "floor", "/ sft_plain", "peak MB", "peak / sft_plain", *(["/ trl"] if with_trl else []),
     )  # fmt: skip
     lines = [
         [
             str(row.context), str(row.samples), row.engine, row.view_gradients, f"{row.tokens:,}",
             f"{row.median_ms:,.0f}", f"{row.ratio_to_sft:.2f}", f"{row.floor_ratio:.2f}",
             f"{row.ratio_to_sft_plain:.2f}", f"{row.peak_mb:,.0f}", f"{row.peak_to_sft_plain:.2f}",
+            *([f"{row.ratio_to_trl:.2f}" if row.ratio_to_trl is not None else ""] if with_trl else []),
         ]
         for row in measured
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 
 import click
 
-from d2e_sft.util.files import write_json
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_json, write_whole
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -58,6 +60,9 @@ def _json(what: str) -> Callable[[Any], Any]:
 )
 @_repeats("steps of each engine")
 @click.option("--precision", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True)
+@click.option(
+    "--trl", is_flag=True, help="TRL's SFTTrainer too, with and without packing (pip install 'd2e-sft[bench]')."
+)
 @_json("rows")
 def train(model: str, json_file: Path | None, **options: Any) -> None:
     """Compare a D²E training step with plain SFT, engine by engine.
@@ -70,6 +75,7 @@ def train(model: str, json_file: Path | None, **options: Any) -> None:
     batched         D²E with three padded rows a sample
     shared_prefix   D²E, the views of a sample share their prefix
     shared_batch    D²E, all views of all samples share theirs (what training uses)
+    trl, trl_packed with --trl: TRL's SFTTrainer, loss on completions alone, without and with packing
 
     Samples are random tokens: a prefix of 130, the context, a question of 30, an answer of 10; the refined context has
     0.4 of the context's length. Engines take turns; times are medians of forward and backward, memory is the peak
@@ -118,6 +124,39 @@ def decode(model: str, json_file: Path | None, **options: Any) -> None:
         **options,
     )
     _report(as_table(measured), measured, json_file)
+
+
+@bench.command("gpu")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="runs/gpu", show_default=True)
+@click.option("--shapes", help="Names with commas between them. [default: four, from 135M to 7B parameters]")
+@click.option(
+    "--minutes", type=click.FloatRange(0.1), default=8.5, show_default=True, help="Nothing is begun after as many."
+)
+@click.option("--rehearse", is_flag=True, help="Tiny shapes, on a CPU too; so does D2E_DEVICE=cpu.")
+def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
+    """Measure training and decoding in the shapes of published models, with random weights, on one GPU.
+
+    Needs no network. Writes OUT/bench-gpu.json after every case, and OUT/bench-gpu.md. Model FLOP utilisation is a
+    share of the data sheet's dense bfloat16 rate where that is known, else of what a large product reaches.
+
+    Example: d2e bench gpu --out runs/gpu
+    """
+    from d2e_sft.bench.gpu import as_tables, bench_gpu
+
+    out.mkdir(parents=True, exist_ok=True)
+    report = bench_gpu(
+        file=out / "bench-gpu.json",
+        seconds=60 * minutes,
+        shapes=[name.strip() for name in shapes.split(",")] if shapes else (),
+        rehearse=rehearse or os.environ.get("D2E_DEVICE") == "cpu",
+        progress=lambda line: click.echo(line, err=True),
+    )
+    tables = as_tables(report)
+    write_whole(out / "bench-gpu.md", tables + "\n")
+    click.echo(tables)
+    click.echo(f"wrote {out / 'bench-gpu.json'} and bench-gpu.md")
+    if report.failed:
+        raise UserError(f"d2e bench gpu: {', '.join(report.failed)} failed", "the reasons stand above")
 
 
 @bench.command("vllm")

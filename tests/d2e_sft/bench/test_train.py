@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.bench.engines import ENGINES, SFT
-from d2e_sft.bench.train import _Case, _compare
+from d2e_sft.bench.train import Case, compare
 from d2e_sft.cli import run
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.util.errors import UserError
@@ -18,16 +18,16 @@ from tests.tiny import save_tiny_model
 def test_ratios_are_medians_over_the_baseline_that_shares_as_much() -> None:
     by_name = {engine.name: engine for engine in ENGINES}
 
-    def case(name: str, seconds: list[float], peak: float) -> _Case:
+    def case(name: str, seconds: list[float], peak: float) -> Case:
         engine = by_name[name]
-        return _Case(engine, SFT if engine.is_sft else D2ESection(), [], seconds, peak=peak)
+        return Case(engine, SFT if engine.is_sft else D2ESection(), [], seconds, peak=peak)
 
     cases = [
         case("sft_plain", [4.0, 5.0, 90.0], 100),
         case("sft_shared", [2.0, 1.0, 2.0], 60),
         case("shared_batch", [3.0, 3.0, 1.0], 110),
     ]
-    plain, shared, d2e = _compare(cases, context=150, samples=8)
+    plain, shared, d2e = compare(cases, context=150, samples=8)
     assert (plain.median_ms, plain.ratio_to_sft, plain.ratio_to_sft_plain) == (5000, 1, 1)
     assert (shared.ratio_to_sft, shared.ratio_to_sft_plain) == (1, 0.4)
     assert (d2e.ratio_to_sft, d2e.ratio_to_sft_plain, d2e.peak_to_sft_plain) == (1.5, 0.6, 1.1)

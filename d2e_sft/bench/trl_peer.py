@@ -1,0 +1,136 @@
+"""TRL's SFTTrainer as an engine of `d2e bench train`: its own dataset preparation, collator and loss.
+
+Loss on completions alone, with and without packing (best-fit decreasing, padding-free). Its trainer is built on the
+rows before the timed steps; a timed step is its collator, `compute_loss` and the backward, as of the other engines.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from torch import Tensor
+
+from d2e_sft.bench.engines import Engine
+from d2e_sft.config.recipe import D2ESection, Precision
+from d2e_sft.model.collation import IGNORE, Row
+from d2e_sft.util.errors import UserError
+
+
+def trl_is_missing() -> str | None:
+    """Why TRL's trainer cannot be had here; None where it can."""
+    for name in ("trl", "datasets"):
+        if find_spec(name) is None:
+            return f"{name} is not installed"
+    try:
+        from trl import SFTConfig, SFTTrainer  # noqa: F401
+    except (ImportError, RuntimeError) as error:  # what it needs is of another version
+        return f"trl cannot be imported ({str(error).splitlines()[0]})"
+    return None
+
+
+def trl_engines(precision: Precision) -> tuple[Engine, ...]:
+    """TRL without packing, and with.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    missing = trl_is_missing()
+    if missing is not None:
+        raise UserError(f"TRL's SFTTrainer cannot be measured: {missing}", "pip install 'd2e-sft[bench]'")
+
+    def engine(name: str, packing: bool) -> Engine:
+        loss = _TrlLoss(packing, precision)
+        return Engine(
+            name, "sft_plain", shares_samples=False, loss=loss, packed=False, is_sft=True, elsewhere=True,
+            prepare=loss.prepare,
+        )  # fmt: skip
+
+    return engine("trl", packing=False), engine("trl_packed", packing=True)
+
+
+class _TrlLoss:
+    """The loss of a trainer that is built for the rows that it is first asked about, summed over answer tokens."""
+
+    def __init__(self, packing: bool, precision: Precision) -> None:
+        self.packing, self.precision = packing, precision
+        self._rows: Sequence[Row] | None = None
+        self._trainer: Any = None
+
+    def prepare(self, model: Any, rows: Sequence[Row]) -> None:
+        """Build the trainer, so that its building counts for nothing."""
+        if self._rows is not rows:
+            self._trainer, self._rows = _trainer(model, rows, self.packing, self.precision), rows
+
+    def __call__(self, model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
+        self.prepare(model, rows)
+        trainer = self._trainer
+        batch = trainer.data_collator([dict(row) for row in trainer.train_dataset])
+        answers = batch["labels"].ne(IGNORE).sum()
+        loss: Tensor = trainer.compute_loss(model, trainer._prepare_inputs(batch))
+        return loss * answers.to(loss.device)
+
+
+def _trainer(model: Any, rows: Sequence[Row], packing: bool, precision: Precision) -> Any:
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    labelled = [
+        {
+            "input_ids": [*row["original"], *row["answer"]],
+            "labels": [*[IGNORE] * len(row["original"]), *row["answer"]],
+        }
+        for row in rows
+    ]
+    config = SFTConfig(
+        output_dir=tempfile.gettempdir(),  # nothing is saved
+        per_device_train_batch_size=len(rows),
+        packing=packing,
+        max_length=sum(len(row["input_ids"]) for row in labelled) if packing else None,
+        bf16=precision == "bfloat16",
+        fp16=precision == "float16",
+        use_cpu=model.device.type == "cpu",
+        gradient_checkpointing=False,
+        report_to="none",
+        disable_tqdm=True,
+        dataset_num_proc=None,
+    )
+    forward = model.__dict__.get("forward")
+    trainer = SFTTrainer(
+        model=model, args=config, train_dataset=Dataset.from_list(labelled), processing_class=_tokenizer()
+    )
+    # It wraps the model's forward, and would do so anew for every trainer: this one is given the wrapper to call.
+    wrapped = model.__dict__.get("forward")
+    if forward is None:
+        model.__dict__.pop("forward", None)
+    else:
+        model.forward = forward
+    trainer.compute_loss = _with_forward(trainer.compute_loss, wrapped)
+    return trainer
+
+
+def _with_forward(compute_loss: Any, wrapped: Any) -> Any:
+    def compute(model: Any, inputs: dict[str, Any]) -> Any:
+        own = model.__dict__.get("forward")
+        model.forward = wrapped
+        try:
+            return compute_loss(model, inputs)
+        finally:
+            if own is None:
+                del model.forward
+            else:
+                model.forward = own
+
+    return compute
+
+
+def _tokenizer() -> Any:
+    """Of no use but that the trainer wants one: rows are tokens already."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(WordLevel({"<pad>": 0, "<end>": 1}, unk_token="<pad>"))
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<end>")
