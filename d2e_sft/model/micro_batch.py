@@ -39,3 +39,17 @@ def forward_backward(model: nn.Module, inputs: Mapping[str, Any], precision: Pre
         sums = model(**inputs, view_accuracy=False)
         loss = sums["loss"] / len(inputs["targets"])
     loss.backward()
+
+
+def enable_checkpointing(model: Any) -> None:
+    """Gradient checkpointing as the trainer turns it on; transformers 5.17 has its former name alone."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable()
+
+
+def checkpointing_argument() -> str:
+    """What TrainingArguments calls gradient checkpointing, whose name transformers changed after 5.17."""
+    from transformers import TrainingArguments
+
+    known = TrainingArguments.__dataclass_fields__
+    return "activation_checkpointing" if "activation_checkpointing" in known else "gradient_checkpointing"

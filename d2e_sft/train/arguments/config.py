@@ -21,6 +21,7 @@ from d2e_sft.config.objectives import D2ESection
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.config.sections import DataSection, EvalSection, LoraSection, ModelSection, TrainSection
 from d2e_sft.data.sample import describe_validation_error
+from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.train.prepare import accumulation_steps, automatic_precision
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError
@@ -44,7 +45,7 @@ SAME_IN_RECIPE = {
     "weight_decay": "train.weight_decay",
     "optim": "train.optim",
     "max_grad_norm": "train.max_grad_norm",
-    "activation_checkpointing": "train.gradient_checkpointing",
+    checkpointing_argument(): "train.gradient_checkpointing",
     "compile_layers": "train.compile",
     "logging_steps": "train.logging_steps",
     "save_total_limit": "train.save_total_limit",

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 from d2e_sft.config.recipe import D2ESection, TrainSection
 from d2e_sft.model.attention.registry import FLEX, attend
 from d2e_sft.model.forward import bare_model
-from d2e_sft.model.micro_batch import forward_backward, model_inputs
+from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.attach import attach_objective
 
@@ -115,7 +115,7 @@ def estimate_memory(
         _without_compilation(shadow)
         attach_objective(shadow, d2e, through_logits=layout.through_logits)
         if train.gradient_checkpointing:
-            shadow.activation_checkpointing_enable()  # as the trainer does
+            enable_checkpointing(shadow)
         shadow.train()
         moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
         tensors = TensorBytes([*shadow.parameters(), *shadow.buffers()])

@@ -19,6 +19,7 @@ from d2e_sft.data.views import EncodedSample
 from d2e_sft.model.collation import Row
 from d2e_sft.model.device import usable_device
 from d2e_sft.model.loading import LoadedModel
+from d2e_sft.model.micro_batch import enable_checkpointing
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.model.token_budget import TokenBudgetSteps, TokenCosts
 from d2e_sft.objective.attach import attach_objective
@@ -92,7 +93,7 @@ def dry_run(
     section(f"memory a device{where}", _memory_lines(recipe, model, layout, heaviest, steps, launcher, drawn))
     attach_objective(model, recipe.d2e, through_logits=layout.through_logits)
     if recipe.train.gradient_checkpointing:
-        model.activation_checkpointing_enable()  # as the trainer does
+        enable_checkpointing(model)
     section(f"time{where}", _time_lines(recipe, model, batches, laid_out, steps, drawn))
 
 
