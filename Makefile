@@ -5,7 +5,7 @@ VENV_VLLM := .venv-vllm
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup quickstart test attack test-vllm lint types contracts docs check clean
+.PHONY: help setup quickstart test attack test-vllm test-gpu bench-gpu lint types contracts docs check clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -51,6 +51,19 @@ $(READY_VLLM): pyproject.toml launch/constraints-vllm.txt
 
 test-vllm: $(READY_VLLM)  ## run the tests that need vLLM (its CPU build; some 20 minutes)
 	VLLM_CPU_OMP_THREADS_BIND=nobind $(VENV_VLLM)/bin/python -m pytest -rP tests/d2e_sft/vllm
+
+# On the machine's own Python where there is no .venv: a machine with a GPU has torch and transformers as a rule, and
+# maybe no network. Neither datasets nor deepspeed is needed; what is missing is skipped with the reason.
+# D2E_DEVICE=cpu rehearses both in tiny shapes. Outcomes are in runs/gpu, written after every case.
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+GPU_OUT ?= runs/gpu
+
+test-gpu:  ## prove on one GPU what a CPU cannot (8 minutes at most; D2E_DEVICE=cpu: a rehearsal in tiny shapes)
+	@mkdir -p $(GPU_OUT) && rm -f $(GPU_OUT)/test-gpu.jsonl
+	D2E_DEVICE=$${D2E_DEVICE:-cuda} D2E_GPU_RESULTS=$(GPU_OUT)/test-gpu.jsonl timeout 520 $(GPU_PYTHON) -m pytest -p no:cacheprovider -rs tests/gpu
+
+bench-gpu:  ## measure training and decoding on one GPU, in shapes from 135M to 7B (9 minutes; D2E_DEVICE=cpu: a rehearsal)
+	timeout 540 $(GPU_PYTHON) -m d2e_sft.cli bench gpu --out $(GPU_OUT)
 
 lint: setup  ## style
 	$(BIN)/ruff check .

@@ -24,6 +24,7 @@ _LLAMA, _QWEN2, _QWEN3 = "llama", "qwen2", "qwen3"
 # the models' config.json have them.
 SHAPES: dict[str, tuple[str, int, int, int, int, int, int, int, bool]] = {
     "tiny": (_LLAMA, 32, 48, 2, 4, 2, 8, 300, True),
+    "tiny-qwen3": (_QWEN3, 32, 48, 2, 4, 2, 8, 300, True),
     "smollm2-135m": (_LLAMA, 576, 1536, 30, 9, 3, 64, 49_152, True),
     "qwen3-0.6b": (_QWEN3, 1024, 3072, 28, 16, 8, 128, 151_936, True),
     "smollm2-1.7b": (_LLAMA, 2048, 8192, 24, 32, 32, 64, 49_152, True),
@@ -34,31 +35,40 @@ SHAPES: dict[str, tuple[str, int, int, int, int, int, int, int, bool]] = {
 _DATA_SHEETS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "RTX 4090": 165e12}
 
 
-def config_of(shape: str, *, vocabulary: int | None = None, positions: int = 16_384) -> Any:
+def config_of(shape: str, *, layers: int | None = None, vocabulary: int | None = None, positions: int = 16_384) -> Any:
     """A model's configuration.
 
     Args:
         shape: a key of `SHAPES`.
-        vocabulary: in place of the model's own.
+        layers, vocabulary: in place of the model's own.
     """
     from transformers import LlamaConfig, Qwen2Config, Qwen3Config
 
-    kind, hidden, intermediate, layers, heads, key_heads, width, words, tied = SHAPES[shape]
+    kind, hidden, intermediate, depth, heads, key_heads, width, words, tied = SHAPES[shape]
     build: Any = {_LLAMA: LlamaConfig, _QWEN2: Qwen2Config, _QWEN3: Qwen3Config}[kind]
     return build(
-        hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers, num_attention_heads=heads,
-        num_key_value_heads=key_heads, head_dim=width, vocab_size=vocabulary or words, tie_word_embeddings=tied,
+        hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers or depth,
+        num_attention_heads=heads, num_key_value_heads=key_heads, head_dim=width,
+        vocab_size=vocabulary or words, tie_word_embeddings=tied,
         max_position_embeddings=positions, bos_token_id=None, eos_token_id=1, pad_token_id=0,
     )  # fmt: skip
 
 
-def random_model(shape: str, device: torch.device, dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
-    """A causal language model of a shape with random weights, made on the device itself."""
+def random_model(
+    shape: str, device: torch.device, dtype: torch.dtype = torch.float32, *, layers: int | None = None
+) -> Any:
+    """A causal language model of a shape with random weights, made on the device itself.
+
+    Args:
+        layers: in place of the shape's own.
+    """
     from transformers import AutoModelForCausalLM
 
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     with device:
-        model = AutoModelForCausalLM.from_config(config_of(shape), dtype=dtype, attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_config(
+            config_of(shape, layers=layers), dtype=dtype, attn_implementation="sdpa"
+        )
     return model.to(device)
 
 

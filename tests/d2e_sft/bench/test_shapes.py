@@ -1,0 +1,66 @@
+"""The shapes of published models, and the FLOPs that are counted of a step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoModelForCausalLM
+
+from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows
+from d2e_sft.bench.shapes import Work, config_of, measure_peaks, random_model, work_of
+from d2e_sft.config.recipe import D2ESection
+from d2e_sft.model.attention.registry import BY_BRANCH, register
+
+CPU = torch.device("cpu")
+# Of the published checkpoints.
+PARAMETERS = {
+    "smollm2-135m": 134_515_008,
+    "qwen3-0.6b": 596_049_920,
+    "smollm2-1.7b": 1_711_376_384,
+    "qwen3-4b": 4_022_468_096,
+    "qwen1.5-7b": 7_721_324_544,
+}
+
+
+@pytest.mark.parametrize(("shape", "parameters"), PARAMETERS.items())
+def test_a_shape_has_as_many_parameters_as_the_published_model(shape: str, parameters: int) -> None:
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config_of(shape))
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+@pytest.mark.parametrize("gradients", ["all", "original"])
+def test_flops_are_those_of_the_products_that_are_computed(engine: Engine, gradients: Any) -> None:
+    register()
+    model, rows = random_model("tiny", CPU), synthetic_rows(3, 40, 300)
+    d2e = SFT if engine.is_sft else D2ESection(view_gradients=gradients)
+    model.set_attn_implementation(BY_BRANCH if engine.packed else "sdpa")
+    with FlopCounterMode(display=False) as counted:
+        engine.loss(model, rows, d2e).backward()
+    products = sum(n for operator, n in counted.get_flop_counts()["Global"].items() if "mm" in str(operator))
+    without_attention = replace(work_of(engine, rows, d2e), pairs=0, pairs_without_gradient=0)
+    # Norms count as weights, and hidden states are subtracted before the head, which projects two views then.
+    assert without_attention.flops(model) == pytest.approx(products, rel=0.05)
+
+
+def test_attention_is_counted_by_the_pairs_that_attend() -> None:
+    rows = [{"original": [1] * 9, "imagined": [1] * 9, "refined": [1] * 9, "answer": [2, 3]}]
+    plain, *_ = ENGINES
+    assert work_of(plain, rows, SFT) == Work(tokens=11, positions=11, pairs=66)
+    model = random_model("tiny", CPU)
+    pair = Work(0, 0, 1).flops(model)
+    assert pair == 3 * 4 * 2 * 4 * 8, "forward and backward, scores and values, layers, heads, width"
+    assert Work(0, 0, 0, 0, 1).flops(model) == pair / 3
+
+
+def test_peaks_are_measured() -> None:
+    peaks = measure_peaks(CPU)
+    assert 1e8 < peaks.flops < 1e14
+    assert 1e8 < peaks.bytes_per_s < 1e13
+    assert peaks.best_flops == peaks.flops, "no data sheet of this CPU is known"
+    assert replace(peaks, data_sheet_flops=1e15).best_flops == 1e15

@@ -1,0 +1,106 @@
+"""The loss's memory at a large vocabulary, and the dry run's estimate against what a step takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from d2e_sft.bench.engines import synthetic_rows
+from d2e_sft.config.recipe import D2ESection, TrainSection
+from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
+from d2e_sft.model.packing_support import choose_layout, collator_for
+from d2e_sft.objective.attach import attach_objective
+from d2e_sft.objective.loss import CHUNK_ELEMENTS, chunked_d2e_loss, d2e_loss
+from d2e_sft.train.dry_run.memory import TensorBytes, estimate_memory
+from tests.gpu.conftest import Machine
+
+VOCABULARY = 262_144
+
+
+def peak_of(machine: Machine, known: Any, act: Any) -> int:
+    """Bytes that an act holds at most: of the allocator on CUDA, else of the living tensors."""
+    if machine.on_cuda:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        act()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated()
+    with TensorBytes(known) as tensors:
+        act()
+    return tensors.peak
+
+
+def test_the_chunked_loss_is_the_whole_one_at_262k_words_in_less_memory(
+    machine: Machine, record_property: pytest.RecordProperty
+) -> None:
+    rows, width = machine.size(1024, 12), machine.size(1152, 16)
+    generator = torch.Generator().manual_seed(0)
+
+    def leaves(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator).to(machine.device)
+
+    targets = torch.randint(VOCABULARY, (rows,), generator=generator).to(machine.device)
+    head = leaves(VOCABULARY, width) / width**0.5
+    start = [leaves(rows, width) for _ in range(3)]
+    results: dict[str, list[torch.Tensor]] = {}
+
+    def run(name: str, chunk_rows: int) -> None:
+        weight = head.clone().requires_grad_()
+        states = [state.clone().requires_grad_() for state in start]
+        original, imagined, refined = states
+
+        def project(hidden: torch.Tensor) -> torch.Tensor:
+            return F.linear(hidden, weight)
+
+        if name == "whole":
+            loss = d2e_loss(
+                project(original), targets, imagined=project(imagined), refined=project(refined), alpha=0.5
+            ).loss
+        else:
+            loss = chunked_d2e_loss(
+                original, targets, project, imagined=imagined, refined=refined, alpha=0.5, linear=True,
+                parameters=[weight], chunk_rows=chunk_rows,
+            ).loss  # fmt: skip
+        loss.backward()
+        results[name] = [loss.detach(), *(state.grad for state in states), weight.grad]  # type: ignore[list-item]
+
+    known = [head, targets, *start]
+    chunk_rows = max(1, CHUNK_ELEMENTS // VOCABULARY) if machine.on_cuda else 2
+    peaks = {name: peak_of(machine, known, lambda n=name: run(n, chunk_rows)) for name in ("chunked", "whole")}
+    for ours, theirs in zip(results["chunked"], results["whole"], strict=True):
+        assert (ours - theirs).norm() <= 1e-4 * theirs.norm()
+    record_property("peak_mib", {name: round(peak / 2**20) for name, peak in peaks.items()})
+    logits = 4 * rows * VOCABULARY  # of one view
+    assert peaks["whole"] - peaks["chunked"] > 2 * logits
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("gradients", ["all", "original"])
+def test_the_estimate_is_within_a_fifth_of_what_a_step_allocates(
+    machine: Machine, record_property: pytest.RecordProperty, gradients: Any, checkpointing: bool
+) -> None:
+    model, d2e = machine.model("qwen3-0.6b", layers=8), D2ESection(view_gradients=gradients)
+    layout = choose_layout(model, d2e)
+    rows = synthetic_rows(machine.size(8, 2), machine.size(400, 40), model.config.vocab_size)
+    batch = collator_for(layout, d2e, model.config)(rows)
+    precision = "bfloat16" if machine.on_cuda else "float32"
+    train = TrainSection(output_dir="x", precision=precision, gradient_checkpointing=checkpointing)
+    estimate = estimate_memory(model, d2e, layout, batch, train, 2, machine.device)
+    attach_objective(model, d2e, through_logits=layout.through_logits)
+    if checkpointing:
+        enable_checkpointing(model)
+    inputs = model_inputs(batch, machine.device)
+    model.train()
+    forward_backward(model, inputs, precision, machine.device)  # compiles, and leaves gradients in place
+    measured = peak_of(
+        machine,
+        [*model.parameters(), *model.buffers(), *(p.grad for p in model.parameters() if p.grad is not None)],
+        lambda: forward_backward(model, inputs, precision, machine.device),
+    )
+    expected = estimate.total - estimate.optimizer
+    record_property("estimated_mib", round(expected / 2**20, 1))
+    record_property("measured_mib", round(measured / 2**20, 1))
+    assert measured == pytest.approx(expected, rel=0.2)

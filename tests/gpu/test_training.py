@@ -1,0 +1,150 @@
+"""A training on the device: D2ETrainer on plain rows, sharded by FSDP2, under ZeRO, and on quantised weights."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import TrainingArguments
+
+from d2e_sft.bench.engines import synthetic_rows
+from d2e_sft.config.recipe import D2ESection
+from d2e_sft.model.micro_batch import forward_backward, model_inputs
+from d2e_sft.model.packing_support import choose_layout, collator_for
+from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
+from d2e_sft.objective.attach import attach_objective
+from d2e_sft.train.trainer import D2ETrainer
+from d2e_sft.util.errors import UserError
+from tests.gpu.conftest import Machine
+
+
+def train(machine: Machine, folder: Path, model: Any, **options: Any) -> D2ETrainer:
+    rows = synthetic_rows(8, machine.size(200, 20), model.config.vocab_size)
+    own = {name: options.pop(name) for name in ("micro_batch_tokens",) if name in options}
+    args = TrainingArguments(
+        output_dir=str(folder), per_device_train_batch_size=8, max_steps=6, learning_rate=2e-3, logging_steps=1,
+        lr_scheduler_type="constant", save_strategy="no", report_to="none", disable_tqdm=True,
+        remove_unused_columns=False, use_cpu=not machine.on_cuda, dataloader_pin_memory=machine.on_cuda,
+        bf16=machine.on_cuda, **options,
+    )  # fmt: skip
+    trainer = D2ETrainer(model, args, d2e=D2ESection(), train_dataset=rows, **own)
+    trainer.train()
+    return trainer
+
+
+def losses(trainer: D2ETrainer) -> list[float]:
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+@pytest.mark.parametrize("tokens", [None, 900])
+def test_the_trainer_lowers_the_loss_in_mixed_precision_and_says_where_the_time_went(
+    machine: Machine, tmp_path: Path, record_property: pytest.RecordProperty, tokens: int | None
+) -> None:
+    trainer = train(machine, tmp_path, machine.model("smollm2-135m", layers=4), micro_batch_tokens=tokens)
+    found, entry = losses(trainer), trainer.state.log_history[-2]
+    assert found[-1] < 0.9 * found[0]
+    parts = [entry[name] for name in ("time_in_model", "time_in_optimizer", "time_in_data", "time_elsewhere")]
+    assert sum(parts) == pytest.approx(1, abs=0.01)
+    record_property("layout", trainer.layout.describe())
+    record_property("shares_of_time", parts)
+    record_property("memory_gib", entry["memory_gib"])
+
+
+@pytest.fixture
+def one_process(machine: Machine) -> Iterator[None]:
+    """A process group of this process alone."""
+    from torch import distributed
+
+    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1"}.items():
+        os.environ.setdefault(name, value)
+    distributed.init_process_group(
+        "nccl" if machine.on_cuda else "gloo", store=distributed.HashStore(), rank=0, world_size=1
+    )
+    yield
+    distributed.destroy_process_group()
+
+
+def step(machine: Machine, model: Any, shard: Any = None) -> list[torch.Tensor]:
+    d2e = D2ESection()
+    layout = choose_layout(model, d2e)
+    batch = collator_for(layout, d2e, model.config)(synthetic_rows(4, machine.size(200, 20), model.config.vocab_size))
+    attach_objective(model, d2e, through_logits=layout.through_logits)
+    if shard is not None:
+        shard(model)
+    model.train()
+    forward_backward(model, model_inputs(batch, machine.device), "float32", machine.device)
+    gradients = [parameter.grad for parameter in model.parameters()]
+    return [g.full_tensor() if hasattr(g, "full_tensor") else g for g in gradients]  # type: ignore[union-attr,misc]
+
+
+@pytest.mark.usefixtures("one_process")
+def test_fsdp2_on_one_device_has_the_gradients_of_the_whole_model(machine: Machine) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(machine.device.type, (1,))
+
+    def shard(model: Any) -> None:
+        for layer in model.model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+
+    whole = step(machine, machine.model("smollm2-135m", layers=2))
+    sharded = step(machine, machine.model("smollm2-135m", layers=2), shard)
+    assert len(whole) == len(sharded)
+    for one, other in zip(whole, sharded, strict=True):
+        assert (one - other).norm() <= 1e-4 * one.norm()
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.usefixtures("one_process")
+def test_zero_on_one_device_has_the_gradients_of_the_whole_model(machine: Machine, stage: int) -> None:
+    if find_spec("deepspeed") is None:
+        pytest.skip("deepspeed is not installed")
+    if not machine.on_cuda:
+        pytest.skip("tests/d2e_sft/distributed runs ZeRO on two CPU processes")
+    import deepspeed
+    from deepspeed.utils import safe_get_full_grad
+
+    whole = step(machine, machine.model("smollm2-135m", layers=2))
+    model, d2e = machine.model("smollm2-135m", layers=2), D2ESection()
+    layout = choose_layout(model, d2e)
+    batch = collator_for(layout, d2e, model.config)(synthetic_rows(4, 200, model.config.vocab_size))
+    attach_objective(model, d2e, through_logits=layout.through_logits)
+    config = {
+        "train_micro_batch_size_per_gpu": 4,
+        "zero_optimization": {"stage": stage},
+        "zero_allow_untested_optimizer": True,
+    }
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    engine, *_ = deepspeed.initialize(model=model, config=config, optimizer=optimizer)
+    inputs = model_inputs(batch, machine.device)
+    sums = engine(**inputs, view_accuracy=False)
+    engine.backward(sums["loss"] / len(inputs["targets"]))
+    for one, parameter in zip(whole, engine.module.parameters(), strict=True):
+        found = safe_get_full_grad(parameter)
+        assert (one - found.to(one.device)).norm() <= 1e-3 * one.norm()
+
+
+def test_an_adapter_on_weights_of_four_bits_packs_exactly_and_learns(machine: Machine, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    try:
+        config = quantization_config("4bit", "bfloat16" if machine.on_cuda else "float32")
+    except UserError as error:
+        pytest.skip(str(error))
+    from transformers import AutoModelForCausalLM
+
+    machine.model("smollm2-135m", layers=2).save_pretrained(tmp_path / "model")
+    quantised = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "model", quantization_config=config, device_map={"": machine.device}
+    )
+    adapter = peft.LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = peft.get_peft_model(prepare_for_adapter(quantised), adapter)
+    found = train(machine, tmp_path / "run", model)
+    assert found.layout.packing == "shared_batch"
+    assert losses(found)[-1] < losses(found)[0]
