@@ -159,6 +159,25 @@ def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
         raise UserError(f"d2e bench gpu: {', '.join(report.failed)} failed", "the reasons stand above")
 
 
+@bench.command("growth")
+@click.option("--precision", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True)
+@_json("rows")
+def growth(precision: Any, json_file: Path | None) -> None:
+    """Show how a training step's memory grows with context, samples, vocabulary and model.
+
+    Estimated from tensors without data: nothing is computed, and 1.7B parameters need no memory. MiB; tokens are those
+    of the packed row. About three minutes.
+
+    Example: d2e bench growth --json growth.json
+    """
+    from d2e_sft.bench.growth import as_table, bench_growth
+
+    rows = bench_growth(
+        precision=precision, progress=lambda row: click.echo(f"{row.grows}: {row.tokens:,} tokens", err=True)
+    )
+    _report(as_table(rows), rows, json_file)
+
+
 @bench.command("vllm")
 @_model("As for d2e serve.")
 @click.option("--prompts", type=click.IntRange(1), default=200, show_default=True)
