@@ -6,9 +6,8 @@ import hashlib
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import datasets
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -19,6 +18,9 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import file_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_whole
+
+if TYPE_CHECKING:  # training on tokens does without
+    import datasets
 
 DATA_FILE = "data.json"
 _OTHER_DATA_REMEDY = "resume with the data it was begun with, or train into another train.output_dir"

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import datasets
 from tqdm import tqdm
 
 from d2e_sft.config.recipe import Overlong, Recipe, View
@@ -22,6 +21,9 @@ from d2e_sft.model.collation import Row
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.model.positions import check_positions
 from d2e_sft.util.errors import UserError
+
+if TYPE_CHECKING:  # training on tokens does without
+    import datasets
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class TokenRows:
     def dataset(self) -> datasets.Dataset:
         """Their tokens, as columns `answer`, `content`, one a view, and `trained` where the loss leaves tokens out."""
         several = any(item.trained for item in self.encoded.kept)
+        import datasets
+
         return datasets.Dataset.from_list([dataset_row(item, several) for item in self.encoded.kept])
 
 

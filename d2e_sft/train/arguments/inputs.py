@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import datasets
 from tqdm import tqdm
 from transformers import set_seed
 
@@ -115,7 +114,7 @@ def _loaded(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_config:
 
 def are_tokens(rows: Any) -> bool:
     """Whether rows are token views already, with a column of prompt ids for each view and `answer`."""
-    if isinstance(rows, datasets.Dataset):
+    if hasattr(rows, "column_names") and hasattr(rows, "__len__"):  # a datasets.Dataset
         return {"original", "answer"} <= set(rows.column_names)
     first = rows[0] if isinstance(rows, list) and rows else None
     return isinstance(first, Mapping) and {"original", "answer"} <= first.keys()
