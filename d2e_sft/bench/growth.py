@@ -118,19 +118,15 @@ def _mib(size: int) -> float:
 
 
 def as_table(rows: Sequence[Growth]) -> str:
-    """The rows as a Markdown table; MiB."""
-    columns = (
-        "grows", "model", "context", "samples", "vocabulary", "tokens", "weights", "gradients", "optimiser",
-        "activations", "of SFT", "checkpointed", "KiB a token",
-    )  # fmt: skip
+    """The rows as a Markdown table, the base once; memory in MiB."""
+    columns = ("model", "batch", "words", "tokens", "weights", "D²E", "SFT", "checkpointed")
     lines = [
         [
-            row.grows, row.shape, f"{row.context:,}", f"{row.samples}", f"{row.vocabulary:,}", f"{row.tokens:,}",
+            row.shape, f"{row.samples} × {row.context:,}", f"{row.vocabulary:,}", f"{row.tokens:,}",
             *(f"{value:,.0f}" for value in (
-                row.weights_mib, row.gradients_mib, row.optimizer_mib, row.activations_mib, row.sft_activations_mib,
-                row.checkpointed_activations_mib, row.activations_kib_a_token,
+                row.weights_mib, row.activations_mib, row.sft_activations_mib, row.checkpointed_activations_mib,
             )),
         ]
         for row in rows
     ]  # fmt: skip
-    return markdown_table(columns, lines, left=("grows", "model"))
+    return markdown_table(columns, [line for i, line in enumerate(lines) if line not in lines[:i]], left=("model",))

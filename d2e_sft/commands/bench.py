@@ -165,8 +165,9 @@ def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
 def growth(precision: Any, json_file: Path | None) -> None:
     """Show how a training step's memory grows with context, samples, vocabulary and model.
 
-    Estimated from tensors without data: nothing is computed, and 1.7B parameters need no memory. MiB; tokens are those
-    of the packed row. About three minutes.
+    Estimated from tensors without data: nothing is computed, and 1.7B parameters need no memory. batch: samples ×
+    tokens of a context; words: of the vocabulary; tokens: of the packed row; then MiB of weights (gradients take as
+    much, AdamW twice) and of activations: D²E, plain SFT, D²E with gradient checkpointing. About five minutes.
 
     Example: d2e bench growth --json growth.json
     """

@@ -34,4 +34,7 @@ def test_each_row_changes_one_quantity_of_the_base() -> None:
         changed = {name for name, value in vars(point).items() if value != getattr(base, name)}
         allowed = {"shape", "vocabulary"} if grows == "model" else {grows}
         assert changed <= allowed
-    assert "KiB a token" in as_table([_estimate("context", TINY, "float32")])
+    row = _estimate("context", TINY, "float32")
+    header, _, *lines = as_table([row, row]).splitlines()
+    assert "checkpointed" in header
+    assert len(lines) == 1, "a point that is on several lists is shown once"
