@@ -68,7 +68,7 @@ def inspect(
         from eval.run.benchmark import choose_samples, locate_benchmark
 
         samples = choose_samples(read_samples(locate_benchmark(bench).file), names, count, seed)
-    inspect_samples(model, samples, out, InspectOptions(**options))
+    inspect_samples(model, samples, out, InspectOptions(**options, graded=bench is not None))
     click.echo(f"wrote {out}")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
+from eval.pages.demo.opening import Opening, find_opening
 from eval.pages.demo.question import CHOICE, Question, examples_for, labels_of, without_stale_answer
 from eval.pages.demo.summary import summarise
 from eval.run.options import EvalOptions
@@ -106,16 +107,17 @@ def build_page(model: DemoModel, examples: Sequence[Question]) -> Any:
     """
     gr = import_gradio()
     answerer = Answerer(model)
+    opening = find_opening(model, answerer, examples)
     with gr.Blocks(title=f"d2e demo · {model.name}", analytics_enabled=False) as page:
         gr.HTML(_INTRODUCTION.format(model=escape(model.name)), elem_classes="d2e-head")
         with gr.Row():
             with gr.Column(min_width=320):
-                form = _form(gr, model, examples)
+                form = _form(gr, model, examples, opening.place)
                 with gr.Row():
                     ask = gr.Button("Answer", variant="primary", elem_id="ask")
                     stop = gr.Button("Stop", visible=False, elem_id="stop")
             with gr.Column(min_width=320):
-                answers = _answers(gr, model.alpha)
+                answers = _answers(gr, model, examples[opening.place], opening)
         fields = ("example", "fmt", "context", "question", "options", "expected", "instruction", "alpha", "limit")
         asked = gr.on(
             [ask.click, form["question"].submit],
@@ -150,14 +152,14 @@ def launch_options(gr: Any) -> dict[str, Any]:
     }
 
 
-def _form(gr: Any, model: DemoModel, examples: Sequence[Question]) -> dict[str, Any]:
-    """The visitor's fields by name, filled with the first example."""
-    first = examples[0]
+def _form(gr: Any, model: DemoModel, examples: Sequence[Question], place: int) -> dict[str, Any]:
+    """The visitor's fields by name, filled with one of the examples."""
+    first = examples[place]
     form: dict[str, Any] = {}
     names = [(name, fmt) for fmt, name in _FORMAT_NAMES.items() if fmt in model.prompt_set.zero_shot]
     labels = labels_of(examples)
     form["example"] = gr.Dropdown(
-        list(zip(labels, range(len(labels)), strict=True)), value=0, label="Try an example", elem_id="example"
+        list(zip(labels, range(len(labels)), strict=True)), value=place, label="Try an example", elem_id="example"
     )
     form["fmt"] = gr.Radio(names, value=first.fmt, label="Format", elem_id="format")
     form["context"] = gr.Textbox(first.context, label="Context", lines=5, max_lines=12, elem_id="context")
@@ -194,14 +196,21 @@ def _form(gr: Any, model: DemoModel, examples: Sequence[Question]) -> dict[str, 
     return form
 
 
-def _answers(gr: Any, alpha: float) -> list[Any]:
+def _answers(gr: Any, model: DemoModel, question: Question, opening: Opening) -> list[Any]:
+    alpha, said = model.alpha, opening.answers
+    told = (
+        "" if said is None else summarise(question, model.prompt_set, said, alpha) + f"<p>{escape(opening.told)}</p>"
+    )
+    texts = ("", "", "") if said is None else (said.plain, said.debiased, said.imagined)
     with gr.Row():
-        plain = gr.Textbox(label="Plain", lines=3, interactive=False, min_width=200, elem_id="plain")
+        plain = gr.Textbox(texts[0], label="Plain", lines=3, interactive=False, min_width=200, elem_id="plain")
         debiased = gr.Textbox(
-            label=_debiased_label(alpha), lines=3, interactive=False, min_width=200, elem_id="debiased"
+            texts[1], label=_debiased_label(alpha), lines=3, interactive=False, min_width=200, elem_id="debiased"
         )
-    imagined = gr.Textbox(label="Without the context (imagined)", lines=3, interactive=False, elem_id="imagined")
-    summary = gr.HTML("", elem_classes="d2e-summary", elem_id="summary")
+    imagined = gr.Textbox(
+        texts[2], label="Without the context (imagined)", lines=3, interactive=False, elem_id="imagined"
+    )
+    summary = gr.HTML(told, elem_classes="d2e-summary", elem_id="summary")
     return [plain, debiased, imagined, summary]
 
 

@@ -48,6 +48,14 @@ def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha
     return "".join(parts)
 
 
+def differs(question: Question, prompt_set: PromptSet, answers: Answers) -> bool:
+    """Whether plain and debiased answers are two, as `d2e eval` reads them."""
+    sample = question.sample()
+    marker = prompt_set.marker(sample.format)
+    plain, debiased = (score_output(sample, text, marker) for text in (answers.plain, answers.debiased))
+    return normalise("; ".join(plain.answer)) != normalise("; ".join(debiased.answer))
+
+
 def verdict(plain: _Said, debiased: _Said, imagined: _Said) -> str:
     """What the answers tell about the model's habit."""
     if not all(one.read.parsed for one in (plain, debiased, imagined)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from d2e_sft.model.loading import load_model
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.pages import page_environment
 from eval.pages.inspection.distributions import AnswerPosition, answer_positions
+from eval.score.scoring import score_output
 
 Along = Literal["decoded", "gold"]
 _STEP, _UPPER = 0.05, 1.5
@@ -32,6 +34,7 @@ class InspectOptions:
     Attributes:
         alpha: where the slider begins, and what answers are decoded with; None is as trained, else 0.5.
         along: the tokens that are shown are those of the model's own answer, or of the gold one.
+        graded: the samples have answers that are known, so that what is right and wrong can be marked.
     """
 
     alpha: float | None = None
@@ -39,6 +42,7 @@ class InspectOptions:
     along: Along = "decoded"
     max_new_tokens: int = 48
     top: int = 8
+    graded: bool = True
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,17 @@ class Inspected:
     Attributes:
         answer: the text whose tokens are shown.
         prompts: text of the original and of the imagined prompt.
+        right: whether `d2e eval` would count the model's own answer as right; None where that is not known.
+        marks: of each token `right`, `wrong` or nothing: what belongs to the answer, as it is in the gold one or not.
+            Of a gold answer every token of its own is `right`.
     """
 
     sample: EventSample
     answer: str
     prompts: tuple[str, str]
     positions: Sequence[AnswerPosition]
+    right: bool | None
+    marks: Sequence[str]
 
     @property
     def most_affected(self) -> int:
@@ -86,6 +95,7 @@ def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, opti
     data: dict[str, Any] = {
         "ratios": [round(alpha, 4) for alpha in alphas],
         "start": alphas.index(alpha),
+        "along": options.along if options.graded else "decoded",
         "samples": [[_compact(position) for position in one.positions] for one in inspected],
     }
     template = page_environment(Path(__file__).parent).get_template("inspect.html")
@@ -113,7 +123,35 @@ def _inspect(
         answer = _decoded(model, encoder, original, imagined, alpha, options.max_new_tokens)
     positions = answer_positions(model, encoder.tokenizer, original, imagined, answer, alphas=alphas, top=options.top)
     prompts = encoder.tokenizer.decode(original), encoder.tokenizer.decode(imagined)
-    return Inspected(sample, encoder.tokenizer.decode(answer, skip_special_tokens=True), prompts, positions)
+    text = encoder.tokenizer.decode(answer, skip_special_tokens=True)
+    right, marks = None, [""] * len(answer)
+    if options.graded and options.along == "decoded":
+        right = score_output(sample, text, encoder.prompt_set.marker(sample.format)).right
+    if options.graded:
+        marks = token_marks(encoder, sample, answer, right=right is True)
+    return Inspected(sample, text, prompts, positions, right, marks)
+
+
+def token_marks(encoder: ViewEncoder, sample: EventSample, answer: Sequence[int], *, right: bool) -> list[str]:
+    """Of each token of an answer `right`, `wrong` or "", against the gold answer that it has most in common with.
+
+    Tokens of the response form ("The answer is:") and the end of the turn are no part of the answer and get no mark.
+
+    Args:
+        right: the answer counts as right, so what is written otherwise in it (a capital letter) is not wrong.
+    """
+    each = (
+        [sample.model_copy(update={"answers": [one]}) for one in sample.answers] if sample.format == "qa" else [sample]
+    )
+    matched = [(SequenceMatcher(None, encoder.answer_ids(gold), list(answer), autojunk=False), gold) for gold in each]
+    matcher, gold = max(matched, key=lambda pair: pair[0].ratio())
+    content = encoder.answer_content(gold)
+    marks = ["" if right else "wrong"] * len(answer)
+    for block in matcher.get_matching_blocks():
+        for step in range(block.size):
+            marks[block.b + step] = "right" if content[block.a + step] else ""
+    ends = {encoder.end_of_turn}
+    return ["" if token in ends else mark for token, mark in zip(answer, marks, strict=True)]
 
 
 @torch.no_grad()

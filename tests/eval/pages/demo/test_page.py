@@ -12,6 +12,7 @@ import pytest
 from d2e_sft.decoding import generate_debiased
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
+from eval.pages.demo.opening import find_opening
 from eval.pages.demo.page import build_page, import_gradio, launch_options
 from eval.pages.demo.question import OWN_EXAMPLES, Question
 from eval.run.options import EvalOptions
@@ -63,10 +64,16 @@ def fill(tab: Tab, selector: str, text: str) -> None:
     raise AssertionError(f"{selector} does not keep {text!r} but has {tab.evaluate(value)!r}")
 
 
+def forget(tab: Tab) -> None:
+    """Mark the answer that the page opened with, which is not the one to wait for."""
+    tab.evaluate("document.querySelectorAll('#summary dl').forEach((one) => { one.dataset.old = 1 })")
+
+
 def answered(tab: Tab) -> list[str]:
     """Press the button, once a page; the three answers when they are complete."""
+    forget(tab)
     tab.evaluate("document.querySelector('#ask').click()")
-    tab.wait_for("document.querySelector('#summary dl')")
+    tab.wait_for("document.querySelector('#summary dl:not([data-old])')")
     fields = "['plain', 'debiased', 'imagined'].map(id => document.querySelector(`#${id} textarea`).value)"
     return list(tab.evaluate(fields))
 
@@ -81,6 +88,19 @@ def test_the_first_example_is_answered_as_the_answerer_answers_it(tab: Tab, addr
     assert answered(tab) == expected(model, OWN_EXAMPLES[0], 0.5)
     assert "Expected: the power failed" in tab.text()
     assert tab.complaints == []
+
+
+def test_the_page_opens_with_an_answered_example_and_says_how_it_was_chosen(
+    tab: Tab, address: str, model: DemoModel
+) -> None:
+    opened(tab, address)
+    found = find_opening(model, Answerer(model), OWN_EXAMPLES)
+    assert found.answers is not None
+    tab.wait_for("document.querySelector('#summary dl')")
+    shown = [tab.evaluate(f"document.querySelector('#{name} textarea').value") for name in ("plain", "debiased")]
+    assert shown == [found.answers.plain, found.answers.debiased]
+    assert tab.evaluate("document.querySelector('#question textarea').value") == OWN_EXAMPLES[found.place].question
+    assert found.told in tab.text()
 
 
 def test_typed_text_and_the_slider_change_the_answers(tab: Tab, address: str, model: DemoModel) -> None:
@@ -151,7 +171,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def begun(tab: Tab, address: str) -> None:
     opened(tab, address)
     tab.evaluate("document.querySelector('#ask').click()")
-    tab.wait_for("document.querySelector('#debiased textarea').value.length > 3")
+    tab.wait_for("document.querySelector('#stop')")
 
 
 def test_stop_ends_the_decoding_and_the_next_question_is_answered(
@@ -177,9 +197,10 @@ def test_leaving_the_page_ends_the_decoding(tab: Tab, address: str, endless: thr
 def test_what_is_missing_is_said_on_the_page(tab: Tab, address: str) -> None:
     opened(tab, address)
     fill(tab, "#context textarea", " ")
+    forget(tab)
     tab.evaluate("document.querySelector('#ask').click()")
     tab.wait_for("document.body.innerText.includes('The context is empty.')")
-    assert not tab.evaluate("!!document.querySelector('#summary dl')")
+    assert not tab.evaluate("!!document.querySelector('#summary dl:not([data-old])')")
 
 
 def test_nothing_is_asked_of_another_server(tab: Tab, address: str) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eval.pages.inspection.inspect import alpha_grid
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.views import ViewEncoder
+from eval.pages.inspection.inspect import alpha_grid, token_marks
 from tests.browser import after_scripts
 from tests.command import d2e
 from tests.eval.benches import bench_rows, save_bench
-from tests.tiny import save_tiny_model
+from tests.tiny import make_sample, save_tiny_model, tiny_tokenizer
 
 ALPHAS = [0.0, 0.5, 1.3]
 
@@ -54,6 +58,36 @@ def test_a_page_shows_the_samples_asked_for_and_stands_alone(world: Path, tmp_pa
     )
     assert "Rain &lt;b&gt;fell&lt;/b&gt;." in out.read_text(encoding="utf-8")
     assert data["ratios"][data["start"]] == 0.37
+
+
+def marked(said: str, answers: list[str], *, right: bool = False) -> list[tuple[str, str]]:
+    """The pieces of an output with their marks; the tokens of this tokenizer are bytes."""
+    tokenizer = tiny_tokenizer()
+    encoder = ViewEncoder(tokenizer, load_prompt_set("default"), ("original",))
+    ids = [*tokenizer(said, add_special_tokens=False)["input_ids"], encoder.end_of_turn]
+    marks = token_marks(encoder, make_sample(answers=answers), ids, right=right)
+    assert marks[-1] == "", "the end of the turn is no part of the answer"
+    pieces = groupby(zip(said, marks, strict=False), key=itemgetter(1))
+    return [("".join(letter for letter, _ in piece), mark) for mark, piece in pieces]
+
+
+def test_tokens_are_right_where_the_gold_answer_has_them_and_wrong_elsewhere() -> None:
+    assert marked("The answer is: barn", ["barn"], right=True) == [("The answer is: ", ""), ("barn", "right")]
+    assert marked("The answer is: barX", ["barn"]) == [("The answer is: ", ""), ("bar", "right"), ("X", "wrong")]
+    assert marked("The answer is: attic", ["barn", "attic"], right=True)[-1] == ("attic", "right")
+    assert marked("The answer is: Qarn", ["barn"], right=True) == [("The answer is: Q", ""), ("arn", "right")]
+
+
+def test_the_page_marks_answers_that_are_known_and_no_others(world: Path, tmp_path: Path) -> None:
+    out, data = page_of(world, tmp_path, "--bench", str(world / "bench"), "--samples", 3)
+    assert data["along"] == "decoded"
+    assert out.read_text().count("✗ wrong</span>") == 3, "a random model is right about nothing"
+    out, data = page_of(world, tmp_path, "--bench", str(world / "bench"), "--samples", 3, "--along", "gold")
+    assert data["along"] == "gold"
+    after = after_scripts(out, tmp_path)
+    assert re.search(r'<button type="button" class="[^"]*wrong[^"]*" data-place', after)
+    out, _ = page_of(world, tmp_path, "--context", "Rain fell.", "--question", "What fell?")
+    assert "✗ wrong" not in out.read_text()
 
 
 def test_slider_and_tokens_work_in_a_browser(world: Path, tmp_path: Path) -> None:
