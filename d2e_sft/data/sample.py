@@ -57,6 +57,7 @@ _PARQUET_SCHEMA = pa.schema(
 )
 # Columns of a file in which some row has a value for one of them; other files are written without both.
 _SUBSET_FIELDS = [pa.field("subset", pa.string()), pa.field("habit", pa.list_(pa.string()))]
+_WEIGHT_FIELD = pa.field("weight", pa.float64())  # likewise, where some row has another than 1
 _CONVERSATION_FIELD = pa.field("conversation", pa.string())  # likewise; JSON, since its turns are as many as they are
 
 
@@ -81,6 +82,7 @@ class EventSample(BaseModel):
             (another), `gold` (relevant, nothing known of the habit), `irrelevant` (it does not help), `unanswerable`
             (nobody can tell); None where a dataset does not say. Scores are also given by subset.
         habit: what one who has not read would answer, in all accepted forms; empty where nothing is known of it.
+        weight: how often the sample's loss counts in training.
         conversation: chat alone: the turns that the model sees, in place of a prompt set's wording.
 
     Raises:
@@ -102,6 +104,7 @@ class EventSample(BaseModel):
     meta: dict[str, Any] = Field(default_factory=dict)
     subset: Subset | None = None
     habit: list[NonEmptyText] = Field(default_factory=list)
+    weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     conversation: Conversation | None = None
 
     @model_validator(mode="after")
@@ -276,7 +279,9 @@ def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
     rows = [sample.model_dump() for sample in samples]
     with_subsets = any(row["subset"] or row["habit"] for row in rows)
     with_conversations = any(row["conversation"] for row in rows)
-    idle = [*([] if with_subsets else ["subset", "habit"]), *([] if with_conversations else ["conversation"])]
+    with_weights = any(row["weight"] != 1 for row in rows)
+    used = {"subset": with_subsets, "habit": with_subsets, "conversation": with_conversations, "weight": with_weights}
+    idle = [name for name, is_used in used.items() if not is_used]
     rows = [{name: value for name, value in row.items() if name not in idle} for row in rows]
     with replacing(path) as partial:
         if path.suffix == ".parquet":
@@ -284,7 +289,8 @@ def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
                 for name in _AS_JSON & row.keys():
                     if row[name] is not None:
                         row[name] = json.dumps(row[name], ensure_ascii=False, sort_keys=True)
-            added = [*(_SUBSET_FIELDS if with_subsets else []), *([_CONVERSATION_FIELD] if with_conversations else [])]
+            added = [*(_SUBSET_FIELDS if with_subsets else []), *([_WEIGHT_FIELD] if with_weights else [])]
+            added += [_CONVERSATION_FIELD] if with_conversations else []
             schema = pa.schema([*_PARQUET_SCHEMA, *added])
             pq.write_table(pa.Table.from_pylist(rows, schema=schema), partial, compression="zstd")
         else:

@@ -31,6 +31,7 @@ class EncodedSample:
     answer: list[int]
     content: list[bool] = field(default_factory=list)
     trained: list[bool] = field(default_factory=list)
+    weight: float = 1.0
 
     @property
     def longest(self) -> int:
@@ -72,7 +73,7 @@ class ViewEncoder:
         answer = self.answer_ids(sample)
         budget = None if max_length is None else max_length - len(answer)
         prompts = {view: self.prompt_ids(sample, view, budget) for view in self.views}
-        return EncodedSample(prompts=prompts, answer=answer, content=self.answer_content(sample))
+        return EncodedSample(prompts, answer, content=self.answer_content(sample), weight=sample.weight)
 
     def answer_ids(self, sample: EventSample) -> list[int]:
         """The response and its end-of-turn token."""
@@ -152,7 +153,7 @@ class ViewEncoder:
                 "writes the answer otherwise when the context is left out; expected the same tokens",
                 remedy="use a chat template that writes each turn alike whatever stands before it",
             )
-        return EncodedSample(prompts, answers[0], content=marks[0], trained=marks[0])
+        return EncodedSample(prompts, answers[0], content=marks[0], trained=marks[0], weight=sample.weight)
 
     def _turns(self, sample: EventSample, view: View, max_length: int | None) -> tuple[list[int], list[bool]]:
         def encode(context: str | None) -> tuple[list[int], list[bool]]:

@@ -3,7 +3,8 @@
 A view's tokens are its prompt and the answer without its last token: that one is predicted, but predicts nothing.
 
 Every collator returns `input_ids` and what the model needs beside them, `labels` (B, A) filled with −100, `content`
-(B, A) where the rows say which answer tokens the response form leaves open, and `view_tokens`, the tokens of all views
+(B, A) where the rows say which answer tokens the response form leaves open, `weights` (B, A), float32, where they have
+a `weight`, and `view_tokens`, the tokens of all views
 as they would be without sharing or padding. Answer tokens that a row says are not `trained` are read by the tokens
 after them, and are neither labels nor indexed.
 
@@ -24,7 +25,7 @@ from d2e_sft.model.packing import pack
 
 IGNORE = -100
 # One dataset row: the prompt ids of each view, `answer`, and in `content`, and perhaps `trained`, a bool for each of
-# its tokens.
+# its tokens, and perhaps its `weight` in the loss.
 Row = dict[str, Any]
 
 
@@ -175,4 +176,7 @@ def _answers(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: int)
     found = {"answer_index": torch.tensor(last).view(views, -1), "labels": right_pad(labels, IGNORE)}
     if all("content" in sample for sample in batch):
         found["content"] = right_pad([sample["content"] for sample in batch], False)
+    if any("weight" in sample for sample in batch):
+        each = torch.tensor([float(sample.get("weight", 1.0)) for sample in batch])
+        found["weights"] = each[:, None].expand(found["labels"].shape)
     return found

@@ -14,7 +14,7 @@ from d2e_sft.model.device import autocast
 
 
 def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -> dict[str, Any]:
-    """What the trainer makes of a collator's batch: `targets` and `content` (N,) in place of padded rows, no counts.
+    """What the trainer makes of a collator's batch: `targets`, `content`, `weights` (N,) for padded rows, no counts.
 
     Args:
         device: where the tensors are moved; None leaves them.
@@ -23,8 +23,9 @@ def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -
     inputs = {name: value for name, value in batch.items() if name not in ("labels", "view_tokens")}
     answers = labels.ne(IGNORE)
     inputs["targets"] = labels[answers]
-    if "content" in inputs:
-        inputs["content"] = inputs["content"][answers]
+    for name in ("content", "weights"):
+        if name in inputs:
+            inputs[name] = inputs[name][answers]
     return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
 
 

@@ -127,9 +127,11 @@ def step_through_states(
         view_accuracy: as for `chunked_d2e_loss`.
     """
     d2e, content = objective.d2e, _content(objective.d2e, targets, inputs)
+    weights = inputs.pop("weights", None)
     frozen = {view: inputs.pop(STATES.format(view)) for view in d2e.frozen_views}
     states = states_of_views(model, d2e.step_views, d2e.view_gradients, inputs)
-    return loss_of_states(model, objective, targets, {**states, **frozen}, content, view_accuracy=view_accuracy)
+    given = {**states, **frozen}
+    return loss_of_states(model, objective, targets, given, content, weights, view_accuracy=view_accuracy)
 
 
 def states_of_views(
@@ -153,6 +155,7 @@ def loss_of_states(
     targets: Tensor,
     states: dict[View, Tensor],
     content: Tensor | None = None,
+    weights: Tensor | None = None,
     *,
     view_accuracy: bool = False,
 ) -> dict[str, Tensor]:
@@ -160,6 +163,7 @@ def loss_of_states(
 
     Args:
         content: (N,) bool, see `objectives`; None for all.
+        weights: (N,) how often each token's loss counts; None for once.
     """
     project, linear = head_of(model)
     head = model.get_output_embeddings()
@@ -172,7 +176,7 @@ def loss_of_states(
     d2e = objective.d2e
     if objective.terms is not None:
         given = torch.ones_like(targets, dtype=torch.bool) if content is None else content
-        return sum_states(objective.terms, states, targets, given, project, heads=objective.heads, **cut)
+        return sum_states(objective.terms, states, targets, given, project, weights, heads=objective.heads, **cut)
     result = chunked_d2e_loss(
         states["original"],
         targets,
@@ -182,6 +186,7 @@ def loss_of_states(
         **_loss_options(d2e),
         linear=linear,
         others_detached=d2e.view_gradients == "original",
+        token_weights=weights,
         view_accuracy=view_accuracy,
         **cut,
     )
@@ -201,6 +206,7 @@ def view_hits(
         plain: the model's own forward, for one whose logits are taken from there.
     """
     inputs.pop("content", None)
+    inputs.pop("weights", None)
     if plain is not None:
         logits = _by_view(views.views, "all", inputs, lambda **rows: plain(**rows, use_cache=False).logits)
         return _hits_of_logits(views, targets, logits)
@@ -286,11 +292,12 @@ def _step_through_logits(
 ) -> dict[str, Tensor]:
     """The objective from logits of the model's own forward."""
     d2e, content = objective.d2e, _content(objective.d2e, targets, inputs)
+    weights = inputs.pop("weights", None)
     logits = _by_view(d2e.step_views, d2e.view_gradients, inputs, lambda **rows: plain(**rows, use_cache=False).logits)
     if objective.terms is not None:
-        return sum_logits(objective.terms, logits, targets, content)
-    imagined, refined = logits.get("imagined"), logits.get("refined")
-    return _named(d2e_loss(logits["original"], targets, imagined=imagined, refined=refined, **_loss_options(d2e)))
+        return sum_logits(objective.terms, logits, targets, content, weights)
+    others = {"imagined": logits.get("imagined"), "refined": logits.get("refined"), "token_weights": weights}
+    return _named(d2e_loss(logits["original"], targets, **others, **_loss_options(d2e)))
 
 
 def _frozen_heads(model: Any, d2e: D2ESection, *, own_logits: bool) -> dict[str, Project]:

@@ -87,7 +87,9 @@ def states_before_training(
             for start in range(0, len(rows), batch_size):
                 batch = [rows[i] for i in range(start, min(start + batch_size, len(rows)))]
                 inputs = model_inputs(collate(batch), causal.device)
-                inputs = {name: value for name, value in inputs.items() if name not in ("targets", "content")}
+                inputs = {
+                    name: value for name, value in inputs.items() if name not in ("targets", "content", "weights")
+                }
                 states = states_of_views(causal, [view], "all", inputs)[view].cpu()
                 found[view] += states.split([trained_tokens(row) for row in batch])
     model.train(training)

@@ -50,6 +50,7 @@ def d2e_loss(
     alpha: float = 0.5,
     kl_weight: float = 1.0,
     kl_direction: KLDirection = "original_refined",
+    token_weights: Tensor | None = None,
 ) -> D2ELoss:
     """Cross entropy of the debiased logits plus KL between debiased original and debiased refined.
 
@@ -63,6 +64,7 @@ def d2e_loss(
         alpha: the debias ratio.
         kl_weight: λ.
         kl_direction: `original_refined` is KL(original ‖ refined), equation 8; the other is equation 5.
+        token_weights: (N,) how often each token's loss counts; None for once.
 
     Raises:
         ValueError: a view's shape differs from `original`'s.
@@ -71,14 +73,14 @@ def d2e_loss(
     imagined = None if imagined is None else at_least_float32(imagined)
     debiased = debias(at_least_float32(original), imagined, alpha)
     log_p = F.log_softmax(debiased, dim=-1)
-    ce = F.nll_loss(log_p, targets, reduction="sum")
+    ce = weighted_sum(F.nll_loss(log_p, targets, reduction="none"), token_weights)
     kl = torch.zeros_like(ce)
     loss = ce
     if refined is not None:
         log_q = F.log_softmax(debias(at_least_float32(refined), imagined, alpha), dim=-1)
         first, second = (log_p, log_q) if kl_direction == "original_refined" else (log_q, log_p)
         # F.kl_div(input, target) is KL(target ‖ input).
-        kl = F.kl_div(second, first, reduction="sum", log_target=True)
+        kl = weighted_sum(F.kl_div(second, first, reduction="none", log_target=True).sum(dim=-1), token_weights)
         loss = ce + kl_weight * kl
     correct = count_hits(debiased, targets)
     return D2ELoss(
@@ -102,6 +104,7 @@ def chunked_d2e_loss(
     alpha: float = 0.5,
     kl_weight: float = 1.0,
     kl_direction: KLDirection = "original_refined",
+    token_weights: Tensor | None = None,
     linear: bool = True,
     others_detached: bool = False,
     view_accuracy: bool = True,
@@ -134,7 +137,7 @@ def chunked_d2e_loss(
     pair = (original.detach(), imagined.detach()) if imagined is not None and view_accuracy else None
     weights = {"ce": 1.0, "kl": kl_weight}
     detached = ("imagined", "refined") if others_detached else ()
-    objective = _ChunkedD2E(project, states, targets, weights, detached, pair, alpha, kl_direction)
+    objective = _ChunkedD2E(project, states, targets, weights, detached, pair, alpha, kl_direction, token_weights)
     sums = sum_in_chunks(objective, parameters, chunk_rows, chunks)
     if imagined is None:
         correct = sums["correct"]
@@ -150,6 +153,7 @@ class _ChunkedD2E(ChunkedObjective):
     pair: tuple[Tensor, Tensor] | None
     alpha: float
     kl_direction: KLDirection
+    token_weights: Tensor | None
 
     def of_chunk(self, part: slice, logits: dict[str, Tensor]) -> SumsAndGradients:
         """As `ChunkedObjective` has it."""
@@ -157,8 +161,9 @@ class _ChunkedD2E(ChunkedObjective):
         targets = self.targets[part]
         with torch.enable_grad():
             debiased = self._debiased(logits)
+        counted = None if self.token_weights is None else self.token_weights[part]
         ce, kl, correct, *to_logits = _loss_and_gradients(
-            debiased["original"], debiased.get("refined"), targets, self.weights["kl"], self.kl_direction
+            debiased["original"], debiased.get("refined"), targets, self.weights["kl"], self.kl_direction, counted
         )
         sums = {"ce": ce, "kl": kl, "correct": correct}
         if self.pair is not None:
@@ -180,18 +185,24 @@ class _ChunkedD2E(ChunkedObjective):
 
 
 def _loss_and_gradients(
-    u: Tensor, v: Tensor | None, targets: Tensor, kl_weight: float, kl_direction: KLDirection
+    u: Tensor,
+    v: Tensor | None,
+    targets: Tensor,
+    kl_weight: float,
+    kl_direction: KLDirection,
+    token_weights: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
     """Debiased logits u (and v, refined) → sums of ce, kl and correct tokens, and the gradients of ce + λ·kl.
 
     With p = softmax u, q = softmax v, y one-hot, d = log p − log q, for KL(p ‖ q) of a token K = Σ p·d:
     ∂u = p − y + λ·p·(d − K), ∂v = λ·(q − p); for KL(q ‖ p), K = −Σ q·d: ∂u = p − y + λ·(p − q), ∂v = λ·q·(−d − K).
+    A token's weight multiplies all of them.
     """
     correct = count_hits(u, targets)
     log_p = F.log_softmax(at_least_float32(u), dim=-1)
-    ce = F.nll_loss(log_p, targets, reduction="sum")
+    ce = weighted_sum(F.nll_loss(log_p, targets, reduction="none"), token_weights)
     if v is None:
-        return ce, torch.zeros_like(ce), correct, _minus_one_at(targets, log_p.exp_())
+        return ce, torch.zeros_like(ce), correct, _times(_minus_one_at(targets, log_p.exp_()), token_weights)
     log_q = F.log_softmax(at_least_float32(v), dim=-1)
     forwards = kl_direction == "original_refined"
     each, difference, p, q = _divergence(log_p, log_q, forwards)
@@ -201,7 +212,17 @@ def _loss_and_gradients(
     else:
         to_v = difference.add_(each).mul_(q).mul_(-kl_weight)
         to_u = p.mul_(1 + kl_weight).sub_(q, alpha=kl_weight)
-    return ce, each.sum(), correct, _minus_one_at(targets, to_u), to_v
+    kl = weighted_sum(each[:, 0], token_weights)
+    return ce, kl, correct, _times(_minus_one_at(targets, to_u), token_weights), _times(to_v, token_weights)
+
+
+def weighted_sum(values: Tensor, weights: Tensor | None) -> Tensor:
+    """() the sum of the values (N,), each as often as its weight says."""
+    return values.sum() if weights is None else (values * weights.to(values.dtype)).sum()
+
+
+def _times(gradient: Tensor, weights: Tensor | None) -> Tensor:
+    return gradient if weights is None else gradient.mul_(weights.to(gradient.dtype)[:, None])
 
 
 def _minus_one_at(targets: Tensor, gradient: Tensor) -> Tensor:

@@ -24,9 +24,17 @@ class ObjectiveMetrics:
         self.d2e = d2e
         self.weights = weights
         precise = torch.float32 if device.type == "mps" else torch.float64
-        self._sums = torch.zeros(len(weights) + 7, dtype=precise, device=device)
+        self._weighted = False
+        self._sums = torch.zeros(len(weights) + 8, dtype=precise, device=device)
 
-    def update(self, sums: dict[str, Tensor], targets: Tensor, view_tokens: int, scale: Tensor | float = 1.0) -> None:
+    def update(
+        self,
+        sums: dict[str, Tensor],
+        targets: Tensor,
+        view_tokens: int,
+        scale: Tensor | float = 1.0,
+        token_weights: Tensor | None = None,
+    ) -> None:
         """Add a micro-batch.
 
         Args:
@@ -34,15 +42,18 @@ class ObjectiveMetrics:
                 `imagined_correct` the micro-batch does not count for the accuracies of single views.
             targets: (N,) its answer tokens.
             view_tokens: tokens of all its views.
+            token_weights: (N,) of the rows, where they have any; already in the sums.
             scale: what its sums are multiplied by in the loss; 1 gives every answer token the same weight.
         """
+        self._weighted |= token_weights is not None
         answers = torch.tensor(len(targets), device=targets.device)
+        mass = answers if token_weights is None else token_weights.sum()
         tokens = torch.tensor(view_tokens, device=targets.device)
         of_loss = [*(sums[term] * scale for term in self.weights), answers * scale]
         none = torch.zeros_like(answers)
         of_views = [sums.get(name, none) for name in ("plain_correct", "imagined_correct")]
         counted = answers if "plain_correct" in sums else none
-        self._sums += torch.stack([*of_loss, sums["correct"], answers, *of_views, counted, tokens]).detach()
+        self._sums += torch.stack([*of_loss, sums["correct"], answers, *of_views, counted, tokens, mass]).detach()
 
     def compute(self, accelerator: Any) -> tuple[dict[str, float], float]:
         """The values to log, and the number of tokens of all views, over all processes; the sums begin anew.
@@ -54,9 +65,11 @@ class ObjectiveMetrics:
             sums = accelerator.gather(sums[None]).sum(dim=0)
         # In training the shares of one optimiser step add up to `num_processes`, so `share` is the number of steps in
         # that unit, and the weighted sum of the terms equals the mean of step losses that the Trainer logs.
-        *terms, share, correct, answers, plain, imagined, counted, tokens = sums.tolist()
+        *terms, share, correct, answers, plain, imagined, counted, tokens, mass = sums.tolist()
         values = {name: term / share for name, term in zip(self.weights, terms, strict=True)}
         values["debiased_accuracy"] = correct / answers
+        if self._weighted:
+            values["sample_weight"] = mass / answers
         if counted:
             values["plain_accuracy"] = plain / counted
             if "imagined" in self.d2e.views:

@@ -28,7 +28,16 @@ from d2e_sft.util.functions import load_function
 
 # What a forward returns and what is logged beside the terms.
 _TAKEN = {
-    *("loss", "correct", "plain_correct", "imagined_correct", "debiased_accuracy", "plain_accuracy", "bias_share"),
+    *(
+        "loss",
+        "correct",
+        "plain_correct",
+        "imagined_correct",
+        "debiased_accuracy",
+        "plain_accuracy",
+        "bias_share",
+        "sample_weight",
+    ),
     *("alpha", "tokens_per_second", "memory_gib", "grad_norm", "learning_rate", "epoch", "step"),
 }
 

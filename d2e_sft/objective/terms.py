@@ -12,7 +12,7 @@ from torch import Tensor
 from d2e_sft.config.objectives import View
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.objective.chunks import ChunkedObjective, Project, SumsAndGradients, at_least_float32, sum_in_chunks
-from d2e_sft.objective.loss import count_hits, debias
+from d2e_sft.objective.loss import count_hits, debias, weighted_sum
 from d2e_sft.objective.objectives import Logits, ObjectiveFunction
 from d2e_sft.objective.own import function_of
 from d2e_sft.util.errors import UserError
@@ -45,8 +45,10 @@ class Terms:
         weights = {"kl": d2e.kl_weight, "imagined_ce": d2e.imagined_weight}
         return cls(d2e, function, {name: weights.get(name, 1.0) for name in terms})
 
-    def sums(self, logits: Logits, targets: Tensor, content: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss and each term without gradient, over the tokens.
+    def sums(
+        self, logits: Logits, targets: Tensor, content: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss and each term without gradient, over the tokens, each counted as often as its weight (N,) says.
 
         Raises:
             UserError: a user's own function, which returned other terms before.
@@ -57,21 +59,24 @@ class Terms:
                 f"d2e.objective={self.d2e.objective}: returned the terms {', '.join(terms)}, before that "
                 f"{', '.join(self.weights)}; expected the same for every batch"
             )
-        sums = {name: term.sum() for name, term in terms.items()}
+        sums = {name: weighted_sum(term, weights) for name, term in terms.items()}
         loss = torch.stack([self.weights[name] * term for name, term in sums.items()]).sum()
         return loss, {name: term.detach() for name, term in sums.items()}
 
 
-def sum_logits(terms: Terms, logits: Logits, targets: Tensor, content: Tensor) -> dict[str, Tensor]:
+def sum_logits(
+    terms: Terms, logits: Logits, targets: Tensor, content: Tensor, weights: Tensor | None = None
+) -> dict[str, Tensor]:
     """`loss`, which carries gradient, each term and the counts `correct`, `plain_correct` and `imagined_correct`.
 
     Args:
         logits: (N, V) of each view.
         targets: (N,) the answer tokens.
         content: (N,) bool, see `objectives`.
+        weights: (N,) how often each token's loss counts; None for once.
     """
     wide = {view: at_least_float32(of_view) for view, of_view in logits.items()}
-    loss, sums = terms.sums(wide, targets, content)
+    loss, sums = terms.sums(wide, targets, content, weights)
     return {"loss": loss, **sums, **_counts(terms.d2e, wide, targets)}
 
 
@@ -81,6 +86,7 @@ def sum_states(
     targets: Tensor,
     content: Tensor,
     project: Project,
+    weights: Tensor | None = None,
     *,
     heads: Mapping[str, Project] | None = None,
     parameters: Sequence[Tensor] = (),
@@ -94,7 +100,9 @@ def sum_states(
     """
     detached = () if terms.d2e.view_gradients == "all" else tuple(view for view in states if view != "original")
     named = {str(view): state for view, state in states.items()}
-    objective = _ChunkedTerms(project, named, targets, terms.weights, detached, content, terms, heads=heads or {})
+    objective = _ChunkedTerms(
+        project, named, targets, terms.weights, detached, content, terms, weights, heads=heads or {}
+    )
     return sum_in_chunks(objective, parameters, chunk_rows, chunks)
 
 
@@ -104,6 +112,7 @@ class _ChunkedTerms(ChunkedObjective):
 
     content: Tensor
     terms: Terms
+    token_weights: Tensor | None
 
     def of_chunk(self, part: slice, logits: dict[str, Tensor]) -> SumsAndGradients:
         """As `ChunkedObjective` has it."""
@@ -112,7 +121,8 @@ class _ChunkedTerms(ChunkedObjective):
         }
         targets = self.targets[part]
         with torch.enable_grad():
-            loss, sums = self.terms.sums(wide, targets, self.content[part])
+            counted = None if self.token_weights is None else self.token_weights[part]
+            loss, sums = self.terms.sums(wide, targets, self.content[part], counted)
         trained = [name for name, z in wide.items() if z.requires_grad] if loss.requires_grad else []
         found = torch.autograd.grad(loss, [wide[name] for name in trained], allow_unused=True) if trained else ()
         pairs = [(logits[name], one) for name, one in zip(trained, found, strict=True) if one is not None]

@@ -178,6 +178,10 @@ def tokens_digest(dataset: datasets.Dataset) -> str:
     digest = hashlib.sha256()
     for name in sorted(dataset.column_names):
         lists = pa.concat_arrays(dataset.data.column(name).chunks)
+        if name == "weight":
+            digest.update(b"weight" + lists.to_numpy(zero_copy_only=False).tobytes())
+        if not pa.types.is_list(lists.type) and not pa.types.is_large_list(lists.type):
+            continue
         if not pa.types.is_integer(lists.type.value_type):
             continue  # follows from the tokens
         digest.update(name.encode())

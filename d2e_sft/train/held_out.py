@@ -121,8 +121,14 @@ class HeldOutEvaluation(Trainer):
         output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in values.items()})
         return output
 
-    def update_held_out(self, sums: dict[str, torch.Tensor], targets: torch.Tensor, view_tokens: int) -> None:
+    def update_held_out(
+        self,
+        sums: dict[str, torch.Tensor],
+        targets: torch.Tensor,
+        view_tokens: int,
+        weights: torch.Tensor | None = None,
+    ) -> None:
         """Count a micro-batch of the evaluation under way, unless it only keeps step with other processes."""
         if self._held_out is not None and self._own_batches > 0:
-            self._held_out.update(sums, targets, view_tokens)
+            self._held_out.update(sums, targets, view_tokens, token_weights=weights)
             self._own_batches -= 1

@@ -42,11 +42,12 @@ class TokenRows:
 
     @cached_property
     def dataset(self) -> datasets.Dataset:
-        """Their tokens, as columns `answer`, `content`, one a view, and `trained` where the loss leaves tokens out."""
+        """Their tokens, as columns `answer`, `content`, one a view, `trained` and `weight` where some row has any."""
         several = any(item.trained for item in self.encoded.kept)
+        weighted = any(item.weight != 1 for item in self.encoded.kept)
         import datasets
 
-        return datasets.Dataset.from_list([dataset_row(item, several) for item in self.encoded.kept])
+        return datasets.Dataset.from_list([dataset_row(item, several, weighted) for item in self.encoded.kept])
 
 
 def read_rows(
@@ -129,14 +130,20 @@ def announce_rows(recipe: Recipe, split: Literal["training", "dev"], rows: Token
     for what, count in counts.items():
         if count:
             print(f"  {count} {what}", flush=True)
+    weights = [item.weight for item in encoded.kept]
+    if any(weight != 1 for weight in weights):
+        mean = sum(weights) / len(weights)
+        print(f"  weights from {min(weights):g} to {max(weights):g}, on average {mean:.4g}", flush=True)
 
 
-def dataset_row(encoded: EncodedSample, with_trained: bool = False) -> Row:
+def dataset_row(encoded: EncodedSample, with_trained: bool = False, with_weight: bool = False) -> Row:
     """One row of a training dataset: what the collators take."""
     row: Row = {str(view): prompt for view, prompt in encoded.prompts.items()}
     row |= {"answer": encoded.answer, "content": encoded.content}
     if with_trained:
         row["trained"] = encoded.trained or [True] * len(encoded.answer)
+    if with_weight:
+        row["weight"] = encoded.weight
     return row
 
 

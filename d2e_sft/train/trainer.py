@@ -89,12 +89,13 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
     Logs at each logging step, beside the Trainer's own values: the objective's terms (`ce`, `kl`, …, nats a token;
     `loss` is their sum, in which `kl` counts kl_weight times), `debiased_accuracy` and `plain_accuracy` (shares of
     answer tokens that the argmax as the model is decoded and that of the original view alone get right), `bias_share`
-    (the imagined view's: how often the answer is guessed without the context; absent without that view), `alpha` (of
-    training), `tokens_per_second` (tokens of all views, each counted whole, over all processes), `memory_gib` (the
-    largest so far, of this device, on a CPU of this process) and where the time since the last log went, as shares:
-    `time_in_model` (forward and backward), `time_in_optimizer` (clipping too), `time_in_data` (waiting for batches),
-    `time_elsewhere` (logging, checkpoints, evaluation). With an `eval_dataset` the same of held-out rows, see
-    `HeldOutEvaluation`.
+    (the imagined view's: how often the answer is guessed without the context; absent without that view),
+    `sample_weight` (the mean of an answer token, where rows have weights: the loss is Σ weight · loss over the number
+    of answer tokens), `alpha` (of training), `tokens_per_second` (tokens of all views, each counted whole, over all
+    processes), `memory_gib` (the largest so far, of this device, on a CPU of this process) and where the time since the
+    last log went, as shares: `time_in_model` (forward and backward), `time_in_optimizer` (clipping too), `time_in_data`
+    (waiting for batches), `time_elsewhere` (logging, checkpoints, evaluation). With an `eval_dataset` the same of
+    held-out rows, see `HeldOutEvaluation`.
 
     Args:
         model: a model of transformers, possibly in a PeftModel, or the name of one for `load_model`.
@@ -248,9 +249,9 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
         if repeated:
             scale = torch.zeros_like(scale)
         elif model.training:
-            self._metrics.update(sums, targets, inputs["view_tokens"], scale)
+            self._metrics.update(sums, targets, inputs["view_tokens"], scale, rows.get("weights"))
         else:
-            self.update_held_out(sums, targets, inputs["view_tokens"])
+            self.update_held_out(sums, targets, inputs["view_tokens"], rows.get("weights"))
         scaled = sums["loss"] * scale
         return (scaled, {}) if return_outputs else scaled
 

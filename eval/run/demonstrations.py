@@ -26,7 +26,7 @@ SHOTS = 3
 MODERATE_WORDS = 120
 # Where moderate ones are few, at least so many of the shortest are drawn from, or the draw would be none.
 LEAST_CHOICE = 20
-_NOT_IN_PROMPTS = {"meta", "subset", "habit"}
+_NOT_IN_PROMPTS = {"meta", "subset", "habit", "weight"}
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,15 @@ def test_subset_and_habit_survive_and_are_written_only_where_a_row_has_them(tmp_
 
 
 @pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_a_weight_is_written_only_where_a_row_has_another_than_one(tmp_path: Path, ending: str) -> None:
+    for name, weight in (("plain", 1.0), ("weighted", 0.25)):
+        samples = [make_sample(0, weight=weight), make_sample(1)]
+        write_samples(samples, tmp_path / f"{name}.{ending}")
+        assert read_samples(tmp_path / f"{name}.{ending}") == samples
+        assert (b"weight" in (tmp_path / f"{name}.{ending}").read_bytes()) == (weight != 1)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path, ending: str) -> None:
     for name in ("first", "second"):
         write_samples(make_samples(5), tmp_path / f"{name}.{ending}")

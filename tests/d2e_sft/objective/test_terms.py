@@ -135,3 +135,44 @@ def test_terms_that_change_are_refused() -> None:
     views: Any = {"original": torch.zeros(2, 3), "imagined": torch.zeros(2, 3)}
     with pytest.raises(UserError, match="returned the terms ce, before that ce, imagined_ce"):
         fewer.sums(views, torch.zeros(2, dtype=torch.long), torch.ones(2, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    ("config", "closed"),
+    [
+        *((config, False) for config in CONFIGS.values()),
+        *((config, True) for config in CONFIGS.values() if config.objective in ("sft", "d2e")),
+    ],
+)
+def test_a_weight_of_two_is_the_token_twice_and_a_weight_of_zero_none(config: D2ESection, closed: bool) -> None:
+    times = torch.tensor([0, 1, 2, 1, 3, 1, 0, 1, 1, 2, 1, 1, 1])
+    found = []
+    for repeated in (False, True):
+        weight, states, targets, content = drawn(config).values()
+        weights = None if repeated else times.double()
+        rows = {view: state.repeat_interleave(times, 0) if repeated else state for view, state in states.items()}
+        if repeated:
+            targets, content = targets.repeat_interleave(times), content.repeat_interleave(times)
+
+        def project(hidden: torch.Tensor, head: torch.Tensor = weight) -> torch.Tensor:
+            return hidden @ head.T
+
+        if closed:
+            others = {"imagined": rows.get("imagined"), "refined": rows.get("refined")}
+            options: dict[str, Any] = {"alpha": config.effective_alpha, "kl_weight": config.kl_weight}
+            options |= {"kl_direction": config.kl_direction, "others_detached": config.view_gradients == "original"}
+            sums = vars(
+                chunked_d2e_loss(
+                    rows["original"], targets, project, parameters=[weight], chunk_rows=4, token_weights=weights,
+                    **others, **options,
+                )
+            )  # fmt: skip
+        else:
+            terms = Terms.of(config, VOCABULARY)
+            sums = sum_states(terms, rows, targets, content, project, weights, parameters=[weight], chunk_rows=4)
+        sums["loss"].backward()
+        named = {
+            name: value for name, value in sums.items() if name not in ("correct", "plain_correct", "imagined_correct")
+        }
+        found.append((named, weight.grad, states["original"].grad))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)

@@ -33,6 +33,10 @@ def test_the_digest_is_of_every_token_in_its_place() -> None:
     moved = [{"original": [1], "answer": [3]}, {"original": [2, 4], "answer": [5, 6]}]
     one, same, other = (tokens_digest(datasets.Dataset.from_list(each)) for each in (rows, rows, moved))
     assert one == same != other
+    weighted = [
+        tokens_digest(datasets.Dataset.from_list(rows).add_column("weight", w)) for w in ([1.0, 2.0], [2.0, 1.0])
+    ]
+    assert len({one, *weighted}) == 3
 
 
 def test_a_record_is_read_again_and_one_that_is_missing_is_named(tmp_path: Path) -> None:

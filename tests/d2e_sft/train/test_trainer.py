@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import datasets
@@ -84,6 +85,56 @@ def test_accumulation_gives_the_gradients_of_the_whole_batch(tmp_path: Path, mic
     torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
     for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share"):
         assert cut_log[key] == pytest.approx(whole_log[key], rel=1e-5), key
+
+
+def test_weights_of_samples_multiply_their_losses(tmp_path: Path) -> None:
+    def step(weights: list[float] | None) -> tuple[torch.Tensor, dict[str, float]]:
+        trainer = _trainer(tmp_path, D2ESection(), micro=2, accumulation=4, max_steps=1, packing="shared_prefix")
+        if weights is not None:
+            trainer.train_dataset = trainer.train_dataset.add_column("weight", weights)
+        start = _weights(trainer).clone()
+        trainer.train()
+        return _weights(trainer) - start, trainer.state.log_history[0]
+
+    plain, plain_log = step(None)
+    assert "sample_weight" not in plain_log
+    twice, twice_log = step([2.0] * 8)
+    (first, first_log), (rest, rest_log) = step([1.0, 0.0] * 4), step([0.0, 1.0] * 4)
+    tolerance = {"rtol": 1e-4, "atol": 1e-5 * plain.abs().max().item()}
+    torch.testing.assert_close(twice, 2 * plain, **tolerance)
+    torch.testing.assert_close(first + rest, plain, **tolerance)
+    assert first.abs().max() > 1e-3
+    for name in ("loss", "ce", "kl"):
+        assert twice_log[name] == pytest.approx(2 * plain_log[name], rel=1e-5)
+        assert first_log[name] + rest_log[name] == pytest.approx(plain_log[name], rel=1e-5)
+    assert twice_log["sample_weight"] == 2
+    assert first_log["sample_weight"] + rest_log["sample_weight"] == pytest.approx(1)
+    assert twice_log["debiased_accuracy"] == plain_log["debiased_accuracy"]
+
+
+@pytest.mark.parametrize(("scale", "packing"), [(1.0, "shared_batch"), (0.5, "batched")])
+def test_ligers_kernels_come_before_packed_rows_are_asked_for_and_leave_the_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: float, packing: str
+) -> None:
+    """A stand-in for the package, whose kernels need a GPU: a norm that is exact, and one that depends on the row."""
+    asked: list[dict[str, Any]] = []
+
+    def apply(model: Any, **kernels: bool) -> None:
+        asked.append(kernels)
+        norm = model.model.norm
+        plain = norm.forward
+        norm.forward = lambda states: plain(states) * (1.0 if states.shape[1] < 25 else scale)
+
+    module = ModuleType("liger_kernel.transformers")
+    module._apply_liger_kernel_to_instance = apply  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "liger_kernel", ModuleType("liger_kernel"))
+    monkeypatch.setitem(sys.modules, "liger_kernel.transformers", module)
+    monkeypatch.setattr("transformers.integrations.liger.is_liger_kernel_available", lambda: True)
+    options: dict[str, Any] = {"use_liger_kernel": True, "liger_kernel_config": {"cross_entropy": True, "rope": False}}
+    trainer = _trainer(tmp_path, D2ESection(), micro=4, accumulation=1, max_steps=1, **options)
+    assert trainer.layout.packing == packing
+    trainer.train()
+    assert asked == [{"rope": False, "cross_entropy": False, "fused_linear_cross_entropy": False}]
 
 
 def test_logged_loss_is_ce_plus_weighted_kl_over_the_logging_window(tmp_path: Path) -> None:
