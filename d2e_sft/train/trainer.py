@@ -92,10 +92,10 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
     (the imagined view's: how often the answer is guessed without the context; absent without that view),
     `sample_weight` (the mean of an answer token, where rows have weights: the loss is Σ weight · loss over the number
     of answer tokens), `alpha` (of training), `tokens_per_second` (tokens of all views, each counted whole, over all
-    processes), `memory_gib` (the largest so far, of this device, on a CPU of this process) and where the time since the
-    last log went, as shares: `time_in_model` (forward and backward), `time_in_optimizer` (clipping too), `time_in_data`
-    (waiting for batches), `time_elsewhere` (logging, checkpoints, evaluation). With an `eval_dataset` the same of
-    held-out rows, see `HeldOutEvaluation`.
+    processes), `memory_gib` (the largest so far, of this device, on a CPU of this process) and where the time since
+    the last log went, as shares: `time_in_model` (forward and backward), `time_in_optimizer` (clipping too),
+    `time_in_data` (waiting for batches), `time_elsewhere` (logging, checkpoints, evaluation). With an `eval_dataset`
+    the same of held-out rows, see `HeldOutEvaluation`.
 
     Args:
         model: a model of transformers, possibly in a PeftModel, or the name of one for `load_model`.
