@@ -348,6 +348,8 @@ def _arguments(manifest: Mapping[str, Any]) -> list[str]:
     for flag, bound in zip(("--min-context-words", "--max-context-words"), options["context_words"], strict=True):
         if bound is not None:
             arguments += [flag, str(bound)]
+    if share := options.get("swap_test"):
+        arguments += ["--swap-test", f"{share:g}"]
     if swap := manifest.get("swap"):
         arguments += ["--swap", f"{swap['share']:g}"]
     for name in manifest.get("benchmark", {}).get("kept_apart_from", ()):

@@ -39,6 +39,7 @@ class BuildOptions:
         size: rows to draw, for a suite with ratios; None takes the suite's own number.
         allow_shortfall: draw from the other datasets what one lacks.
         swap: share of each dataset's training rows in which answer and context get another entity.
+        swap_test: share of each dataset's test rows that get a twin of which answer and context have another entity.
         against: benchmark files or build folders whose rows must not be among the training samples.
         judge: the language model that filters and refines training samples; None leaves both to rules.
         judge_options: what `judge` was made from.
@@ -56,6 +57,7 @@ class BuildOptions:
     size: int | None = None
     allow_shortfall: bool = False
     swap: float = 0.0
+    swap_test: float = 0.0
     against: Sequence[Path] = ()
     judge: Judge | None = None
     judge_options: JudgeOptions = field(default_factory=JudgeOptions)

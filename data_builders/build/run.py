@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.build import coverage
 from data_builders.build.benchmark import Benchmark, read_benchmark
@@ -26,7 +27,7 @@ from data_builders.quality.judged import quality_prompts
 from data_builders.raw.source import SPLITS, Samples
 from data_builders.refine.judged import Outcome, judge_refine, refine_prompts
 from data_builders.refine.rules import RefinerOptions, refine, refine_samples
-from data_builders.swap.swap import Refusal, Swaps, swap_samples
+from data_builders.swap.swap import Refusal, Swaps, swap_samples, with_twins
 
 
 @dataclass
@@ -85,6 +86,7 @@ def build(options: BuildOptions) -> Result:
     result = Result(warnings=reading.warnings() + benchmark.warnings(), mixture=composition.mixture)
     result.refining = _refine(options, reading.settings.refiner, composition)
     result.swaps = _swap(options, composition)
+    result.warnings += _swap_tests(options, composition)
     result.warnings += [line for name, done in result.swaps.items() if (line := _too_few_swaps(name, done))]
     for name, error in reading.failures.items():
         if name in reading.missing and _may_lack(options, name):
@@ -215,6 +217,31 @@ def _swap(options: BuildOptions, composition: Composition) -> dict[str, Swaps]:
     return swaps
 
 
+def _swap_tests(options: BuildOptions, composition: Composition) -> list[str]:
+    """Give test rows a swapped twin; returns a line for each dataset that has fewer of them than asked for.
+
+    What the original says is then the habit: a model that reads answers the twin otherwise (Longpre et al. 2021).
+    """
+    if not options.swap_test:
+        return []
+    test, lines, found = composition.rows.get("test", []), [], list[EventSample]()
+    for name in dict.fromkeys(map(source_of, test)):
+        rows = [row for row in test if source_of(row) == name]
+        twins, done = with_twins(rows, options.swap_test, options.random(f"{name}/swap-test"))
+        found += twins
+        why = ", ".join(f"{count:,} {reason.value}" for reason, count in done.refused.most_common())
+        if done.swapped < done.wanted:
+            lines.append(f"{name} test: {done.swapped:,} rows have a swapped twin in place of {done.wanted:,} ({why})")
+    if len(found) == len(test):
+        raise UserError(
+            f"--swap-test {options.swap_test:g}: found nothing to swap in {len(test):,} test rows"
+            + "".join(f"\n  {line}" for line in lines),
+            remedy="drop it, or build data whose answers are entities that stand in the context",
+        )
+    composition.rows["test"] = found
+    return lines
+
+
 def _describe(options: BuildOptions, reading: Reading, benchmark: Benchmark, result: Result) -> dict[str, Any]:
     """The manifest but for its outputs."""
     return manifest.describe_build(
@@ -256,6 +283,7 @@ def _describe_options(options: BuildOptions, refiner: RefinerOptions) -> dict[st
         "refine": refiner.model_dump(),
         "context_words": [options.bounds.least, options.bounds.most],
         "size": options.size,
+        **({"swap_test": options.swap_test} if options.swap_test else {}),
         "allow_shortfall": options.allow_shortfall,
     }
 

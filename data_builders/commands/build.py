@@ -77,6 +77,14 @@ from data_builders.sources import SOURCES
     help="In this share of each dataset's training rows, 0 to 1, replace the answer by another entity of its kind, "
     "in the contexts too, where that makes sense. A swapped row takes its original's place.",
 )
+@click.option(
+    "--swap-test",
+    metavar="SHARE",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="Follow this share of each dataset's test rows by the same row with another entity, where that makes sense: "
+    "d2e eval then gives the habit gap.",
+)
 @judge_options
 @click.option(
     "--judge-jobs",

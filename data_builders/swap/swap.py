@@ -83,7 +83,7 @@ def swap_samples(samples: Sequence[EventSample], share: float, rng: random.Rando
     kinds = [kind_of(sample.answers[0], sample.question, "" if sample.options else seen) for sample in samples]
     pool: dict[Kind, dict[str, None]] = {}
     for sample, kind in zip(samples, kinds, strict=True):
-        if kind and sample.format == "qa":
+        if kind and sample.format in ("qa", "chat"):
             pool.setdefault(kind, {})[sample.answers[0]] = None
     result = list(samples)
     for place in rng.sample(range(len(samples)), len(samples)):
@@ -101,6 +101,29 @@ def swap_samples(samples: Sequence[EventSample], share: float, rng: random.Rando
             result[place] = outcome
             swaps.swapped += 1
     return result, swaps
+
+
+def with_twins(samples: Sequence[EventSample], share: float, rng: random.Random) -> tuple[list[EventSample], Swaps]:
+    """Samples of one dataset, of which a share are followed by their swapped form.
+
+    Of such a pair the original is `aligned` and the other `conflict`, and the original's answers are both ones' habit.
+    Samples that have a subset already stay alone.
+
+    Returns:
+        the samples in their order; and the account, of those without a subset.
+    """
+    free = [place for place, sample in enumerate(samples) if sample.subset is None]
+    rows, swaps = swap_samples([samples[place] for place in free], share, rng)
+    twins = {place: row for place, row in zip(free, rows, strict=True) if row is not samples[place]}
+    found = []
+    for place, sample in enumerate(samples):
+        twin = twins.get(place)
+        if twin is None:
+            found.append(sample)
+            continue
+        found.append(sample.model_copy(update={"subset": "aligned", "habit": sample.answers}))
+        found.append(twin.model_copy(update={"subset": "conflict", "habit": sample.answers}))
+    return found, swaps
 
 
 def swap_one(sample: EventSample, kind: Kind | None, others: Sequence[str]) -> EventSample | Refusal:
@@ -143,7 +166,7 @@ def _refusal(sample: EventSample, kind: Kind | None) -> Refusal | None:
         return Refusal.NO_ENTITY if found else Refusal.ABSENT
     checks = {
         Refusal.OTHER_CASE: not is_replaceable(answer, texts),
-        Refusal.IN_QUESTION: _names(sample.question, answer),
+        Refusal.IN_QUESTION: _names(_asked(sample), answer),
         Refusal.OTHER_ANSWER: any(mentions(other, rest) for other in sample.answers[1:]),
         Refusal.TRACES: leaves_traces(answer, rest) or is_part_of_a_name(answer, texts),
         Refusal.REPEATED_NUMBER: kind[0] == "number" and len(found) > 1,
@@ -156,7 +179,7 @@ def _fits(sample: EventSample, other: str, kind: Kind) -> bool:
     answer, texts = sample.answers[0], _texts(sample)
     if other.casefold() in {text.casefold() for text in (*sample.answers, *sample.habit)}:
         return False
-    if _names(sample.question, other) or mentions(answer, other) or mentions(other, answer):
+    if _names(_asked(sample), other) or mentions(answer, other) or mentions(other, answer):
         return False
     if kind[0] in ("year", "date", "number"):
         if mentions(other, texts) or not _keeps_order(answer, other, texts):
@@ -180,6 +203,12 @@ def _keeps_order(answer: str, other: str, texts: str) -> bool:
 
 def _names(text: str, entity: str) -> bool:
     return bool(mentions(entity, text)) or leaves_traces(entity, text)
+
+
+def _asked(sample: EventSample) -> str:
+    """What stands around the context: the question, or all turns."""
+    turns = sample.conversation.turns if sample.conversation else ()
+    return "\n".join([sample.question, *(turn.content for turn in turns)])
 
 
 def _texts(sample: EventSample) -> str:

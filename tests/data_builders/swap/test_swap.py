@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from d2e_sft.data.conversation import prompt_turns
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.swap.mentions import exchanged
-from data_builders.swap.swap import Refusal, Swaps, swap_samples
+from data_builders.swap.swap import Refusal, Swaps, swap_samples, with_twins
 from tests.data_builders.sources.test_boxes import _simulate
 
 Built = dict[str, list[EventSample]]
@@ -204,3 +205,27 @@ def test_a_swap_that_finds_nothing_is_an_error_with_the_reasons(raw: Path, tmp_p
         build(BuildOptions(["tracie"], tmp_path / "out", raw, swap=1.0))
     with pytest.raises(UserError, match=r"--swap 0.001: is less than one of 20 training rows"):
         _build(tmp_path / "few", "habit", "habit.train_samples=20", swap=0.001)
+
+
+def test_a_twin_turns_the_originals_answer_into_a_habit() -> None:
+    alone = _row(5, "It rained.", "Why?", "clouds")
+    rows, swaps = with_twins([TOWN, alone, OTHER], 1.0, random.Random(0))
+    assert [row.id for row in rows] == ["hand-0", "hand-0-swapped", "hand-5", "hand-1", "hand-1-swapped"]
+    assert [row.subset for row in rows] == ["aligned", "conflict", None, "aligned", "conflict"]
+    first, twin = rows[:2]
+    assert (first.answers, first.habit, twin.habit) == (TOWN.answers, TOWN.answers, TOWN.answers)
+    assert (twin.answers, TOWN.answers[0] in twin.context) == (OTHER.answers, False)
+    assert (swaps.wanted, swaps.swapped) == (3, 2)
+    tagged = TOWN.model_copy(update={"subset": "gold"})
+    assert with_twins([tagged, OTHER], 1.0, random.Random(0))[0][0] == tagged
+
+
+def test_a_chat_row_is_swapped_unless_another_turn_names_the_answer() -> None:
+    asked = "Which town did Ann move to?"
+    chat = [
+        row.model_copy(update={"format": "chat", "conversation": prompt_turns("{context}\n{question}", said, asked)})
+        for row, said in ((TOWN, "Be brief."), (OTHER, f"Say {OTHER.answers[0]}."))
+    ]
+    rows, swaps = swap_samples(chat, 1.0, random.Random(0))
+    assert swaps.refused[Refusal.IN_QUESTION] == 1
+    assert rows[1] == chat[1]
