@@ -126,7 +126,8 @@ def latex_table(comparison: MeasureComparison) -> str:
 def _latex_cell(row: MeasureRow, place: int, best: float) -> str:
     score = row.scores[place]
     text = percent(score.mean)
-    if round(100 * score.mean, 1) == best and len(row.scores) > 1:
+    others_differ = any(round(100 * other.mean, 1) != best for other in row.scores)
+    if round(100 * score.mean, 1) == best and others_differ:
         text = rf"\textbf{{{text}}}"
     mark = latex_text("†") if place and row.changes[place - 1].significant else ""
     return rf"{text}{mark} {{\scriptsize $\pm${percent((score.high - score.low) / 2)}}}"

@@ -10,6 +10,7 @@ import pytest
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
+from eval.compare.measures.measure import read_measures, shares
 from eval.run.engines.conversation_task import Conversation
 from eval.run.options import EvalOptions
 from eval.systems.asker import Asker
@@ -28,7 +29,10 @@ def ask_riddles(call: SystemCall, asker: Asker) -> SystemResult:
     asked = [Conversation("riddles", chat[0]["content"], chat, chat) for chat in chats]
     outputs = asker.ask("riddles", asked)
     return SystemResult(
-        {"asked": len(outputs)}, [ScoreTable("Riddles", ("asked",), [(str(len(outputs)),)])], {"riddles.txt": "said"}
+        {"asked": len(outputs)},
+        [ScoreTable("Riddles", ("asked",), [(str(len(outputs)),)])],
+        {"riddles.txt": "said"},
+        measures=shares("solved", "riddles", "gold", dict.fromkeys(questions, 1.0)),
     )
 
 
@@ -76,6 +80,19 @@ def test_results_are_kept_with_what_they_came_from(model: Path, tmp_path: Path, 
     assert (folder / "riddles.txt").read_text() == "said"
     assert (folder / "tables.md").read_text().startswith("Riddles\n\n| asked |")
     assert len((folder / "riddles.jsonl").read_text().splitlines()) == 2
+
+
+def test_results_without_measures_get_them_from_the_kept_answers(
+    model: Path, tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, folder = evaluate(model, tmp_path / "run", data)
+    [measure] = read_measures(folder)
+    assert (measure.name, len(measure.counts)) == ("solved", 3)
+    (folder / "measures.json").unlink()
+    capsys.readouterr()
+    evaluate(model, tmp_path / "run", data)
+    assert read_measures(folder) == [measure]
+    assert "decoded before, and only scored again" in capsys.readouterr().err
 
 
 def test_answers_without_context_have_a_folder_of_their_own(model: Path, tmp_path: Path, data: Path) -> None:

@@ -53,3 +53,8 @@ def test_latex_marks_the_best_and_the_significant() -> None:
     [first] = [line for line in lines if line.startswith(r"a\_1 &")]
     assert r"\textbf" not in first
     assert [line.count("&") for line in (lines[6], row.replace(r"\&", ""))] == [1, 1]
+
+
+def test_nothing_is_best_where_all_are_equal() -> None:
+    found = compare_measures("wiqa", {"a": accuracy(RIGHT), "b": accuracy(RIGHT)})
+    assert r"\textbf" not in latex_table(found)
