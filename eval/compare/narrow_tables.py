@@ -9,7 +9,7 @@ import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
-from d2e_sft.util.tables import percent, text_table
+from d2e_sft.util.tables import WIDTH, percent, text_table
 from eval.compare.compare import Cell, Comparison, Gain, Row
 from eval.compare.tables import (
     collapse_warning,
@@ -22,7 +22,6 @@ from eval.compare.tables import (
 )
 from eval.score.scores import GroupScores, Scores
 
-WIDTH = 100
 _LABEL, _LABEL_BESIDE_SETS = 18, 11  # characters of a run's name at most
 _GROUP = 32  # of a dataset's with its relation and format
 

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Literal
 
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.tables import markdown_row, text_table
+from d2e_sft.util.tables import WIDTH, markdown_row, text_table
 from eval.compare.paper_tables import LAYOUTS, Head, Layout, PaperTable, TableRow, Value, rounded
 
 TableFormat = Literal["markdown", "latex", "json"]
 ENDINGS: dict[TableFormat, str] = {"markdown": "md", "latex": "tex", "json": "json"}
-_WIDTH = 100
 _AT_ONCE = 8  # rows of the paper's table beside one another
 _FIRST: dict[Layout, str] = {"piper": "Models", "ablation": "Models", "sensitivity": "Methods", "ood": "Methods"}
 _TITLES: dict[Layout, str] = {
@@ -82,7 +81,7 @@ def to_text(table: PaperTable) -> str:
     parts = [f"{_TITLES[table.layout]}: percent, * is the best of its block"]
     for start in range(0, len(names), _AT_ONCE):
         places = range(start, min(start + _AT_ONCE, len(names)))
-        key = [f"{place + 1:>3}  {names[place]}"[:_WIDTH] for place in places]
+        key = [f"{place + 1:>3}  {names[place]}"[:WIDTH] for place in places]
         lines = [["", *(str(place + 1) for place in places)]]
         for number, column in enumerate(table.columns):
             values = (_number(table.rows[place].values[number]) for place in places)
@@ -91,7 +90,7 @@ def to_text(table: PaperTable) -> str:
             )
             lines.append([column.key, *(text + mark for text, mark in zip(values, marks, strict=True))])
         parts += ["\n".join(key), text_table(lines)]
-    notes = [textwrap.fill(note, _WIDTH) for note in table.notes]
+    notes = [textwrap.fill(note, WIDTH) for note in table.notes]
     return "\n\n".join([*parts, *filter(None, ["\n".join(notes)])]) + "\n"
 
 

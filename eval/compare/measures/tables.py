@@ -5,9 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from d2e_sft.util.tables import markdown_cell, markdown_table, percent, text_table
+from d2e_sft.util.tables import WIDTH, markdown_cell, markdown_table, percent, text_table
 from eval.compare.measures.comparison import MeasureComparison, MeasureRow
-from eval.compare.narrow_tables import WIDTH
 from eval.compare.paper_render import latex_text
 from eval.compare.tables import points, short_p, with_interval
 from eval.score.statistics import Difference

@@ -61,6 +61,7 @@ def test_rules_compare_with_the_answers_without_the_context(tmp_path: Path) -> N
     result = _errors(run, "--without-context", tmp_path / "blind.jsonl")
     assert result.exit_code == 0, result.output
     assert "Estimated by rule" in result.stdout
+    assert not [line for line in result.stdout.splitlines() if len(line) > 100 and "wrote" not in line]
     assert _written(run)["counts"] == {
         "neglect_context": 1,
         "inaccurate_position": 0,
