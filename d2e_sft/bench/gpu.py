@@ -134,6 +134,9 @@ def bench_gpu(
 
 
 def _plan(device: torch.device, shapes: Sequence[str], rehearse: bool) -> Plan:
+    unknown = [shape for shape in shapes if shape not in SHAPES]
+    if unknown:
+        raise UserError(f"--shapes {','.join(shapes)}: no shape {unknown[0]!r}; there are {', '.join(SHAPES)}")
     if rehearse:
         return REHEARSAL
     if device.type == "cpu":
@@ -141,9 +144,6 @@ def _plan(device: torch.device, shapes: Sequence[str], rehearse: bool) -> Plan:
             "d2e bench gpu: there is no accelerator that torch can use here",
             remedy="D2E_DEVICE=cpu or --rehearse runs tiny shapes; d2e bench train and decode measure on a CPU",
         )
-    unknown = [shape for shape in shapes if shape not in SHAPES]
-    if unknown:
-        raise UserError(f"--shapes {','.join(shapes)}: no shape {unknown[0]!r}; there are {', '.join(SHAPES)}")
     if not shapes:
         return ACCELERATOR
     training = {shape: ACCELERATOR.training.get(shape, (8, 350)) for shape in shapes}
