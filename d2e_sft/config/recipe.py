@@ -33,6 +33,24 @@ from d2e_sft.util.errors import UserError, did_you_mean, shortened
 from d2e_sft.util.files import load_yaml, write_whole
 
 RECIPE_FILE = "recipe.yaml"
+# What their users would type → the key; names that are the same are not listed.
+_NAMES_OF_TRANSFORMERS = {
+    "num_train_epochs": "train.epochs",
+    "per_device_train_batch_size": "train.micro_batch_size",
+    "gradient_accumulation_steps": "train.batch_size, the samples of a whole step,",
+    "lr_scheduler_type": "train.lr_scheduler",
+    "warmup_steps": "train.warmup_ratio, a share of all steps,",
+    "bf16": "train.precision=bfloat16",
+    "fp16": "train.precision=float16",
+    "activation_checkpointing": "train.gradient_checkpointing",
+    "torch_compile": "train.compile",
+    "use_liger_kernel": "train.liger_kernel",
+    "attn_implementation": "model.attention",
+    "lora_alpha": "model.lora.alpha",
+    "lora_dropout": "model.lora.dropout",
+    "train_dataset": "data.train",
+    "eval_dataset": "data.dev",
+}
 _DEEPEST_KEY = 10
 _MOST_PROBLEMS = 5  # that are told of one recipe
 
@@ -186,7 +204,7 @@ def _describe(error: ValidationError, extended: Mapping[Keys, Path]) -> str:
         if item["type"] == "extra_forbidden":
             known = _known_keys(location[:-1])
             where = ".".join(location[:-1]) or "a recipe"
-            hint = did_you_mean(location[-1], known)
+            hint = _of_transformers(location[-1]) or did_you_mean(location[-1], known)
             problems.append(
                 f"unknown key {name!r} (value {shortened(item['input'])}); {where} has {', '.join(known)}.{hint}"
             )
@@ -202,6 +220,16 @@ def _describe(error: ValidationError, extended: Mapping[Keys, Path]) -> str:
             problems[-1] += f" (in {said_in}, which it extends)"
     more = error.error_count() - len(problems)
     return "; ".join(problems) + (f"; and {more:,} more" if more else "")
+
+
+def _of_transformers(name: str) -> str:
+    """Where a recipe has what transformers and peft call so, or why it cannot be had; empty for other names."""
+    if name == "neftune_noise_alpha":
+        return (
+            " It cannot be had: noise on the embeddings would differ from view to view, and what is subtracted must "
+            "have seen the same embeddings"
+        )
+    return f" It is {_NAMES_OF_TRANSFORMERS[name]} here" if name in _NAMES_OF_TRANSFORMERS else ""
 
 
 def _known_keys(location: tuple[str, ...]) -> list[str]:

@@ -54,6 +54,7 @@ class HeldOutEvaluation(Trainer):
     # In all evaluations so far, by the clock and of the process's threads, so that they are not taken for training.
     evaluation_seconds = 0.0
     evaluation_cpu_seconds = 0.0
+    evaluation_began: tuple[float, float] | None = None  # of the one under way, by the same two clocks
     _held_out: ObjectiveMetrics | None = None
     _own_batches = 0
 
@@ -97,8 +98,9 @@ class HeldOutEvaluation(Trainer):
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Count what is done inside as evaluation, not as training."""
-        clock, cpu = time.perf_counter(), time.process_time()
+        clock, cpu = self.evaluation_began = time.perf_counter(), time.process_time()
         yield
+        self.evaluation_began = None
         self.evaluation_seconds += time.perf_counter() - clock
         self.evaluation_cpu_seconds += time.process_time() - cpu
 

@@ -129,4 +129,5 @@ class ReadingProbe(TrainerCallback):
     def _trained(self) -> tuple[float, float]:
         """Seconds by the clock and of the process's threads, evaluations left out, from some moment on."""
         trainer = self.trainer
-        return time.perf_counter() - trainer.evaluation_seconds, time.process_time() - trainer.evaluation_cpu_seconds
+        clock, cpu = trainer.evaluation_began or (time.perf_counter(), time.process_time())
+        return clock - trainer.evaluation_seconds, cpu - trainer.evaluation_cpu_seconds
