@@ -204,10 +204,10 @@ def _describe(error: ValidationError, extended: Mapping[Keys, Path]) -> str:
         if item["type"] == "extra_forbidden":
             known = _known_keys(location[:-1])
             where = ".".join(location[:-1]) or "a recipe"
-            hint = _of_transformers(location[-1]) or did_you_mean(location[-1], known)
-            problems.append(
-                f"unknown key {name!r} (value {shortened(item['input'])}); {where} has {', '.join(known)}.{hint}"
+            told = _of_transformers(location[-1]) or (
+                f" {where} has {', '.join(known)}.{did_you_mean(location[-1], known)}"
             )
+            problems.append(f"unknown key {name!r} (value {shortened(item['input'])});{told}")
         elif item["type"] == "missing":
             problems.append(f"{name}: missing; expected a value")
         else:
@@ -226,10 +226,10 @@ def _of_transformers(name: str) -> str:
     """Where a recipe has what transformers and peft call so, or why it cannot be had; empty for other names."""
     if name == "neftune_noise_alpha":
         return (
-            " It cannot be had: noise on the embeddings would differ from view to view, and what is subtracted must "
+            " it cannot be had: noise on the embeddings would differ from view to view, and what is subtracted must "
             "have seen the same embeddings"
         )
-    return f" It is {_NAMES_OF_TRANSFORMERS[name]} here" if name in _NAMES_OF_TRANSFORMERS else ""
+    return f" it is {_NAMES_OF_TRANSFORMERS[name]} here" if name in _NAMES_OF_TRANSFORMERS else ""
 
 
 def _known_keys(location: tuple[str, ...]) -> list[str]:

@@ -67,8 +67,8 @@ def test_the_saved_recipe_is_resolved_and_repeats_the_run(recipe_file: Path, tmp
     [
         ("d2e.aplha=1", r"unknown key 'd2e.aplha' \(value 1\); d2e has objective, alpha, .*Did you mean 'alpha'\?"),
         ("trian.seed=1", r"unknown key 'trian' .*; a recipe has model, data, d2e, train, eval.*Did you mean 'train'"),
-        ("train.num_train_epochs=1", r"unknown key 'train.num_train_epochs' .*It is train.epochs here"),
-        ("train.neftune_noise_alpha=5", r"It cannot be had: noise on the embeddings would differ from view to view"),
+        ("train.num_train_epochs=1", r"unknown key 'train.num_train_epochs' .*; it is train.epochs here"),
+        ("train.neftune_noise_alpha=5", r"it cannot be had: noise on the embeddings would differ from view to view"),
         ("model.lora.rank=1", r"unknown key 'model.lora.rank' .*; model.lora has r, alpha"),
         ("d2e.alpha=-1", r"d2e.alpha: got -1; Input should be greater than or equal to 0"),
         ("d2e.alpha=much", r"d2e.alpha: got 'much'; Input should be a valid number"),
