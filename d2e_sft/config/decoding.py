@@ -21,7 +21,14 @@ DECODERS: Mapping[str, Mapping[str, float]] = {
     "coiecd": {"weight": 1.0, "ratio": 4.0},
     "cocoa": {"share": 0.5, "weight": 1.0},
 }
-_LIMITS = {"ratio": (1.0, math.inf, "1 or more"), "share": (0.0, 1.0, "0 to 1")}
+# Of the debias ratio, in training and in every engine. Beyond it the subtraction leaves nothing of the original view,
+# and half precision overflows.
+MAX_ALPHA = 10.0
+_LIMITS = {
+    "alpha": (0.0, MAX_ALPHA, f"0 to {MAX_ALPHA:g}"),
+    "ratio": (1.0, math.inf, "1 or more"),
+    "share": (0.0, 1.0, "0 to 1"),
+}
 # What a record of decoding holds (see `DecodingConfig.record`); each is an option of the command line, too.
 RECORDED = ("alpha", "decoder", "plausibility")
 _OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # module:function
@@ -32,7 +39,7 @@ class DecodingConfig:
     """How answers are decoded, in process and in vLLM; where transformers' `generate` has a name for it, that one.
 
     Attributes:
-        alpha: the debias ratio α of the decoder `d2e`, any finite number from 0 on; 0 decodes plainly. Of any other
+        alpha: the debias ratio α of the decoder `d2e`, from 0 to `MAX_ALPHA`; 0 decodes plainly. Of any other
             decoder it is 0.
         decoder: how the two views' logits become the next token's: `NAME` or `NAME:KEY=VALUE,…`, see `DECODERS`, or a
             function of one's own, `module:function`. It is kept with every option spelt out, except that the option of
@@ -187,10 +194,10 @@ def check_alpha(alpha: Any) -> None:
     """Refuse what is no debias ratio; the one bound that α has, wherever it comes from.
 
     Raises:
-        UserError: it is not a number, negative or not finite.
+        UserError: it is not a number from 0 to `MAX_ALPHA`.
     """
-    if not (_is_number(alpha) and 0 <= alpha < math.inf):
-        raise UserError(f"alpha={alpha}: not a debias ratio; expected a finite number, 0 or more")
+    if not (_is_number(alpha) and 0 <= alpha <= MAX_ALPHA):
+        raise UserError(f"alpha={alpha}: not a debias ratio; expected a number from 0 to {MAX_ALPHA:g}")
 
 
 def _is_number(value: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from d2e_sft.config.decoding import MAX_ALPHA
 from d2e_sft.util.errors import did_you_mean
 
 View = Literal["original", "imagined", "refined"]
@@ -170,7 +171,7 @@ class D2ESection(Section):
 
     objective: Annotated[str, AfterValidator(check_name)] = "d2e"
     """The loss: d2e, sft, product, honest, teacher, honest-teacher, frozen, weighted; or `module:function`."""
-    alpha: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    alpha: float = Field(default=0.5, ge=0, le=MAX_ALPHA, allow_inf_nan=False)
     """The debias ratio α of z_o − α·z_im, in training, and in decoding where `eval.alpha` is not set."""
     debias: bool = True
     """Subtract the imagined view; of `d2e`, false is the paper's "w/o DEE". The default is the objective's."""

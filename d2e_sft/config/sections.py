@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from d2e_sft.config.decoding import MAX_ALPHA
 from d2e_sft.config.objectives import Section
 
 Overlong = Literal["error", "drop", "truncate_context"]
@@ -185,7 +186,7 @@ class TrainSection(Section):
 class EvalSection(Section):
     """Defaults of `d2e eval` for the trained run."""
 
-    alpha: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    alpha: float | None = Field(default=None, ge=0, le=MAX_ALPHA, allow_inf_nan=False)
     """The debias ratio of decoding; null takes the objective's: `d2e.alpha`, or 0 where nothing is subtracted."""
     batch_size: int = Field(default=16, ge=1)
     """Prompts that are decoded together."""

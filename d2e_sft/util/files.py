@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -21,6 +22,9 @@ _MOST_NODES = 1_000_000
 _DEEPEST_YAML = 50
 
 
+_NO_ROOM = 2**20  # bytes; a file that failed may have been removed, but not all of what it needed is free
+
+
 def sha256_of(path: Path) -> str:
     """The file's SHA-256 in hexadecimal digits."""
     with path.open("rb") as source:
@@ -34,6 +38,25 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_disk_full(error: BaseException, folder: Path | None = None) -> bool:
+    """Whether a write failed for lack of room, as whatever library wrote says it.
+
+    Args:
+        folder: that was written to; torch.save says no reason, so it is asked whether it has any room left.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        said = str(seen).lower()
+        if any(mark in said for mark in ("no space left on device", "os error 28", "disk quota exceeded")):
+            return True
+        if folder is not None and "failed writing file" in said and shutil.disk_usage(folder).free < _NO_ROOM:
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
 
 
 @contextmanager

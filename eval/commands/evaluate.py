@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from d2e_sft.config.decoding import DECODERS
+from d2e_sft.config.decoding import DECODERS, MAX_ALPHA
 from d2e_sft.data.prompts import SETTINGS
 from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.util.errors import UserError, did_you_mean
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     help="Training rows that few-shot prompts show; default: the benchmark's own train split, else data/piper-10k.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder for the results; default: MODEL's own.")
-@click.option("--alpha", type=click.FloatRange(min=0), help="Debias ratio; default: as trained, else 0.")
+@click.option("--alpha", type=click.FloatRange(0, MAX_ALPHA), help="Debias ratio; default: as trained, else 0.")
 @click.option(
     "--decoder",
     metavar="NAME[:KEY=VALUE,…]",

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 import d2e_sft
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import ProcessError, UserError
 from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.locks import only_one
 from eval.run.engines.engine import Engine, Task
@@ -323,7 +323,8 @@ def _decode_missing(
             engine.decode(todo, on_answers)
         except UserError as error:
             kept = len(read_journal(files).answers)
-            raise UserError(
+            kind = ProcessError if isinstance(error, ProcessError) else UserError
+            raise kind(
                 f"{error.message}; {kept:,} of {len(task):,} answers are kept in {path}, and the same command "
                 "goes on from there",
                 error.remedy,

@@ -16,7 +16,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from d2e_sft.config.decoding import DecodingConfig, given_decoder
+from d2e_sft.config.decoding import MAX_ALPHA, DecodingConfig, given_decoder
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.util.errors import UserError
 
@@ -44,7 +44,7 @@ class Evaluation(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid")
-    alpha: float | None = Field(default=None, ge=0)
+    alpha: float | None = Field(default=None, ge=0, le=MAX_ALPHA)
     decoder: str | None = None
     plausibility: float = Field(default=0.0, ge=0, le=1)
     without_context: bool = False

@@ -10,7 +10,6 @@ Legend: B prompts, L tokens of the longest imagined prompt, V vocabulary.
 from __future__ import annotations
 
 import inspect
-import math
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, RepetitionPenalty
 
 # The debias ratio that the model of this folder is decoded with; written by the export.
 DEFAULT_ALPHA = 0.5
+_MAX_ALPHA = 10.0
 # Ways to decode that have no place for a second stream, and the values that mean that they are off.
 _NOT_WITH_IT: dict[str, tuple[Any, ...]] = {
     "num_beams": (None, 1),
@@ -55,7 +55,7 @@ def generate(
         what `generate` returns. In a dictionary, `scores` are debiased and `logits` are the original prompts' own.
 
     Raises:
-        ValueError: the imagined prompts do not fit the original ones, α is negative or not finite, or the options
+        ValueError: the imagined prompts do not fit the original ones, α is not from 0 to 10, or the options
             ask for a way of decoding that has no second stream (beam search, guidance, assisted decoding, …).
     """
     own = type(model).generate  # not model.generate, which may be this function
@@ -64,8 +64,8 @@ def generate(
             raise ValueError("alpha or imagined_attention_mask without imagined_input_ids: there is nothing to debias")
         return own(model, inputs, **kwargs)
     ratio = DEFAULT_ALPHA if alpha is None else float(alpha)
-    if not 0 <= ratio < math.inf:
-        raise ValueError(f"alpha={alpha}: not a debias ratio; expected a finite number, 0 or more")
+    if not 0 <= ratio <= _MAX_ALPHA:
+        raise ValueError(f"alpha={alpha}: not a debias ratio; expected a number from 0 to {_MAX_ALPHA:g}")
     _refuse_other_ways(model, kwargs)
     mask = _mask(imagined_input_ids, imagined_attention_mask, left=not model.config.is_encoder_decoder)
     originals = kwargs.get("input_ids") if inputs is None else inputs

@@ -12,8 +12,10 @@ import transformers
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.decoding import OptionScore, decode_prompts, score_options, stop_token_ids
 from d2e_sft.model.compilation import check_compiler
+from d2e_sft.model.device import is_out_of_memory
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.positions import position_limit
+from d2e_sft.util.errors import ProcessError
 from eval.run.engines.engine import OnAnswers, Task, TokenPrompts
 from eval.run.engines.option_task import OptionTask
 from eval.run.journal_files import Answer
@@ -53,9 +55,17 @@ class InProcessEngine:
     def decode(self, places: Sequence[int], on_answers: OnAnswers) -> None:
         assert self._begun is not None
         task, prompts = self._begun
-        if isinstance(task, OptionTask):
-            self._score(task, prompts, places, on_answers)
-            return
+        try:
+            if isinstance(task, OptionTask):
+                self._score(task, prompts, places, on_answers)
+            else:
+                self._generate(task, prompts, places, on_answers)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise _too_large(task, prompts, places, error) from error
+
+    def _generate(self, task: Task, prompts: TokenPrompts, places: Sequence[int], on_answers: OnAnswers) -> None:
         groups = task.groups
 
         def on_batch(indices: list[int], answers: list[list[int]]) -> None:
@@ -104,3 +114,15 @@ class InProcessEngine:
             "threads": torch.get_num_threads(),
             "dtype": str(self._model.dtype).removeprefix("torch."),
         }
+
+
+def _too_large(task: Task, prompts: TokenPrompts, places: Sequence[int], error: BaseException) -> ProcessError:
+    lengths = sorted((len(prompts.originals[place]) for place in places), reverse=True)
+    batch, views = task.decoding.batch_size, "two views each" if prompts.imagined is not None else "one view each"
+    said = str(error).strip().split("\n")[0][:200]
+    return ProcessError(
+        f"out of memory while decoding ({said}); batches of {batch} prompts, {views}, of up to {lengths[0]} tokens "
+        f"(median {lengths[len(lengths) // 2]}), and {task.decoding.max_new_tokens} new tokens at most",
+        remedy="a smaller --batch-size, --dtype bfloat16, fewer --max-new-tokens, --overlong truncate_context; or "
+        "--engine vllm, which plans its memory",
+    )

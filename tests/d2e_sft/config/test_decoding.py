@@ -38,14 +38,14 @@ def test_a_misspelt_option_is_refused() -> None:
         DecodingConfig(temprature=1.0)
 
 
-@pytest.mark.parametrize("alpha", [0, 0.5, 2, 1e7])
-def test_a_debias_ratio_is_any_finite_number_from_0_on(alpha: float) -> None:
+@pytest.mark.parametrize("alpha", [0, 0.5, 2, 10])
+def test_a_debias_ratio_is_a_number_from_0_to_10(alpha: float) -> None:
     check_alpha(alpha)
 
 
-@pytest.mark.parametrize("alpha", [-1e-9, float("inf"), float("nan"), "0.5", True, None])
+@pytest.mark.parametrize("alpha", [-1e-9, 10.1, float("inf"), float("nan"), "0.5", True, None])
 def test_what_is_no_debias_ratio_is_refused(alpha: Any) -> None:
-    with pytest.raises(UserError, match="not a debias ratio; expected a finite number, 0 or more"):
+    with pytest.raises(UserError, match="not a debias ratio; expected a number from 0 to 10"):
         check_alpha(alpha)
 
 

@@ -1,0 +1,152 @@
+"""A disk that is full at some moment: a small file system in memory, filled up to a random rest."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+from tests.attack.frame import Attack, Attempt, NotPossibleHereError
+from tests.attack.training import prepare as prepare_training
+from tests.attack.training import same_weights
+from tests.command import d2e
+from tests.eval.benches import bench_rows, save_bench
+
+_MIB = 2**20
+_SIZE = 24 * _MIB
+
+
+@contextmanager
+def small_disk(place: Path) -> Iterator[Path]:
+    """A file system of `_SIZE` bytes.
+
+    Raises:
+        NotPossibleHereError: this user may not mount one.
+    """
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "tmpfs", str(place)]
+    if not sys.platform.startswith("linux") or subprocess.run(command, capture_output=True, check=False).returncode:
+        raise NotPossibleHereError("mounting a small file system needs root on Linux")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def fill(disk: Path, rest: int) -> Path:
+    """Leave `rest` bytes free; returns the file that takes the others."""
+    ballast = disk / "ballast"
+    with ballast.open("wb") as out:
+        out.write(bytes(max(0, shutil.disk_usage(disk).free - rest)))
+    return ballast
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Every file under a folder, by its path."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def until_there_is_room(given: Attempt, command: Callable[[Path], list[str | Path]], most: int, before: str) -> Path:
+    """Run a command on a full disk, which it has to say, and again once there is room; returns its folder, copied.
+
+    Args:
+        command: its arguments, for the folder that it writes to.
+        most: bytes that are left to it, at most.
+        before: a folder of the world, as the command's earlier result; it has to be as it was after the failure.
+    """
+    with small_disk(given.folder / "disk") as disk:
+        out = disk / "out"
+        if before:
+            shutil.copytree(given.world / before, out)
+        had = files_of(out)
+        rest = given.random.randrange(most)
+        ballast = fill(disk, rest)
+        said = StringIO()
+        with redirect_stderr(said), redirect_stdout(said):
+            status = d2e(*command(out))
+        if status:
+            assert status == 1, said.getvalue()
+            assert "o space left on device" in said.getvalue() or "disk is full" in said.getvalue(), said.getvalue()
+            assert "remedy: " in said.getvalue(), said.getvalue()
+            now = files_of(out)
+            gone = [name for name, content in had.items() if now.get(name) != content]
+            assert not gone, f"{gone} are not as they were ({rest} bytes were left)"
+        ballast.unlink()
+        arguments = command(out)
+        if arguments[0] == "train":
+            arguments.append("--auto-resume")
+        with redirect_stderr(said), redirect_stdout(said):
+            assert not status or d2e(*arguments) == 0, said.getvalue()
+        shutil.copytree(out, given.folder / "out")
+    return given.folder / "out"
+
+
+def prepare(folder: Path) -> Path:
+    """A training and its evaluation that were left alone, with an export and a report of them."""
+    prepare_training(folder)
+    save_bench(folder / "bench", bench_rows(14))
+    shutil.copytree(folder / "whole", folder / "run")
+    assert d2e(*evaluation(folder, folder / "run")) == 0
+    assert d2e("export", folder / "run", folder / "exported") == 0
+    assert d2e(*report(folder, folder / "reported")) == 0
+    return folder
+
+
+def evaluation(world: Path, out: Path) -> list[str | Path]:
+    quick = ("--max-new-tokens", "6", "--batch-size", "3")
+    return ["eval", world / "whole", "--bench", world / "bench", "--out", out, *quick]
+
+
+def report(world: Path, out: Path) -> list[str | Path]:
+    return ["report", world / "run", "--out", out / "report.html"]
+
+
+def training(given: Attempt) -> None:
+    def command(out: Path) -> list[str | Path]:
+        return ["train", given.world / "recipe.yaml", f"train.output_dir={out}"]
+
+    # Three checkpoints of some 300 kB, two of which are kept, and the model.
+    same_weights(until_there_is_room(given, command, _MIB, ""), given.world / "whole")
+
+
+def predictions(given: Attempt) -> None:
+    out = until_there_is_room(given, lambda out: evaluation(given.world, out), 24 * 1024, "")
+    name = "eval/bench/predictions.jsonl"
+    assert (out / name).read_bytes() == (given.world / "run" / name).read_bytes()
+
+
+def overwritten_report(given: Attempt) -> None:
+    out = until_there_is_room(given, lambda out: report(given.world, out), 200 * 1024, "reported")
+    assert (out / "report.html").stat().st_size
+
+
+def export(given: Attempt) -> None:
+    out = until_there_is_room(given, lambda out: ["export", given.world / "run", out / "model"], 300 * 1024, "")
+    assert files_of(out / "model") == files_of(given.world / "exported")
+
+
+def data(given: Attempt) -> None:
+    def command(out: Path) -> list[str | Path]:
+        return ["data", "build", "--datasets", "habit", "--seed", "1", "--out", out]
+
+    if not (given.world / "built").is_dir():
+        assert d2e("data", "build", "--datasets", "habit", "--out", given.world / "built") == 0
+        assert d2e(*command(given.world / "other")) == 0
+    out = until_there_is_room(given, command, 400 * 1024, "built")
+    for name in ("train.parquet", "test.parquet"):
+        assert (out / name).read_bytes() == (given.world / "other" / name).read_bytes()
+
+
+INTACT = "a clear message, what was there is intact, done once there is room"
+ATTACKS = (
+    Attack("full disk while training", "disk", INTACT, training, prepare_training, tries=20, quick=1),
+    Attack("full disk while evaluating", "disk", INTACT, predictions, prepare, tries=20, quick=1),
+    Attack("full disk while a report is written", "disk", INTACT, overwritten_report, prepare, tries=20, quick=1),
+    Attack("full disk while exporting", "disk", INTACT, export, prepare, tries=20, quick=1),
+    Attack("full disk while building data", "disk", INTACT, data, lambda folder: folder, tries=20, quick=1),
+)
