@@ -17,9 +17,14 @@ from click.shell_completion import CompletionItem
 
 from d2e_sft import __version__
 from d2e_sft.util.errors import ProcessError, UserError, did_you_mean
+from d2e_sft.util.files import is_disk_full
 from d2e_sft.util.quiet import quieten
 from d2e_sft.util.signals import end_with_parent
 
+_FULL = (
+    "\n  remedy: make room on this disk; what was there before is as it was, and the same command goes on from what "
+    "is kept (d2e train with --resume)"
+)
 # Group of the help → verb → (module, attribute, one line for the list of verbs)
 _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Start": {
@@ -142,25 +147,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     debug = "--debug" in arguments
     try:
         run([argument for argument in arguments if argument != "--debug"])
-    except (UserError, OSError) as error:  # OSError: a folder that cannot be written, a full disk
-        if debug:
-            raise
-        # One message, whatever the number of processes, of what all of them meet.
-        if os.environ.get("LOCAL_RANK", "0") == "0" or isinstance(error, ProcessError):
-            click.echo(f"d2e: error: {error}", err=True)
-        sys.exit(1)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("d2e: stopped", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
     except ModuleNotFoundError as error:  # as torch is in an environment that only scores
         package = (error.name or "").partition(".")[0]
         if debug or package in ("", "d2e_sft", "data_builders", "eval"):
             raise
         click.echo(f"d2e: error: this needs {package}, which is not installed\n  remedy: {_REMEDY}", err=True)
         sys.exit(1)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("d2e: stopped", err=True)
-        sys.exit(130)
+    except Exception as error:
+        full = not isinstance(error, UserError) and is_disk_full(error)
+        if debug or not (full or isinstance(error, UserError | OSError)):  # OSError: a folder that cannot be written
+            raise
+        # One message, whatever the number of processes, of what all of them meet.
+        if os.environ.get("LOCAL_RANK", "0") == "0" or isinstance(error, ProcessError):
+            click.echo(f"d2e: error: {error}{_FULL if full else ''}", err=True)
+        sys.exit(1)
 
 
 def run(arguments: Sequence[str]) -> None:

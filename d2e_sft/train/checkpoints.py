@@ -19,7 +19,8 @@ from typing import Any
 
 from transformers import EarlyStoppingCallback, Trainer
 
-from d2e_sft.util.files import sha256_of, sync, write_whole
+from d2e_sft.util.errors import ProcessError
+from d2e_sft.util.files import is_disk_full, sha256_of, sync, write_whole
 
 # Not `checkpoint-…`: neither we nor transformers' own search may take it for one.
 ASIDE = ".saving"
@@ -140,7 +141,13 @@ class AtomicCheckpoints(Trainer):
         if self.args.should_save:
             remove_leftovers(folder)
         self.accelerator.wait_for_everyone()
-        yield folder / ASIDE
+        try:
+            yield folder / ASIDE
+        except Exception as error:
+            if not is_disk_full(error, folder):
+                raise
+            remove_leftovers(folder)  # some of what filled the disk
+            raise _no_room(folder, self.state.global_step, error) from error
         if self.args.should_save:
             remove_leftovers(folder)
         self.accelerator.wait_for_everyone()
@@ -159,6 +166,17 @@ class AtomicCheckpoints(Trainer):
             and callback.early_stopping_patience_counter >= callback.early_stopping_patience
             for callback in self.callback_handler.callbacks
         )
+
+
+def _no_room(run: Path, step: int, error: Exception) -> ProcessError:
+    disk, said = shutil.disk_usage(run), str(error).strip().split("\n")[0][:120]
+    kept = checkpoints_of(run)
+    return ProcessError(
+        f"{run}: the disk is full, so what was trained up to step {step} could not be saved ({said}); "
+        f"{disk.free / 2**20:,.0f} of {disk.total / 2**20:,.0f} MiB are free now, and the last checkpoint, "
+        f"{kept[0].name if kept else 'none yet'}, is whole",
+        remedy="make room, then go on with --resume; train.save_total_limit keeps fewer checkpoints",
+    )
 
 
 def _step(checkpoint: Path) -> int:

@@ -53,7 +53,8 @@ def is_disk_full(error: BaseException, folder: Path | None = None) -> bool:
         said = str(seen).lower()
         if any(mark in said for mark in ("no space left on device", "os error 28", "disk quota exceeded")):
             return True
-        if folder is not None and "failed writing file" in said and shutil.disk_usage(folder).free < _NO_ROOM:
+        torchs = "failed writing file" in said or "inline_container" in said
+        if folder is not None and torchs and shutil.disk_usage(folder).free < _NO_ROOM:
             return True
         seen = seen.__cause__ or seen.__context__
     return False

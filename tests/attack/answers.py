@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import time
 from pathlib import Path
 
 from tests.attack.frame import Attack, Attempt
-from tests.command import Kill, d2e, evaluate
+from tests.attack.training import until_done
+from tests.command import Kill, d2e, evaluate, finish, start
 from tests.eval.benches import bench_rows, save_bench
 from tests.tiny import save_tiny_model
 
@@ -93,6 +97,34 @@ def edit_a_prediction(given: Attempt) -> None:
     assert _outputs(given.folder / "run") == _outputs(given.world / "whole")
 
 
+def kill_at_random_moments(given: Attempt) -> int:
+    arguments = _arguments(given.world, given.folder / "run")
+    kills = until_done(given, arguments, signal.SIGKILL, "eval", 1.5)
+    predictions = [
+        run / "eval" / "bench" / "predictions.jsonl" for run in (given.folder / "run", given.world / "whole")
+    ]
+    assert predictions[0].read_bytes() == predictions[1].read_bytes()
+    assert not list((given.folder / "run" / "eval" / "bench").glob("*partial*"))
+    return kills
+
+
+def second_evaluation(given: Attempt) -> None:
+    arguments = _arguments(given.world, given.folder / "run", "--overwrite")
+    first = start(given.folder, arguments, Kill("eval.run.journal_files:JournalWriter._append", 4), verb="eval")
+    folder = given.folder / "run" / "eval" / "bench"
+    while not (folder / ".lock").exists():
+        assert first[0].is_alive()
+        time.sleep(0.001)
+    os.kill(first[0].pid, signal.SIGSTOP)
+    try:
+        assert _evaluate(given.world, given.folder / "run", "--overwrite") == 1, "two at once"
+    finally:
+        os.kill(first[0].pid, signal.SIGCONT)
+    assert finish(first).status == -signal.SIGKILL
+    assert _evaluate(given.world, given.folder / "run") == 0, "a lock was left behind"
+    assert _outputs(given.folder / "run") == _outputs(given.world / "whole")
+
+
 RIGHT = "right predictions, or refused with file and line"
 ATTACKS = (
     Attack("flip a bit of the answers so far", "evaluation", RIGHT, flip_a_bit, prepare, tries=100),
@@ -100,6 +132,14 @@ ATTACKS = (
     Attack("cut off the answers so far", "evaluation", RIGHT, cut_off, prepare),
     Attack("put a line into the answers so far", "evaluation", RIGHT, put_in_a_line, prepare, tries=50),
     Attack(
+        "SIGKILL at random moments of an evaluation", "evaluation", "the predictions of the one left alone",
+        kill_at_random_moments, prepare, tries=12, quick=1,
+    ),
+    Attack(
+        "a second evaluation in the folder", "evaluation", "refused; no lock left by a kill", second_evaluation,
+        prepare, tries=5, quick=1,
+    ),
+    Attack(
         "flip a bit of finished predictions", "evaluation", "neither scored nor compared", edit_a_prediction, prepare
     ),
-)
+)  # fmt: skip

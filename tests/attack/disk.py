@@ -6,14 +6,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from io import StringIO
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.attack.frame import Attack, Attempt, NotPossibleHereError
 from tests.attack.training import prepare as prepare_training
 from tests.attack.training import same_weights
-from tests.command import d2e
+from tests.command import d2e, finish, start
 from tests.eval.benches import bench_rows, save_bench
 
 _MIB = 2**20
@@ -34,7 +33,7 @@ def small_disk(place: Path) -> Iterator[Path]:
     try:
         yield place
     finally:
-        subprocess.run(["umount", str(place)], check=True)
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def fill(disk: Path, rest: int) -> Path:
@@ -66,22 +65,22 @@ def until_there_is_room(given: Attempt, command: Callable[[Path], list[str | Pat
         had = files_of(out)
         rest = given.random.randrange(most)
         ballast = fill(disk, rest)
-        said = StringIO()
-        with redirect_stderr(said), redirect_stdout(said):
-            status = d2e(*command(out))
-        if status:
-            assert status == 1, said.getvalue()
-            assert "o space left on device" in said.getvalue() or "disk is full" in said.getvalue(), said.getvalue()
-            assert "remedy: " in said.getvalue(), said.getvalue()
+        verb, *arguments = command(out)
+        ended = finish(start(given.folder, arguments, None, verb=str(verb)))
+        if ended.status:
+            said = ended.printed[-3000:]
+            assert ended.status == 1, said
+            assert "Traceback" not in said, said
+            assert "o space left on device" in said or "disk is full" in said, said
+            assert "remedy: " in said, said
             now = files_of(out)
             gone = [name for name, content in had.items() if now.get(name) != content]
             assert not gone, f"{gone} are not as they were ({rest} bytes were left)"
         ballast.unlink()
-        arguments = command(out)
-        if arguments[0] == "train":
-            arguments.append("--auto-resume")
-        with redirect_stderr(said), redirect_stdout(said):
-            assert not status or d2e(*arguments) == 0, said.getvalue()
+        if ended.status:
+            again = ["--auto-resume"] if verb == "train" else []
+            ended = finish(start(given.folder, [*arguments, *again], None, verb=str(verb)))
+            assert ended.status == 0, ended.printed[-3000:]
         shutil.copytree(out, given.folder / "out")
     return given.folder / "out"
 

@@ -130,10 +130,14 @@ def _attempt(attack: Attack, given: Attempt, number: int, outcome: Outcome) -> N
         if len(outcome.failures) < _KEPT_FAILURES:
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{Path(last.filename).name}:{last.lineno}"
-            outcome.failures.append(f"attempt {number} ({where}): {type(error).__name__}: {str(error)[:1500]}")
+            outcome.failures.append(f"attempt {number} ({where}): {type(error).__name__}: {_short(str(error))}")
     else:
         outcome.tried += count
         outcome.survived += count
+
+
+def _short(text: str) -> str:
+    return text if len(text) < 1200 else f"{text[:200]} … {text[-1000:]}"
 
 
 def save(outcomes: Iterable[Outcome], command: str, results: Path = RESULTS, page: Path = PAGE) -> None:

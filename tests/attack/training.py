@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,19 @@ def same_weights(run: Path, whole: Path) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs), "other weights"
 
 
-def until_done(given: Attempt, arguments: Sequence[str | Path], number: int, verb: str, most: float) -> int:
+def until_done(
+    given: Attempt,
+    arguments: Sequence[str | Path],
+    number: int,
+    verb: str,
+    most: float,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> int:
     """Start a command, send it a signal at a random moment, start it again, until it comes to its end.
 
     Args:
-        most: seconds after which the signal is sent at the latest, doubled each time.
+        most: seconds after which the signal is sent at the latest, a third more each time.
+        meanwhile: what has to hold after each signal.
 
     Returns:
         how many signals it got.
@@ -78,6 +86,7 @@ def until_done(given: Attempt, arguments: Sequence[str | Path], number: int, ver
             return sent
         expected = (-signal.SIGKILL,) if number == signal.SIGKILL else (REQUEUE, -signal.SIGTERM)
         assert ended.status in expected, f"status {ended.status}\n{ended.printed[-3000:]}"
+        meanwhile()
     raise AssertionError("never came to its end")
 
 
