@@ -16,9 +16,11 @@ import random
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +107,8 @@ def run_attack(attack: Attack, tries: int, *, say: Callable[[str], None] = lambd
         world_folder = Path(place) / "world"
         world_folder.mkdir()
         try:
-            world = attack.prepare(world_folder)
+            with _silence():
+                world = attack.prepare(world_folder)
             for number in range(tries):
                 folder = Path(place) / f"attempt-{number}"
                 folder.mkdir()
@@ -117,9 +120,17 @@ def run_attack(attack: Attack, tries: int, *, say: Callable[[str], None] = lambd
     return outcome
 
 
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What the attacked commands print in this process is no part of the table."""
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        yield
+
+
 def _attempt(attack: Attack, given: Attempt, number: int, outcome: Outcome) -> None:
     try:
-        count = attack.attempt(given) or 1
+        with _silence():
+            count = attack.attempt(given) or 1
     except NotPossibleHereError:
         raise
     except KeyboardInterrupt:
