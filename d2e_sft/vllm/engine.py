@@ -168,5 +168,5 @@ def _content_hash(folder: Path) -> str:
 def _stored_dtype(source: str) -> str:
     from transformers import AutoConfig
 
-    dtype = getattr(AutoConfig.from_pretrained(source), "dtype", None)
+    dtype = getattr(AutoConfig.from_pretrained(source, trust_remote_code=False), "dtype", None)
     return "float32" if dtype is None else str(dtype).removeprefix("torch.")

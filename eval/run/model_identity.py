@@ -59,5 +59,5 @@ def _commit(name: str) -> str:
     from transformers import AutoConfig
 
     load_tokenizer(name)  # says it well if there is no such model
-    commit = getattr(AutoConfig.from_pretrained(name), "_commit_hash", None)
+    commit = getattr(AutoConfig.from_pretrained(name, trust_remote_code=False), "_commit_hash", None)
     return commit or "unknown"

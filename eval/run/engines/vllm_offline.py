@@ -140,4 +140,4 @@ def _positions(source: str) -> int | None:
     adapter = Path(source) / "adapter_config.json"
     if adapter.is_file():
         return _positions(resolve_name(json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"]))
-    return position_limit(AutoConfig.from_pretrained(source))
+    return position_limit(AutoConfig.from_pretrained(source, trust_remote_code=False))

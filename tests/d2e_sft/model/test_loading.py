@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,39 @@ def test_the_embedded_model_decodes_debiased_as_transformers_guidance_does() -> 
             max_new_tokens=12,
         )[0, len(original) :].tolist()
         assert answer == [token for token in guided if token not in stops]
+
+
+@pytest.mark.parametrize("kind", ["model", "adapter"])
+def test_weights_that_are_a_pickle_are_refused_unless_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    model = load_model(str(save_tiny_model(tmp_path / "tiny"))).model
+    folder, name = tmp_path / "tiny", "pytorch_model.bin"
+    if kind == "adapter":
+        folder, name = tmp_path / "adapter", "adapter_model.bin"
+        folder.mkdir()
+        (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "x"}')
+    else:
+        (folder / "model.safetensors").unlink()
+    torch.save(model.state_dict(), folder / name)
+    with pytest.raises(UserError, match=f"{name}: weights as a pickle.*expected safetensors"):
+        load_model(str(folder))
+    if kind == "model":
+        monkeypatch.setenv("D2E_ALLOW_PICKLE", "1")
+        again = load_model(str(folder)).model
+        assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+
+
+def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
+    folder = save_tiny_model(tmp_path / "tiny")
+    mark = tmp_path / "it ran"
+    (folder / "evil.py").write_text(f"open({str(mark)!r}, 'w')\nfrom transformers import *\n")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {
+        "model_type": "evil",
+        "auto_map": {"AutoConfig": "evil.EvilConfig", "AutoModelForCausalLM": "evil.Evil"},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="wants to run Python code of its own"):
+        load_model(str(folder))
+    assert not mark.exists()

@@ -1,0 +1,216 @@
+"""Bad files and bad texts: whatever they hold, there is a result or one message, and soon."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from d2e_sft.config.recipe import load_recipe
+from d2e_sft.data.sample import EventSample, read_samples, write_bad_rows, write_samples
+from d2e_sft.util.errors import UserError
+from data_builders.raw.files import MissingRawFileError
+from data_builders.raw.source import Source
+from data_builders.sources import SOURCES
+from eval.score.extract import extract_answer
+from eval.systems.crepe.parse import read_change, read_code, read_lettered_levels, read_level, read_option
+from tests.attack.frame import Attack, Attempt
+from tests.data_builders.reading import read
+
+LONGEST_SECONDS = 1.0  # of processor time; this machine may be busy
+EXAMPLES = 25  # of one attempt
+
+_characters = st.characters(codec=None, exclude_categories=())  # lone surrogates and NUL among them
+texts = st.text(_characters, max_size=40) | st.sampled_from(["", "\ud800", "\0", "9" * 5_000, "x" * 100_000, "﻿"])
+numbers = st.integers() | st.floats() | st.sampled_from([10**400, -(10**4_000), float("nan"), float("inf"), 1e308])
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | numbers | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=12,
+)
+deep = st.integers(1, 100_000).map(lambda depth: "[" * depth + "]" * depth)
+
+
+def survived(what: Callable[[], object]) -> None:
+    """Assert that it gives a result or a UserError of readable length, within a second."""
+    started, said = time.process_time(), ""
+    try:
+        what()
+    except UserError as error:
+        said = str(error)
+    assert len(said) < 20_000, f"a message of {len(said):,} characters"
+    seconds = time.process_time() - started
+    assert seconds < LONGEST_SECONDS * 2, f"took {seconds:.1f} s"
+
+
+def tried(given_: Attempt, strategy: st.SearchStrategy[Any], check: Callable[[Any], None]) -> int:
+    """How many examples of the strategy were checked; the smallest that fails is raised."""
+    count = 0
+
+    @seed(given_.random.getrandbits(64))
+    @settings(
+        max_examples=EXAMPLES, database=None, deadline=None, print_blob=False, suppress_health_check=list(HealthCheck)
+    )
+    @given(strategy)
+    def examine(example: Any) -> None:
+        nonlocal count
+        count += 1
+        check(example)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        examine()
+    return count
+
+
+GOOD = EventSample(
+    id="s", dataset="d", split="test", relation="causal", format="qa", context="It rained.", question="Why?",
+    answers=["rain"],
+).model_dump()  # fmt: skip
+
+
+def sample_files(given_: Attempt) -> int:
+    def check(change: tuple[dict[str, Any], str]) -> None:
+        row, nested = {**GOOD, **change[0]}, change[1]
+        line = json.dumps(row)[:-1] + (f', "meta": {{"x": {nested}}}}}' if nested else "}")
+        file = given_.folder / "rows.jsonl"
+        file.write_bytes(line.encode("utf-8", "surrogatepass") + b"\n")
+
+        def use() -> None:
+            bad: list[Any] = []
+            try:
+                samples = read_samples(file, bad_rows=bad)
+            finally:
+                write_bad_rows(bad, given_.folder / "bad.jsonl")
+            for ending in ("jsonl", "parquet"):
+                write_samples(samples, given_.folder / f"again.{ending}")
+                assert read_samples(given_.folder / f"again.{ending}") == samples
+
+        survived(use)
+
+    changes = st.dictionaries(st.sampled_from(sorted(GOOD)) | texts, values, max_size=3)
+    return tried(given_, st.tuples(changes, st.just("") | deep), check)
+
+
+def recipes(given_: Attempt) -> int:
+    file = given_.folder / "r.yaml"
+
+    def check(content: bytes) -> None:
+        file.write_bytes(content)
+        survived(lambda: load_recipe(file).as_yaml())
+
+    def as_recipe(sections: dict[str, Any]) -> bytes:
+        base = {"data": {"train": "x"}, "train": {"output_dir": "x"}}
+        return json.dumps({**base, **sections}).encode("utf-8", "surrogatepass")
+
+    names = st.sampled_from(["extends", "model", "data", "train", "d2e", "eval", "r.yaml"])
+    keys = (
+        st.sampled_from(["train", "seed", "alpha", "learning_rate", "output_dir", "objective", "max_length"]) | texts
+    )
+    sections = st.dictionaries(names, values | st.dictionaries(keys, values, max_size=3) | st.just("r.yaml"))
+    own = sections.map(as_recipe) | st.binary(max_size=60) | deep.map(lambda text: f"data: {text}".encode())
+    return tried(given_, own | texts.map(lambda text: f"a: &a [*a, {text}]".encode("utf-8", "surrogatepass")), check)
+
+
+_PIECES = st.sampled_from(
+    [
+        "answer is ",
+        "Answer: ",
+        "The correct option is:",
+        "(A)",
+        "A. ",
+        "B) it fell",
+        " and ",
+        "not positive ",
+        "\n",
+        "<think>",
+        "</think>",
+        "very likely ",
+        "Step 1: ",
+        "def f(self):\n",
+        'event0.change = "more likely"\n',
+        "**",
+        "likelihood change is ",
+        "Options[",
+        "```python\n",
+        "class A:\n",
+        "self.a.b = True\n",
+        "İ",
+        "\u2028",
+        "event",
+    ]
+)
+outputs = st.lists(_PIECES | texts, max_size=12).map("".join) | st.tuples(_PIECES, st.integers(1, 1_000_000)).map(
+    lambda piece: (piece[0] * (piece[1] // len(piece[0]) + 1))[:1_000_000]
+)
+
+
+def extraction(given_: Attempt) -> int:
+    options = st.lists(texts.filter(str.strip), min_size=1, max_size=4, unique=True)
+    how = st.tuples(
+        outputs, options, st.sampled_from(["nli", "scq", "mcq", "qa"]), st.sampled_from(["zero_shot", "cot"])
+    )
+
+    def check(example: tuple[str, list[str], str, Any]) -> None:
+        output, candidates, fmt, setting = example
+        marker = "The correct option is:" if len(output) % 2 else ""
+        survived(lambda: extract_answer(output, fmt=fmt, options=candidates, marker=marker, setting=setting))
+
+    return tried(given_, how, check)
+
+
+def crepe_code(given_: Attempt) -> int:
+    def check(reply: str) -> None:
+        survived(lambda: read_code(reply, 5, 3, "official"))
+        survived(lambda: read_code(reply, 5, 3, "lenient"))
+        survived(lambda: read_lettered_levels(reply, 5))
+        for reader in (read_level, read_change, read_option):
+            survived(lambda reader=reader: reader(reply))
+
+    return tried(given_, outputs, check)
+
+
+def _files_of(source: Source) -> list[str]:
+    return [file.name for file in source.official]
+
+
+def raw_files(given_: Attempt) -> int:
+    """Every file of one source, replaced by damaged contents."""
+    names = sorted(name for name, source in SOURCES.items() if source.inputs)
+    name = names[given_.random.randrange(len(names))]
+    source = SOURCES[name]
+    folder = given_.folder / source.raw_folder
+
+    def check(content: bytes) -> None:
+        for file in _files_of(source):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_bytes(content)
+        for split in source.splits:
+
+            def use(split: Any = split) -> None:
+                with suppress(MissingRawFileError):
+                    read(given_.folder, name, (split,))
+
+            survived(use)
+
+    rows = values.map(lambda value: json.dumps(value).encode("utf-8", "surrogatepass"))
+    lines = st.lists(rows | st.binary(max_size=40), max_size=4).map(b"\n".join)
+    return tried(
+        given_, lines | deep.map(str.encode) | st.lists(rows).map(lambda r: b"[" + b",".join(r) + b"]"), check
+    )
+
+
+_SOON = "a result or one message, within a second"
+ATTACKS = [
+    Attack("rows of samples with anything in any field", "bad files", _SOON, sample_files, tries=40, quick=1),
+    Attack("recipes with anything in any section", "bad files", _SOON, recipes, tries=40, quick=1),
+    Attack("outputs up to 1 MB to answer extraction", "bad files", _SOON, extraction, tries=40, quick=1),
+    Attack("replies up to 1 MB to the CREPE code parser", "bad files", _SOON, crepe_code, tries=40, quick=1),
+    Attack("raw files with anything in them, each dataset", "bad files", _SOON, raw_files, tries=40, quick=1),
+]
