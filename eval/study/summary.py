@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from eval.score.statistics import LEVEL, Difference, Interval, holm
+from eval.score.student_t import quantile, two_sided_p
 from eval.study.rows import WITHOUT_CONTEXT, Row
 from eval.study.study import SEED
 
@@ -179,13 +179,12 @@ def paired(changes: Sequence[float]) -> Difference:
     half = _half_width(changes)
     if half == 0:  # the same in every seed, so no variance to test against: the p of a sign-flip test
         return Difference(mean, mean, mean, 1.0 if mean == 0 else 2.0 ** (1 - len(changes)))
-    p = float(stats.ttest_1samp(changes, 0.0).pvalue)
-    return Difference(mean, mean - half, mean + half, p)
+    return Difference(mean, mean - half, mean + half, two_sided_p(changes))
 
 
 def _half_width(values: Sequence[float]) -> float:
     error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1)) * error
+    return quantile(LEVEL, len(values) - 1) * error
 
 
 def _corrected(made: Sequence[Contrast]) -> list[Contrast]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 
 import pytest
 
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.errors import UserError
+from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.context_free import hypothesis_alone
+from data_builders.quality.stats import compute_stats
 from tests.data_builders.nli_rows import nli
 
 
@@ -61,3 +65,13 @@ def test_majority_share_is_of_the_more_frequent_label() -> None:
     rows = _hypotheses("nothing")
     positive = sum(row.answers == ["positive"] for row in rows)
     assert hypothesis_alone(rows).majority_share == round(max(positive, 400 - positive) / 400, 4)
+
+
+def test_without_scikit_learn_nli_rows_name_the_extra_and_others_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "sklearn" else find_spec(name))
+    rows = _hypotheses("nothing")[:4]
+    with pytest.raises(UserError, match=r"scikit-learn, which is not installed(.|\n)*pip install 'd2e-sft\[stats\]'"):
+        compute_stats([SampleSet("data", rows)], tokenizer="words")
+    free = [row.model_copy(update={"format": "qa"}) for row in rows]
+    assert compute_stats([SampleSet("data", free)], tokenizer="words").rows == 4
