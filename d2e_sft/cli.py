@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 from d2e_sft import __version__
 from d2e_sft.util.errors import ProcessError, UserError, did_you_mean
 from d2e_sft.util.files import is_disk_full
+from d2e_sft.util.own_path import claim_packages, leave_working_folder
 from d2e_sft.util.quiet import quieten
 from d2e_sft.util.signals import end_with_parent
 
@@ -119,6 +120,7 @@ class _LazyVerbs(click.Group):
 
 
 def _attribute(module: str, name: str) -> Any:
+    claim_packages()
     return getattr(importlib.import_module(module), name)
 
 
@@ -175,4 +177,5 @@ def run(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    leave_working_folder()
     main()

@@ -3,6 +3,8 @@
 import sys
 
 from d2e_sft.cli import main
+from d2e_sft.util.own_path import leave_working_folder
 
 if __name__ == "__main__":
+    leave_working_folder()
     main(["train", *sys.argv[1:]])

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.own_path import leave_working_folder, safe_environment
 from d2e_sft.util.paths import bundled
 from d2e_sft.util.signals import PARENT, REQUEUE, end_with_parent
 
@@ -99,7 +100,7 @@ def planned_processes(name: str, wanted: int | None, machines: int | None) -> in
 def launch(command: Sequence[str]) -> int:
     """Print and run a launch command; its exit status, 128 + N where signal N ended it."""
     print(shlex.join(command), flush=True)
-    environment = {**os.environ, PARENT: str(os.getpid())}
+    environment = {**safe_environment(), PARENT: str(os.getpid())}
     if not accelerators():
         environment.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed guesses it too, with a warning a process
     process = subprocess.Popen(command, env=environment)
@@ -211,6 +212,7 @@ def main() -> None:
     # torch's own handler would give the workers 30 seconds, too few for a large model's checkpoint.
     os.environ["PET_SIGNALS_TO_HANDLE"] = "SIGINT,SIGHUP,SIGQUIT"
     signal.signal(signal.SIGTERM, lambda *_: [child.terminate() for child in psutil.Process().children()])
+    os.environ.update(safe_environment())  # of the processes, where this command was typed as it was printed
     try:
         accelerate_launch()
     except ChildFailedError as error:
@@ -231,4 +233,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    leave_working_folder()
     main()

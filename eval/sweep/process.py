@@ -8,6 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from d2e_sft.util.own_path import safe_environment
+
 _TAIL = 12  # lines of a failed step's log that are shown
 
 
@@ -26,7 +28,7 @@ def run_logged(arguments: Sequence[str], log: Path, lock: int, environment: Mapp
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**environment, "PYTHONUNBUFFERED": "1"},
+            env={**safe_environment(environment), "PYTHONUNBUFFERED": "1"},
             pass_fds=(lock,),
             check=False,
         ).returncode
