@@ -1,4 +1,4 @@
-"""What `pip install d2e-sft` brings along is what its modules import: no less, and nothing that only one verb needs."""
+"""What `pip install d2e-sft` brings is what its modules import: no less, and nothing that only one verb needs."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _band_keys(hashes: _Hashes, bands: int, rows: int) -> list[tuple[int, bytes]
 
 
 def _mixed(values: _Hashes) -> _Hashes:
-    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): a permutation of the 64-bit numbers, near to random."""
+    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): a permutation of 64-bit numbers, near to random."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
