@@ -17,7 +17,6 @@ from click.shell_completion import CompletionItem
 
 from d2e_sft import __version__
 from d2e_sft.util.errors import ProcessError, UserError, did_you_mean
-from d2e_sft.util.files import is_disk_full
 from d2e_sft.util.own_path import claim_packages, leave_working_folder
 from d2e_sft.util.quiet import quieten
 from d2e_sft.util.signals import end_with_parent
@@ -162,6 +161,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         click.echo(f"d2e: error: this needs {package}, which is not installed\n  remedy: {_REMEDY}", err=True)
         sys.exit(1)
     except Exception as error:
+        # At the top, yaml would be looked for in the folder of `python -m`, where a user may have a yaml.py.
+        from d2e_sft.util.files import is_disk_full
+
         full = not isinstance(error, UserError) and is_disk_full(error)
         if debug or not (full or isinstance(error, UserError | OSError)):  # OSError: a folder that cannot be written
             raise
