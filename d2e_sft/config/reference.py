@@ -135,7 +135,7 @@ def _keys_of(section: type[BaseModel], prefix: str) -> Iterator[RecipeKey]:
 
 def _key(name: str, field: FieldInfo) -> RecipeKey:
     bounds = [
-        f"{word} {getattr(mark, sign):,}"
+        f"{word} {_number(getattr(mark, sign))}"
         for mark in field.metadata
         for sign, word in _BOUNDS.items()
         if hasattr(mark, sign)
@@ -143,6 +143,11 @@ def _key(name: str, field: FieldInfo) -> RecipeKey:
     kind = ", ".join([_kind(field.annotation), *bounds])
     default = None if field.is_required() else _yaml(field.get_default(call_default_factory=True))
     return RecipeKey(name, kind, default, " ".join((field.description or "").split()))
+
+
+def _number(bound: float) -> str:
+    """10.0 as 10."""
+    return f"{int(bound):,}" if bound == int(bound) else f"{bound:,}"
 
 
 def _section_in(annotation: Any) -> type[BaseModel] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -21,6 +22,7 @@ from eval.sweep.plan import Plan
 RECORD_FILE = "sweep.json"
 DONE_FILE = "scored.txt"  # in the folder of a scored point; holds the name of the benchmark's folder
 _LOCK_FILE = ".lock"
+_LOCK_SECONDS = 3.0
 # What changes neither a model nor its scores may differ when a sweep goes on.
 _FREE_TO_CHANGE = ("train.output_dir", "train.save_", "train.logging_steps", "train.report_to")
 
@@ -132,7 +134,8 @@ def locked(folder: Path) -> Iterator[int]:
     """Hold the folder's lock; yields its descriptor, which child processes are to inherit.
 
     The lock lives as long as any process that has it: where a sweep was killed and its training was not, the next
-    one is refused instead of training into the same folder.
+    one is refused instead of training into the same folder. One that was just killed still gives its memory back, so
+    it is waited for some seconds.
 
     Raises:
         UserError: another process has it.
@@ -140,16 +143,25 @@ def locked(folder: Path) -> Iterator[int]:
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"{folder}: another sweep, or a training that one left behind, is at work there",
-                remedy="wait until it has ended, or end it",
-            ) from None
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while not _acquired(descriptor):
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"{folder}: another sweep, or a training that one left behind, is at work there",
+                    remedy="wait until it has ended, or end it",
+                )
+            time.sleep(0.1)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _acquired(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _content(sweep: Sweep) -> dict[str, Any]:

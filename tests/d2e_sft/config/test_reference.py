@@ -102,4 +102,6 @@ def test_the_command_lists_and_explains(capsys: pytest.CaptureFixture[str]) -> N
     assert "train.optim" in "".join(listed)
     assert max(map(len, listed)) <= 100
     cli.main(["recipes", "explain", "d2e.alpha"])
-    assert capsys.readouterr().out.startswith("d2e.alpha  (number, at least 0; default: 0.5)\n  The debias ratio")
+    assert capsys.readouterr().out.startswith(
+        "d2e.alpha  (number, at least 0, at most 10; default: 0.5)\n  The debias ratio"
+    )

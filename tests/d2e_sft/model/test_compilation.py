@@ -105,7 +105,7 @@ def test_a_run_with_compiled_layers_leaves_what_another_does(tmp_path: Path, mon
     compiled: list[int] = []
     monkeypatch.setattr("d2e_sft.train.run.check_compiler", lambda device: None)  # there may be none
     monkeypatch.setattr(
-        "d2e_sft.train.run.compile_layers", lambda model: compiled.append(compile_layers(model, "eager"))
+        "d2e_sft.train.trainer.compile_layers", lambda model: compiled.append(compile_layers(model, "eager"))
     )
     weights = []
     for compile_it in (False, True):

@@ -24,7 +24,7 @@ def test_options_of_decoding_are_those_of_an_evaluation() -> None:
     left_out = options.keys() - {parameter.name for parameter in predict.params}
     # What is about benchmarks, scores and labelled rows.
     assert left_out == {
-        "bench", "suite", "data", "given", "demonstrations", "max_samples", "seed", "without_context",
+        "bench", "suite", "data", "given", "demonstrations", "max_samples", "seed", "without_context", "accept_edited",
     }  # fmt: skip
     assert command.get_command(command.make_context("d2e", ["predict"]), "predict") is predict
 
