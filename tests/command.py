@@ -10,10 +10,10 @@ import multiprocessing
 import os
 import pkgutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from d2e_sft import cli
 
@@ -65,6 +65,15 @@ def train(
 def evaluate(folder: Path, arguments: Sequence[str | Path], kill: Kill | None = None) -> Ended:
     """`d2e eval` in the same way."""
     return finish(start(folder, arguments, kill, verb="eval"))
+
+
+def forked(arguments: Sequence[str], output: IO[str], environment: Mapping[str, str]) -> int:
+    """The status of `d2e` in a process whose libraries are loaded already; `output` takes what it prints."""
+    process = _FORKS.Process(target=_run, args=([*arguments], None, dict(environment), Path(output.name)))
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
 
 
 def start(

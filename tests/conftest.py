@@ -16,6 +16,32 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 _PUBLISHED = os.environ.pop("D2E_RAW", None)
 
 
+# The files that take longest (`--durations=60`). They begin, so that no worker is left with one when the others end.
+_LONGEST = (
+    "eval/sweep/test_run.py",
+    "d2e_sft/train/dry_run/test_memory.py",
+    "d2e_sft/distributed/test_engines.py",
+    "attack/test_attacks.py",
+    "eval/study/test_run.py",
+    "d2e_sft/train/test_run.py",
+    "d2e_sft/train/test_launch.py",
+    "d2e_sft/train/test_callbacks.py",
+    "d2e_sft/model/test_compilation.py",
+    "test_end_to_end.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {Path(__file__).parent / name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+@pytest.fixture(autouse=True)
+def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages are folded at the terminal's width, and tests look for whole phrases; tests of the width undo it."""
+    monkeypatch.setenv("COLUMNS", "10000")
+
+
 @pytest.fixture(scope="session")
 def published_raw() -> Path:
     """The folder with the published raw files; skips where there is none."""

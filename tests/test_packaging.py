@@ -42,7 +42,7 @@ def test_the_wheel_holds_the_three_packages_with_their_data(installed: Path) -> 
     for file in (
         "d2e_sft/data/prompt_sets/default.yaml",
         "d2e_sft/bundled/recipes/models/smollm2-135m-mini.yaml",
-        "d2e_sft/bundled/recipes/methods/lora.yaml",
+        "d2e_sft/bundled/recipes/methods/d2e-lora.yaml",
         "d2e_sft/bundled/recipes/shared/piper-10k.yaml",
         "d2e_sft/bundled/launch/constraints.txt",
         "d2e_sft/bundled/launch/accelerate/shapes/2x8-gpu-zero3.yaml",
@@ -92,7 +92,7 @@ def test_d2e_finds_its_recipes_and_builders_away_from_the_clone(installed: Path)
     )
     assert built.returncode == 0, built.stderr
     # The recipe is found in the wheel; what is missing is its data, which nobody has built here.
-    for words in (["--model", "smollm2-135m-mini", "--method", "lora"], ["recipes/smollm2-135m/d2e-mini.yaml"]):
+    for words in (["--model", "smollm2-135m-mini", "--method", "d2e-lora"], ["recipes/smollm2-135m/d2e-mini.yaml"]):
         trained = _python(installed, "-m", "d2e_sft.cli", "train", *words)
         assert trained.returncode == 1
         assert "data/mini/train.parquet: no such file" in trained.stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 import click
@@ -12,6 +14,8 @@ from click.testing import CliRunner
 from d2e_sft import cli
 from d2e_sft.doctor.finding import Finding
 from d2e_sft.doctor.run import lines
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.folding import folded
 from d2e_sft.util.tables import WIDTH, hanging
 from tests.command import d2e
 from tests.eval.compare.measures.results import accuracy, save_result
@@ -24,8 +28,8 @@ from tests.eval.systems.wiqa.files import QUESTIONS, save_lines
 LONG = "a-run-whose-name-is-longer-than-any-column-of-a-table-should-be"
 
 
-def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    yield path
+def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
@@ -39,12 +43,66 @@ def too_wide(text: str) -> list[str]:
 
 
 def test_the_help_of_every_verb() -> None:
-    paths = list(verbs(cli.d2e))
+    paths = [path for path, _ in verbs(cli.d2e)]
     assert len(paths) > 30
     wide = {
         path: found for path in paths if (found := too_wide(CliRunner().invoke(cli.d2e, [*path, "--help"]).output))
     }
     assert not wide
+
+
+@pytest.fixture
+def piped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No width is given, as where a command's output is piped."""
+    monkeypatch.delenv("COLUMNS")
+
+
+def complaint(words: tuple[str, ...], *more: str | Path) -> str:
+    """What a wrong call of a verb says, as the command line shows it."""
+    with pytest.raises(SystemExit) as stop, redirect_stderr(StringIO()) as said:
+        cli.main([*words, *map(str, more)])
+    assert stop.value.code in (1, 2), words
+    return said.getvalue()
+
+
+@pytest.mark.usefixtures("piped")
+def test_errors_of_every_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option that there is not, a file that is missing, and what the verb asks for left out."""
+    monkeypatch.chdir(tmp_path)  # nothing is found there
+    unknown, lacking = f"--{LONG}-{LONG}", tmp_path / LONG / LONG
+    for path, command in verbs(cli.d2e):
+        said = complaint(path, unknown, lacking)
+        assert "rror: " in said, path
+        assert not [line for line in too_wide(said) if len(line.split()) > 1], said
+        if any(parameter.required for parameter in command.params):
+            said = complaint(path)
+            assert "Error: Missing" in said, path
+            assert not too_wide(said), said
+
+
+@pytest.mark.usefixtures("piped")
+def test_an_error_is_folded_between_words_and_its_command_can_be_pasted() -> None:
+    path = f"runs/{LONG}"
+    error = UserError(f"{path}: " + "expected a run folder " * 6 + "here", f"d2e eval {path} --bench {path} --seed 3")
+    assert folded(f"d2e: error: {error}").splitlines() == [
+        f"d2e: error: {path}: expected a run",
+        "    folder expected a run folder expected a run folder expected a run folder expected a run folder",
+        "    expected a run folder here",
+        f"  remedy: d2e eval {path} --bench \\",
+        f"      {path} --seed 3",
+    ]
+    assert folded(f"  remedy: d2e eval {path}, or d2e predict {path} with rows").splitlines() == [
+        f"  remedy: d2e eval {path}, or d2e",
+        f"      predict {path} with rows",
+    ]
+    assert folded("x" * 120) == "x" * 120, "a word is not cut"
+
+
+def test_errors_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert max(map(len, folded("word " * 40).splitlines())) == 59
+    monkeypatch.setenv("COLUMNS", "3")
+    assert max(map(len, folded("word " * 40).splitlines())) == 39, "no narrower than can be read"
 
 
 @pytest.mark.parametrize("call", ["recipes list", "recipes list --parts", "recipes explain", "data list"])

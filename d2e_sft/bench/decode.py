@@ -18,7 +18,7 @@ import torch
 
 from d2e_sft.bench.engines import PREFIX, QUESTION, synthetic_rows
 from d2e_sft.decoding import DecodingConfig, generate_debiased
-from d2e_sft.model.device import timed
+from d2e_sft.model.device import frozen_heap, timed
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.tables import markdown_table
@@ -92,12 +92,13 @@ def measure_decoding(
     engines = _engines(model, originals, imagined, new_tokens, compiled)
     seconds: dict[str, list[float]] = {name: [] for name in engines}
     answers: dict[str, list[list[int]]] = {}
-    for repeat in range(repeats + 1):
-        for name, engine in engines.items():
-            gc.collect()
-            answers[name], taken = timed(engine, model.device)
-            if repeat:
-                seconds[name].append(taken)
+    with frozen_heap():
+        for repeat in range(repeats + 1):
+            for name, engine in engines.items():
+                gc.collect()
+                answers[name], taken = timed(engine, model.device)
+                if repeat:
+                    seconds[name].append(taken)
     medians = {name: 1000 * statistics.median(runs) for name, runs in seconds.items()}
     equal = [one == other for one, other in zip(answers["debiased"], answers["guidance"], strict=True)]
     return Measured(

@@ -20,7 +20,7 @@ from d2e_sft.bench.trl_peer import trl_engines
 from d2e_sft.config.objectives import ViewGradients
 from d2e_sft.config.recipe import D2ESection, Precision
 from d2e_sft.model.collation import Row
-from d2e_sft.model.device import autocast, timed
+from d2e_sft.model.device import autocast, frozen_heap, timed
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.packing_support import choose_layout
 from d2e_sft.util.errors import UserError
@@ -127,12 +127,13 @@ def measure(
     for case in cases:
         if case.engine.prepare is not None:
             case.engine.prepare(model, case.rows)
-    for repeat in range(repeats + 1):
-        for case in cases:
-            _run(model, case, attention, precision, memory if repeat == 0 else None)
-        if repeat == 0:
-            _assert_same_losses(cases, precision)
-        yield repeat
+    with frozen_heap():
+        for repeat in range(repeats + 1):
+            for case in cases:
+                _run(model, case, attention, precision, memory if repeat == 0 else None)
+            if repeat == 0:
+                _assert_same_losses(cases, precision)
+            yield repeat
 
 
 def _run(model: Any, case: Case, attention: str, precision: Precision, memory: PeakMemory | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
 
@@ -129,9 +130,7 @@ def decode(model: str, json_file: Path | None, **options: Any) -> None:
 @bench.command("gpu")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="runs/gpu", show_default=True)
 @click.option("--shapes", help="Names with commas between them. [default: four, from 135M to 7B parameters]")
-@click.option(
-    "--minutes", type=click.FloatRange(0.1), default=8.5, show_default=True, help="Nothing is begun after as many."
-)
+@click.option("--minutes", type=Number(0.1), default=8.5, show_default=True, help="Nothing is begun after as many.")
 @click.option("--rehearse", is_flag=True, help="Tiny shapes, on a CPU too; so does D2E_DEVICE=cpu.")
 def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
     """Measure training and decoding in the shapes of published models, with random weights, on one GPU.

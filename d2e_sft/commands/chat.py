@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
-from d2e_sft.config.decoding import DECODERS, describe
+from d2e_sft.config.decoding import DECODERS, MAX_ALPHA, describe
+from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.folding import folded
 
 
 @click.command()
@@ -17,7 +19,7 @@ from d2e_sft.util.errors import UserError
 @click.option(
     "--context", type=click.Path(path_type=Path), metavar="FILE", help="A text file: the context to begin with."
 )
-@click.option("--alpha", type=click.FloatRange(min=0), help="Debias ratio; default: as trained, else 0.5.")
+@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Debias ratio; default: as trained, else 0.5.")
 @click.option(
     "--decoder",
     metavar="NAME[:KEY=VALUE,…]",
@@ -60,7 +62,7 @@ def chat(model: str, *, context: Path | None, **options: Any) -> None:
         conversation,
         read=_typed if interactive else _piped,
         say=lambda text: click.echo(text, nl=False),
-        complain=lambda text: click.echo(f"d2e: error: {text}", err=True),
+        complain=lambda text: click.echo(folded(f"d2e: error: {text}"), err=True),
         interactive=interactive,
     ).run()
     if failed and not interactive:

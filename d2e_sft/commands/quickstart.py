@@ -17,7 +17,7 @@ _DRAW = ("habit.train_samples=320", "habit.test_samples=60")
 _DATA = {"habit": (), "habit-swapped": ("--swap", "0.5")}
 _BASE = ("--batch-size", "100", "--dtype", "auto", "--overwrite")
 # Run → method and data.
-_RUNS = {"sft": ("sft", "habit"), "d2e": ("full", "habit"), "sft-swapped": ("sft", "habit-swapped")}
+_RUNS = {"sft": ("sft", "habit"), "d2e": ("d2e", "habit"), "sft-swapped": ("sft", "habit-swapped")}
 
 
 def steps(folder: Path) -> list[list[str]]:

@@ -67,7 +67,7 @@ def list_recipes(*, words: tuple[str, ...], parts: bool) -> None:
 def show(*, name: str, resolved: bool) -> None:
     """Print the recipe NAME, a bundled one or a file.
 
-    Example: d2e recipes show qwen3-0.6b/lora --resolved
+    Example: d2e recipes show qwen3-0.6b/d2e-lora --resolved
     """
     click.echo(_text(require_recipe(name), resolved=resolved).rstrip())
 
@@ -82,7 +82,7 @@ def copy(*, name: str, to: Path | None, resolved: bool, overwrite: bool) -> None
 
     The copy is one file, to be changed; what a file extends is still found among the bundled recipes.
 
-    Example: d2e recipes copy qwen3-0.6b/lora mine.yaml
+    Example: d2e recipes copy qwen3-0.6b/d2e-lora mine.yaml
     """
     source = require_recipe(name)
     own_name = Path(name).name if name.endswith(".yaml") else source.name.replace("/", "-") + ".yaml"

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from d2e_sft.config.decoding import DECODERS, MAX_ALPHA, DecodingConfig, given_decoder
+from d2e_sft.config.options import Number
 from d2e_sft.data.sample import WORDED
 
 
@@ -16,9 +17,7 @@ from d2e_sft.data.sample import WORDED
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
 @click.option("--api-key", envvar="D2E_API_KEY", show_envvar=True, help="Bearer token that clients must send.")
-@click.option(
-    "--alpha", type=click.FloatRange(0, MAX_ALPHA), help="Debias ratio by default; else as trained, else 0.5."
-)
+@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Debias ratio by default; else as trained, else 0.5.")
 @click.option(
     "--decoder",
     metavar="NAME[:KEY=VALUE,…]",

@@ -33,8 +33,8 @@ from d2e_sft.util.errors import UserError
     "--method",
     metavar="NAME",
     shell_complete=completing(bundled_methods),
-    help="How --model is trained: full (the default), lora, qlora, sft, no-distill, no-debias, product, honest "
-    "or teacher.",
+    help="How --model is trained: sft (the default), sft-lora, sft-qlora, d2e, d2e-lora, d2e-qlora, no-distill, "
+    "no-debias, product, honest or teacher.",
 )
 @click.option("--resume", is_flag=True, help="Continue from the run folder's last whole checkpoint.")
 @click.option(
@@ -74,7 +74,7 @@ def train(
     The model, its tokenizer, the resolved recipe and the loss history are left in the recipe's train.output_dir.
     Values of the recipe can be overridden as SECTION.KEY=VALUE.
 
-    Example: d2e train --model qwen3-0.6b --method lora d2e.alpha=0.7 train.output_dir=runs/alpha-0.7
+    Example: d2e train --model qwen3-0.6b --method d2e-lora d2e.alpha=0.7 train.output_dir=runs/alpha-0.7
 
     Example: d2e train --model qwen3-0.6b --launch zero3 --processes 8
 

@@ -1,10 +1,11 @@
 """What the name of a recipe stands for: a file, or a bundled model with a bundled method.
 
-    qwen3-0.6b/lora                recipes/models/qwen3-0.6b.yaml, and recipes/methods/lora.yaml laid over it
-    qwen3-0.6b                     the same with the method `full`
-    mine.yaml                      that file
-    recipes/methods/lora.yaml      a bundled file, also where there is no clone
-    recipes/qwen3-0.6b/lora.yaml   a path of earlier versions: qwen3-0.6b/lora, and a warning that says so
+    qwen3-0.6b/d2e-lora               recipes/models/qwen3-0.6b.yaml, recipes/methods/d2e-lora.yaml laid over it
+    qwen3-0.6b                        the same with the method `sft`
+    mine.yaml                         that file
+    recipes/methods/d2e-lora.yaml     a bundled file, also where there is no clone
+    qwen3-0.6b/lora                   a name of earlier versions: qwen3-0.6b/d2e-lora, and a warning that says so
+    recipes/qwen3-0.6b/lora.yaml      a path of earlier versions: the same
 
 What a user types is looked up on disk first and among the bundled recipes second.
 """
@@ -17,20 +18,24 @@ import sys
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.files import load_yaml
 from d2e_sft.util.paths import bundled
 
-DEFAULT_METHOD = "full"
+DEFAULT_METHOD = "sft"
+# Methods of earlier versions, which did not say their objective → the name today.
+_RENAMED_METHODS = {"full": "d2e", "lora": "d2e-lora", "qlora": "d2e-qlora"}
 # Paths of earlier versions that do not spell MODEL/METHOD.yaml → the name today, and the run folder where it differs.
 _RENAMED: dict[str, tuple[str, str | None]] = {
-    "boxes/causal-d2e": ("smollm2-135m-boxes/full", "runs/boxes/causal-d2e"),
+    "boxes/causal-d2e": ("smollm2-135m-boxes/d2e", "runs/boxes/causal-d2e"),
     "boxes/causal-sft": ("smollm2-135m-boxes/sft", "runs/boxes/causal-sft"),
     "boxes/t5-base-sft": ("t5-base-boxes/sft", "runs/boxes/t5-base-sft"),
-    "quickstart/d2e": ("smollm2-135m-quickstart/full", "runs/quickstart/d2e"),
+    "quickstart/d2e": ("smollm2-135m-quickstart/d2e", "runs/quickstart/d2e"),
     "quickstart/sft": ("smollm2-135m-quickstart/sft", None),
-    "smollm2-135m/d2e-mini": ("smollm2-135m-mini/full", "runs/d2e-mini"),
-    "smollm2-135m/evidence": ("smollm2-135m-evidence/full", "runs/evidence/d2e"),
+    "smollm2-135m/d2e-mini": ("smollm2-135m-mini/d2e", "runs/d2e-mini"),
+    "smollm2-135m/evidence": ("smollm2-135m-evidence/d2e", "runs/evidence/d2e"),
     "smollm2-135m/sft-mini": ("smollm2-135m-mini/sft", "runs/sft-mini"),
 }
 
@@ -68,8 +73,35 @@ def bundled_methods() -> list[str]:
 
 
 def bundled_recipes() -> list[str]:
-    """Names of the bundled recipes, MODEL/METHOD, as they can be typed after `d2e train`."""
-    return [f"{model}/{method}" for model in bundled_models() for method in bundled_methods()]
+    """Names of the bundled recipes, MODEL/METHOD, as they can be typed after `d2e train`.
+
+    A method that trains an adapter is none for a model with random weights: training refuses it.
+    """
+    random = {name for name in bundled_models() if _model_section("models", name).get("weights") == "random"}
+    adapters = {name for name in bundled_methods() if _model_section("methods", name).get("lora")}
+    return [
+        f"{model}/{method}"
+        for model in bundled_models()
+        for method in bundled_methods()
+        if not (model in random and method in adapters)
+    ]
+
+
+@cache
+def _model_section(folder: str, name: str) -> dict[str, Any]:
+    """The `model` keys of a bundled file and of those of its folder that it extends."""
+    content = _content(folder, name)
+    extended = content.get("extends") or []
+    section: dict[str, Any] = {}
+    for base in map(Path, [extended] if isinstance(extended, str) else extended):
+        if base.parent.name == folder:
+            section |= _model_section(folder, base.stem)
+    return {**section, **(content.get("model") or {})}
+
+
+def _content(folder: str, name: str) -> dict[str, Any]:
+    content: dict[str, Any] = load_yaml((bundled("recipes") / folder / f"{name}.yaml").read_text(encoding="utf-8"))
+    return content
 
 
 def bundled_parts() -> list[str]:
@@ -84,11 +116,15 @@ def is_bundled(path: Path) -> bool:
 
 
 def compose(model: str, method: str = DEFAULT_METHOD) -> RecipeSource:
-    """The recipe of a bundled model and a bundled method.
+    """The recipe of a bundled model and a bundled method; a method of earlier versions keeps its run folder.
 
     Raises:
         UserError: there is no such model or method.
     """
+    if method in _RENAMED_METHODS and model in bundled_models():
+        found = _formerly(model, method)
+        _warn_of_new_name(f"{model}/{method}", f"{found.name} (plain SFT: {found.name.replace('/d2e', '/sft')})")
+        return found
     for option, name, known in (("--model", model, bundled_models()), ("--method", method, bundled_methods())):
         if name not in known:
             raise UserError(
@@ -98,6 +134,11 @@ def compose(model: str, method: str = DEFAULT_METHOD) -> RecipeSource:
     root = bundled("recipes")
     files = (root / "models" / f"{model}.yaml", root / "methods" / f"{method}.yaml")
     return RecipeSource(f"{model}/{method}", files, method)
+
+
+def _formerly(model: str, method: str) -> RecipeSource:
+    folder = f"{_content('models', model)['train']['output_dir']}/{method}"
+    return replace(compose(model, _RENAMED_METHODS[method]), output_dir=folder)
 
 
 def find_recipe(name: str | Path, *, bundled_first: bool = False) -> RecipeSource | None:
@@ -158,22 +199,27 @@ def _find_bundled(path: Path) -> RecipeSource | None:
 def _composed(name: str) -> RecipeSource | None:
     model, _, method = name.partition("/")
     method = method or DEFAULT_METHOD
-    return compose(model, method) if model in bundled_models() and method in bundled_methods() else None
+    known = method in bundled_methods() or method in _RENAMED_METHODS
+    return compose(model, method) if model in bundled_models() and known else None
 
 
 def _find_renamed(name: str, path: Path) -> RecipeSource | None:
     """What earlier versions had at recipes/NAME.yaml."""
-    kind, _, method = name.partition("/")
-    if kind == "shared" and method in bundled_methods():
+    kind, _, stem = name.partition("/")
+    method = _RENAMED_METHODS.get(stem, stem)
+    if kind in ("shared", "methods") and method in bundled_methods():
         file = bundled("recipes") / "methods" / f"{method}.yaml"
         _warn_of_new_name(str(path), f"recipes/methods/{method}.yaml")
         return RecipeSource(str(file), (file,))
     today, output_dir = _RENAMED.get(name, (name.removeprefix("paper/"), None))
-    found = _composed(today) if "/" in today else None
-    if found is None:
+    model, _, method = today.partition("/")
+    if model in bundled_models() and method in _RENAMED_METHODS:
+        found = _formerly(model, method)
+    elif model in bundled_models() and method in bundled_methods():
+        found = replace(compose(model, method), output_dir=output_dir)
+    else:
         return None
     model, _, method = found.name.partition("/")
-    found = replace(found, output_dir=output_dir)
     call = ["d2e train", "--model", model, "--method", method, *found.words[1:]]
     _warn_of_new_name(str(path), f"{found.name}: {' '.join(call)}")
     return found

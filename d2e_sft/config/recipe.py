@@ -31,6 +31,7 @@ from d2e_sft.config.sections import (  # noqa: F401  (the same)
 )
 from d2e_sft.util.errors import UserError, did_you_mean, shortened
 from d2e_sft.util.files import load_yaml, write_whole
+from d2e_sft.util.secrets import names_a_secret
 
 RECIPE_FILE = "recipe.yaml"
 # What their users would type → the key; names that are the same are not listed.
@@ -207,7 +208,8 @@ def _describe(error: ValidationError, extended: Mapping[Keys, Path]) -> str:
             told = _of_transformers(location[-1]) or (
                 f" {where} has {', '.join(known)}.{did_you_mean(location[-1], known)}"
             )
-            problems.append(f"unknown key {name!r} (value {shortened(item['input'])});{told}")
+            value = "not shown" if names_a_secret(name) else shortened(item["input"])
+            problems.append(f"unknown key {name!r} (value {value});{told}")
         elif item["type"] == "missing":
             problems.append(f"{name}: missing; expected a value")
         else:

@@ -26,7 +26,8 @@ def samples_of(rows: Any, name: str) -> list[EventSample]:
 
     Args:
         rows: a `datasets.Dataset`, a list of dicts or of EventSamples, or a `.parquet` or `.jsonl` file of the latter.
-        name: what they are called in messages, `train_dataset` or `eval_dataset`; the latter are of the split dev.
+        name: what they are called in messages, `train_dataset`, `eval_dataset` or `probe_dataset`; the latter two
+            are of the split dev.
 
     Raises:
         UserError: something else, no rows, or a row that is no sample; with its number and the columns that it has.
@@ -57,7 +58,7 @@ def _sample(row: Any, number: int, name: str) -> EventSample:
     if not isinstance(row, Mapping):
         raise UserError(f"{name}, row {number}: got {row!r:.60}, a {type(row).__name__}; expected a dict")
     given = {key: value for key, value in row.items() if key in EventSample.model_fields and value is not None}
-    split = "dev" if name.startswith("eval") else "train"
+    split = "dev" if name.startswith(("eval", "probe")) else "train"
     defaults = {"id": str(number), "dataset": "rows", "split": split, "relation": "none", "context": ""}
     chat = next((key for key in _CHATS if row.get(key)), None)
     prompt, completion = row.get("prompt"), row.get("completion")  # TRL's other shape, as turns or as text

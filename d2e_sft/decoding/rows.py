@@ -10,9 +10,10 @@ width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -74,8 +75,11 @@ def _next_states(model: Any, inputs: dict[str, Any]) -> Tensor:
     return hidden_states(model, **inputs)[:, -1]
 
 
-# Every combination of rows and capacities compiles anew; what is compiled stays for the process.
-_compiled_next_states = torch.compile(_next_states, dynamic=False)
+@cache
+def _compiled_next_states() -> Callable[..., Tensor]:
+    """Compiled once in a process, every combination of rows and capacities anew. Made when it is asked for, since
+    `torch.compile` imports Inductor, which takes most of a second."""
+    return torch.compile(_next_states, dynamic=False)
 
 
 class PackedRows:
@@ -104,7 +108,7 @@ class PackedRows:
         row = pack([[*originals, *imagined]], prefix=len(prefix.tokens))
         packed, states = prefill(self.model, row, prefix, [index[-1] for index in row.indices])
         self.compiled, room = decoding.compiled, decoding.max_new_tokens
-        self.forward = _compiled_next_states if self.compiled else _next_states
+        self.forward = _compiled_next_states() if self.compiled else _next_states
         of_views = [rows for rows in (row.indices[:count], row.indices[count:]) if rows]
         if self.compiled:
             self.cache = RowCache([StaticBlock(packed, rows, room) for rows in of_views])

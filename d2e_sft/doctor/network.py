@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import httpx
 
 from d2e_sft.doctor.finding import Finding
+from d2e_sft.util.secrets import public_address
 
 _SECONDS = 2.0
 _ON = {"1", "true", "yes", "on"}
@@ -80,9 +81,9 @@ def ask(wanted: list[Service], seconds: float = _SECONDS) -> Iterator[Finding]:
         if service.offline:
             yield Finding(service.name, "ok", f"not asked: {service.offline}")
         elif answer:
-            yield Finding(service.name, "warn", f"{service.url}: {answer}", service.remedy)
+            yield Finding(service.name, "warn", f"{public_address(service.url)}: {answer}", service.remedy)
         else:
-            yield Finding(service.name, "ok", f"{service.url} answers")
+            yield Finding(service.name, "ok", f"{public_address(service.url)} answers")
 
 
 def _head(service: Service, answers: dict[str, str], seconds: float) -> None:

@@ -25,7 +25,7 @@ from d2e_sft.hub.training import TrainingData, training_data
 from d2e_sft.hub.usage import Usage, style_of
 from d2e_sft.hub.weights import base_of_adapter
 from d2e_sft.model.loading import BUILTIN, BUILTIN_HUB_NAME, load_tokenizer
-from d2e_sft.util.tables import markdown_cell, markdown_table
+from d2e_sft.util.tables import harmless_markdown, inline_code, markdown_cell, markdown_table
 
 CARD_NAME = "README.md"
 PAPER = "PIPER: Benchmarking and Prompting Event Reasoning Boundary of LLMs via Debiasing-Distillation Enhanced Tuning"
@@ -57,6 +57,7 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
         data.chat,
     )
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
+    environment.filters["harmless"] = harmless_markdown
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         card_data=_card_data(run, recipe, adapter, licence, results, data).to_yaml(),
         title=_title(run),
@@ -232,4 +233,4 @@ def _limits(recipe: Recipe, results: Sequence[BenchmarkResult], data: TrainingDa
 
 def _code(template: str) -> str:
     text = template.replace("\n", "⏎")
-    return f"`{markdown_cell(text)}`"
+    return inline_code(markdown_cell(text))

@@ -162,6 +162,22 @@ def download(name: str, out: Path, *, revision: str | None = None) -> list[str]:
     return files
 
 
+def check_no_link(path: Path, folder: Path) -> None:
+    """Refuse a file that a symbolic link, its own or a folder's, brings in from outside of the folder.
+
+    What is pushed is what lies in the folder: a link would publish whatever it leads to.
+
+    Raises:
+        UserError: it leads out of the folder.
+    """
+    target = path.resolve()
+    if not target.is_relative_to(folder.resolve()):
+        raise UserError(
+            f"{path}: a symbolic link, or a path, that leads out of {folder} to {target}; expected a file of it",
+            remedy=f"remove it; or, where {target} is meant to be part of the push, put a copy of it in its place",
+        )
+
+
 @contextmanager
 def hub_errors(name: str, endpoint: str, *, reading: bool = False, kept: Path | None = None) -> Iterator[None]:
     """Turns what the Hub, its client and the network raise into one message about `name`."""

@@ -18,6 +18,7 @@ from d2e_sft.config.recipe import RECIPE_FILE, Recipe, recipe_of
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.hub import custom_generate
 from d2e_sft.hub.card import CARD_NAME, model_card
+from d2e_sft.hub.client import check_no_link
 from d2e_sft.hub.results import SCORES_FILE
 from d2e_sft.hub.weights import AS_TRAINED, ExportOptions, is_adapter, write_weights
 from d2e_sft.util.errors import UserError
@@ -44,6 +45,8 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[st
     recipe = _recipe(run)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: already exists; expected a new folder", "choose another one, or remove it")
+    for path in run.glob("eval/*/*"):
+        check_no_link(path, run)
     with replacing_folder(out) as aside:
         prompt_set = load_prompt_set(recipe.data.prompt_set)
         write_weights(run, recipe, aside, options)
@@ -63,7 +66,7 @@ def exported_files(folder: Path) -> list[str] | None:
     """The files of an export as it lists them; None where the folder is no export.
 
     Raises:
-        UserError: one of them is missing.
+        UserError: one of them is missing, or lies elsewhere.
     """
     try:
         content = json.loads((folder / EXPORT_FILE).read_text(encoding="utf-8"))
@@ -74,6 +77,8 @@ def exported_files(folder: Path) -> list[str] | None:
         raise UserError(
             f"{folder}: {', '.join(missing)}: no such file, but {EXPORT_FILE} lists it", "export the run again"
         )
+    for file in files:  # the list may be of others' making, and name any file of this machine
+        check_no_link(folder / file, folder)
     return files
 
 

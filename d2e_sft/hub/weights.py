@@ -12,6 +12,7 @@ from typing import Any
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.chat_template import ChatEncoder, merged_stop_ids, pad_id
+from d2e_sft.hub.client import check_no_link
 from d2e_sft.model.loading import load_model, load_tokenizer, resolve_name
 from d2e_sft.util.errors import UserError
 
@@ -55,7 +56,8 @@ def write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) 
     """Write weights, configuration, tokenizer and generation config.
 
     Raises:
-        UserError: the run holds no model, cannot be loaded, or a dtype is asked for an adapter on its own.
+        UserError: the run holds no model, cannot be loaded, has a link to elsewhere in the place of a file, or a dtype
+            is asked for an adapter on its own.
     """
     resolve_name(str(run))
     adapter, dtype, link = is_adapter(run), options.dtype, options.link
@@ -80,10 +82,12 @@ def write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) 
 
 def _place(run: Path, out: Path, patterns: Iterable[str], *, link: bool) -> None:
     files = {path.name: path for pattern in patterns for path in sorted(run.glob(pattern)) if path.is_file()}
+    for path in files.values():
+        check_no_link(path, run)
     for name, path in files.items():
         if link:
             try:
-                os.link(path, out / name)
+                os.link(path.resolve(), out / name)
                 continue
             except OSError:  # another disk, or one that has no links
                 pass

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from d2e_sft.judge.messages import Prompt, Reply
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing
+
+_CHECK = "check"
 
 
 class ReplyCache:
@@ -27,18 +27,36 @@ class ReplyCache:
     Args:
         folder: made by `prepare`.
         identity: what replies depend on besides the prompt: back end, address, model, sampling.
+
+    Attributes:
+        damaged: files that were found to be no replies.
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
         self.folder = folder
+        self.damaged: set[Path] = set()
         self._identity = dict(identity)
 
     def get(self, prompt: Prompt, asking: int) -> Reply | None:
-        """The kept reply to a prompt asked for the `asking`-th time; None where there is none that can be read."""
+        """The kept reply to a prompt asked for the `asking`-th time; None where there is none that can be read.
+
+        A damaged file is no reply and counts in `damaged`; the next reply overwrites it.
+        """
+        path = self._path(prompt, asking)
         try:
-            return Reply.model_validate_json(self._path(prompt, asking).read_bytes())
-        except (OSError, ValidationError):
-            return None  # a damaged file is no reply; the next one overwrites it
+            content = path.read_bytes()
+        except OSError:
+            return None
+        try:
+            fields = json.loads(content)
+            check = fields.pop(_CHECK, None)  # files of earlier versions have none
+            reply = Reply.model_validate(fields)
+        except (ValueError, AttributeError, TypeError, RecursionError):  # pydantic's error is a ValueError
+            reply, check = None, None
+        if reply is None or (check is not None and check != _check(path, reply)):
+            self.damaged.add(path)
+            return None
+        return reply
 
     def prepare(self) -> None:
         """Make the folder.
@@ -62,7 +80,8 @@ class ReplyCache:
         path = self._path(prompt, asking)
         try:
             with replacing(path, shared=True) as partial:  # several threads may write the same reply
-                partial.write_text(reply.model_dump_json(), encoding="utf-8")
+                content = {**reply.model_dump(), _CHECK: _check(path, reply)}
+                partial.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
         except OSError as error:
             raise _unwritable(path, str(error.strerror)) from None
 
@@ -70,6 +89,11 @@ class ReplyCache:
         content = {**self._identity, "system": prompt.system, "user": prompt.user, "asking": asking}
         key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         return self.folder / key[:2] / f"{key}.json"
+
+
+def _check(path: Path, reply: Reply) -> str:
+    """16 hexadecimal digits of what the reply says and whose reply it is."""
+    return hashlib.sha256(f"{path.stem}\n{reply.model_dump_json()}".encode()).hexdigest()[:16]
 
 
 def _unwritable(path: Path, reason: str) -> UserError:

@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 from pydantic import ValidationError
 
+from d2e_sft.config.options import Number
 from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.judge.options import BackendName, EndpointOptions, JudgeOptions
 from d2e_sft.util.errors import UserError
@@ -47,7 +48,7 @@ def endpoint_flags(defaults: EndpointOptions, prefix: str = "") -> dict[str, Cal
     url = "Endpoint; default: $OPENAI_BASE_URL, else OpenAI's own."
     settings: dict[str, dict[str, Any]] = {
         "key_env": {"metavar": "NAME", "help": "Environment variable that holds the endpoint's key."},
-        "timeout": {"type": click.FloatRange(min=0, min_open=True), "help": "Seconds to wait for a reply."},
+        "timeout": {"type": Number(min=0, min_open=True), "help": "Seconds to wait for a reply."},
         "attempts": {"type": _COUNT, "help": "How often a throttled, failed or stalled request is sent at most."},
         "concurrency": {"type": _COUNT, "help": "Requests under way at once."},
         "temperature": {
@@ -98,7 +99,7 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "price": _option("judge-price", type=_Prices(), help="USD per million prompt and reply tokens: 2.5,10."),
     "max_cost": _option(
         "judge-max-cost",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Number(min=0, min_open=True),
         help="USD that this run may cost; needs --judge-price.",
     ),
     "timeout": _ENDPOINT["timeout"],

@@ -118,6 +118,7 @@ class Judge:
     def _replies(self, prompts: Sequence[Prompt], asking: int, what: str) -> dict[Prompt, Reply | None]:
         replies: dict[Prompt, Reply | None] = {prompt: self._cache.get(prompt, asking) for prompt in prompts}
         missing = [prompt for prompt, reply in replies.items() if reply is None]
+        self._tell_damage()
         self.usage.cached += len(prompts) - len(missing)
         if not missing:
             return replies
@@ -139,6 +140,12 @@ class Judge:
                 tqdm.write(f"{what}: stopped; {self._kept(replies)}", file=sys.stderr)
                 raise
         return replies
+
+    def _tell_damage(self) -> None:
+        if damaged := self._cache.damaged:
+            files = "1 kept reply is" if len(damaged) == 1 else f"{len(damaged):,} kept replies are"
+            tqdm.write(f"{files} damaged, such as {min(damaged)}; what they answered is asked again", sys.stderr)
+            damaged.clear()
 
     def _kept(self, replies: dict[Prompt, Reply | None]) -> str:
         kept = sum(reply is not None for reply in replies.values())

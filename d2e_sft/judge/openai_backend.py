@@ -157,7 +157,7 @@ class OpenAIBackend:
                 remedy=f"check {self._caller.url}, which usually ends in /v1, and that no proxy answers in the "
                 "server's place",
             )
-        return reply
+        return reply and reply.model_copy(update={"text": self._endpoint.redact_reply(reply.text)})
 
     def _read(self, body: bytes, prompt: Conversation) -> Reply | None:
         return read_completion(body)

@@ -6,6 +6,7 @@ The options are typed, checked and free of secrets, so fit for a manifest; the k
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Self
@@ -15,10 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import cache_dir
+from d2e_sft.util.secrets import is_long_enough, public_address
 
 BackendName = Literal["rules", "openai", "local"]
 DEFAULT_KEY_ENV = "OPENAI_API_KEY"
 OPENAI_URL = "https://api.openai.com/v1"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,19}|[A-Z_][A-Z0-9_]*")  # a long one in small letters is a key
 _NO_KEY = "none"  # servers of one's own ask for no key, but the client insists on one
 
 
@@ -131,6 +134,10 @@ class Endpoint:
         """The text without the key, which some servers repeat in what they say."""
         return text if self.key == _NO_KEY else text.replace(self.key, "[key]")
 
+    def redact_reply(self, text: str) -> str:
+        """The same for what is kept as an answer: a key such as EMPTY may be a word of it."""
+        return self.redact(text) if is_long_enough(self.key) else text
+
 
 def find_endpoint(options: EndpointOptions, caller: Caller = JUDGE) -> Endpoint:
     """The endpoint that options and environment name.
@@ -151,15 +158,29 @@ def _check_url(url: str, caller: Caller) -> None:
     except ValueError:
         valid = False
     if not valid:
-        raise UserError(f"{caller.name}'s address {url!r}: expected http:// or https://, a host and a path", remedy)
+        raise UserError(
+            f"{caller.name}'s address {public_address(url)!r}: expected http:// or https://, a host and a path", remedy
+        )
+    # The address is shown in messages and kept in manifests.
     if parts.username or parts.password:
-        # The address is shown in messages and kept in manifests.
         raise UserError(
             f"{caller.name}'s address at {parts.hostname!r}: holds a user name or password; expected none", remedy
+        )
+    if parts.query or parts.fragment:
+        raise UserError(
+            f"{caller.name}'s address at {parts.hostname!r}: holds a query (behind '?' or '#'); expected none",
+            f"{remedy}; a key belongs in the environment variable that {caller.prefix}key-env names",
         )
 
 
 def _find_key(url: str, variable: str, caller: Caller) -> str:
+    if not _VARIABLE.fullmatch(variable):
+        # Not shown: it may be the key.
+        raise UserError(
+            f"{caller.prefix}key-env: got {len(variable)} characters that name no environment variable; expected a "
+            f"name such as {DEFAULT_KEY_ENV}",
+            remedy="put the key into such a variable (export NAME=…), and give the variable's name",
+        )
     key = os.environ.get(variable, "").strip()
     if not key:
         if url != OPENAI_URL and variable == DEFAULT_KEY_ENV:

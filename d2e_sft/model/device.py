@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -67,6 +68,21 @@ def timed(act: Callable[[], Result], device: torch.device) -> tuple[Result, floa
     result = act()
     _synchronize(device)
     return result, time.perf_counter() - start
+
+
+@contextmanager
+def frozen_heap() -> Iterator[None]:
+    """Python's garbage collector passes over the objects that are there already.
+
+    Each of its runs walks over all of them, hundreds of thousands once torch and transformers are imported. Between
+    measurements that takes longer than a small step does, and evicts what the processor has cached.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 class LapTimer:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
 from d2e_sft.util.errors import UserError
@@ -40,10 +42,25 @@ def refuse_non_finite(model: Any, name: str) -> None:
     Raises:
         UserError: names the weight.
     """
-    bad = non_finite(list(model.named_parameters()))
-    if bad is not None:
+    _refuse(non_finite(list(model.named_parameters())), name)
+
+
+def refuse_non_finite_files(folder: Path, name: str) -> None:
+    """The same of the weights in a folder's safetensors files, for an engine that loads them itself.
+
+    Raises:
+        UserError: names the weight.
+    """
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as weights:
+            for key in weights.keys():  # noqa: SIM118 (it is no mapping)
+                _refuse(non_finite([(key, weights.get_tensor(key))]), name)
+
+
+def _refuse(weight: str | None, model: str) -> None:
+    if weight is not None:
         raise UserError(
-            f"model {name!r}: the weight {bad} holds NaN or infinite values, so every output would be worthless",
+            f"model {model!r}: the weight {weight} holds NaN or infinite values, so every output would be worthless",
             remedy="the training that made it diverged, or the file is damaged: use an earlier checkpoint of its run, "
             "or download it again",
         )

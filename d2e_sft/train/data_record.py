@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
 from d2e_sft.config.recipe import Recipe
+from d2e_sft.data.built import warn_if_changed
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import file_of
 from d2e_sft.util.errors import UserError
@@ -106,6 +107,9 @@ def record_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: int, re
         processes=processes,
         versions={name: version(name) for name in _PACKAGES},
     )
+    warn_if_changed(file_of(recipe.data.train), record.source.train_sha256)
+    if recipe.data.dev is not None and record.source.dev_sha256 is not None:
+        warn_if_changed(file_of(recipe.data.dev, "dev"), record.source.dev_sha256)
     if resume:
         run = Path(recipe.train.output_dir)
         before = _load(run)

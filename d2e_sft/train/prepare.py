@@ -92,7 +92,7 @@ def check_recipe(recipe: Recipe, processes: int) -> int:
         raise UserError(
             "model.weights=random with model.lora: an adapter is kept without the weights that it was trained on, and "
             "random ones are nowhere to be had again",
-            remedy="train all weights (model.lora=null; --method full or sft)",
+            remedy="train all weights (model.lora=null; --method sft or d2e)",
         )
     data = recipe.data
     files = [file_of(data.train), *([file_of(data.dev, "dev")] if data.dev else [])]

@@ -36,19 +36,32 @@ def probe_samples(recipe: Recipe) -> list[EventSample]:
     Raises:
         UserError: the file cannot be read, or it lacks one of the two subsets.
     """
-    file = str(recipe.data.probe)
-    samples = read_samples(file)
+    file, limit = str(recipe.data.probe), recipe.data.max_probe_samples
+    each = None if limit is None else max(1, limit // len(PROBED))
+    return of_both_subsets(read_samples(file), f"data.probe={file}", each, recipe.train.seed)
+
+
+def of_both_subsets(
+    samples: Sequence[EventSample], name: str, each: int | None = None, seed: int = 0
+) -> list[EventSample]:
+    """The samples that are aligned, then those that are conflict.
+
+    Args:
+        name: what they are called in the message.
+        each: at most so many of each, drawn with the seed.
+
+    Raises:
+        UserError: one of the two subsets is lacking.
+    """
     found = {subset: [sample for sample in samples if sample.subset == subset] for subset in PROBED}
     for subset, of_subset in found.items():
         if not of_subset:
             there = sorted({str(sample.subset) for sample in samples})
             raise UserError(
-                f"data.probe={file}: no sample's subset is {subset!r}; its samples have {', '.join(there)}",
+                f"{name}: no sample's subset is {subset!r}; its samples have {', '.join(there)}",
                 remedy="name a file with both, such as the test rows of `d2e data build --datasets habit`",
             )
-    limit = recipe.data.max_probe_samples
-    each = None if limit is None else max(1, limit // len(PROBED))
-    return [sample for of_subset in found.values() for sample in choose_samples(of_subset, each, recipe.train.seed)]
+    return [sample for of_subset in found.values() for sample in choose_samples(of_subset, each, seed)]
 
 
 class ReadingProbe(TrainerCallback):

@@ -10,7 +10,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,7 @@ from d2e_sft.train.arguments.record import RecordRun
 from d2e_sft.train.callbacks import SamplePredictions
 from d2e_sft.train.checkpoints import AtomicCheckpoints
 from d2e_sft.train.held_out import HeldOutEvaluation
+from d2e_sft.train.probe import ReadingProbe
 from d2e_sft.train.progress import LossLines
 from d2e_sft.train.safeguards import ROWS, GuardedSteps, NumberedBatches, StepChecks
 from d2e_sft.util.errors import UserError
@@ -103,6 +104,9 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
         train_dataset, eval_dataset: rows with `question`, `answer` and `context` as `samples_of` takes them; or
             tokens, a column of prompt ids for each view of the objective, `answer` and, for one that treats the
             response form's tokens apart, `content`. Of held-out rows also a dict of several sets.
+        probe_dataset: rows as these, or a file, with a column `subset` that says `aligned` or `conflict`: how many are
+            answered right is logged before the first step and at each evaluation (see `ReadingProbe`), which without
+            an `eval_strategy` is at the end of each epoch.
         processing_class: the tokenizer; None takes the model's own.
         peft_config: of an adapter that is trained in place of all weights.
         refiner: makes the refined contexts of samples without one; None makes none.
@@ -129,6 +133,7 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
         eval_dataset: Any = None,
         processing_class: Any = None,
         peft_config: Any = None,
+        probe_dataset: Any = None,
         refiner: Refiner | None = refined_by_rule,
         d2e: D2ESection | None = None,
         packing: Packing = "auto",
@@ -156,7 +161,8 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
                 f"{args.gradient_accumulation_steps}: how many micro-batches a step has follows from their tokens",
                 remedy="set gradient_accumulation_steps=1, and per_device_train_batch_size to the samples of a step",
             )
-        super().__init__(model, args, **options)
+        with self._probed_alone(probe_dataset, args, eval_dataset):
+            super().__init__(model, args, **options)
         _keep_sums_in_float32(self.accelerator.state)
         if self.args.use_liger_kernel:
             _apply_liger(self.model, self.args)
@@ -194,17 +200,38 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
         if getattr(self.args, "compile_layers", False):
             compile_layers(self.model)
         if self.inputs is not None and self.inputs.training is not None:
-            self._record(train_dataset, eval_dataset)
+            self._record(train_dataset, eval_dataset, probe_dataset)
 
-    def _record(self, rows: Any, held_out: Any) -> None:
-        """Keep with the model what it was trained on and how, and decode held-out samples at evaluations."""
+    @contextmanager
+    def _probed_alone(self, probed: Any, args: Any, held_out: Any) -> Iterator[None]:
+        """Evaluations of a probe without held-out rows, which transformers would refuse as it is set up."""
+        if probed is None:
+            yield
+            return
+        if self.inputs is None or self.inputs.training is None:
+            raise UserError(
+                "probe_dataset: its rows are worded as those of training are, and these came as tokens",
+                remedy="give train_dataset as rows with `question`, `answer` and `context`, and no `d2e`",
+            )
+        asked = args.eval_strategy
+        if held_out is None:
+            args.eval_strategy = IntervalStrategy.NO
+        yield
+        args.eval_strategy = IntervalStrategy.EPOCH if asked == IntervalStrategy.NO else asked
+
+    def _record(self, rows: Any, held_out: Any, probed: Any) -> None:
+        """Keep with the model what it was trained on and how; decode held-out samples, and probe, at evaluations."""
         assert self.inputs is not None
-        kept = RecordRun(self, self.inputs, rows, held_out)
+        kept = RecordRun(self, self.inputs, rows, held_out, probed)
         self.add_callback(kept)
         assert self.inputs.training is not None
         self.sample_names = [f"{sample.id} of {sample.dataset}" for sample in self.inputs.training.samples]
         if self.inputs.held_out is not None and kept.recipe.train.sample_predictions:
             self.measures = [SamplePredictions(self, kept.recipe, self.inputs.held_out.samples).measure]
+        if probed is not None:
+            probe = ReadingProbe(self, kept.recipe, kept.probe_samples())
+            self.add_callback(probe)
+            self.measures = [*self.measures, probe.measure]
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         """As `HeldOutEvaluation` has it, also of rows that are not tokens yet."""

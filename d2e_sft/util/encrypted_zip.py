@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import replacing
+from d2e_sft.util.files import most_unpacked, replacing
 
 PASSWORD = "iamnotaLM"  # of the published archive of Boxes
 
@@ -60,6 +60,9 @@ def read_encrypted(path: Path, member: str, password: str = PASSWORD) -> str:
     zipper = _pyzipper(path)
     try:
         with zipper.AESZipFile(path) as archive:
+            size, most = archive.getinfo(member).file_size, most_unpacked(path)  # no more is read than it says
+            if size > most:
+                raise UserError(f"{path}: {member} unpacks to {size:,} bytes; expected at most {most:,}")
             return archive.read(member, pwd=password.encode()).decode("utf-8")
     except (zipper.BadZipFile, KeyError, RuntimeError) as error:
         raise UserError(f"{path}: {member} cannot be read ({error})", "check the archive and its password") from None

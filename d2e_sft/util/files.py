@@ -20,8 +20,8 @@ import yaml
 _LONGEST_YAML = 100_000  # characters; ten times the longest bundled file, read in two seconds
 _MOST_NODES = 1_000_000
 _DEEPEST_YAML = 50
-
-
+# Of text, one byte packs ten or twenty; of a bomb, a thousand.
+_MOST_TIMES, _ALWAYS, _LARGEST = 200, 256 << 20, 4 << 30
 _NO_ROOM = 2**20  # bytes; a file that failed may have been removed, but not all of what it needed is free
 
 
@@ -29,6 +29,11 @@ def sha256_of(path: Path) -> str:
     """The file's SHA-256 in hexadecimal digits."""
     with path.open("rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+def most_unpacked(path: Path) -> int:
+    """Bytes that a compressed file may unpack to: far above any text, far below what an archive bomb does."""
+    return min(_LARGEST, max(_ALWAYS, _MOST_TIMES * path.stat().st_size))
 
 
 def sync(path: Path) -> None:

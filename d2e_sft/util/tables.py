@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+_OTHER_LINK = re.compile(r"\]\((?!https?://|#)")
 WIDTH = 100  # characters of a terminal, or of what is piped
 
 
 def markdown_cell(value: Any) -> str:
     """A value as the text of a table's cell: on one line, its bars escaped."""
     return " ".join(str(value).split()).replace("|", r"\|")
+
+
+def harmless_markdown(text: str) -> str:
+    """Markdown with no HTML in it, and with links to web pages and places of the page alone.
+
+    For cards, whose texts come from data and models of others: not every site that shows Markdown cleans it.
+    """
+    return _OTHER_LINK.sub(r"]\(", text.replace("<", "&lt;"))
+
+
+def inline_code(text: str) -> str:
+    """The text as code within a line, whatever back quotes it holds."""
+    ticks = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    room = " " if len(ticks) > 1 else ""
+    return f"{ticks}{room}{text}{room}{ticks}"
 
 
 def markdown_row(cells: Iterable[str]) -> str:

@@ -37,8 +37,10 @@ def model_folder(name: str) -> str:
         name: as for `d2e_sft.model.loading.load_model`.
 
     Raises:
-        UserError: nothing of that name can be loaded, or it is an encoder-decoder, which vLLM does not run.
+        UserError: nothing of that name can be loaded, it is an encoder-decoder, which vLLM does not run, or a weight
+            of a folder is NaN or infinite.
     """
+    from d2e_sft.model.finite import refuse_non_finite_files
     from d2e_sft.model.loading import load_model, resolve_name
 
     source = resolve_name(name)
@@ -50,6 +52,7 @@ def model_folder(name: str) -> str:
             raise UserError(
                 f"model {name!r}: an encoder-decoder, which vLLM does not run", remedy="decode it in process"
             )
+        refuse_non_finite_files(folder, name)  # vLLM would serve it
         return source
     target = cache_dir() / "merged" / _content_hash(folder)
     if not (target / "config.json").is_file():

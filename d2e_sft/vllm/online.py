@@ -80,7 +80,7 @@ class PairingEngine:
 
         Raises:
             VLLMValidationError: the pair has options that do not fit it; the server answers 400.
-            GracefulHTTPError: the engine takes no more requests; the server answers 503.
+            GracefulHTTPError: the engine takes no more requests; the server answers 429.
         """
         extra = sampling_params.extra_args or {}
         if IMAGINED not in extra:

@@ -1,7 +1,7 @@
 """`d2e serve`: vLLM's OpenAI-compatible server with paired requests, in this process; the engine has its own.
 
 The app, its routes and its options are vLLM's. Added are the engine client that takes pairs, the chat route with a
-context, a limit on bodies, and defaults that are safe on a machine with other users.
+context, limits on bodies and the queue, and defaults that are safe on a machine with other users.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ async def build_app(engine: Any, arguments: Namespace, options: ServeOptions) ->
     add_chat_route(app, prompt_set=wording, format=options.format, decoding=options.decoding)
     # vLLM's app has built its middleware, so ours go around it. The outermost sees a request first: who may not ask
     # does not get a body read.
-    around: Any = RetryAfter(BodyLimit(app.middleware_stack or app.build_middleware_stack(), options.max_body_bytes))
+    around: Any = QueueLimit(BodyLimit(app.middleware_stack or app.build_middleware_stack(), options.max_body_bytes))
     app.middleware_stack = AuthenticationMiddleware(around, [options.api_key]) if options.api_key else around
     return app
 
@@ -204,28 +204,51 @@ class BodyLimit:
             "param": None,
             "code": 413,
         }
-        body = json.dumps({"error": error}).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),  # the rest of the body is not read, so it can serve no other request
-        ]
-        await send({"type": "http.response.start", "status": 413, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        # The rest of the body is not read, so the connection can serve no other request.
+        await _answer(send, 413, error, (b"connection", b"close"))
 
 
-class RetryAfter:
-    """ASGI middleware that adds `Retry-After` where vLLM turns a request away because its queue is full (503)."""
+class QueueLimit:
+    """ASGI middleware that answers 429 with `Retry-After` where vLLM answers 503 because its queue is full.
+
+    A client of OpenAI's interface takes 429 for "later" and 503 for "broken"; asked for its health, vLLM keeps it.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self.app(scope, receive, send)
+            return
+        refused, body = False, b""
+
         async def with_hint(message: Message) -> None:
+            nonlocal refused, body
             if message["type"] == "http.response.start" and message["status"] == 503:
-                headers = list(message.get("headers", []))
-                if not any(name.lower() == b"retry-after" for name, _ in headers):
-                    message = {**message, "headers": [*headers, (b"retry-after", b"1")]}
-            await send(message)
+                refused = True
+            elif not refused:
+                await send(message)
+            else:
+                body += message.get("body", b"")
+                if not message.get("more_body", False):
+                    await _answer(send, 429, _too_many(body), (b"retry-after", b"1"))
 
         await self.app(scope, receive, with_hint)
+
+
+def _too_many(body: bytes) -> dict[str, Any]:
+    """vLLM's error under its new status."""
+    try:
+        error = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        error = {"message": body.decode("utf-8", "replace") or "the queue is full", "param": None}
+    return {**error, "type": "TooManyRequests", "code": 429}
+
+
+async def _answer(send: Send, status: int, error: dict[str, Any], *more: tuple[bytes, bytes]) -> None:
+    """An error in OpenAI's form."""
+    body = json.dumps({"error": error}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

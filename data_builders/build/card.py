@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.tables import markdown_cell
+from d2e_sft.util.tables import harmless_markdown, markdown_cell
 from data_builders.build.suites import SUITES
 from data_builders.dataset.manifest import restricted, rows_of
 from data_builders.raw.source import SPLITS
@@ -87,8 +87,8 @@ def render_card(manifest: Mapping[str, Any]) -> str:
     front_matter = yaml.safe_dump(_front_matter(manifest, datasets, title), sort_keys=False, allow_unicode=True)
     sections = [
         f"---\n{front_matter}---",
-        f"# {title}",
-        _introduction(manifest, datasets),
+        f"# {_escaped(title)}",
+        harmless_markdown(_introduction(manifest, datasets)),
         _warning(manifest),
         _section("Rows", _rows_table(datasets)),
         _section("Licences", _licence_table(datasets)),
@@ -166,7 +166,7 @@ def _warning(manifest: Mapping[str, Any]) -> str:
     lines = [
         "> **Do not publish this data.** Some of its sources do not allow that their rows are published again:",
         ">",
-        *(f"> - **{name}**: {_escaped(reason)}" for name, reason in closed.items()),
+        *(_escaped(f"> - **{name}**: {reason}") for name, reason in closed.items()),
         ">",
         "> Keep it private, or build it without them.",
     ]
@@ -312,7 +312,7 @@ def _source_table(datasets: Mapping[str, Any]) -> str:
 
 def _notes(datasets: Mapping[str, Any]) -> str:
     lines = [
-        f"- **{name}**, {topic}: {_escaped(note)}"
+        _escaped(f"- **{name}**, {topic}: {note}")
         for name, dataset in datasets.items()
         for topic, note in dataset["notes"].items()
     ]
@@ -393,7 +393,7 @@ def _table(header: Sequence[str], rows: Iterable[Iterable[str | int]], *, number
 
 def _escaped(text: str) -> str:
     """Text that neither ends a table's cell nor is read as HTML."""
-    return markdown_cell(text).replace("<", "&lt;")
+    return harmless_markdown(markdown_cell(text))
 
 
 def _is_are(names: Mapping[str, Any]) -> str:

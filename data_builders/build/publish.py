@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.hub.client import check_name, commit, writing_api
+from d2e_sft.hub.client import check_name, check_no_link, commit, writing_api
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from data_builders.build.card import CARD_NAME, render_card
@@ -46,7 +46,8 @@ def publish(folder: Path, name: str, *, private: bool = True, allow_restricted: 
         allow_restricted: publish even where a source does not allow it.
 
     Raises:
-        UserError: no build, files that are not the manifest's, a source that forbids it, no token, or the Hub's no.
+        UserError: no build, files that are not the manifest's or lie elsewhere, a source that forbids it, no token,
+            or the Hub's no.
     """
     check_name(name)
     manifest = read_manifest(folder)
@@ -61,6 +62,8 @@ def publish(folder: Path, name: str, *, private: bool = True, allow_restricted: 
         )
     api = writing_api()
     card = folder / CARD_NAME
+    for path in (*files, card):
+        check_no_link(path, folder)
     sent: dict[str, Path | bytes] = {path.name: path for path in files}
     sent[CARD_NAME] = card if card.is_file() else render_card(manifest).encode()
     what = manifest.get("suite") or ", ".join(manifest["datasets"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from data_builders.own_data.source import is_own
 from data_builders.quality.judged import quality_prompts
 from data_builders.raw.source import SPLITS, Samples
 from data_builders.refine.judged import Outcome, judge_refine, refine_prompts
+from data_builders.refine.needed import labelled_datasets
 from data_builders.refine.rules import RefinerOptions, refine, refine_samples
 from data_builders.swap.swap import Refusal, Swaps, swap_samples, with_twins
 
@@ -178,14 +180,16 @@ def _may_lack(options: BuildOptions, name: str) -> bool:
 def _refine(options: BuildOptions, refiner: RefinerOptions, composition: Composition) -> dict[str, Counter[Outcome]]:
     """Refine every split, or of a suite the training rows alone: nothing ever reads a test's refined contexts."""
     counts: dict[str, Counter[Outcome]] = {}
+    labelled = labelled_datasets(sample for samples in composition.rows.values() for sample in samples)
+    fallback = partial(refine, options=refiner, labelled=labelled)
     for split, samples in composition.rows.items():
         if options.suite and split != "train":
             continue
         judge = options.judge_for("refine") if split == "train" else None
         if judge is None:
-            composition.rows[split] = refine_samples(samples, refiner)
+            composition.rows[split] = refine_samples(samples, refiner, labelled)
         else:
-            refined = judge_refine(samples, judge, lambda sample: refine(sample, refiner))
+            refined = judge_refine(samples, judge, fallback)
             composition.rows[split], counts[split] = refined.samples, refined.counts
     return counts
 

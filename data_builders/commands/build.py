@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from d2e_sft.config.options import Number
 from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
@@ -72,7 +73,7 @@ from data_builders.sources import SOURCES
 @click.option(
     "--swap",
     metavar="SHARE",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     default=0.0,
     help="In this share of each dataset's training rows, 0 to 1, replace the answer by another entity of its kind, "
     "in the contexts too, where that makes sense. A swapped row takes its original's place.",
@@ -80,7 +81,7 @@ from data_builders.sources import SOURCES
 @click.option(
     "--swap-test",
     metavar="SHARE",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     default=0.0,
     help="Follow this share of each dataset's test rows by the same row with another entity, where that makes sense: "
     "d2e eval then gives the habit gap.",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
 from data_builders.commands.tables import print_table
@@ -28,7 +29,7 @@ _SHOWN = 10
 )
 @click.option(
     "--threshold",
-    type=click.FloatRange(0.3, 1),
+    type=Number(0.3, 1),
     default=THRESHOLD,
     show_default=True,
     help="Least Jaccard similarity of the word n-grams of near-duplicates.",

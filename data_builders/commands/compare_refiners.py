@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
+from typing import get_args
 
 import click
 
@@ -15,26 +16,46 @@ from data_builders.build.options import BuildOptions
 from data_builders.build.reading import read_datasets
 from data_builders.raw.source import SPLITS
 from data_builders.refine.comparison import DATASETS, SCORERS, Measurement, compare_scorers, usable
+from data_builders.refine.scorers import Pooling
 
 
 @click.command("compare-refiners")
 @click.option("--raw", type=click.Path(path_type=Path), help="Folder with the raw files; else they are downloaded.")
 @click.option("--scorers", default=",".join(SCORERS), show_default=True, help="Comma-separated.")
+@click.option("--datasets", default=",".join(DATASETS), show_default=True, help="Comma-separated.")
+@click.option("--model", help="Of embedding: a folder, a Hub name or builtin:…; else all-MiniLM-L6-v2.")
+@click.option("--pooling", type=click.Choice(get_args(Pooling)), default="mean", show_default=True)
 @click.option("--samples", type=click.IntRange(1), default=500, show_default=True, help="At most, of each dataset.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draw of the samples.")
 @click.option("--json", "target", type=click.Path(dir_okay=False, path_type=Path), help="Write the table as JSON.")
-def compare_refiners(*, raw: Path | None, scorers: str, samples: int, seed: int, target: Path | None) -> None:
-    """Compare relevance scorers on the samples of TimeQA, IfQA and ESTER whose answer stands in the context.
+def compare_refiners(
+    *,
+    raw: Path | None,
+    scorers: str,
+    datasets: str,
+    model: str | None,
+    pooling: Pooling,
+    samples: int,
+    seed: int,
+    target: Path | None,
+) -> None:
+    """Compare relevance scorers where words tell which sentences decide.
 
-    For the same share of a context's words: how often is the whole answer still there?
+    These are the sentences of an answer, of an event told word for word, or of the latest step. For the same share of
+    a context's words: how often are all of them still there?
 
-    Example: d2e data compare-refiners --raw raw --scorers overlap,bm25
+    \b
+    Examples:
+      d2e data compare-refiners --raw raw --scorers overlap,bm25
+      d2e data compare-refiners --raw raw --scorers overlap,embedding \\
+        --model builtin:smollm2-135m-instruct
     """
     chosen = [name for name in SCORERS if name in {part.strip() for part in scorers.split(",")}]
     unknown = {part.strip() for part in scorers.split(",")} - set(SCORERS)
     if unknown or not chosen:
         raise UserError(f"--scorers: got {scorers!r}; expected some of {', '.join(SCORERS)}")
-    reading = read_datasets(BuildOptions(DATASETS, raw=raw, seed=seed), SPLITS)
+    names = [name for name in dict.fromkeys(part.strip() for part in datasets.split(",")) if name]
+    reading = read_datasets(BuildOptions(names, raw=raw, seed=seed), SPLITS)
     for error in reading.failures.values():
         click.echo(f"warning: {error}", err=True)
     measured: list[Measurement] = []
@@ -42,15 +63,15 @@ def compare_refiners(*, raw: Path | None, scorers: str, samples: int, seed: int,
         rows = [sample for split in dataset.splits.values() for sample in split.rows]
         drawn = usable(rows, samples, seed=seed)
         if drawn:
-            measured += compare_scorers(name, drawn, chosen)
+            measured += compare_scorers(name, drawn, chosen, model=model, pooling=pooling)
         else:
-            click.echo(f"warning: {name}: no sample has its answer in a context of several sentences", err=True)
+            click.echo(f"warning: {name}: no sample has what decides in a context of several sentences", err=True)
     if not measured:
-        raise UserError(f"no usable sample in {', '.join(DATASETS)}; expected answers that stand in their contexts")
+        raise UserError(f"no usable sample in {', '.join(names)}; expected answers that stand in their contexts")
     click.echo(
         text_table(
             [
-                ("dataset", "scorer", "query", "words asked", "answers kept", "words kept", "ms/sample", "n"),
+                ("dataset", "scorer", "query", "words asked", "all kept", "words kept", "ms/sample", "n"),
                 *(_line(item) for item in measured),
             ]
         )
@@ -60,11 +81,19 @@ def compare_refiners(*, raw: Path | None, scorers: str, samples: int, seed: int,
             "version": __version__,
             "python": platform.python_version(),
             "processor": platform.processor() or platform.machine(),
-            "command": f"d2e data compare-refiners --scorers {scorers} --samples {samples} --seed {seed}",
+            "command": _command(scorers, datasets, model, pooling, samples, seed),
             "rows": [item.to_json() for item in measured],
         }
         write_json(target, described)
         click.echo(f"wrote {target}")
+
+
+def _command(scorers: str, datasets: str, model: str | None, pooling: Pooling, samples: int, seed: int) -> str:
+    embedding = f" --model {model} --pooling {pooling}" if model else ""
+    return (
+        f"d2e data compare-refiners --scorers {scorers} --datasets {datasets}{embedding} --samples {samples} "
+        f"--seed {seed}"
+    )
 
 
 def _line(item: Measurement) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ where anything lands, so an archive that was tampered with cannot write outside 
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import lzma
 import tarfile
@@ -14,32 +15,33 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.files import replacing
+from d2e_sft.util.files import most_unpacked, replacing
 
 _CHUNK = 1 << 20
 _DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
-_GZIP_MAGIC = b"\x1f\x8b"
-_LARGEST = 4 << 30  # bytes; far above any raw file, far below what an archive bomb unpacks to
+_OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 
 
 class DamagedArchiveError(UserError):
     """The archive cannot be read, or does not hold what it should; another copy may."""
 
 
-def extract_member(archive: Path, member: str, target: Path, *, largest: int = _LARGEST) -> None:
+def extract_member(archive: Path, member: str, target: Path, *, largest: int | None = None) -> None:
     """Write the archive's file `member` to `target`, whole or not at all.
 
+    Args:
+        largest: bytes that the archive may unpack to; None is what `most_unpacked` says.
+
     Raises:
-        DamagedArchiveError: the archive is damaged, lacks the file, or the file is larger than `largest` bytes or
-            no file.
+        DamagedArchiveError: the archive is damaged, lacks the file, or it is larger or no file.
         UserError: the target cannot be written.
     """
     try:
         with replacing(target) as partial, partial.open("wb") as out:
-            for chunk in _chunks(archive, member, largest):
+            for chunk in _chunks(archive, member, most_unpacked(archive) if largest is None else largest):
                 out.write(chunk)
     except OSError as error:  # of the target: what is wrong with the archive is a DamagedArchiveError
         raise UserError(
@@ -49,13 +51,13 @@ def extract_member(archive: Path, member: str, target: Path, *, largest: int = _
 
 def _chunks(archive: Path, member: str, largest: int) -> Iterator[bytes]:
     try:
-        _check_gzip(archive)
+        _check_packed(archive, largest)
         with _opened(archive, member) as source:
             read = 0
             while chunk := source.read(_CHUNK):
                 read += len(chunk)
                 if read > largest:
-                    raise DamagedArchiveError(f"{archive}: {member} unpacks to more than {largest:,} bytes")
+                    raise _too_large(archive, member, largest)
                 yield chunk
     except _DAMAGE as error:
         raise DamagedArchiveError(
@@ -63,14 +65,25 @@ def _chunks(archive: Path, member: str, largest: int) -> Iterator[bytes]:
         ) from None
 
 
-def _check_gzip(archive: Path) -> None:
-    """Read a gzip file to its end, where its checksum is: a tar reader stops before that."""
+def _check_packed(archive: Path, largest: int) -> None:
+    """Read a packed tar to its end, where its checksum is: a tar reader stops before that, and knows no limit."""
     with archive.open("rb") as source:
-        if source.read(2) != _GZIP_MAGIC:
-            return
-    with gzip.open(archive) as whole:
-        while whole.read(_CHUNK):
-            pass
+        begun = source.read(5)
+    opener = next((one for magic, one in _OPENERS.items() if begun.startswith(magic)), None)
+    if opener is None:
+        return
+    read = 0
+    with opener(archive) as whole:
+        while chunk := whole.read(_CHUNK):
+            read += len(chunk)
+            if read > largest:
+                raise _too_large(archive, "it", largest)
+
+
+def _too_large(archive: Path, what: str, largest: int) -> DamagedArchiveError:
+    return DamagedArchiveError(
+        f"{archive}: {what} unpacks to more than {largest:,} bytes; expected a raw file", remedy="get it again"
+    )
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import re
 import zlib
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import object_with_unique_keys
+from d2e_sft.util.files import most_unpacked, object_with_unique_keys
 from data_builders.raw.row import shortened
 
 DAMAGED = "the file is damaged: fetch it again, or drop --raw and let the builder download it"
@@ -43,6 +44,7 @@ _NOT_DATA = (
         "get the file itself with 'git lfs pull'",
     ),
     (b"pk\x03\x04", "a zip archive", "unpack it and give the file inside"),
+    (_GZIP_MARK, "a gzip file within a gzip file", "unpack it once and give that file"),
 )
 
 
@@ -50,7 +52,30 @@ def open_bytes(path: Path) -> IO[bytes]:
     """The file's bytes, unpacked where it is a gzip file; its first bytes tell, since endings differ."""
     with path.open("rb") as source:
         packed = source.read(len(_GZIP_MARK)) == _GZIP_MARK
-    return cast(IO[bytes], gzip.open(path, "rb")) if packed else path.open("rb")
+    return cast(IO[bytes], io.BufferedReader(_Unpacked(path), 1 << 16)) if packed else path.open("rb")
+
+
+class _Unpacked(io.RawIOBase):
+    """What a gzip file unpacks to; one that unpacks to too much is damaged."""
+
+    def __init__(self, path: Path) -> None:
+        self._source = gzip.GzipFile(path)
+        self._left = self._most = most_unpacked(path)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self._source.read1(len(buffer))
+        self._left -= len(content)
+        if self._left < 0:
+            raise gzip.BadGzipFile(f"it unpacks to more than {self._most:,} bytes")
+        buffer[: len(content)] = content
+        return len(content)
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
 
 
 def check_is_data(path: Path, *, own: bool = False) -> None:

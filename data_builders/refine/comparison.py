@@ -1,8 +1,9 @@
-"""Which relevance scorer loses fewest answers: measured on samples whose answer stands in the context.
+"""Which relevance scorer loses fewest of the sentences that decide, where words tell which these are.
 
 Every scorer gets the same number of words: the sentences of a context are taken from the most relevant on, as long
-as they fit into a share of its words. What counts is how often all accepted answers that the context has are then
-still there. The rule that keeps an answer's sentences in any case (`refine.keep_answer`) is off for that, since it
+as they fit into a share of its words. What counts is how often all that decides is then still there: the accepted
+answers that the context has, the latest step where the question is about it, or events that are told word for word.
+The rules that keep such sentences in any case (`refine.keep_answer`, `keep_events`) are off for that, since they
 would hide the differences; the refiner as it is by default stands on lines of its own.
 """
 
@@ -18,12 +19,12 @@ from typing import Any, get_args
 from tqdm import tqdm
 
 from d2e_sft.data.sample import EventSample
-from data_builders.refine.needed import best_occurrence, spans_of
+from data_builders.refine.needed import best_occurrence, labelled_datasets, spans_of
 from data_builders.refine.rules import RefinerOptions, query_of, refine_samples
-from data_builders.refine.scorers import ScorerName, make_scorer
+from data_builders.refine.scorers import Pooling, Scorer, ScorerName, make_scorer
 from data_builders.text.sentences import split_sentences
 
-DATASETS = ("timeqa", "ifqa", "ester")
+DATASETS = ("timeqa", "ifqa", "ester", "tempreason", "nq_swap", "tracie", "openpi2", "crepe")
 SCORERS: tuple[ScorerName, ...] = get_args(ScorerName)
 QUERIES = ("question", "question and answer")
 WORD_SHARES = (0.3, 0.4, 0.5)
@@ -38,7 +39,7 @@ class Measurement:
     Attributes:
         scorer: or `default` for the refiner with its default options.
         share_of_words: the share that was asked for; None for the refiner, whose rule decides.
-        answers_kept: share of samples whose refined context has all accepted answers, or spans, of the context.
+        answers_kept: share of samples whose refined context has all that decides of the context.
         half_width: of the 95 % interval around it (Wilson).
         words_kept: words of all refined contexts by words of all contexts.
         milliseconds: per sample, of scoring alone.
@@ -65,27 +66,39 @@ def usable(samples: Iterable[EventSample], most: int, *, seed: int) -> list[Even
 
 
 def compare_scorers(
-    dataset: str, samples: Sequence[EventSample], scorers: Sequence[ScorerName] = SCORERS
+    dataset: str,
+    samples: Sequence[EventSample],
+    scorers: Sequence[ScorerName] = SCORERS,
+    *,
+    model: str | None = None,
+    pooling: Pooling = "mean",
 ) -> list[Measurement]:
     """Measure every scorer, with both queries, at every share of words, and then the refiner as it is by default.
 
+    Args:
+        model, pooling: of the scorer `embedding`.
+
     Raises:
-        UserError: a scorer needs a package that is not installed.
+        UserError: a scorer needs a package that is not installed, or the model cannot be loaded.
     """
+    labelled = labelled_datasets(samples)
     sentences = [split_sentences(sample.context) for sample in samples]
     results = []
     for scorer in scorers:
         for query in QUERIES:
-            queries = [_query(sample, query) for sample in samples]
-            relevance, milliseconds = _score(scorer, sentences, queries, f"{dataset}, {scorer}, {query}")
+            queries = [sample.question if query == QUERIES[0] else query_of(sample, labelled) for sample in samples]
+            if query != QUERIES[0] and queries == [sample.question for sample in samples]:
+                continue  # labels are no query
+            score = make_scorer(scorer, *((model, pooling) if scorer == "embedding" else ()))
+            relevance, milliseconds = _score(score, sentences, queries, f"{dataset}, {scorer}, {query}")
             for share in WORD_SHARES:
                 kept = [
                     [parts[i] for i in within_words(parts, scores, share)]
                     for parts, scores in zip(sentences, relevance, strict=True)
                 ]
                 results.append(_measure(dataset, scorer, query, share, samples, kept, milliseconds))
-    for keep_answer, name in ((False, "default, keep_answer=false"), (True, "default")):
-        options = RefinerOptions(keep_answer=keep_answer)
+    for keep, name in ((False, "default, nothing kept by rule"), (True, "default")):
+        options = RefinerOptions(keep_answer=keep, keep_events=keep)
         start = time.perf_counter()
         refined = refine_samples([sample.model_copy(update={"refined_context": None}) for sample in samples], options)
         milliseconds = 1000 * (time.perf_counter() - start) / len(samples)
@@ -107,24 +120,29 @@ def within_words(sentences: Sequence[str], relevance: Sequence[float], share: fl
 
 def _is_usable(sample: EventSample) -> bool:
     sentences = split_sentences(sample.context)
-    spans, standing = spans_of(sample), _standing(sample, sentences)
-    # Spans are all required; of the accepted answers of other datasets one is enough.
+    spans, standing = _decisive(sample), _standing(sample, sentences)
+    # Spans are all required; of the accepted answers of other datasets, or of two events, one is enough.
     enough = len(standing) == len(spans) if sample.meta.get("spans") else bool(standing)
     return len(sentences) >= _LEAST_SENTENCES and enough
 
 
+def _decisive(sample: EventSample) -> list[str]:
+    """The latest step where the question is about it (the last of `meta.evidence`), events, else spans or answers."""
+    if evidence := sample.meta.get("evidence"):
+        return [str(evidence[-1])]
+    if events := sample.meta.get("events"):
+        return [str(event) for event in events]
+    return spans_of(sample)
+
+
 def _standing(sample: EventSample, sentences: Sequence[str]) -> list[str]:
-    return [span for span in spans_of(sample) if best_occurrence(sentences, span, [0.0] * len(sentences))]
-
-
-def _query(sample: EventSample, query: str) -> str:
-    return sample.question if query == QUERIES[0] else query_of(sample)
+    nothing = [0.0] * len(sentences)
+    return [text for text in _decisive(sample) if best_occurrence(sentences, text.strip(" ."), nothing)]
 
 
 def _score(
-    scorer: ScorerName, sentences: Sequence[Sequence[str]], queries: Sequence[str], title: str
+    score: Scorer, sentences: Sequence[Sequence[str]], queries: Sequence[str], title: str
 ) -> tuple[list[list[float]], float]:
-    score = make_scorer(scorer)
     relevance: list[list[float]] = []
     start = time.perf_counter()
     for first in tqdm(range(0, len(queries), _SAMPLES_A_CALL), desc=title, disable=None, leave=False):

@@ -14,7 +14,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 
 from d2e_sft.data.sample import EventSample
 from data_builders.text.stems import STOP_WORDS, stem, stems
@@ -24,21 +25,39 @@ _LEAST_SHARE = 0.5
 _WORD = re.compile(r"[^\W_]+")
 
 
-def spans_of(sample: EventSample) -> list[str]:
+def labelled_datasets(samples: Iterable[EventSample]) -> frozenset[str]:
+    """The datasets whose rows all offer the same options, such as "more likely" and "less likely": labels, no content.
+
+    One row alone does not tell.
+    """
+    offered: dict[str, set[frozenset[str]]] = {}
+    rows = Counter[str]()
+    for sample in samples:
+        offered.setdefault(sample.dataset, set()).add(frozenset(sample.options))
+        rows[sample.dataset] += 1
+    return frozenset(name for name, sets in offered.items() if rows[name] > 1 and len(sets) == 1 and any(*sets))
+
+
+def spans_of(sample: EventSample, labelled: Collection[str] = ()) -> list[str]:
     """The texts that stay where they stand in the context: `meta.spans` where the source has them, else all answers,
     and of a conversation that is trained on in all its answers the earlier ones.
 
     Where the question is about two events, as in nli, the answer is a label and says nothing about content.
+
+    Args:
+        labelled: `labelled_datasets` of all rows that the sample stands among.
     """
-    if answers_with_a_label(sample):
+    if answers_with_a_label(sample, labelled):
         return []
     earlier = sample.conversation.earlier_answers if sample.conversation and sample.conversation.loss == "all" else []
     return _texts(sample, "spans") or [*sample.answers, *earlier]
 
 
-def answers_with_a_label(sample: EventSample) -> bool:
-    """Whether the answer is a label of how two events relate, such as `positive` or `more`."""
-    return sample.format == "nli" or bool(_texts(sample, "events") or _texts(sample, "chain"))
+def answers_with_a_label(sample: EventSample, labelled: Collection[str] = ()) -> bool:
+    """Whether the answer is a label of how two events relate, such as `positive`, or one of its dataset's labels."""
+    if sample.format == "nli" or sample.dataset in labelled:
+        return True
+    return bool(_texts(sample, "events") or _texts(sample, "chain"))
 
 
 def needed(sample: EventSample, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:
@@ -66,9 +85,11 @@ def _between(places: Sequence[set[int]], sentences: int, *, in_order: bool) -> s
     return set(range(min(told), sentences)) if places[0] else set(range(max(told) + 1))
 
 
-def holding_answers(sample: EventSample, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:
+def holding_answers(
+    sample: EventSample, sentences: Sequence[str], relevance: Sequence[float], labelled: Collection[str] = ()
+) -> set[int]:
     """The places of the sentences that hold the accepted answers, or from which one may follow; see the module."""
-    spans = spans_of(sample)
+    spans = spans_of(sample, labelled)
     found = set().union(*(best_occurrence(sentences, span, relevance) for span in spans))
     if found or not spans or _texts(sample, "evidence") or any(_told(span, sentences, relevance) for span in spans):
         return found

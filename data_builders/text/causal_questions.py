@@ -12,12 +12,26 @@ from typing import Literal
 
 from d2e_sft.data.sample import Relation
 from data_builders.text.phrases import Phrase
-from data_builders.text.word_lists import AUXILIARIES, MODALS, S_FORMS
+from data_builders.text.word_lists import AUXILIARIES, MODALS, NOMINATIVES, S_FORMS
 
 Link = Literal["cause", "enable", "prevent"]
 # Who expects is "we" in reports.
 _EXPECTING = ("expect", "forecast", "project", "anticipate")
 _PLURAL_STARTS = frozenset(["are", "were", "have", "do", "don't", "aren't", "weren't", "haven't"])
+# "Prices are capped so that | luxury cars are excluded": an aim, though it was marked as the cause.
+_AIM = ("so", "that")
+# "We are | raising our estimate": who does it is not the cause that was marked.
+_DOERS = NOMINATIVES | {"it", "that"}
+# An infinitive after these is what is done, not what is made possible; each as one asks for its subject.
+_GOING_ON = {
+    **dict.fromkeys(("continue", "continues"), "continues"),
+    **dict.fromkeys(("begin", "begins"), "begins"),
+    **dict.fromkeys(("tend", "tends"), "tends"),
+    **dict.fromkeys(("seem", "seems"), "seems"),
+    **dict.fromkeys(("appear", "appears"), "appears"),
+    **{form: form for form in ("continued", "began")},
+    **dict.fromkeys(("continuing", "was", "were"), ""),
+}
 # What a phrase can answer: not a piece of a clause.
 _ANSWERS = frozenset(("clause", "noun", "gerund"))
 
@@ -55,7 +69,7 @@ class CausalQuestion:
 def ask_for_cause(cause: Phrase, effect: Phrase, link: Link) -> CausalQuestion | None:
     """The question that names the effect and is answered by the cause; None where none is well-formed."""
     purpose = cause.kind == "infinitive" and effect.kind == "clause"  # "Why …?" "To serve customers."
-    wording = _cause_wording(cause, effect, link)
+    wording = "" if cause.before == _AIM else _cause_wording(cause, effect, link)
     if not wording or not effect.stands_alone or not (cause.kind in _ANSWERS or purpose):
         return None
     return CausalQuestion(wording.format(effect.inner), "causal", cause.text)
@@ -64,19 +78,21 @@ def ask_for_cause(cause: Phrase, effect: Phrase, link: Link) -> CausalQuestion |
 def _cause_wording(cause: Phrase, effect: Phrase, link: Link) -> str:
     """The question for a cause, with {} for the effect; empty where there is none."""
     earlier, last = effect.before
-    wording = ""
+    going_on, wording = _GOING_ON.get(last, ""), ""
     match effect.kind:
         case "noun" if not effect.is_subject:  # "Margins | fell": the effect is that they fell
             wording = _CAUSE_OF_NOUN[link]
         case "clause":
             wording = _CAUSE_OF_CLAUSE[link]
+        case "infinitive" if going_on and cause.kind == "noun" and 0 <= effect.start - cause.end <= len(last) + 2:
+            wording = f"What {going_on} {{}}?"  # "strikes | continue | to halt work"
         case "infinitive" if _is_purpose(cause, effect):
             wording = f"What makes it {'hard' if link == 'prevent' else 'possible'} {{}}?"
-        case "gerund" if last in (",", "is", "are"):  # ", driving prices down", "is driving prices down"
+        case "gerund" if last == "," or (last in ("is", "are") and earlier not in _DOERS):  # "is driving prices down"
             wording = "What is {}?"
         case "bare" if last and _is_predicate(cause, effect):
             wording = f"What {last} {{}}?"
-        case "finite" if effect.text.split()[0].casefold() not in _PLURAL_STARTS:
+        case "finite" if effect.text.split()[0].casefold() not in _PLURAL_STARTS and not _is_of_another(cause, effect):
             wording = "What {}?"
         case "complement" if link == "prevent" or last == "for":
             wording = f"What makes it {'hard' if link == 'prevent' else 'possible'} for {{}}?"
@@ -88,8 +104,13 @@ def _cause_wording(cause: Phrase, effect: Phrase, link: Link) -> str:
 
 
 def _is_purpose(cause: Phrase, effect: Phrase) -> bool:
-    """Whether an infinitive is what the cause is for, not what it is expected to do: "expect | rates | to rise"."""
-    return cause.kind != "noun" or not 0 <= effect.start - cause.end <= 1
+    """Whether an infinitive is what the cause is for, not what it does: "expect | rates | to rise"."""
+    return effect.before[1] not in _GOING_ON and (cause.kind != "noun" or not 0 <= effect.start - cause.end <= 1)
+
+
+def _is_of_another(cause: Phrase, effect: Phrase) -> bool:
+    """Whether "that" and a predicate are said of what stands between them and the cause, or "that" opens a clause."""
+    return effect.before[1] == "that" and not 0 <= effect.start - cause.end <= len(" that ")
 
 
 def _is_predicate(cause: Phrase, effect: Phrase) -> bool:
@@ -105,7 +126,8 @@ def _is_predicate(cause: Phrase, effect: Phrase) -> bool:
 
 def ask_for_effect(cause: Phrase, effect: Phrase, link: Link) -> CausalQuestion | None:
     """The question that names the cause and is answered by the effect; None where none is well-formed."""
-    if cause.kind not in _ANSWERS or not cause.stands_alone or (cause.hypothetical and cause.kind == "clause"):
+    unsaid = cause.hypothetical and cause.kind == "clause"
+    if cause.kind not in _ANSWERS or not cause.stands_alone or unsaid or cause.before == _AIM:
         return None
     fact = f"the fact that {cause.inner}" if cause.kind == "clause" else cause.inner
     cut = (effect.kind == "noun" and effect.is_subject) or (

@@ -55,6 +55,7 @@ _CAUSAL = re.compile(r"\b(because|due to|thanks to|as a result|owing to|therefor
 _LACKS_OBJECT = re.compile(r"\bwe (forecast|project|anticipate) to\b")
 _TWO_SENTENCES = re.compile(r"[.!?] +[A-Z]|[?!;]")
 _DOUBLED_WORD = re.compile(r"\b([a-z]{2,}) \1\b")
+_MAKES = frozenset(["make", "makes", "made", "making", "give", "gives", "gave", "given", "giving"])
 _HYPOTHETICAL = ("if", "unless", "whether")
 _MOST_WORDS = 40
 
@@ -229,6 +230,7 @@ def _clause_or_noun(words: list[str], last: str, following: str, wants_noun: boo
         finite
         or following in CONTINUES_NOUN
         or _small_clause(words)
+        or (last in _MAKES and _with_predicate(words))
         or not (wants_noun or made or named or predicate_follows)
     ):
         return None
@@ -245,6 +247,12 @@ def _small_clause(words: list[str]) -> bool:
         and before[-1].isalpha()
         for before, word in itertools.pairwise(words)
     )
+
+
+def _with_predicate(words: list[str]) -> bool:
+    """Whether a comparison is said of what is before it: "makes | the class more viable"."""
+    joined = PREPOSITIONS | DETERMINERS | {"even", "far", "much"}
+    return any(word in ("more", "less") and before not in joined for before, word in itertools.pairwise(words))
 
 
 def _verb_start(words: list[str], last: str) -> Kind | None:

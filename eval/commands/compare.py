@@ -11,7 +11,7 @@ from d2e_sft.util.files import write_json
 from eval.compare.compare import compare_runs
 from eval.compare.measures.runs import MeasuredRun, compare_runs_by_measures, load_measured, measured_first
 from eval.compare.measures.tables import markdown_text, narrow_text
-from eval.compare.narrow_tables import narrow_tables
+from eval.compare.narrow_tables import faithfulness_tables, narrow_tables
 from eval.compare.runs import load_runs, only_subset, reference_first
 from eval.compare.subset_tables import all_tables, subset_comparison_tables
 
@@ -49,7 +49,9 @@ def compare(
     the intervals and differences of every metric.
 
     Where samples have subsets (aligned, conflict, …): accuracy by subset, the gap between aligned and conflict, how
-    often the answer is the habit, paired differences, and a verdict for each RUN against the reference.
+    often the answer is the habit, paired differences, and a verdict for each RUN against the reference. Where answers
+    are free ones to a context (format chat): how faithful they are to it, by words and, if d2e eval asked a --judge,
+    by its verdicts.
 
     Results of crepe, openpi2, boxes and wiqa are compared by the measures of their papers, with paired tests over
     questions, states or procedures. A RUN may be a folder of such a result, RUN/eval/BENCH, or one that `lm-eval
@@ -82,6 +84,8 @@ def compare(
             click.echo(narrow_tables(comparison) + "\n")
         else:
             click.echo(f"{comparison.bench}; tables by dataset, relation and format: --groups\n")
+            if comparison.faithfulness:
+                click.echo(faithfulness_tables(comparison) + "\n")
         click.echo(subset_comparison_tables(comparison.subsets))
     if json_file is not None:
         write_json(json_file, comparison.to_json())

@@ -7,14 +7,13 @@ from typing import Any
 import click
 
 from d2e_sft.config.decoding import MAX_ALPHA
+from d2e_sft.config.options import Number
 from eval.run.options import EvalOptions
 
 
 @click.command()
 @click.argument("model")
-@click.option(
-    "--alpha", type=click.FloatRange(0, MAX_ALPHA), help="Where the slider begins. [default: as trained, else 0.5]"
-)
+@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Where the slider begins. [default: as trained, else 0.5]")
 @click.option("--prompt-set", help="Wording; default: as trained, else `default`.")
 @click.option("--max-new-tokens", type=click.IntRange(1, 4096), help="Longest answer; default: as `d2e eval`.")
 @click.option(

@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 from pydantic import ValidationError
 
+from d2e_sft.config.options import Number
 from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.judge.cli_options import endpoint_flags
 from d2e_sft.judge.options import EndpointOptions
@@ -36,7 +37,7 @@ _OPTIONS = (
     click.option(
         "--gpu-memory-utilization",
         metavar="SHARE",
-        type=click.FloatRange(0, 1, min_open=True),
+        type=Number(0, 1, min_open=True),
         help="Of the device's memory, for weights and cache.",
     ),
     *_ENDPOINT.values(),

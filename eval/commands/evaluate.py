@@ -12,11 +12,16 @@ import click
 from click.core import ParameterSource
 
 from d2e_sft.config.decoding import DECODERS, MAX_ALPHA
+from d2e_sft.config.options import Number
 from d2e_sft.data.prompts import SETTINGS
 from d2e_sft.data.sample import BAD_ROWS_FILE
+from d2e_sft.judge.cli_options import judge_options
+from d2e_sft.judge.judge import make_judge
+from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.signals import on_sigterm
 from eval.commands.engine_options import engine_options
+from eval.commands.judging import judge_run, refuse_what_is_not_judged, refuse_without_free_answers
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
 from eval.run.options import ANSWER_RULES, ENGINES, OVERLONG_RULES, EvalOptions
 from eval.score.likelihood import NORMALISATIONS
@@ -49,7 +54,7 @@ if TYPE_CHECKING:
     help="Training rows that few-shot prompts show; default: the benchmark's own train split, else data/piper-10k.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder for the results; default: MODEL's own.")
-@click.option("--alpha", type=click.FloatRange(0, MAX_ALPHA), help="Debias ratio; default: as trained, else 0.")
+@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Debias ratio; default: as trained, else 0.")
 @click.option(
     "--decoder",
     metavar="NAME[:KEY=VALUE,…]",
@@ -57,7 +62,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--plausibility",
-    type=click.FloatRange(min=0, max=1),
+    type=Number(min=0, max=1),
     default=0.0,
     metavar="β",
     help="Only tokens that the original view gives at least β times its best probability. [default: 0, which is all]",
@@ -105,6 +110,7 @@ if TYPE_CHECKING:
 @click.option("--accept-edited", is_flag=True, help="Score finished predictions again although they were changed.")
 @click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="Who decodes.")
 @engine_options
+@judge_options
 @click.option("--launch", "launcher", metavar="ddp", help="Decode on several processes, each with its share of rows.")
 @click.option("--processes", type=int, metavar="N", help="Processes on this machine; default: one an accelerator.")
 def evaluate(
@@ -117,6 +123,7 @@ def evaluate(
     out: Path | None,
     launcher: str | None,
     processes: int | None,
+    judge: JudgeOptions,
     **options: Any,
 ) -> None:
     """Decode a benchmark with MODEL and score it.
@@ -126,6 +133,9 @@ def evaluate(
     zero_shot to RUN/eval/BENCH-SETTING/, with --answer likelihood to RUN/eval/BENCH-likelihood/. What was decoded is
     kept as it comes: after a kill the same command goes on.
 
+    With --judge a language model then reads the free answers to contexts (format chat): are they supported by the
+    context, and do they say what the gold answer says? Of finished results nothing is decoded again.
+
     \b
     Examples:
       d2e eval runs/d2e-mini --bench data/mini --max-samples 100
@@ -133,8 +143,12 @@ def evaluate(
       d2e eval runs/d2e --suite piper --setting few_shot --launch ddp --processes 8
       d2e eval runs/d2e --suite piper --answer likelihood
       d2e eval gpt-4o --suite piper --engine openai --concurrency 16
+      d2e eval runs/support --bench data/support --judge openai --judge-model gpt-4o
     """
     _refuse_half_a_call(bench, suite, data, given, options, launcher, processes)
+    asked = make_judge(judge)
+    if asked is not None:
+        refuse_what_is_not_judged(bench, launcher, options)
     if launcher is not None:
         launch_again(launcher, processes, options["engine"])
     run = out or (Path(model) if Path(model).is_dir() else Path("runs") / re.sub(r"[^\w.-]+", "-", model))
@@ -145,9 +159,13 @@ def evaluate(
         located = locate_suite(suite, data) if suite is not None else locate_benchmark(str(bench))
         from eval.run.runner import evaluate_model
 
+        if asked is not None:
+            refuse_without_free_answers(located.file, judge)
         scores = evaluate_model(model, located, run=run, options=EvalOptions(**options))
     if os.environ.get("RANK", "0") == "0":
         _show(scores, run, without_context=options["without_context"])
+        if asked is not None:
+            judge_run(run, scores.bench.name, asked, judge)
 
 
 def _evaluate_system(

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from d2e_sft.config.decoding import MAX_ALPHA
+from d2e_sft.config.options import Number
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 
@@ -23,9 +24,7 @@ from d2e_sft.util.errors import UserError
 @click.option("--context", help="A context of one's own, instead of --bench.")
 @click.option("--question", help="The question about it.")
 @click.option("--format", "fmt", type=click.Choice(["qa", "nli"]), default="qa", show_default=True, help="Of it.")
-@click.option(
-    "--alpha", type=click.FloatRange(0, MAX_ALPHA), help="Where the slider begins. [default: as trained, else 0.5]"
-)
+@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Where the slider begins. [default: as trained, else 0.5]")
 @click.option("--prompt-set", help="Wording; default: as trained, else `default`.")
 @click.option(
     "--along",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
+from typing import NoReturn
+from unittest import mock
 
 import click
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.folding import folded
 
 TASKS = Path(__file__).resolve().parent.parent / "lm_eval" / "tasks"
 
@@ -38,7 +42,14 @@ def lm_eval(arguments: tuple[str, ...]) -> None:
     import eval.lm_eval.model  # noqa: F401  # registers the model
 
     sys.argv = ["lm_eval", *_with_tasks(list(arguments))]
-    cli_evaluate()
+    with mock.patch.object(argparse.ArgumentParser, "error", _error):
+        cli_evaluate()
+
+
+def _error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    """As argparse's own, but folded: some messages of the harness list all that it knows on one line."""
+    parser.print_usage(sys.stderr)
+    parser.exit(2, folded(f"{parser.prog}: error: {message}") + "\n")
 
 
 def _with_tasks(arguments: list[str]) -> list[str]:

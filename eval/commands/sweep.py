@@ -47,7 +47,7 @@ def sweep(*, recipe: str, dry_run: bool, jobs: int, **given: Any) -> None:
 
     \b
     Examples:
-      d2e sweep smollm2-135m-mini/full d2e.alpha=0.1,0.5,1.0 d2e.debias=true,false --bench data/mini
+      d2e sweep smollm2-135m-mini/d2e d2e.alpha=0.1,0.5,1.0 d2e.debias=true,false --bench data/mini
       d2e sweep launch/evidence.yaml base sft d2e
       d2e sweep launch/habit.yaml objective=sft,product strength=0.95 --jobs 2
     """

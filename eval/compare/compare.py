@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from eval.compare.context_use import ContextUse, asked_without_context, context_use, read_without_context
+from eval.compare.faithfulness import Faithfulness, compare_faithfulness
 from eval.compare.runs import ScoredRun
 from eval.compare.subset_comparison import SubsetComparison, compare_subsets
 from eval.score.extract import Mode
@@ -72,12 +73,14 @@ class Comparison:
 
     Attributes:
         subsets: the same by subset; None where no row is tagged.
+        faithfulness: of free answers to contexts, a row a dataset; empty where there are none.
     """
 
     bench: str
     labels: tuple[str, ...]
     rows: tuple[Row, ...]
     subsets: SubsetComparison | None = None
+    faithfulness: tuple[Faithfulness, ...] = ()
 
     @property
     def asked_without(self) -> list[str]:
@@ -94,6 +97,8 @@ class Comparison:
         """The same as plain dicts and lists, scores as fractions."""
         content = asdict(replace(self, subsets=None))
         del content["subsets"]
+        if not self.faithfulness:
+            del content["faithfulness"]
         return content if self.subsets is None else {**content, "subsets": self.subsets.to_json()}
 
 
@@ -112,7 +117,13 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
     if len(groups) > 1:
         rows.append(_row(ALL, [list(runs[0].predictions)], runs, without, seed))
     labels = tuple(run.label for run in runs)
-    return Comparison(runs[0].scores.bench.name, labels, _corrected(rows), compare_subsets(runs, seed=seed))
+    return Comparison(
+        runs[0].scores.bench.name,
+        labels,
+        _corrected(rows),
+        compare_subsets(runs, seed=seed),
+        compare_faithfulness(runs, seed=seed),
+    )
 
 
 def _row(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from d2e_sft.util.tables import WIDTH, percent, text_table
 from eval.compare.compare import Cell, Comparison, Gain, Row
+from eval.compare.faithfulness import ABOUT_JUDGED, ABOUT_WORDS, JUDGED, WORDS, Faithfulness
 from eval.compare.tables import (
     collapse_warning,
     collapses,
@@ -74,7 +75,35 @@ def _faithfulness(groups: Sequence[GroupScores]) -> list[str]:
         if scores := group.faithfulness:
             shares = (scores.answer_in_context, scores.context_recall)
             table.append([_group(group), f"{scores.n:,}", *map(with_interval, shares)])
-    return [_wrapped(_ABOUT_FAITHFULNESS), text_table(table)] if len(table) > 1 else []
+    return [_wrapped(ABOUT_WORDS), text_table(table)] if len(table) > 1 else []
+
+
+def faithfulness_tables(comparison: Comparison, *, words: bool = True) -> str:
+    """Free answers of each run: words of the context, and a judge's verdicts where there are any; else empty.
+
+    Args:
+        words: False shows the verdicts alone.
+    """
+    parts = []
+    for about, measures in ((ABOUT_WORDS, WORDS), (ABOUT_JUDGED, JUDGED))[0 if words else 1 :]:
+        rows = [row for row in comparison.faithfulness if row.has(measures)]
+        if rows:
+            table = [["", "run", *measures, *([f"Δ {measures[0]}", "p"] if len(comparison.labels) > 1 else [])]]
+            table += [line for row in rows for line in _faithful(row, measures)]
+            parts += [_wrapped(about), text_table(table)]
+    return "\n\n".join(parts)
+
+
+def _faithful(row: Faithfulness, measures: Sequence[str]) -> Iterator[list[str]]:
+    name = f"{_short(row.dataset, _LABEL_BESIDE_SETS)} ({row.n:,})"
+    for run in row.runs:
+        line = [name, _short(run.label), *(with_interval(run.scores.get(measure)) for measure in measures)]
+        if change := run.changes.get(measures[0]):
+            line += [points(change), short_p(change.p_value if change.adjusted_p is None else change.adjusted_p)]
+        elif len(row.runs) > 1:
+            line += ["", ""]
+        yield line
+        name = ""
 
 
 def narrow_tables(comparison: Comparison) -> str:
@@ -93,6 +122,8 @@ def narrow_tables(comparison: Comparison) -> str:
         parts += map(_wrapped, collapses(comparison))
     if comparison.asked_without:
         parts += [_wrapped(_ABOUT_CONTEXT), _blocks(comparison, comparison.rows, _context)]
+    if comparison.faithfulness:
+        parts.append(faithfulness_tables(comparison))
     if others:
         parts.append("\n".join(verdicts(comparison)))
     return "\n\n".join(parts)
@@ -100,10 +131,6 @@ def narrow_tables(comparison: Comparison) -> str:
 
 _ABOUT_LABELS = "Predicted labels of nli, percent: positive / negative / none (█ ░ ·)"
 _ABOUT_EVENTS = "ESTER's own scores: all events of an answer are asked for, named with ';' between them"
-_ABOUT_FAITHFULNESS = (
-    "Faithfulness, percent of words: of the answer, those that the context has; of the gold answer's that the context "
-    "has, those that the answer has too"
-)
 _ABOUT_CONTEXT = (
     "What the context is worth: the mean without it (decoded plainly), what it adds in percentage points (paired; * "
     "where the corrected p is below 0.05), and how many percent of the answers stay the same"

@@ -13,6 +13,7 @@ from d2e_sft.util.tables import markdown_cell, markdown_table, percent, percent_
 from eval.compare.compare import Cell, Comparison, Gain, Row
 from eval.compare.context_use import ContextUse
 from eval.compare.error_patterns import ErrorPattern, JudgedError, count_patterns
+from eval.compare.faithfulness import ABOUT_JUDGED, ABOUT_WORDS, JUDGED, measures_of
 from eval.score.predictions import Prediction
 from eval.score.scores import GroupScores
 from eval.score.statistics import Difference, Interval
@@ -76,6 +77,9 @@ def comparison_tables(comparison: Comparison) -> str:
             "Answers without it are decoded plainly, so runs of another α are not alike in this"
         )
         parts.append(_context_table(comparison))
+    if comparison.faithfulness:
+        judged = f". {ABOUT_JUDGED}" if any(row.has(JUDGED) for row in comparison.faithfulness) else ""
+        parts += [ABOUT_WORDS + judged, _faithfulness_table(comparison)]
     if len(labels) > 1:
         parts.append(
             f"Paired difference to {labels[0]}: percentage points with 95 % intervals; p of a paired sign-flip test "
@@ -130,6 +134,19 @@ def _context_table(comparison: Comparison) -> str:
     return _table(
         columns, [(row, [text for use in row.context_use if use for text in cells(use)]) for row in comparison.rows]
     )
+
+
+def _faithfulness_table(comparison: Comparison) -> str:
+    measures = measures_of(comparison.faithfulness)
+    others = len(comparison.labels) > 1
+    columns = ["dataset", "n", "run", *(title for name in measures for title in (name, f"Δ {name}")[: 1 + others])]
+    lines = []
+    for row in comparison.faithfulness:
+        for run in row.runs:
+            cells = ((with_interval(run.scores.get(m)), points(run.changes.get(m)))[: 1 + others] for m in measures)
+            lines.append([row.dataset, f"{row.n:,}", run.label, *(text for pair in cells for text in pair)])
+    escaped = [[markdown_cell(cell) for cell in line] for line in lines]
+    return markdown_table(columns, escaped, left=("dataset", "run"), tight=True)
 
 
 def _share_table(comparison: Comparison) -> str:

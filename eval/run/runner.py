@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from d2e_sft.data.built import warn_if_changed
 from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
 from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples, write_bad_rows
 from d2e_sft.decoding.decoders import decoder_of
@@ -144,6 +145,7 @@ def _warn(evaluation: Evaluation) -> None:
     if benchmark.lacking:
         lacking = ", ".join(benchmark.lacking)
         print(f"warning: {benchmark.file.parent} is incomplete, it lacks {lacking}", file=sys.stderr)
+    warn_if_changed(benchmark.file, evaluation.rows.sha256)
     warn_of_idle_options(evaluation.config)
     if evaluation.config.options.answer == "likelihood":
         _warn_of_options(evaluation.rows)

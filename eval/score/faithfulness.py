@@ -53,16 +53,26 @@ def context_recall(answer: str, gold: str, context: str) -> float | None:
     return _share([word for word in _words(gold) if word in known], Counter(_words(answer)))
 
 
+def word_shares(prediction: Prediction) -> tuple[float | None, float | None]:
+    """One prediction's answer in context and its context recall."""
+    said = " ".join(prediction.answer)
+    context = prediction.context
+    return answer_in_context(said, context), context_recall(said, prediction.gold[0], context)
+
+
+def has_free_answer(prediction: Prediction) -> bool:
+    """Whether it is asked of this one: it is of format chat and has a context."""
+    return prediction.format == "chat" and bool(prediction.context.strip())
+
+
 def score_faithfulness(predictions: Sequence[Prediction], *, seed: int = 0) -> FaithfulnessScores | None:
     """The scores of predictions of format chat; None where none has a context."""
-    asked = [p for p in predictions if p.format == "chat" and p.context.strip()]
-    if not asked:
+    shares = [word_shares(prediction) for prediction in predictions if has_free_answer(prediction)]
+    if not shares:
         return None
-    said = [(" ".join(p.answer), p) for p in asked]
-    grounded = [share for text, p in said if (share := answer_in_context(text, p.context)) is not None]
-    recalled = [share for text, p in said if (share := context_recall(text, p.gold[0], p.context)) is not None]
+    grounded, recalled = ([share for share in of_all if share is not None] for of_all in zip(*shares, strict=True))
     return FaithfulnessScores(
-        n=len(asked),
+        n=len(shares),
         answer_in_context=bootstrap_average([grounded], seed=seed) if grounded else None,
         context_recall=bootstrap_average([recalled], seed=seed) if recalled else None,
     )

@@ -1,6 +1,6 @@
 """The file of a study: axes of named values, the data and the recipe of each of their combinations.
 
-    recipe: smollm2-135m-habit/full
+    recipe: smollm2-135m-habit/d2e
     out: runs/habit                             # logs, data and pages
     rows: docs/results/habit.json               # what was measured; combinations in it are not run again
     build: --datasets habit habit.strength={strength} --seed {seed}

@@ -1,6 +1,6 @@
 """A sweep of named runs: a YAML file that says what each changes in a recipe and how its model is scored.
 
-    recipe: smollm2-135m-mini/full
+    recipe: smollm2-135m-mini/d2e
     suite: piper                                # or bench: PATH
     evaluations:                                # of every run: what follows its name → how its model is decoded
       "": {}

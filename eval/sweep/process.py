@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from d2e_sft.util.own_path import safe_environment
 
@@ -23,15 +24,19 @@ def run_logged(arguments: Sequence[str], log: Path, lock: int, environment: Mapp
     with log.open("a", encoding="utf-8") as output:
         output.write(f"\n$ d2e {' '.join(arguments)}\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
         output.flush()
-        return subprocess.run(
-            [sys.executable, "-m", "d2e_sft.cli", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**safe_environment(environment), "PYTHONUNBUFFERED": "1"},
-            pass_fds=(lock,),
-            check=False,
-        ).returncode
+        return _run(arguments, output, lock, {**safe_environment(environment), "PYTHONUNBUFFERED": "1"})
+
+
+def _run(arguments: Sequence[str], output: IO[str], lock: int, environment: Mapping[str, str]) -> int:
+    return subprocess.run(
+        [sys.executable, "-m", "d2e_sft.cli", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=dict(environment),
+        pass_fds=(lock,),
+        check=False,
+    ).returncode
 
 
 def last_lines(log: Path) -> str:

@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from d2e_sft.data.built import warn_if_changed
 from d2e_sft.data.prompts import Setting, SettingPrompts, load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
@@ -99,6 +100,7 @@ def score_rows(outputs: Path, gold: Path, options: RowsOptions) -> ScoredOutputs
     except UserError as error:  # anybody's outputs are scored here, a changed copy of a run's among them
         print(f"warning: {error.message}", file=sys.stderr)
     samples = read_samples(benchmark.file)
+    warn_if_changed(benchmark.file, sha256_of(benchmark.file))
     said = _read_outputs(outputs, samples, benchmark.file)
     lacking = [sample for sample in samples if (sample.dataset, sample.id) not in said]
     if lacking and options.missing == "refuse":

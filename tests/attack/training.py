@@ -62,6 +62,7 @@ def until_done(
     verb: str,
     most: float,
     meanwhile: Callable[[], None] = lambda: None,
+    environment: dict[str, str] | None = None,
 ) -> int:
     """Start a command, send it a signal at a random moment, start it again, until it comes to its end.
 
@@ -75,7 +76,7 @@ def until_done(
     for sent in range(40):
         # What is there already takes long to load, so a signal that always comes early would never let it end.
         wait = given.random.uniform(0, most * 1.3**sent)
-        process, output = start(given.folder, arguments, None, verb=verb)
+        process, output = start(given.folder, arguments, None, environment, verb)
         deadline = time.monotonic() + wait
         while process.is_alive() and time.monotonic() < deadline:
             time.sleep(0.002)
@@ -141,9 +142,18 @@ def orphaned(given: Attempt) -> None:
         first[0].kill()
         finish(first)
     _, left = psutil.wait_procs(family, timeout=1)
+    left = [process for process in left if _runs(process)]
     for process in left:
         process.kill()
     assert not left, f"{len(left)} processes ran on"
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether it is at work: one that has ended may be listed until its new parent has heard of it."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _wait_for(path: Path, process: Any) -> None:

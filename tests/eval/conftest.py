@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import forked
 from tests.eval.benches import bench_rows, save_bench, train_rows
 from tests.judge_server import judge, judge_environment, server
 from tests.tiny import save_tiny_model
@@ -20,3 +21,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_tiny_model(folder / "model", seed=3)
     save_bench(folder / "bench", bench_rows(), train_rows())
     return folder
+
+
+@pytest.fixture
+def quick_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep's steps in forked processes, which have the libraries loaded; others run as a user's do."""
+    monkeypatch.setattr(
+        "eval.sweep.process._run", lambda arguments, output, _, environment: forked(arguments, output, environment)
+    )

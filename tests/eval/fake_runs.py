@@ -69,6 +69,23 @@ def story(
     return prediction(number, False, **{**fields, **changes})
 
 
+def reply(number: int, said: str, **changes: Any) -> Prediction:
+    """A free answer to a context of a conversation, which says 30 days and a receipt."""
+    fields: dict[str, Any] = {
+        "dataset": "returns",
+        "relation": "none",
+        "format": "chat",
+        "context": "Goods may be returned within 30 days. A receipt is needed.",
+        "question": f"How long may I return my lamp number {number}?",
+        "gold": ["Within 30 days."],
+        "output": said,
+        "answer": [said],
+        "exact_match": exact_match(said, ["Within 30 days."]),
+        "f1": token_f1(said, ["Within 30 days."]),
+    }
+    return prediction(number, False, **{**fields, **changes})
+
+
 def make_run(
     folder: Path,
     predictions: Sequence[Prediction],

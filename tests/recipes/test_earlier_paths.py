@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft import cli
-from d2e_sft.config.lookup import _warn_of_new_name, bundled_methods, require_recipe
+from d2e_sft.config.lookup import _warn_of_new_name, compose, require_recipe
 from d2e_sft.config.recipe import Recipe, load_recipe
 
 _TABLE = (Path(__file__).parent / "earlier_paths.txt").read_text("utf-8").splitlines()[1:]
@@ -42,13 +42,26 @@ def test_an_earlier_path_is_the_same_recipe_and_says_its_new_name(
     assert load_recipe(own) == recipe
 
 
-@pytest.mark.parametrize("method", [method for method in bundled_methods() if method != "full"])
+@pytest.mark.parametrize("method", ["lora", "qlora", "sft", "no-debias", "no-distill"])
 def test_an_earlier_part_is_a_method_now(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "before.yaml").write_text(f"extends: [qwen3-0.6b/full, recipes/shared/{method}.yaml]\n")
-    (tmp_path / "now.yaml").write_text(f"extends: [qwen3-0.6b/full, recipes/methods/{method}.yaml]\n")
+    today = f"recipes/methods/{'d2e-' if 'lora' in method else ''}{method}.yaml"
+    (tmp_path / "before.yaml").write_text(f"extends: [qwen3-0.6b/d2e, recipes/shared/{method}.yaml]\n")
+    (tmp_path / "now.yaml").write_text(f"extends: [qwen3-0.6b/d2e, {today}]\n")
     assert load_recipe(tmp_path / "before.yaml") == load_recipe(tmp_path / "now.yaml")
     said = capsys.readouterr().err
-    assert said == f"d2e: warning: recipes/shared/{method}.yaml is now recipes/methods/{method}.yaml\n"
+    assert said == f"d2e: warning: recipes/shared/{method}.yaml is now {today}\n"
+
+
+@pytest.mark.parametrize("method", ["full", "lora", "qlora"])
+def test_an_earlier_method_is_the_one_that_says_its_objective(method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    today = {"full": "d2e", "lora": "d2e-lora", "qlora": "d2e-qlora"}[method]
+    recipe = load_recipe(f"qwen3-0.6b/{method}")
+    plain = today.replace("d2e", "sft")
+    said = f"d2e: warning: qwen3-0.6b/{method} is now qwen3-0.6b/{today} (plain SFT: qwen3-0.6b/{plain})\n"
+    assert capsys.readouterr().err == said
+    assert recipe == load_recipe(f"qwen3-0.6b/{today}", [f"train.output_dir=runs/qwen3-0.6b/{method}"])
+    assert recipe == load_recipe(compose("qwen3-0.6b", method))
+    assert not capsys.readouterr().err, "once"
 
 
 def test_the_call_of_the_warning_is_one_that_can_be_typed(
@@ -84,7 +97,7 @@ def test_a_file_of_that_path_wins(
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "recipes" / "qwen3-0.6b" / "lora.yaml"
     path.parent.mkdir(parents=True)
-    path.write_text("extends: qwen3-0.6b/lora\ntrain: {output_dir: runs/mine}\n", encoding="utf-8")
+    path.write_text("extends: qwen3-0.6b/d2e-lora\ntrain: {output_dir: runs/mine}\n", encoding="utf-8")
     assert load_recipe("recipes/qwen3-0.6b/lora.yaml").train.output_dir == "runs/mine"
     assert not capsys.readouterr().err
 
@@ -93,7 +106,7 @@ def test_a_path_into_the_clone_is_found_from_anywhere(tmp_path: Path, monkeypatc
     from d2e_sft.util.paths import bundled
 
     monkeypatch.chdir(bundled("recipes") / "models")
-    expected = load_recipe("qwen3-0.6b/lora")
+    expected = load_recipe("qwen3-0.6b/d2e-lora", ["train.output_dir=runs/qwen3-0.6b/lora"])
     assert load_recipe("../qwen3-0.6b/lora.yaml") == expected
     monkeypatch.chdir(tmp_path)
     assert load_recipe(bundled("recipes") / "qwen3-0.6b" / "lora.yaml") == expected

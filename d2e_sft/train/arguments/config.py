@@ -244,18 +244,23 @@ class D2EConfig(TrainingArguments):
         return cls(**{one.name: getattr(args, one.name) for one in fields(args) if one.init})
 
     def to_recipe(
-        self, model: str, train: str, dev: str | None = None, lora: LoraSection | None = None
+        self,
+        model: str,
+        train: str,
+        dev: str | None = None,
+        lora: LoraSection | None = None,
+        probe: str | None = None,
     ) -> tuple[Recipe, list[str]]:
         """The recipe of a run with these arguments, and what of them no key of a recipe can say.
 
         Args:
             model: its name.
-            train, dev: files of the rows.
+            train, dev, probe: files of the rows.
             lora: its adapter.
         """
         content: dict[str, dict[str, Any]] = {
             "model": {"name": model, "lora": lora},
-            "data": {"train": train, "dev": dev},
+            "data": {"train": train, "dev": dev, "probe": probe},
         }
         for name, (section, _, key) in _split_keys():
             value = getattr(self, name)
@@ -277,12 +282,12 @@ class D2EConfig(TrainingArguments):
             **{
                 key: value
                 for key, (strategy, value) in steps.items()
-                if strategy == "steps" and (dev or key == "save_steps")
+                if strategy == "steps" and (dev or probe or key == "save_steps")
             },
         }
         unsaid = sorted(self._given - SAME_IN_RECIPE.keys() - _OTHERWISE_IN_RECIPE)
         in_steps = {"eval_steps", "save_steps"} <= content["train"].keys()
-        for key, fits in (("load_best_model_at_end", in_steps), ("early_stopping_patience", dev is not None)):
+        for key, fits in (("load_best_model_at_end", in_steps), ("early_stopping_patience", dev or probe)):
             if content["train"].get(key) and not fits:
                 del content["train"][key]
                 unsaid.append(f"train.{key}")

@@ -10,12 +10,14 @@ from pydantic import ValidationError
 from transformers import TrainerCallback
 
 from d2e_sft.config.sections import LoraSection
-from d2e_sft.data.sample import write_samples
+from d2e_sft.data.rows import samples_of
+from d2e_sft.data.sample import EventSample, read_samples, write_samples
 from d2e_sft.train.arguments.inputs import UserInputs
 from d2e_sft.train.data_record import record_data
+from d2e_sft.train.probe import of_both_subsets
 from d2e_sft.train.rows import announce_rows
 
-TRAIN_ROWS, DEV_ROWS = "train_rows.parquet", "dev_rows.parquet"
+TRAIN_ROWS, DEV_ROWS, PROBE_ROWS = "train_rows.parquet", "dev_rows.parquet", "probe_rows.parquet"
 # peft's name → that of a recipe's section `model.lora`.
 _OF_LORA = {
     **{name: name for name in LoraSection.model_fields if name not in ("alpha", "dropout")},
@@ -43,17 +45,32 @@ class RecordRun(TrainerCallback):
         recipe: that of the run.
     """
 
-    def __init__(self, trainer: Any, inputs: UserInputs, rows: Any, held_out: Any) -> None:
-        """Args: rows, held_out: as the user gave them; the path of a file is kept, other rows are written."""
+    def __init__(self, trainer: Any, inputs: UserInputs, rows: Any, held_out: Any, probe: Any = None) -> None:
+        """Args: rows, held_out, probe: as the user gave them; the path of a file is kept, other rows are written."""
         assert inputs.training is not None
+        self.probe = probe if probe is None or isinstance(probe, str | Path) else samples_of(probe, "probe_dataset")
         self.trainer, self.inputs, self.rows, self.held_out = trainer, inputs, rows, held_out
         run = Path(inputs.args.output_dir or ".")
         lora, unsaid = lora_section(inputs.adapter)
         dev = _file(held_out, run / DEV_ROWS) if inputs.held_out is not None else None
         self.recipe, more = inputs.args.to_recipe(
-            inputs.name or type(inputs.loaded.model).__name__, _file(rows, run / TRAIN_ROWS), dev, lora
+            inputs.name or type(inputs.loaded.model).__name__,
+            _file(rows, run / TRAIN_ROWS),
+            dev,
+            lora,
+            None if probe is None else _file(probe, run / PROBE_ROWS),
         )
         self.unsaid = [*more, *unsaid]
+
+    def probe_samples(self) -> list[EventSample]:
+        """The aligned and conflict samples of the probe.
+
+        Raises:
+            UserError: its rows are no samples, or lack one of the two subsets.
+        """
+        assert self.probe is not None
+        samples = self.probe if isinstance(self.probe, list) else read_samples(self.probe)
+        return of_both_subsets(samples, "probe_dataset")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write and tell, once the model is where it is trained."""
@@ -67,6 +84,8 @@ class RecordRun(TrainerCallback):
         ):
             if found is not None and not isinstance(given, str | Path):
                 write_samples([*found.encoded.samples, *found.encoded.dropped], file)
+        if isinstance(self.probe, list):
+            write_samples(self.probe, run / PROBE_ROWS)
         recipe.save(run)
         assert inputs.training is not None
         record_data(recipe, inputs.training.dataset, processes=args.world_size, resume=False).save(run)

@@ -14,7 +14,8 @@ import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+INK = "#222222"  # not black: that is SVG's default, which matplotlib leaves out, so no page could change it
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", INK)
 HATCHES = ("", "///", "...", "xxx", "---")
 LINES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 WIDTH = 5.0  # inches: small, so that a phone shows plots under one another unshrunk

@@ -19,6 +19,7 @@ from d2e_sft.util.html.pages import page_environment
 from d2e_sft.util.tables import percent
 from eval.compare.compare import Comparison, compare_runs
 from eval.compare.error_patterns import RunPatterns, read_patterns
+from eval.compare.faithfulness import ABOUT_JUDGED, ABOUT_WORDS, measures_of
 from eval.compare.narrow_tables import verdicts
 from eval.compare.runs import ScoredRun
 from eval.compare.tables import collapses, p_value, points, shares_in_percent, with_interval
@@ -75,6 +76,9 @@ def render_page(runs: Sequence[ScoredRun], options: ReportOptions | None = None)
         "title": options.title or f"Event reasoning on {comparison.bench}",
         "comparison": comparison,
         "asked_without": comparison.asked_without,
+        "faithful": measures_of(comparison.faithfulness),
+        "about_words": ABOUT_WORDS,
+        "about_judged": ABOUT_JUDGED,
         "reading": reading,
         "verdicts": reading.told[1:] if reading else [" ".join(line.split()) for line in verdicts(comparison)],
         "bars": charts.bars(comparison),
@@ -114,11 +118,13 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
         ("groups", "Picture", not by_subset),
         ("samples", "Samples", True),
         ("subsets", "Scores by subset", by_subset),
+        ("faithfulness", "Faithfulness", by_subset and bool(comparison.faithfulness)),
         ("by-group", "Scores by group", by_subset),
         ("scores", "Scores", not by_subset),
         ("differences", "Differences", not by_subset and len(comparison.labels) > 1),
         ("context", "Context", not by_subset and bool(comparison.asked_without)),
         ("labels", "Labels", not by_subset and context["shares"] is not None),
+        ("faithfulness", "Faithfulness", not by_subset and bool(comparison.faithfulness)),
         ("errors", "Errors", bool(context["patterns"].rows)),
         ("curves", "Training", bool(context["curves"])),
         ("runs", "Recipes", True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
@@ -16,6 +17,7 @@ from d2e_sft.util.html.figures import COLOURS, HATCHES, LINES, STYLE, WIDTH, inl
 from eval.compare.tables import LABELS
 from eval.score.statistics import Interval
 
+_TITLE = 52  # characters of a title's line at most
 _MAX_POINTS = 200  # a curve: more are not seen at this width, and each costs bytes in the page
 
 
@@ -115,7 +117,7 @@ def line_chart(title: str, curves: Sequence[Curve]) -> Markup:
                 marker="o" if marked or len(points) == 1 else None,
                 markersize=4,
             )
-        axes.set_title(title, fontsize=10, loc="left")
+        axes.set_title(textwrap.fill(title, _TITLE), fontsize=10, loc="left")
         axes.set_xlabel("step")
         axes.grid(color="#dddddd", linewidth=0.6)
         figure.legend(loc="outside lower left", frameon=False, handlelength=2.6)

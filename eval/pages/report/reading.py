@@ -24,6 +24,7 @@ from eval.score.statistics import Interval
 
 _SIDE = 6.4  # inches
 _SPACE = 4.6  # percentage points between two names
+_NOTE_PLACES = ((45.0, 7.0), (72.0, 24.0), (55.0, 32.0), (80.0, 60.0))  # below the diagonal
 
 
 class ReadingPoint(NamedTuple):
@@ -109,7 +110,7 @@ def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure
     """The same as a figure of matplotlib, drawn in the style that is set."""
     figure = Figure(figsize=(_SIDE, _SIDE), layout="constrained")
     axes = figure.add_subplot()
-    _prepare(axes)
+    _prepare(axes, points)
     if reference:
         axes.axhline(100 * points[0].conflict.mean, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
         axes.axvline(100 * points[0].aligned.mean, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
@@ -150,7 +151,7 @@ def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure
     return figure
 
 
-def _prepare(axes: Axes) -> None:
+def _prepare(axes: Axes, points: Sequence[ReadingPoint]) -> None:
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 100)
     axes.set_aspect("equal")
@@ -158,10 +159,19 @@ def _prepare(axes: Axes) -> None:
     axes.plot([0, 100], [0, 100], color="#888888", linewidth=1, linestyle="--", zorder=1)
     quiet: dict[str, Any] = {"color": "#666666", "fontsize": 9, "zorder": 2}
     axes.text(17, 19, "no gap: aligned = conflict", rotation=45, ha="center", va="center", **quiet)
-    axes.text(45, 7, "answers from habit", ha="center", va="center", **quiet)
+    axes.text(*_clear_of(points), "answers from habit", ha="center", va="center", **quiet)
     axes.set_xlabel("aligned: habit is right (accuracy, percent)")
     axes.set_ylabel("conflict: habit is wrong (accuracy, percent)")
     axes.set_axisbelow(True)
+
+
+def _clear_of(points: Sequence[ReadingPoint]) -> tuple[float, float]:
+    """The place of the note, of several, that is farthest from any point; names stand at the points' height."""
+    apart = [
+        min(abs(y - 100 * point.conflict.mean) + abs(x - 100 * point.aligned.mean) / 4 for point in points)
+        for x, y in _NOTE_PLACES
+    ]
+    return _NOTE_PLACES[apart.index(max(apart))]
 
 
 def _heights(points: Sequence[ReadingPoint]) -> list[float]:

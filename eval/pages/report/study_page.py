@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.html.figures import COLOURS, STYLE, WIDTH, inline_svg, legend_name
+from d2e_sft.util.html.figures import COLOURS, INK, STYLE, WIDTH, inline_svg, legend_name
 from d2e_sft.util.html.pages import page_environment
 from d2e_sft.util.tables import percent
 from eval.study.rows import WITHOUT_CONTEXT
@@ -22,7 +23,8 @@ from eval.study.tables import Setting, p_of, points, verdicts
 
 _GREY = "#999999"
 _PANEL = 2.3  # inches
-_COLUMNS = 4
+_COLUMNS = 2  # legible on a phone
+_TITLE = 30  # characters of a panel's title on a line
 _MARKERS = "osD^vP*X<>hd"
 
 
@@ -69,7 +71,7 @@ def ends_chart(setting: Setting) -> Figure:
             xerr=[[x.mean - x.low], [x.high - x.mean]],
             yerr=[[y.mean - y.low], [y.high - y.mean]],
             label=legend_name(way.name(setting.axes) + (" — reference" if is_reference else "")),
-            color="#000000" if is_reference else COLOURS[index % (len(COLOURS) - 1)],
+            color=INK if is_reference else COLOURS[index % (len(COLOURS) - 1)],
             marker="s" if is_reference else _MARKERS[index % len(_MARKERS)],
             markersize=8 if is_reference else 6,
             markerfacecolor="none" if way.decoder != "plain" else None,
@@ -92,7 +94,7 @@ def curves_chart(setting: Setting) -> Figure:
         _draw(panel, setting.found[setting.reference], _GREY, "conflict", band=False)
         _draw(panel, curves, COLOURS[1], "aligned")
         _draw(panel, curves, COLOURS[0], "conflict")
-        panel.set_title(way.name(setting.axes), fontsize=8)
+        panel.set_title(textwrap.fill(way.name(setting.axes), _TITLE), fontsize=8)
         panel.set_ylim(-3, 103)
         panel.grid(color="#eeeeee", linewidth=0.6)
     for panel in panels.flat[len(shown) :]:

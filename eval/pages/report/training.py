@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from d2e_sft.config.objectives import D2ESection
 from d2e_sft.config.recipe import recipe_of
 from d2e_sft.util.errors import UserError
 
@@ -96,6 +97,8 @@ def _terms(run: Path) -> str:
     parts = recipe.d2e.of_training()
     name, views = parts.pop("objective"), parts.pop("views", None)
     parts.pop("view_gradients", None)  # decides what is computed of a gradient, not of a loss
+    if parts.get("kl_direction") == D2ESection.model_fields["kl_direction"].default:
+        del parts["kl_direction"]
     ratios = {_SIGNS.get(key, key): value for key, value in parts.items() if value}
     return ", ".join(["sft" if views == ("original",) else name, *(f"{key} {value}" for key, value in ratios.items())])
 

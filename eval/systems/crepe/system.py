@@ -32,6 +32,7 @@ from eval.systems.crepe.predictions import (
     read_predictions,
     write_predictions,
 )
+from eval.systems.crepe.relation import relation_table, score_by_relation
 from eval.systems.crepe.scorer import measures, score, tables
 from eval.systems.crepe.text_at_once import ask_at_once
 from eval.systems.crepe.text_families import ask_texts
@@ -192,6 +193,11 @@ def _score(predictions: Path, gold: Path, options: Any) -> SystemResult:
         notes.append(f"{missing} of {len(procedures)} procedures have no predictions and are left out")
     scores["other_gold"] = found.other_gold
     shown = tables(scores, f"CREPE, {predictions.name}", notes)
+    if found.read == "predicted" and found.unread is None:
+        by_relation = score_by_relation(procedures, read_procedures(predictions))
+        if by_relation is not None:
+            scores["by_relation"] = by_relation
+            shown.append(relation_table(by_relation))
     if options.eoi is not None:
         if found.unread is not None:
             raise UserError(

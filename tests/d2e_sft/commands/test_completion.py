@@ -36,9 +36,9 @@ def test_verbs_subcommands_options_and_recipes_are_completed(shell: str) -> None
     assert "train" not in completed(shell, "d2e d")
     assert "download" in completed(shell, "d2e data d")
     assert "--auto-resume" in completed(shell, "d2e train --a")
-    assert "qwen3-0.6b/lora" in completed(shell, "d2e train qwen3-0.6b/l")
+    assert "qwen3-0.6b/d2e-lora" in completed(shell, "d2e train qwen3-0.6b/d")
     assert "qwen3-0.6b" in completed(shell, "d2e train --model qwen")
-    assert "qlora" in completed(shell, "d2e train --model qwen3-0.6b --method q")
+    assert "sft-qlora" in completed(shell, "d2e train --model qwen3-0.6b --method sft-q")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not here")

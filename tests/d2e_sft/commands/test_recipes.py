@@ -25,20 +25,20 @@ def test_every_recipe_is_listed_with_its_title(capsys: pytest.CaptureFixture[str
 def test_words_narrow_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["recipes", "list", "gemma", "QLORA"])
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert names == ["gemma-3-1b/qlora", "gemma-3-270m/qlora"]
+    assert names == [f"gemma-3-{size}/{method}-qlora" for size in ("1b", "270m") for method in ("d2e", "sft")]
 
 
 def test_parts_are_listed_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["recipes", "list", "--parts", "methods/"])
     listed = capsys.readouterr().out
-    assert "recipes/methods/lora.yaml " in listed
+    assert "recipes/methods/d2e-lora.yaml " in listed
     assert "qwen3-0.6b/" not in listed
 
 
 def test_a_file_is_shown_as_it_is_and_a_composed_recipe_as_one(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["recipes", "show", "recipes/methods/lora.yaml"])
-    assert capsys.readouterr().out == (bundled("recipes") / "methods" / "lora.yaml").read_text("utf-8")
-    name = "qwen3-0.6b/lora"
+    cli.main(["recipes", "show", "recipes/methods/d2e-lora.yaml"])
+    assert capsys.readouterr().out == (bundled("recipes") / "methods" / "d2e-lora.yaml").read_text("utf-8")
+    name = "qwen3-0.6b/d2e-lora"
     cli.main(["recipes", "show", name])
     shown = capsys.readouterr().out
     assert shown.startswith("# Qwen3-0.6B: D²E-SFT by LoRA\n")
@@ -54,11 +54,11 @@ def test_a_file_is_shown_as_it_is_and_a_composed_recipe_as_one(capsys: pytest.Ca
 def test_a_copy_is_the_same_recipe_and_can_be_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
-    name = "smollm2-360m/qlora"
+    name = "smollm2-360m/d2e-qlora"
     expected = load_recipe(name)
     monkeypatch.chdir(tmp_path)
     cli.main(["recipes", "copy", name, *options])
-    copy = tmp_path / "smollm2-360m-qlora.yaml"
+    copy = tmp_path / "smollm2-360m-d2e-qlora.yaml"
     assert "extends" not in yaml.safe_load(copy.read_text("utf-8")), "it stands alone"
     assert load_recipe(copy) == expected
     copy.write_text(copy.read_text("utf-8").replace(expected.train.output_dir, "runs/mine"))
@@ -93,7 +93,7 @@ def test_an_earlier_path_is_shown_and_copied_under_its_own_file_name(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["show", "qwen3-0.6b/loar"], "Did you mean 'qwen3-0.6b/lora'?"),
+        (["show", "qwen3-0.6b/d2e-loar"], "Did you mean 'qwen3-0.6b/d2e-lora'?"),
         (["list", "gpt-5"], "no bundled recipe has 'gpt-5'"),
     ],
 )

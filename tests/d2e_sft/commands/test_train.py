@@ -71,30 +71,29 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Recipe]:
 @pytest.mark.parametrize(
     "words",
     [
-        ["--model", "qwen3-0.6b", "--method", "lora", "train.epochs=1", "d2e.alpha=0.7"],
-        ["train.epochs=1", "--model", "qwen3-0.6b", "d2e.alpha=0.7", "--method", "lora"],
-        ["qwen3-0.6b/lora", "train.epochs=1", "d2e.alpha=0.7"],
-        ["recipes/qwen3-0.6b/lora.yaml", "train.epochs=1", "d2e.alpha=0.7"],
+        ["--model", "qwen3-0.6b", "--method", "d2e-lora", "train.epochs=1", "d2e.alpha=0.7"],
+        ["train.epochs=1", "--model", "qwen3-0.6b", "d2e.alpha=0.7", "--method", "d2e-lora"],
+        ["qwen3-0.6b/d2e-lora", "train.epochs=1", "d2e.alpha=0.7"],
     ],
 )
 def test_a_model_and_a_method_are_one_recipe(trained: list[Recipe], words: list[str]) -> None:
     cli.main(["train", *words])
-    assert trained == [load_recipe("qwen3-0.6b/lora", ["train.epochs=1", "d2e.alpha=0.7"])]
+    assert trained == [load_recipe("qwen3-0.6b/d2e-lora", ["train.epochs=1", "d2e.alpha=0.7"])]
 
 
-def test_a_model_alone_is_trained_in_full(trained: list[Recipe]) -> None:
+def test_a_model_alone_is_trained_by_plain_sft(trained: list[Recipe]) -> None:
     cli.main(["train", "--model", "qwen3-0.6b"])
-    assert trained == [load_recipe("qwen3-0.6b/full")]
+    assert trained == [load_recipe("qwen3-0.6b/sft")]
 
 
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
         (["--model", "qwen3-0.5b"], 1, "--model qwen3-0.5b: no such model. Did you mean 'qwen3-0.6b'?"),
-        (["--model", "qwen3-0.6b", "--method", "loar"], 1, "--method loar: no such method. Did you mean 'lora'?"),
-        (["--method", "lora"], 1, "--method lora: needs --model NAME"),
+        (["--model", "qwen3-0.6b", "--method", "d2e-loar"], 1, "d2e-loar: no such method. Did you mean 'd2e-lora'?"),
+        (["--method", "d2e-lora"], 1, "--method d2e-lora: needs --model NAME"),
         (["mine.yaml", "--model", "qwen3-0.6b"], 1, "mine.yaml: --model qwen3-0.6b is the recipe"),
-        (["mine.yaml", "--method", "lora"], 1, "`extends: [RECIPE, recipes/methods/lora.yaml]`"),
+        (["mine.yaml", "--method", "d2e-lora"], 1, "`extends: [RECIPE, recipes/methods/d2e-lora.yaml]`"),
         ([], 2, "Missing argument 'RECIPE', or --model NAME."),
     ],
 )
@@ -111,9 +110,9 @@ def test_the_launched_processes_are_given_the_recipe_by_its_new_name(monkeypatch
     commands: list[list[str]] = []
     monkeypatch.setattr(launch, "launch", lambda command: commands.append(command) or 0)
     for words in (
-        ["--model", "smollm2-135m-mini", "train.output_dir=runs/d2e-mini"],
+        ["--model", "smollm2-135m-mini", "--method", "d2e", "train.output_dir=runs/d2e-mini"],
         ["recipes/smollm2-135m/d2e-mini.yaml"],
     ):
         with pytest.raises(SystemExit):
             cli.main(["train", *words, "--launch", "ddp", "--processes", "2"])
-        assert commands[-1][-2:] == ["smollm2-135m-mini/full", "train.output_dir=runs/d2e-mini"]
+        assert commands[-1][-2:] == ["smollm2-135m-mini/d2e", "train.output_dir=runs/d2e-mini"]

@@ -63,17 +63,17 @@ def test_a_base_is_looked_for_beside_the_file_and_then_among_the_bundled(tmp_pat
 def test_a_bundled_recipe_extends_bundled_files_whatever_lies_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundled = load_recipe("qwen3-0.6b/qlora")
+    bundled = load_recipe("qwen3-0.6b/d2e-qlora")
     (tmp_path / "recipes" / "methods").mkdir(parents=True)
     write(tmp_path / "recipes" / "methods", lora="model: {lora: {r: 1}}\n")
     monkeypatch.chdir(tmp_path)
-    assert load_recipe("qwen3-0.6b/qlora") == bundled
+    assert load_recipe("qwen3-0.6b/d2e-qlora") == bundled
 
 
 def test_a_base_may_be_a_bundled_recipe(tmp_path: Path) -> None:
-    own = write(tmp_path, own="extends: [qwen3-0.6b/lora, recipes/methods/no-distill.yaml]\ntrain: {epochs: 7}\n")
+    own = write(tmp_path, own="extends: [qwen3-0.6b/d2e-lora, recipes/methods/no-distill.yaml]\ntrain: {epochs: 7}\n")
     recipe = load_recipe(own)
-    assert (recipe.train.output_dir, recipe.train.epochs) == ("runs/qwen3-0.6b/lora", 7)
+    assert (recipe.train.output_dir, recipe.train.epochs) == ("runs/qwen3-0.6b/d2e-lora", 7)
     assert recipe.model.lora is not None
     assert recipe.d2e.views == ("original", "imagined")
 
@@ -106,7 +106,7 @@ def test_the_saved_recipe_stands_alone(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("extends: bsae.yaml", r"own.yaml: extends: 'bsae.yaml': no such file"),
-        ("extends: recipes/methods/lroa.yaml", r"no such file. Did you mean 'recipes/methods/lora.yaml'\?"),
+        ("extends: recipes/methods/d2e-lroa.yaml", r"no such file. Did you mean 'recipes/methods/d2e-lora.yaml'\?"),
         ("extends: 7", r"own.yaml: extends: got 7; expected a recipe file or a list of them"),
         ("extends: [base.yaml, 7]", r"extends: got \['base.yaml', 7\]"),
         ("extends: list.yaml", r"list.yaml: holds list; expected the sections"),
@@ -141,7 +141,7 @@ def test_an_overridden_value_is_not_blamed_on_a_base(tmp_path: Path) -> None:
 def test_what_a_recipe_extends_is_no_override(tmp_path: Path) -> None:
     own = write(tmp_path, own=BASE)
     with pytest.raises(UserError, match="what a recipe extends is part of its file"):
-        load_recipe(own, ["extends=recipes/methods/lora.yaml"])
+        load_recipe(own, ["extends=recipes/methods/d2e-lora.yaml"])
 
 
 def test_a_chain_without_end_is_refused(tmp_path: Path) -> None:

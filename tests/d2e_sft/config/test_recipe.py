@@ -84,8 +84,8 @@ def test_a_wrong_override_is_explained(recipe_file: Path, override: str, said: s
 
 
 def test_a_missing_recipe_names_those_that_exist() -> None:
-    with pytest.raises(UserError, match=r"Did you mean 'smollm2-135m-mini/full'\?"):
-        load_recipe("smollm2-135m-mni/full")
+    with pytest.raises(UserError, match=r"Did you mean 'smollm2-135m-mini/d2e'\?"):
+        load_recipe("smollm2-135m-mni/d2e")
 
 
 @pytest.mark.parametrize("name", bundled_recipes())

@@ -271,3 +271,15 @@ def test_the_decoder_of_a_configuration_has_its_alpha() -> None:
     assert decoder(original, imagined).equal(original - 0.3 * imagined)
     each = torch.tensor([[0.0], [0.3], [2.0]])
     assert decoder(original, imagined, each).equal(original - each * imagined)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_scores_are_numbers_for_any_ratio_and_logits_up_to_1e4(name: str) -> None:
+    torch.manual_seed(0)
+    original, imagined = torch.tensor([1e4, -1e4, 0.0])[torch.randint(3, (2, 30, 12))]
+    options = {"d2e": ":alpha=5", "cad": ":weight=5"}.get(name, "")
+    decoder = named_decoder(name + options)
+    scores = decoder(original, imagined)
+    exact = decoder(original.double(), imagined.double())
+    assert not scores.isnan().any()
+    assert torch.equal(scores.argmax(-1), exact.argmax(-1)), "as in twice the precision"

@@ -54,6 +54,39 @@ def test_a_name_alone_is_of_the_tokens_account(hub: HubServer, run: Path) -> Non
     assert b'NAME = "tester/tiny"' in hub.files["tester/tiny"]["README.md"]
 
 
+@pytest.mark.parametrize("name", ["tokenizer_notes.txt", "chat_template.jinja", "eval/mini/scores.json"])
+def test_a_link_to_a_file_elsewhere_is_refused_and_nothing_is_sent(
+    hub: HubServer, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "private").write_text('{"token": "of another program"}')
+    (run / name).parent.mkdir(parents=True, exist_ok=True)
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(tmp_path / "private")
+    message = message_of(capsys, "push", run, NAME)
+    assert f"{run / name}: a symbolic link, or a path, that leads out of {run}" in message
+    assert "put a copy of it in its place" in message
+    assert not hub.files
+    assert "symbolic link" in message_of(capsys, "push", run, NAME, "--dry-run")
+    if name.endswith(".txt"):  # within the folder it leads to no other file
+        (run / name).unlink()
+        (run / name).symlink_to(run / "config.json")
+        assert invoke("push", run, NAME).exit_code == 0
+        assert hub.files[NAME][name] == (run / "config.json").read_bytes()
+
+
+def test_the_list_of_an_export_names_no_file_outside_of_it(
+    hub: HubServer, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export(run, tmp_path / "out")
+    (tmp_path / "private").write_text("of another program")
+    record = tmp_path / "out" / "d2e_export.json"
+    content = json.loads(record.read_text())
+    for name in ("../private", str(tmp_path / "private")):
+        record.write_text(json.dumps({**content, "files": [*content["files"], name]}))
+        assert "that leads out of" in message_of(capsys, "push", tmp_path / "out", NAME)
+    assert not hub.files
+
+
 def test_an_upload_that_is_refused_shows_nothing(
     hub: HubServer, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -43,7 +44,7 @@ def test_a_reply_is_not_taken_for_one_to_another_question(
     "damage", [b"", b'{"text": "echo: wo', b'{"text": 3}', b"[]", b"\xff\xfe", b'{"text": "echo: x", "more": 1}']
 )
 def test_a_damaged_reply_is_asked_for_again_and_rewritten(
-    server: JudgeServer, judge: MakeJudge, tmp_path: Path, damage: bytes
+    server: JudgeServer, judge: MakeJudge, tmp_path: Path, damage: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ask(judge(), prompts(1))
     (kept,) = (tmp_path / "cache" / "judge").rglob("*.json")
@@ -51,6 +52,31 @@ def test_a_damaged_reply_is_asked_for_again_and_rewritten(
     kept.write_bytes(damage)
     assert ask(judge(), prompts(1)) == words(1)
     assert kept.read_bytes() == whole
+    assert f"1 kept reply is damaged, such as {kept}; what they answered is asked again" in capsys.readouterr().err
+
+
+def test_a_reply_that_was_changed_or_lies_in_anothers_place_is_no_reply(
+    server: JudgeServer, judge: MakeJudge, tmp_path: Path
+) -> None:
+    ask(judge(), prompts(2))
+    first, second = (tmp_path / "cache" / "judge").rglob("*.json")
+    first.write_bytes(first.read_bytes().replace(b"echo: ", b"Echo: "))
+    assert ask(judge(), prompts(2)) == words(2)
+    second.write_bytes(first.read_bytes())
+    assert ask(judge(), prompts(2)) == words(2)
+    assert len(server.requests) == 4
+
+
+def test_a_reply_of_an_earlier_version_without_a_checksum_is_read(
+    server: JudgeServer, judge: MakeJudge, tmp_path: Path
+) -> None:
+    ask(judge(), prompts(1))
+    (kept,) = (tmp_path / "cache" / "judge").rglob("*.json")
+    content = json.loads(kept.read_text())
+    assert len(content.pop("check")) == 16
+    kept.write_text(json.dumps(content))
+    assert ask(judge(), prompts(1)) == words(1)
+    assert len(server.requests) == 1
 
 
 def test_replies_under_way_when_a_run_fails_are_kept(server: JudgeServer, judge: MakeJudge) -> None:

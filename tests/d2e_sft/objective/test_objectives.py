@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -120,3 +121,22 @@ def test_the_weight_of_alpha_carries_no_gradient() -> None:
 
 def test_divergence_is_of_the_first_from_the_second() -> None:
     assert divergence(ORIGINAL, REFINED).item() == pytest.approx(0.5 * LOG(0.5 / 0.75) + 0.5 * LOG(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_terms_and_gradients_are_numbers_for_any_ratio_and_logits_up_to_1e4(
+    objective: Any, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    extremes = torch.tensor([1e4, -1e4, 0.0])[torch.randint(3, (3, 30, 12))]
+    given = {
+        view: logits.to(dtype).requires_grad_()
+        for view, logits in zip(("original", "imagined", "refined"), extremes, strict=True)
+    }
+    d2e = D2ESection(objective=objective) if objective == "sft" else D2ESection(objective=objective, alpha=5.0)
+    found = FUNCTIONS[objective](given, torch.randint(12, (30,)), torch.rand(30) < 0.5, d2e)  # type: ignore[arg-type]
+    assert all(term.isfinite().all() for term in found.values())
+    sum(term.sum() for term in found.values()).backward()  # type: ignore[union-attr]
+    assert all(logits.grad is None or logits.grad.isfinite().all() for logits in given.values())
+    assert given["original"].grad is not None

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from d2e_sft import D2EConfig, D2ETrainer
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, write_samples
@@ -106,3 +107,38 @@ def test_settings_without_rows_to_evaluate_on_are_refused(world: Path, tmp_path:
     for key in ("data.max_probe_samples", "train.eval_steps"):
         with pytest.raises(UserError, match=f"{key}=2 needs held-out rows"):
             recipe_for(world, tmp_path / "run", "data.probe=null", "train.eval_steps=null", f"{key}=2")
+
+
+def test_from_python_the_same_values_are_logged_and_the_rows_kept(world: Path, tmp_path: Path) -> None:
+    train_recipe(recipe_for(world, tmp_path / "recipe", "train.eval_steps=2"))
+    given = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "max_steps": 4, "learning_rate": 1e-2}
+    given |= {"lr_scheduler_type": "constant", "bf16": False, "disable_tqdm": True, "logging_steps": 100}
+    trainer = D2ETrainer(
+        str(world / "model"),
+        D2EConfig(str(tmp_path / "python"), max_length=1000, eval_strategy="steps", eval_steps=2, **given),
+        train_dataset=[sample.model_dump() for sample in make_samples(4)],
+        probe_dataset=[sample.model_dump() for sample in probed()],
+    )
+    trainer.train()
+    first, second = (
+        [{k: v for k, v in entry.items() if "seconds" not in k} for entry in history(tmp_path / name)]
+        for name in ("recipe", "python")
+    )
+    assert [entry["step"] for entry in second] == [0, 2, 4]
+    assert first == second
+    kept = load_recipe(str(tmp_path / "python" / "recipe.yaml"))
+    assert len(probe_samples(kept)) == len(probed()) - 1, "the recipe that repeats the run has them"
+    assert kept.train.eval_steps == 2
+
+
+def test_from_python_it_needs_no_strategy_and_refuses_other_rows(world: Path, tmp_path: Path) -> None:
+    config = D2EConfig(str(tmp_path / "run"), max_steps=1, bf16=False, disable_tqdm=True, max_length=1000)
+    rows = [sample.model_dump() for sample in make_samples(4)]
+    trainer = D2ETrainer(str(world / "model"), config, train_dataset=rows, probe_dataset=f"{world}/probe.jsonl")
+    trainer.train()
+    assert [entry["step"] for entry in history(tmp_path / "run")] == [0, 1]
+    with pytest.raises(UserError, match=r"probe_dataset: no sample's subset is 'aligned'; its samples have None"):
+        D2ETrainer(str(world / "model"), config, train_dataset=rows, probe_dataset=rows)
+    tokens = trainer.inputs.train_dataset if trainer.inputs else None
+    with pytest.raises(UserError, match="probe_dataset: its rows are worded as those of training"):
+        D2ETrainer(str(world / "model"), config, train_dataset=tokens, probe_dataset=rows)

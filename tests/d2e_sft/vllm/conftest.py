@@ -8,28 +8,16 @@ build.
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from openai import OpenAI
 
-from d2e_sft.model.loading import BUILTIN
-from tests.d2e_sft.vllm.served import KEY, LIMIT
+from tests.d2e_sft.vllm.served import ENVIRONMENT, KEY, serving
 
-for name, value in {
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-    "VLLM_NO_USAGE_STATS": "1",
-}.items():
+for name, value in ENVIRONMENT.items():
     os.environ.setdefault(name, value)
 
 
@@ -79,35 +67,8 @@ def llm(request: pytest.FixtureRequest) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """The address of a server with 8 rows and room for 12 requests."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = Path(tempfile.mkdtemp()) / "server.log"
-    command = [
-        sys.executable, "-m", "d2e_sft.cli", "serve", "--port", str(port), "--max-body-bytes", str(LIMIT), BUILTIN,
-        "--dtype", "float32", "--max-model-len", "1024", "--enforce-eager",
-        "--max-num-seqs", "8", "--max-num-queued-reqs", "12",
-    ]  # fmt: skip
-    with log.open("w") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, "D2E_API_KEY": KEY})
-    try:
-        address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 400
-        while True:
-            assert process.poll() is None, log.read_text()[-3000:]
-            assert time.monotonic() < deadline, log.read_text()[-3000:]
-            try:
-                if httpx.get(f"{address}/health").status_code == 200:
-                    break
-            except httpx.TransportError:
-                time.sleep(1)
+    with serving(sys.executable) as (address, _):
         yield address
-    finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
 
 
 @pytest.fixture(scope="session")

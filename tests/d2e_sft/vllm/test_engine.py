@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken
 
 from d2e_sft.commands.serve import serve
@@ -28,6 +30,17 @@ def _adapter(folder: Path, base: Path, seed: int) -> Path:
 def test_a_folder_is_given_as_it_is(tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "model")
     assert model_folder(str(folder)) == str(folder)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused_before_vllm_loads_them(tmp_path: Path, number: float) -> None:
+    folder = save_tiny_model(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    name = sorted(weights)[-1]
+    weights[name].view(-1)[-1] = number
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=f"the weight {re.escape(name)} holds NaN or infinite values"):
+        model_folder(str(folder))
 
 
 def test_an_adapter_is_merged_once_and_again_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,10 +9,9 @@ import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
-import httpx
 from openai import APIStatusError, OpenAI
 
-from tests.d2e_sft.vllm.served import CONTEXT, ask
+from tests.d2e_sft.vllm.served import CONTEXT, ask, requests_inside, seconds_until_idle
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -27,35 +25,22 @@ def test_equal_seeds_draw_equal_answers_whatever_else_the_engine_does(client: Op
     assert len(set(texts)) == 4
 
 
-def _running(server: str) -> float:
-    lines = httpx.get(f"{server}/metrics").text.splitlines()
-    names = ("vllm:num_requests_running", "vllm:num_requests_waiting{")
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(names))
-
-
-def _wait_until_idle(server: str, seconds: float) -> float:
-    started = time.monotonic()
-    while _running(server) > 0 and time.monotonic() - started < seconds:
-        time.sleep(0.1)
-    return time.monotonic() - started
-
-
 @pytest.mark.parametrize("stream", [True, False])
 def test_both_requests_end_when_the_client_leaves(server: str, client: OpenAI, stream: bool) -> None:
     options: dict[str, Any] = {"max_tokens": 900, "extra": {"context": CONTEXT, "ignore_eos": True}}
     if stream:
         answer = ask(client, stream=True, **options)
         next(iter(answer))
-        assert _running(server) == 2
+        assert requests_inside(server) == 2
         answer.close()
     else:
         with pytest.raises(Exception, match="timed out"):
             ask(client.with_options(timeout=3), **options)
-    assert _wait_until_idle(server, 10) < 10
+    assert seconds_until_idle(server, 10) < 10
 
 
 def test_a_full_engine_turns_pairs_away_and_answers_those_it_took(server: str, client: OpenAI) -> None:
-    _wait_until_idle(server, 60)
+    seconds_until_idle(server, 60)
     expected = ask(client).choices[0].message.content
 
     def attempt(_: int) -> Any:
@@ -69,7 +54,7 @@ def test_a_full_engine_turns_pairs_away_and_answers_those_it_took(server: str, c
     refused = [result for result in results if isinstance(result, APIStatusError)]
     answered = [result.choices[0].message.content for result in results if not isinstance(result, APIStatusError)]
     assert refused
-    assert {(error.status_code, error.response.headers["retry-after"]) for error in refused} == {(503, "1")}
+    assert {(error.status_code, error.response.headers["retry-after"]) for error in refused} == {(429, "1")}
     assert len(answered) >= 4
     assert set(answered) == {expected}
     assert ask(client).choices[0].message.content == expected

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.vllm.serve import BodyLimit, RetryAfter
+from d2e_sft.vllm.serve import BodyLimit, QueueLimit
 
 
-def _ask(app: Any, chunks: list[bytes], announce: int | None = None) -> tuple[int, dict[bytes, bytes], bytes]:
+def _ask(
+    app: Any, chunks: list[bytes], announce: int | None = None, method: str = "POST"
+) -> tuple[int, dict[bytes, bytes], bytes]:
     messages = [
         {"type": "http.request", "body": chunk, "more_body": i < len(chunks) - 1} for i, chunk in enumerate(chunks)
     ]
@@ -25,8 +27,8 @@ def _ask(app: Any, chunks: list[bytes], announce: int | None = None) -> tuple[in
         sent.append(message)
 
     headers = [] if announce is None else [(b"content-length", str(announce).encode())]
-    asyncio.run(app({"type": "http", "headers": headers}, receive, send))
-    return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
+    asyncio.run(app({"type": "http", "method": method, "headers": headers}, receive, send))
+    return sent[0]["status"], dict(sent[0]["headers"]), b"".join(message["body"] for message in sent[1:])
 
 
 async def _echo(scope: Any, receive: Any, send: Any) -> None:
@@ -55,10 +57,27 @@ def test_a_larger_body_is_answered_with_413_in_openais_form(chunks: list[bytes],
     assert json.loads(body)["error"]["code"] == 413
 
 
-@pytest.mark.parametrize(("status", "hint"), [(503, b"1"), (200, None), (429, None)])
-def test_a_full_engine_says_when_to_come_back(status: int, hint: bytes | None) -> None:
+def _answering(status: int, body: bytes) -> Any:
     async def answer(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": status, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
+        await send({"type": "http.response.start", "status": status, "headers": [(b"x", b"y")]})
+        await send({"type": "http.response.body", "body": body[:5], "more_body": True})
+        await send({"type": "http.response.body", "body": body[5:]})
 
-    assert _ask(RetryAfter(answer), [b""])[1].get(b"retry-after") == hint
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("body", "said"), [(b'{"error": {"message": "queue of 12 is full", "code": 503}}', "queue of 12 is full"),
+                       (b"overloaded", "overloaded"), (b"", "the queue is full")],
+)  # fmt: skip
+def test_a_full_queue_is_429_and_says_when_to_come_back(body: bytes, said: str) -> None:
+    status, headers, answered = _ask(QueueLimit(_answering(503, body)), [b""])
+    assert (status, headers[b"retry-after"], headers[b"content-length"]) == (429, b"1", str(len(answered)).encode())
+    error = json.loads(answered)["error"]
+    assert (error["message"], error["code"]) == (said, 429)
+
+
+@pytest.mark.parametrize(("status", "method"), [(200, "POST"), (400, "POST"), (503, "GET")])
+def test_other_answers_and_the_state_of_health_go_on_as_they_are(status: int, method: str) -> None:
+    app = QueueLimit(_answering(status, b"as it is"))
+    assert _ask(app, [b""], method=method) == (status, {b"x": b"y"}, b"as it is")

@@ -115,6 +115,17 @@ def test_a_private_push_never_lands_in_a_public_repository(
     assert not hub.files
 
 
+@pytest.mark.parametrize("name", ["README.md", "train.parquet"])
+def test_a_link_to_a_file_elsewhere_is_refused(
+    hub: HubServer, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (built / name).rename(tmp_path / "elsewhere")
+    (built / name).symlink_to(tmp_path / "elsewhere")
+    message = _error(capsys, "team/data", "--data", built)
+    assert f"{built / name}: a symbolic link, or a path, that leads out of {built}" in message
+    assert not hub.files
+
+
 def test_files_that_are_not_the_manifests_are_refused(
     hub: HubServer, built: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,3 +42,25 @@ def test_counts_are_those_of_the_hand_worked_case() -> None:
     assert lines["overlap", "question and answer", 0.5].answers_kept == 1
     assert lines["overlap", "question and answer", 0.5].words_kept == 0.5
     assert lines["default", "question and answer", None].answers_kept == 1
+
+
+def test_of_a_question_about_a_step_or_two_events_their_sentences_are_what_decides() -> None:
+    step = _sample("a brush").model_copy(update={"meta": {"evidence": ["Ann", "Rain then fell on the street"]}})
+    events = _sample("positive").model_copy(
+        update={
+            "format": "nli",
+            "meta": {"events": ["Nobody in that long street had ever seen such weather", "It rains"]},
+        }
+    )
+    assert usable([step, events], 9, seed=0) == [step, events]
+    for sample, question in (
+        (step, "Which rain fell on the street then?"),
+        (events, "Who saw weather in that street?"),
+    ):
+        asked = sample.model_copy(update={"question": question})
+        lines = {(m.scorer, m.share_of_words): m for m in compare_scorers("x", [asked], ["overlap"])}
+        assert lines["overlap", 0.3].answers_kept == 1
+        elsewhere = sample.model_copy(update={"question": "What did Ann paint?"})
+        lines = {(m.scorer, m.share_of_words): m for m in compare_scorers("x", [elsewhere], ["overlap"])}
+        assert lines["overlap", 0.3].answers_kept == 0
+        assert lines["default", None].answers_kept == 1, "kept by rule"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from d2e_sft.data.sample import EventSample
-from data_builders.refine.rules import RefinerOptions, refine
+from data_builders.refine.needed import labelled_datasets
+from data_builders.refine.rules import RefinerOptions, refine, refine_samples
 from data_builders.text.sentences import split_sentences
 
 STORY = "Mia packed a bag. The train was late. She read a novel. A stranger sold her coffee. She arrived at noon."
@@ -85,6 +88,19 @@ def test_the_answer_counts_as_query_except_for_nli_labels() -> None:
     assert refine(label, DEFAULT).refined_context == "A storm came."
 
 
+def test_options_that_all_rows_of_a_dataset_share_are_labels_and_no_query() -> None:
+    likely = ("more likely", "less likely")
+    label = {"format": "scq", "context": "Rain is likely. A storm came.", "question": "A storm"}
+    rows = [_sample(id=str(i), options=likely, answers=[likely[i]], **label) for i in range(2)]
+    assert [row.refined_context for row in refine_samples(rows, DEFAULT)] == ["A storm came."] * 2
+    # One row cannot tell, and where another row of the dataset offers something else, they are content.
+    assert refine(rows[0], DEFAULT).refined_context == rows[0].context
+    other = _sample(id="2", options=("more likely", "a flood"), answers=["a flood"], **label)
+    assert refine_samples([*rows, other], DEFAULT)[0].refined_context == rows[0].context
+    # As the judge's fallback does it, one by one.
+    assert refine(rows[0], DEFAULT, labelled_datasets(rows)).refined_context == "A storm came."
+
+
 def test_a_refined_context_that_is_there_stays() -> None:
     sample = _sample(refined_context="exact")
     assert refine(sample, DEFAULT) is sample
@@ -126,3 +142,9 @@ def test_all_spans_of_an_answer_count_where_the_source_names_them() -> None:
         meta={"spans": ["fire broke out", "roof fell"]},
     )
     assert refine(sample, RefinerOptions(max_share=0.1)).refined_context == "A fire broke out. The roof fell."
+
+
+def test_a_model_goes_with_embeddings_alone() -> None:
+    assert RefinerOptions(scorer="embedding", model="me/mine", pooling="last").model == "me/mine"
+    with pytest.raises(ValueError, match=r"refine\.model with refine\.scorer=overlap"):
+        RefinerOptions(model="me/mine")

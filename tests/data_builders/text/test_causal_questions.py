@@ -95,6 +95,26 @@ def pair(passage: str, cause: str, effect: str) -> tuple[Phrase, Phrase]:
             "Why is it that sales will fall?",
             None,
         ),
+        # Nor of an aim, of what another does, of a verb that goes on, or of what stands nearer to "that".
+        ("Prices are capped so that luxury is out.", "luxury is out", "Prices are capped", "cause", None, None),
+        ("We are raising our forecast due to a strike.", "a strike", "raising our forecast", "cause", None, None),
+        (
+            "A strike continues to halt the work.",
+            "A strike",
+            "halt the work",
+            "enable",
+            "What continues to halt the work?",
+            None,
+        ),
+        ("A strike hurt trade and continues to halt work.", "A strike", "to halt work", "enable", None, None),
+        (
+            "We think that sold goods will be lower, given the strike.",
+            "the strike",
+            "sold goods will be lower",
+            "cause",
+            None,
+            None,
+        ),
         (
             "The margins are exposed to the health of trade.",
             "the health of trade",

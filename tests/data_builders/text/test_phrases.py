@@ -23,6 +23,7 @@ def phrase(marked: str, subject: str = "") -> Phrase | None:
         ("Firms closed because |sales fell|.", "clause", "sales fell"),
         ("Firms closed because of |falling sales| in May.", None, ""),  # "in May" may belong to it
         ("Firms closed because of |falling sales|.", "noun", "falling sales"),
+        ("It made |a more viable class|.", "noun", "a more viable class"),
         ("Sales fell as |a new rival entered|.", "clause", "a new rival entered"),
         ("The |new strike| halted work.", "noun", "The new strike"),  # with its article
         ("Rates rose, |driving prices up|.", "gerund", "driving prices up"),
@@ -60,6 +61,7 @@ def test_a_span_has_the_kind_of_its_place(marked: str, kind: str | None, text: s
         f"|{'very ' * 50}long text| is long.",
         "With |switching costs negligible|, clients leave.",  # a subject and its predicate
         "With |size the only way|, they grow.",
+        "It makes |the class more viable to use|.",
         "We think |the leader to have more brands|.",
         "Sales rise as |we forecast to grow|.",
         "Due to |the rate rate|, they wait.",  # a slip of the pen

@@ -71,6 +71,7 @@ def test_a_study_trains_each_combination_once_and_goes_on_where_it_stopped(
     assert (world / "out" / "study.html").is_file()
 
 
+@pytest.mark.usefixtures("quick_steps")
 def test_a_combination_that_fails_is_named_and_keeps_no_other_from_being_trained(
     world: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

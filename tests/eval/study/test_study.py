@@ -100,4 +100,4 @@ def test_a_study_that_cannot_be_understood_is_refused(tmp_path: Path, before: st
 def test_a_recipe_or_a_name_is_no_study(tmp_path: Path) -> None:
     written(tmp_path)
     assert read_study(str(tmp_path / "recipe.yaml")) is None
-    assert read_study("smollm2-135m/full") is None
+    assert read_study("smollm2-135m/d2e") is None

@@ -75,4 +75,4 @@ def test_a_plan_that_cannot_be_understood_is_refused(tmp_path: Path, text: str, 
 def test_a_recipe_or_a_name_is_no_plan(tmp_path: Path) -> None:
     written(tmp_path, "runs: {a: {}}")
     assert read_plan(str(tmp_path / "recipe.yaml")) is None
-    assert read_plan("smollm2-135m/full") is None
+    assert read_plan("smollm2-135m/d2e") is None

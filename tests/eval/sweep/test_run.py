@@ -167,6 +167,7 @@ def test_another_grid_is_refused_there(world: Path, swept: Path, capsys: pytest.
     assert "was begun with another sweep\n  d2e.debias: 'true,false' → 'absent'" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("quick_steps")
 def test_a_point_that_fails_does_not_lose_the_others(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -244,6 +245,7 @@ reports: {{page: {{points: [base, d2e], no_texts: true, title: Mine}}}}
 """
 
 
+@pytest.mark.usefixtures("quick_steps")
 def test_a_plan_trains_and_scores_its_named_runs_and_makes_its_tables(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -283,6 +285,7 @@ def test_a_plan_trains_and_scores_its_named_runs_and_makes_its_tables(
     assert capsys.readouterr().out.count(": scored") == 6
 
 
+@pytest.mark.usefixtures("quick_steps")
 def test_a_plan_may_grow_but_not_change(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan, out = tmp_path / "plan.yaml", tmp_path / "out"
     plan.write_text(PLAN.format(world=world))

@@ -108,3 +108,12 @@ def test_conflict_rows_alone_have_a_table_and_no_picture(tmp_path: Path) -> None
 def test_a_page_of_untagged_rows_has_no_such_section(tmp_path: Path) -> None:
     page = render_page(load_runs([make_run(tmp_path / "run", [prediction(1, True)])]))
     assert "reading" not in re.findall(r'<section id="([a-z-]+)"', page)
+
+
+def test_the_note_stands_where_no_run_does() -> None:
+    def note(*points: ReadingPoint) -> tuple[float, float]:
+        (found,) = (t for t in drawn(points).axes[0].texts if t.get_text() == "answers from habit")
+        return found.get_position()
+
+    assert note(point("sft", 0.9, 0.8)) == (45, 7)
+    assert note(point("sft", 0.3, 0.08))[1] > 15, "whose name would stand upon it"

@@ -1,0 +1,137 @@
+"""Free answers as a judge sees them: does the context support what they say, and is it what the gold answer says?
+
+Shares of words cannot tell "within 30 days" from "not within 30 days"; a judge can. Its verdicts are written beside
+the run's predictions, and checked against them when they are read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+
+from d2e_sft.data.sample import describe_validation_error
+from d2e_sft.judge.judge import Judge
+from d2e_sft.judge.messages import Prompt
+from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, without_closing
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_json
+from eval.compare.runs import ScoredRun
+from eval.score.faithfulness import has_free_answer
+from eval.score.predictions import Prediction, SampleKey
+
+JUDGED_FILE = "judged_answers.json"
+_SUPPORTED = {"supported": True, "unsupported": False}
+_CORRECT = {"correct": True, "incorrect": False}
+
+
+class Verdict(BaseModel):
+    """What the judge says of one answer.
+
+    Attributes:
+        supported: the context says all that the answer says.
+        correct: the answer says what the gold answer says.
+        reason: what speaks for that.
+    """
+
+    supported: bool
+    correct: bool
+    reason: str
+
+
+class _Judged(BaseModel):
+    dataset: str
+    id: str
+    output_sha256: str
+    verdict: Verdict | None  # None: the judge named none
+
+
+class _Content(BaseModel):
+    judge: dict[str, str | None]
+    answers: list[_Judged]
+
+
+def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[Verdict | None]:
+    """Ask a judge about a run's free answers to contexts; the verdicts are written beside them.
+
+    Returns:
+        a verdict for each of them in order; None where the judge named none, twice.
+
+    Raises:
+        UserError: the judge cannot be asked, or not any more.
+    """
+    free = [prediction for prediction in run.predictions.values() if has_free_answer(prediction)]
+    verdicts = judge.ask(_prompts(free), read_verdict, what="free answers", reminder=_templates().reminder)
+    content = _Content(
+        judge={"backend": options.backend, "model": options.model},
+        answers=[
+            _Judged(dataset=p.dataset, id=p.id, output_sha256=_digest(p), verdict=verdict)
+            for p, verdict in zip(free, verdicts, strict=True)
+        ],
+    )
+    write_json(run.folder / JUDGED_FILE, content.model_dump())
+    return verdicts
+
+
+def read_judged(run: ScoredRun) -> dict[SampleKey, Verdict] | None:
+    """The verdicts on a run's answers, without those that the judge left open; None where none was asked.
+
+    Raises:
+        UserError: the file is damaged, or about other answers than the run's predictions hold.
+    """
+    path = run.folder / JUDGED_FILE
+    if not path.is_file():
+        return None
+    again = f"judge them again: d2e eval … --judge, as {run.folder.name} was scored; or remove the file"
+    try:
+        judged = _Content.model_validate_json(path.read_bytes()).answers
+    except ValidationError as error:
+        raise UserError(f"{path}: not verdicts on answers ({describe_validation_error(error)})", again) from None
+    about = {(one.dataset, one.id): one.output_sha256 for one in judged}
+    held = {key: _digest(p) for key, p in run.predictions.items() if has_free_answer(p)}
+    # Of a subset of the predictions, the others' verdicts are of no concern.
+    changed = [key for key, digest in held.items() if about.get(key) != digest]
+    if changed:
+        raise UserError(
+            f"{path}: {len(changed)} of the {len(held)} answers in predictions.jsonl are not those that were judged, "
+            f"such as {changed[0][1]!r} of {changed[0][0]}",
+            again,
+        )
+    return {(one.dataset, one.id): one.verdict for one in judged if one.verdict and (one.dataset, one.id) in held}
+
+
+def read_verdict(reply: str) -> Verdict | None:
+    """The verdict in a reply's closing line, with the reasons above it; None where that line names none."""
+    words = [word.strip() for word in (closing_value(reply, "Verdict") or "").split(",")]
+    if len(words) != 2 or words[0] not in _SUPPORTED or words[1] not in _CORRECT:
+        return None
+    return Verdict(supported=_SUPPORTED[words[0]], correct=_CORRECT[words[1]], reason=without_closing(reply))
+
+
+def _prompts(free: Sequence[Prediction]) -> list[Prompt]:
+    return [
+        _templates().prompt(
+            "chat",
+            {
+                "context": prediction.context,
+                "question": prediction.question,
+                "output": " ".join(prediction.answer),
+                "answer": "\n".join(prediction.gold),
+            },
+            label=f"answer {prediction.id!r} of {prediction.dataset!r}",
+        )
+        for prediction in free
+    ]
+
+
+def _digest(prediction: Prediction) -> str:
+    return hashlib.sha256(prediction.output.encode()).hexdigest()
+
+
+@cache
+def _templates() -> JobTemplates:
+    return load_templates(Path(__file__).with_name("answer_prompts.yaml"))["free_answer"]

@@ -1,0 +1,118 @@
+"""Kills of a run that pays a judge, and damage to the replies that it keeps."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from tests.attack.frame import Attack, Attempt
+from tests.attack.training import until_done
+from tests.command import d2e
+from tests.eval.fake_runs import make_run, prediction
+from tests.judge_server import JudgeServer
+
+WRONG, AT_ONCE = 60, 4
+_ENVIRONMENT = {"OPENAI_API_KEY": "sk-of-the-attack", "NO_PROXY": "127.0.0.1"}
+
+
+def _reply(user: str) -> str:
+    """What a judge says to a prompt, another thing to each."""
+    digest = hashlib.sha256(user.encode()).hexdigest()
+    return f"Because of {digest[:12]}.\nError: {('neglect', 'position', 'other')[int(digest, 16) % 3]}"
+
+
+@dataclass
+class World:
+    """A run with wrong answers, and what its patterns are when nobody disturbs the judge."""
+
+    folder: Path
+    whole: bytes
+
+
+@contextmanager
+def _server() -> Iterator[JudgeServer]:
+    with JudgeServer() as server, mock.patch.dict(os.environ, _ENVIRONMENT):
+        server.reply = _reply
+        yield server
+
+
+def _run(folder: Path) -> Path:
+    return make_run(folder / "run", [prediction(n, False, context=f"Context {n}.") for n in range(WRONG)])
+
+
+def _arguments(folder: Path, server: JudgeServer) -> list[str | Path]:
+    asked = ["--judge", "openai", "--judge-model", "m", "--judge-url", server.url, "--judge-cache", folder / "replies"]
+    return [folder / "run", "--judge-concurrency", str(AT_ONCE), "--samples", "0", *asked]
+
+
+def _patterns(folder: Path) -> bytes:
+    return (folder / "run/eval/mini/error_patterns.json").read_bytes()
+
+
+def _kept(folder: Path) -> list[Path]:
+    return sorted((folder / "replies").rglob("*.json"))
+
+
+def prepare(folder: Path) -> World:
+    _run(folder)
+    with _server() as server:
+        assert d2e("errors", *_arguments(folder, server)) == 0
+        assert len(server.requests) == WRONG
+    return World(folder, _patterns(folder))
+
+
+def killed(given: Attempt) -> int:
+    """Of what was asked when a kill came, only what was under way is asked again."""
+    _run(given.folder)
+    lost = 0
+    with _server() as server:
+        server.delay = 0.02
+
+        def nothing_paid_twice() -> None:
+            nonlocal lost
+            missing = len(server.requests) - len(_kept(given.folder))
+            assert missing - lost <= AT_ONCE, f"{missing - lost} replies lost by one kill"
+            lost = missing
+
+        kills = until_done(
+            given, _arguments(given.folder, server), signal.SIGKILL, "errors", 2.5, nothing_paid_twice, _ENVIRONMENT
+        )
+        assert len(server.requests) == WRONG + lost
+        assert max(Counter(server.users).values()) <= 1 + kills
+    assert _patterns(given.folder) == given.world.whole
+    return kills
+
+
+def flip_a_bit(given: Attempt) -> None:
+    """In a kept reply: it is asked again, or what is read is the same."""
+    _run(given.folder)
+    with _server() as server:
+        assert d2e("errors", *_arguments(given.folder, server)) == 0
+        asked = len(server.requests)
+        for file in given.random.sample(_kept(given.folder), 10):
+            content = bytearray(file.read_bytes())
+            place = given.random.randrange(8 * len(content))
+            content[place // 8] ^= 1 << place % 8
+            file.write_bytes(content)
+        assert d2e("errors", *_arguments(given.folder, server)) == 0
+        assert asked + 5 <= len(server.requests) <= asked + 10
+    assert _patterns(given.folder) == given.world.whole, "a wrong reply was believed"
+
+
+ATTACKS = (
+    Attack(
+        "SIGKILL at random moments of a judge's work", "judge",
+        "the result of the one left alone; no call paid twice but those under way", killed, prepare, 12, quick=1,
+    ),
+    Attack(
+        "flip a bit of ten kept replies", "judge", "asked again; the result of the one left alone", flip_a_bit,
+        prepare, tries=30, quick=1,
+    ),
+)  # fmt: skip

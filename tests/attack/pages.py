@@ -1,0 +1,265 @@
+"""Scripts and elements in every text that reaches a page: names, rows, answers, recipes. Looked for in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import markdown
+import pytest
+
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import EventSample
+from data_builders.build.card import render_card
+from data_builders.dataset.manifest import read_manifest
+from data_builders.dataset.sample_sets import SampleSet
+from data_builders.quality.rows import write_rows_page
+from data_builders.quality.stats import compute_stats
+from data_builders.quality.stats_page import write_page
+from eval.compare.error_patterns import ErrorPattern, JudgedError
+from eval.compare.measures.runs import load_measured
+from eval.compare.runs import load_runs
+from eval.pages.demo.answering import load_demo_model
+from eval.pages.demo.page import build_page, import_gradio, launch_options
+from eval.pages.demo.question import Question
+from eval.pages.report.measures_page import write_measures_page
+from eval.pages.report.page import write_report
+from eval.pages.report.patterns import WrongAnswer, write_error_report
+from eval.pages.report.study_page import write_study_page
+from eval.pages.report.sweep_page import write_sweep_page
+from eval.run.options import EvalOptions
+from eval.study.study import Study
+from eval.study.tables import settings
+from eval.sweep.grid import grid, parse_axes
+from eval.sweep.record import DONE_FILE, Sweep
+from eval.sweep.results import collect
+from tests.attack.frame import Attack, Attempt, NotPossibleHereError
+from tests.attack.payloads import Planter, check, everything, open_file, shown
+from tests.browser import browser_tab
+from tests.command import d2e
+from tests.d2e_sft.hub.runs import card_of, write_manifest, write_scores
+from tests.d2e_sft.hub.runs import make_run as make_trained
+from tests.eval.benches import save_bench
+from tests.eval.compare.measures.results import accuracy, save_result
+from tests.eval.fake_runs import choice, make_run, prediction, story
+from tests.eval.study.test_summary import study_rows
+from tests.eval.study.test_tables import STUDY
+from tests.servers import free_port
+from tests.tiny import tiny_model, tiny_tokenizer
+
+Plant = Planter
+_NEGLECT = "neglect_context"
+
+
+def _report(folder: Path, plant: Plant) -> Path:
+    data = {"dataset": plant.line(), "context": plant(), "question": plant()}
+    options = [plant(), plant()]
+    rows = {"id": plant.line(), "options": options, "gold": [options[0]], **data}
+    habit, paths = plant(), []
+    for right in (True, False):
+        of_run = [choice(0, right, **rows, answer=[options[not right]], output=plant())]
+        of_run += [story(n, "conflict", "garage" if right else habit, habit=habit, output=plant()) for n in (1, 2)]
+        of_run += [story(n, "aligned", "garage", habit="garage", context=habit) for n in (3, 4)]
+        environment = {plant.line(): plant()}
+        paths.append(
+            make_run(
+                folder / plant.name(), of_run, bench="mini", recipe=plant(), model=plant.line(),
+                environment=environment, history=[{"step": n, "loss": 1.0 / n, "ce": 1.0} for n in (1, 2)],
+            )
+        )  # fmt: skip
+    wrong = [{"dataset": rows["dataset"], "id": rows["id"], "pattern": _NEGLECT, "reason": plant()}]
+    wrong += [{"dataset": "habit", "id": f"s{n}", "pattern": _NEGLECT, "reason": plant()} for n in (1, 2)]
+    written = {"judge": {"backend": "openai", "model": plant.line()}, "estimated_by_rule": False, "errors": wrong}
+    (paths[1] / "eval/mini/error_patterns.json").write_text(json.dumps(written))
+    write_report(load_runs(paths), folder / "report.html")
+    return folder / "report.html"
+
+
+def _errors(folder: Path, plant: Plant) -> Path:
+    dataset, texts = plant.line(), {"context": plant(), "question": plant()}
+    rows = [prediction(n, False, dataset=dataset, output=plant(), answer=[plant()], **texts) for n in range(3)]
+    [run] = load_runs([make_run(folder / plant.name(), rows)])
+    found = [
+        WrongAnswer(row, JudgedError(pattern, plant()), [plant()])
+        for row, pattern in zip(rows, ErrorPattern, strict=False)
+    ]
+    return write_error_report(run, found, method=plant(), by_rule=True, samples=9)[0]
+
+
+def _sample(plant: Plant, name: str, **changes: object) -> EventSample:
+    row = {
+        "id": name, "dataset": plant.line(), "split": "test", "relation": "causal", "format": "qa",
+        "context": f"{plant()} It rained. {plant()}", "refined_context": "It rained.", "question": plant(),
+        "answers": [plant(), plant()], "meta": {"habit": plant()},
+    }  # fmt: skip
+    return EventSample.model_validate(row | changes)
+
+
+def _rows_page(folder: Path, plant: Plant) -> Path:
+    rows = [_sample(plant, plant.line()) for _ in range(3)]
+    options = [plant(), plant()]
+    rows.append(_sample(plant, "scq", format="scq", options=options, answers=options[:1], refined_context=plant()))
+    write_rows_page(plant.line(), rows, load_prompt_set("default"), folder / "rows.html")
+    return folder / "rows.html"
+
+
+def _stats(folder: Path, plant: Plant) -> Path:
+    labels = ["positive", "negative"]
+    rows = [_sample(plant, f"n{n}", format="nli", answers=[labels[n % 2]]) for n in range(2)]
+    write_page(compute_stats([SampleSet(plant.line(), rows)], tokenizer="words"), folder / "stats.html")
+    return folder / "stats.html"
+
+
+def _inspect(folder: Path, plant: Plant) -> Path:
+    """With a vocabulary that has payloads for tokens, since a vocabulary comes with a model of others."""
+    rows = [_sample(plant, plant.line()) for _ in range(2)]
+    save_bench(folder / "bench", rows)
+    model = _model_that_says(plant, folder / plant.name(), [answer for row in rows for answer in row.answers])
+    assert d2e("inspect", model, "--bench", folder / "bench", "--out", folder / "i.html", "--along", "gold") == 0
+    return folder / "i.html"
+
+
+def _model_that_says(plant: Plant, folder: Path, more: list[str]) -> Path:
+    tokenizer, model = tiny_tokenizer(), tiny_model(seed=3)
+    tokenizer.add_tokens([*more, *(plant.line() for _ in range(20))])
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def _sweep(folder: Path, plant: Plant) -> Path:
+    recipe, out = folder / f"{plant.name()}.yaml", folder / "out"
+    recipe.write_text("model: {name: tiny}\ndata: {train: train.jsonl}\ntrain: {output_dir: unused}\n")
+    ends = str.maketrans("", "", "\\\"',{}[]")  # what ends a value in an axis cannot be in one
+    values = ",".join(f'"{text}"' for text in (plant.line().translate(ends) for _ in range(2)))
+    axes = parse_axes([f"data.train={values}", "d2e.alpha=0.1,1.0"])
+    sweep = Sweep(str(recipe), axes, grid(str(recipe), axes, out), out, ("--bench", "mini"), [], [])
+    for number, point in enumerate(sweep.to_score):
+        make_run(out / point.name, [prediction(n, n >= number, relation="causal") for n in range(4)])
+        (out / point.name / DONE_FILE).write_text("mini\n")
+    return write_sweep_page(sweep, collect(sweep))[0]
+
+
+def _measures(folder: Path, plant: Plant) -> Path:
+    name = plant.line()
+    paths = [
+        save_result(folder / plant.name(), accuracy([1, 0, right], name=name), model=plant.line(), decoder=plant())
+        for right in (0, 1)
+    ]
+    runs = load_measured(paths)
+    assert runs is not None
+    write_measures_page(runs, folder / "measures.html", title=plant.line())
+    return folder / "measures.html"
+
+
+def _study(folder: Path, plant: Plant) -> Path:
+    """Names of ways and settings are letters and digits: a study whose are not is refused."""
+    rows = [{**row, "strength": 0.5} for row in study_rows()]
+    return write_study_page(plant(), settings(Study.model_validate(STUDY), rows), folder / "study.html")
+
+
+def _as_html(card: str, page: Path) -> Path:
+    """A card as a site shows it that cleans nothing (the Hub does); front matter is data, not text."""
+    body = re.sub(r"\A---\n.*?\n---\n", "", card, flags=re.DOTALL)
+    html = markdown.markdown(body, extensions=["tables", "fenced_code"])
+    page.write_text(f"<!doctype html><html><head><meta charset=utf-8></head><body>{html}</body></html>", "utf-8")
+    return page
+
+
+def _data_card(folder: Path, plant: Plant) -> Path:
+    assert d2e("data", "build", "--datasets", "habit", "--out", folder / "built") == 0
+    manifest = read_manifest(folder / "built")
+    dataset = manifest["datasets"].pop("habit")
+    texts = {"licence": plant.line(), "redistribution": plant.line(), "homepage": plant.line()}
+    manifest["datasets"][plant.line()] = {**dataset, **texts, "notes": {plant.line(): plant()}}
+    manifest["failures"] = {plant.line(): plant()}
+    file = {"name": plant.line(), "url": plant.line(), "commit": plant.line(), "sha256": "0", "checksum": plant()}
+    manifest["datasets"][plant.line()] = {**dataset, "files": [{**file, "substitute": plant()}]}
+    return _as_html(render_card(manifest), folder / "data_card.html")
+
+
+def _model_card(folder: Path, plant: Plant) -> Path:
+    run = make_trained(folder)
+    write_scores(run, plant.name(), prompt_set=plant.line(), setting=plant.line())
+    write_manifest(run)
+    manifest = run.parents[1] / "data/manifest.json"
+    content = json.loads(manifest.read_text())
+    made = {**content["datasets"]["made-up"], "licence": plant(), "redistribution": plant(), "homepage": plant.line()}
+    manifest.write_text(json.dumps({**content, "datasets": {plant.line(): made}}))
+    named = run.rename(run.with_name(plant.name()))
+    recipe = named / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("someone/tiny", json.dumps(f"a/{plant.name()}")))
+    return _as_html(card_of(named), folder / "model_card.html")
+
+
+PAGES: tuple[Callable[[Path, Plant], Path], ...] = (
+    _report, _errors, _rows_page, _stats, _inspect, _sweep, _measures, _study, _data_card, _model_card,
+)  # fmt: skip
+
+
+def prepare(folder: Path) -> None:
+    """See that the browser is there, and that what is not escaped is found."""
+    everything(folder / "unescaped.html")
+    try:
+        with browser_tab(folder) as tab:
+            open_file(tab, folder / "unescaped.html")
+            with pytest.raises(AssertionError, match=r"'ran': [1-9]"):
+                check(tab)
+    except pytest.skip.Exception as reason:
+        raise NotPossibleHereError(str(reason)) from None
+
+
+def pages(given: Attempt) -> int:
+    """Every kind of page with new payloads; how many payloads were texts of a page."""
+    count = 0
+    with browser_tab(given.folder) as tab:
+        for make in PAGES:
+            folder = given.folder / make.__name__
+            folder.mkdir()
+            plant = Planter(given.random)
+            open_file(tab, make(folder, plant))
+            try:
+                check(tab)
+            except AssertionError as error:
+                raise AssertionError(f"{make.__name__}: {error}") from None
+            found = shown(tab, plant.planted)
+            assert found >= min(3, len(plant.planted)), f"{make.__name__}: {found} of {len(plant.planted)} on the page"
+            count += found
+    return count
+
+
+def demo(given: Attempt) -> int:
+    """The page of `d2e demo`, which Gradio makes, asked once."""
+    pytest.importorskip("gradio")
+    plant = Planter(given.random)
+    asked = [Question("qa", plant(), plant(), expected=plant()) for _ in range(2)]
+    asked.append(Question("scq", plant(), plant(), options=f"{plant.line()}\n{plant.line()}", instruction=plant()))
+    loaded = load_demo_model(
+        str(_model_that_says(plant, given.folder / plant.name(), [])), EvalOptions(max_new_tokens=8)
+    )
+    page = build_page(loaded, asked)
+    _, address, _ = page.launch(
+        server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, **launch_options(import_gradio())
+    )
+    try:
+        with browser_tab(given.folder) as tab:
+            tab.open(address)
+            tab.wait_for("document.querySelector('#summary dl') && document.querySelector('#ask')")
+            check(tab, use=False)
+            tab.evaluate("document.querySelectorAll('#summary dl').forEach((one) => { one.dataset.old = 1 })")
+            tab.evaluate("document.querySelector('#ask').click()")
+            tab.wait_for("document.querySelector('#summary dl:not([data-old])')")
+            check(tab, use=False)
+            return max(1, shown(tab, plant.planted))
+    finally:
+        page.close()
+
+
+_NOTHING = "no element of it on a page, no script ran"
+ATTACKS = (
+    Attack("scripts in names, rows, answers and recipes, ten pages", "pages", _NOTHING, pages, prepare, 20, quick=1),
+    Attack("scripts in questions and answers of the demo", "pages", _NOTHING, demo, prepare, tries=8, quick=1),
+)

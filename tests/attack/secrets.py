@@ -1,0 +1,184 @@
+"""Keys and tokens planted in the environment, in addresses and in recipes: no file and no message may have them."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from unittest import mock
+
+import yaml
+
+from d2e_sft.data.sample import write_samples
+from data_builders.raw.download import fetch
+from data_builders.raw.source import RawFile
+from tests.attack.frame import Attack, Attempt
+from tests.command import d2e, train
+from tests.eval.benches import bench_rows, save_bench
+from tests.judge_server import JudgeServer, Misbehave
+from tests.servers import LocalServer, QuietHandler
+from tests.tiny import make_samples, save_tiny_model
+
+VARIABLES = {"HF_TOKEN": "hf_", "OPENAI_API_KEY": "sk-", "WANDB_API_KEY": "", "JUDGE_KEY": "sk-judge-"}
+
+
+def prepare(folder: Path) -> Path:
+    save_tiny_model(folder / "model", seed=3)
+    write_samples(make_samples(4), folder / "train.jsonl")
+    save_bench(folder / "bench", bench_rows(6))
+    return folder
+
+
+def _recipe(given: Attempt, **train_section: object) -> Path:
+    content = {
+        "model": {"name": str(given.world / "model")},
+        "data": {"train": str(given.world / "train.jsonl"), "max_length": 1000},
+        "train": {
+            "output_dir": str(given.folder / "run"), "epochs": 1, "batch_size": 4, "micro_batch_size": 4,
+            "precision": "float32", "logging_steps": 1, **train_section,
+        },
+    }  # fmt: skip
+    path = given.folder.parent / f"{given.folder.name}-recipe.yaml"  # what it holds is the user's own doing
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+class _Session:
+    """What is run with the secrets around it, and what that printed."""
+
+    def __init__(self, given: Attempt, secrets: Mapping[str, str], server: JudgeServer) -> None:
+        self.given, self.secrets, self.server = given, secrets, server
+        self.printed = StringIO()
+        self.count = 0
+
+    def run(self, *arguments: str | Path, status: int = 0) -> None:
+        with redirect_stdout(self.printed), redirect_stderr(self.printed):
+            ended = d2e(*arguments)
+        assert ended == status, f"{arguments}: status {ended}\n{self.printed.getvalue()[-2000:]}"
+        self.count += 1
+
+    def check(self) -> None:
+        """Assert that no secret is in what was printed, or in a file."""
+        contents = {"what was printed": self.printed.getvalue().encode()}
+        contents |= {str(file): file.read_bytes() for file in self.given.folder.rglob("*") if file.is_file()}
+        assert len(contents) > 20
+        for name, content in contents.items():
+            whole = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+            for variable, secret in self.secrets.items():
+                at = whole.find(secret.encode())
+                assert at < 0, f"{variable} in {name}: …{whole[max(0, at - 120) : at + 8]!r}…"
+
+
+def everything_written(given: Attempt) -> int:
+    """Build, train, evaluate, judge, report and export, against an endpoint that repeats the key it was given."""
+    with _planted(given) as (secrets, server, _):
+        session = _Session(given, secrets, server)
+        folder, key = given.folder, secrets["JUDGE_KEY"]
+        session.run("data", "build", "--datasets", "habit", "--out", folder / "data")
+        ended = train(folder, [_recipe(given)], environment=secrets)  # it keeps what it prints in the folder
+        assert ended.status == 0, ended.printed
+        asked = ["--base-url", server.url, "--key-env", "JUDGE_KEY", "--concurrency", "1"]
+        server.reply = lambda _: f"The answer is: {key}"
+        bench = ["--bench", given.world / "bench"]
+        session.run("eval", "remote", *bench, "--out", folder / "remote", *asked)
+        session.run("eval", folder / "run", *bench, "--max-new-tokens", "4")
+        server.reply = lambda _: f"As {key} says.\nError: other"
+        judge = ["--judge", "openai", "--judge-model", "m", "--judge-url", server.url, "--judge-key-env", "JUDGE_KEY"]
+        server.plan = [None, Misbehave(status=400, body=f'{{"error": "{key} is no good"}}'.encode())]
+        session.run("errors", folder / "remote", *judge, "--judge-concurrency", "1", status=1)
+        session.run("errors", folder / "remote", *judge)
+        assert f"Bearer {key}" in server.keys, "the endpoint got the key"
+        session.run("report", folder / "remote", folder / "run", "--out", folder / "report.html")
+        session.run("export", folder / "run", folder / "export")
+        session.check()
+        return session.count + 1
+
+
+def misplaced(given: Attempt) -> int:
+    """Where a key does not belong: the message does not repeat it."""
+    with _planted(given) as (secrets, server, stack):
+        session = _Session(given, secrets, server)
+        key, address = secrets["JUDGE_KEY"], server.url.removeprefix("http://")
+        model, bench = given.world / "model", ["--bench", given.world / "bench"]
+        for name in ("hub_token", "wandb_api_key", "password"):
+            session.run("train", _recipe(given, **{name: key}), status=1)
+            session.run("train", _recipe(given), f"train.{name}={key}", status=1)
+        for url in (f"http://user:{key}@{address}", f"http://{address}?key={key}", f"htp://{key}@{address}"):
+            session.run("eval", "remote", *bench, "--out", given.folder / "r", "--base-url", url, status=1)
+        session.run("eval", "remote", *bench, "--base-url", server.url, "--key-env", key, status=1)
+        session.run("eval", "remote", *bench, "--base-url", server.url, "--key-env", secrets["HF_TOKEN"], status=1)
+        session.run("data", "show", given.folder / key, status=1)
+        session.run("inspect", model, *bench, "--sample", key, status=1)
+        stack.enter_context(mock.patch.dict(os.environ, {"MLFLOW_TRACKING_URI": f"http://user:{key}@127.0.0.1:9"}))
+        for number in range(20):
+            (given.folder / f"{number}.txt").write_text("so that there is something to look through")
+        with redirect_stdout(session.printed):
+            d2e("doctor")
+        session.check()
+        return session.count + 1
+
+
+class _Redirecting(QuietHandler):
+    def answer(self) -> None:
+        server = self.server
+        server.seen.append(str(self.headers))  # type: ignore[attr-defined]
+        if server.target:  # type: ignore[attr-defined]
+            self.reply(302, headers={"Location": f"{server.target}/file"})  # type: ignore[attr-defined]
+        else:
+            self.reply(200, b"a row\n" * 20)
+
+
+class _Server(LocalServer):
+    def __init__(self, target: str = "") -> None:
+        super().__init__(_Redirecting)
+        self.target, self.seen = target, list[str]()
+
+
+def downloads(given: Attempt) -> int:
+    """A download that is sent on to another host, which gets neither a token nor what .netrc says."""
+    with _planted(given) as (secrets, _, stack):
+        other = stack.enter_context(_Server())
+        first = stack.enter_context(_Server(other.url))
+        netrc = given.folder.parent / "netrc"
+        netrc.write_text(f"machine 127.0.0.1 login me password {secrets['HF_TOKEN']}\n")
+        netrc.chmod(0o600)
+        stack.enter_context(mock.patch.dict(os.environ, {"NETRC": str(netrc)}))
+        path = fetch("set", RawFile("data.txt", f"{first.url}/file"))
+        assert path.read_bytes().startswith(b"a row")
+        assert len(other.seen) == len(first.seen) == 1
+        for headers in (*first.seen, *other.seen):
+            assert "authorization" not in headers.lower()
+            assert not any(secret in headers for secret in secrets.values())
+    return 1
+
+
+class _planted(ExitStack):  # noqa: N801 - a context
+    """Secrets of its own in the environment, an endpoint, and the stack that both are undone with."""
+
+    def __init__(self, given: Attempt) -> None:
+        super().__init__()
+        self._given = given
+
+    def __enter__(self) -> tuple[Mapping[str, str], JudgeServer, ExitStack]:  # type: ignore[override]
+        super().__enter__()
+        numbers = self._given.random
+        secrets = {name: f"{begin}{numbers.getrandbits(128):032x}" for name, begin in VARIABLES.items()}
+        own = {"D2E_CACHE": str(self._given.folder / "cache"), "NO_PROXY": "127.0.0.1"}
+        self.enter_context(mock.patch.dict(os.environ, {**secrets, **own}))
+        return secrets, self.enter_context(JudgeServer()), self
+
+
+def _attack(name: str, attempt: Callable[[Attempt], int], tries: int) -> Attack:
+    return Attack(
+        name, "secrets", "in no file, no message and no request but that to its own host", attempt, prepare, tries, 1
+    )
+
+
+ATTACKS = (
+    _attack("keys around build, training, evaluation, judge, report, export", everything_written, 10),
+    _attack("keys in recipes, addresses, names and options", misplaced, 10),
+    _attack("keys around a download that is redirected", downloads, 10),
+)

@@ -1,0 +1,180 @@
+"""`d2e serve` with more clients than it has room for: some leave in the middle, some send what is no request.
+
+It needs an environment with vLLM: the one of `make test-vllm`, or the Python that D2E_VLLM_PYTHON names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from d2e_sft.model.loading import BUILTIN
+from tests.attack.frame import ROOT, Attack, Attempt, NotPossibleHereError
+from tests.d2e_sft.vllm.served import KEY, LIMIT, SYSTEM, requests_inside, seconds_until_idle, serving
+
+CLIENTS, QUESTIONS, QUEUE = 100, 40, 60
+SECONDS = float(os.environ.get("D2E_LOAD_SECONDS", "300"))
+# Of the server and its engine, between the first minute and the end.
+_MOST_GROWTH = 150 * 2**20
+_HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+_PLACES = ("barn", "garage", "kitchen", "cellar", "attic", "shed", "office", "hall", "garden", "study")
+_BAD_BODIES: tuple[bytes, ...] = (
+    b"{", b"[]", b'"text"', b"\xff\xfe", b"null", b'{"messages": 5}', b"{" * 5000, b'{"a":' * 3000,
+)  # fmt: skip
+_BAD_VALUES: tuple[str, ...] = ("-0.5", "NaN", "Infinity", "-Infinity", "1e999", "11", '"much"', "true", "[0.5]", "{}")
+
+
+def _python() -> Path:
+    python = Path(os.environ.get("D2E_VLLM_PYTHON", ROOT / ".venv-vllm" / "bin" / "python"))
+    if not python.is_file():
+        raise NotPossibleHereError("vLLM is not installed: make test-vllm")
+    return python
+
+
+@dataclass
+class World:
+    """A server; its requests, of mixed lengths, with what each is answered when it is alone."""
+
+    address: str
+    process: psutil.Process
+    bodies: list[dict[str, Any]]
+    expected: list[str]
+
+    def memory(self) -> int:
+        """Bytes that the server and its engine hold."""
+        family = [self.process, *self.process.children(recursive=True)]
+        return sum(one.memory_info().rss for one in family)
+
+
+def _body(number: int) -> dict[str, Any]:
+    """A story of 1 to 30 moves; every fifth is asked plainly."""
+    draw = random.Random(number)
+    places = [draw.choice(_PLACES) for _ in range(draw.choice((1, 2, 5, 12, 30)))]
+    context = " ".join(f"Then Felix moves the key to the {place}." for place in places)
+    question = {"role": "user", "content": f"Question {number}: Where is the key now, and how did it get there?"}
+    body: dict[str, Any] = {"model": BUILTIN, "messages": [SYSTEM, question], "temperature": 0}
+    body["max_tokens"] = draw.choice((1, 4, 12, 32))
+    if number % 5:
+        body |= {"context": context, "alpha": draw.choice((0.3, 0.5, 0.9))}
+    return body
+
+
+def _post(address: str, content: Any, **options: Any) -> httpx.Response:
+    return httpx.post(f"{address}/v1/chat/completions", headers=_HEADERS, content=content, timeout=300, **options)
+
+
+def _text(response: httpx.Response) -> str:
+    assert response.status_code == 200, response.text[:300]
+    return str(response.json()["choices"][0]["message"]["content"])
+
+
+@contextmanager
+def _world() -> Iterator[World]:
+    with serving(_python(), QUEUE) as (address, process):
+        bodies = [_body(number) for number in range(QUESTIONS)]
+        expected = [_text(_post(address, json.dumps(body))) for body in bodies]
+        plain = [_text(_post(address, json.dumps({**body, "alpha": 0}))) for body in bodies if "context" in body]
+        debiased = [text for text, body in zip(expected, bodies, strict=True) if "context" in body]
+        assert sum(one != other for one, other in zip(plain, debiased, strict=True)) >= 5, "else nothing tells them"
+        yield World(address, psutil.Process(process.pid), bodies, expected)
+
+
+def _client(world: World, draw: random.Random, until: float, told: Counter[str]) -> None:
+    """Asks until the time is up; every tenth request it leaves after the first token, or before."""
+    while time.monotonic() < until:
+        number = draw.randrange(QUESTIONS)
+        body = json.dumps(world.bodies[number])
+        if draw.random() < 0.1:
+            _leave(world, {**world.bodies[number], "stream": True, "max_tokens": 200, "ignore_eos": True}, draw)
+            told["left"] += 1
+            continue
+        response = _post(world.address, body)
+        if response.status_code == 429:
+            told["turned away"] += 1
+            assert response.headers["retry-after"]
+            assert response.json()["error"]["message"]
+            time.sleep(draw.uniform(0.5, 1.5) * float(response.headers["retry-after"]))
+            continue
+        assert _text(response) == world.expected[number], f"question {number}: another answer than alone"
+        told["answered"] += 1
+
+
+def _leave(world: World, body: dict[str, Any], draw: random.Random) -> None:
+    try:
+        with httpx.stream(
+            "POST", f"{world.address}/v1/chat/completions", headers=_HEADERS, json=body, timeout=draw.uniform(0.2, 20)
+        ) as response:
+            next(response.iter_raw(), None)
+    except httpx.TimeoutException:
+        pass
+
+
+def crowd(given: Attempt) -> int:
+    """100 clients at once: each answer is the one of the request alone, and nothing is left behind."""
+    with _world() as world:
+        told: Counter[str] = Counter()
+        began = time.monotonic()
+        until = began + SECONDS
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            draws = [random.Random(given.random.random()) for _ in range(CLIENTS)]
+            clients = [pool.submit(_client, world, draw, until, told) for draw in draws]
+            time.sleep(min(60, SECONDS / 3))
+            early = world.memory()
+            for one in clients:
+                one.result()
+        assert told["turned away"], f"the queue of {QUEUE} was never full: {told}"
+        assert told["left"]
+        assert told["answered"] >= CLIENTS / 4, told
+        assert seconds_until_idle(world.address, 30) < 30, f"{requests_inside(world.address)} requests are left"
+        growth = world.memory() - early
+        assert growth < _MOST_GROWTH, f"{growth / 2**20:.0f} MiB more than after the first minute"
+        for body, text in zip(world.bodies, world.expected, strict=True):
+            assert _text(_post(world.address, json.dumps(body))) == text
+        return told["answered"] + told["left"] + told["turned away"]
+
+
+def hostile(_: Attempt) -> int:
+    """Each is refused with a status of the client's fault and one message; the next request is answered as ever."""
+    with serving(_python(), QUEUE) as (address, process):
+        body = _body(1)
+        alone = _text(_post(address, json.dumps(body)))
+        before = psutil.Process(process.pid).memory_info().rss
+        refused = [_post(address, content) for content in _BAD_BODIES]
+        for key in ("alpha", "plausibility"):
+            for value in _BAD_VALUES:
+                rest = json.dumps({name: one for name, one in body.items() if name != key})
+                refused.append(_post(address, f'{rest[:-1]}, "{key}": {value}}}'))
+        refused += [_post(address, b" " * 10 * 2**20), _post(address, (b" " * 2**16 for _ in range(160)))]
+        refused.append(httpx.post(f"{address}/v1/chat/completions", content=b"x" * LIMIT * 100, timeout=60))
+        for response in refused:
+            assert 400 <= response.status_code < 500, f"{response.status_code}: {response.text[:200]}"
+            assert "Traceback" not in response.text
+            assert json.loads(response.text)
+        assert psutil.Process(process.pid).memory_info().rss - before < _MOST_GROWTH
+        assert _text(_post(address, json.dumps(body))) == alone
+    return len(refused)
+
+
+ATTACKS = (
+    Attack(
+        "100 clients, mixed lengths, some leave", "server",
+        "each answer that of the request alone; 429 beyond the queue; no request and no memory left behind", crowd,
+        tries=1, quick=0,
+    ),
+    Attack(
+        "bodies of 10 MB, bad JSON, α that is no ratio, no key", "server",
+        "400 to 422 with one message; the next request answered as ever", hostile, tries=1, quick=0,
+    ),
+)  # fmt: skip

@@ -1,0 +1,59 @@
+"""`d2e eval --judge`: asks about free answers, without decoding anything again; what it cannot judge is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.data.sample import write_samples
+from tests.chat_samples import chat_sample
+from tests.command import d2e
+from tests.eval.benches import bench_rows, save_bench
+from tests.judge_server import JudgeServer
+
+GIVEN = ("--judge", "openai", "--judge-model", "m")
+
+
+def test_finished_results_are_judged_without_decoding(
+    tmp_path: Path, world: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [chat_sample(id=f"c{n}", split="test", answers=["The receipt."]) for n in range(3)]
+    write_samples(rows, tmp_path / "bench" / "test.jsonl")
+    call = ["eval", world / "model", "--bench", tmp_path / "bench" / "test.jsonl", "--out", tmp_path / "run"]
+    call += ["--max-new-tokens", "4"]
+    server.reply = lambda user: "It says so.\nVerdict: unsupported, correct"
+    assert d2e(*call) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert d2e(*call, *GIVEN, "--judge-url", server.url) == 0
+    printed = capsys.readouterr()
+    assert "decoded before, and only scored again" in printed.err
+    assert "chats (3) run 0.0 [0.0, 0.0] 100.0 [100.0, 100.0]" in " ".join(printed.out.split())
+    (file,) = (tmp_path / "run" / "eval").glob("*/judged_answers.json")
+    assert str(file) in printed.out
+    judged = json.loads(file.read_text())
+    assert judged["judge"] == {"backend": "openai", "model": "m"}
+    assert [one["verdict"]["reason"] for one in judged["answers"]] == ["It says so."] * 3
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ((), "has no row of format chat with a context; a judge reads free answers"),
+        (("--without-context",), "--judge with --without-context: a judge reads answers that were generated from"),
+        (("--answer", "likelihood"), "--judge with --answer likelihood: "),
+        (("--launch", "ddp", "--processes", "2"), "--judge with --launch ddp: one process asks a judge"),
+        (("--judge-dtype", "float32"), "has no meaning with --judge openai"),
+    ],
+)
+def test_what_leaves_nothing_to_judge_is_refused_before_a_model_is_loaded(
+    more: tuple[str, ...], said: str, tmp_path: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_bench(tmp_path / "bench", bench_rows(2))
+    call = ["eval", "no/model", "--bench", tmp_path / "bench", "--out", tmp_path / "run", *GIVEN]
+    assert d2e(*call, "--judge-url", server.url, *more) == 1
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert d2e("eval", "no/model", "--bench", "wiqa", *GIVEN, "--judge-url", server.url) == 1
+    assert "--judge with --bench wiqa" in capsys.readouterr().err

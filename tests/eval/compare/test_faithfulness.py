@@ -1,0 +1,117 @@
+"""Free answers of runs side by side: shares of words and a judge's verdicts, paired; in the tables and on the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.util.tables import WIDTH
+from eval.compare.compare import compare_runs
+from eval.compare.faithfulness import compare_faithfulness
+from eval.compare.judged_answers import JUDGED_FILE, judge_answers
+from eval.compare.narrow_tables import faithfulness_tables
+from eval.compare.runs import load_runs
+from eval.pages.report.page import render_page
+from tests.command import d2e
+from tests.eval.fake_runs import choice, make_run, reply, story
+from tests.judge_server import JudgeServer, MakeJudge
+
+SAID = {
+    "base": ["Ask my aunt.", "Within 60 days."],  # 0 of 2 words (ask, aunt) and 2 of 3; recall 0 of 3 and 2 of 3
+    "tuned": ["Within 30 days.", "Within 30 days."],
+}
+
+
+def runs_of(folder: Path, said: dict[str, list[str]] = SAID, times: int = 10) -> list[Path]:
+    return [
+        make_run(
+            folder / name,
+            [reply(2 * n + place, text) for n in range(times) for place, text in enumerate(answers)]
+            + [choice(n, True) for n in range(3)],
+        )
+        for name, answers in said.items()
+    ]
+
+
+def test_measures_and_their_paired_differences_counted_by_hand(tmp_path: Path) -> None:
+    (row,) = compare_faithfulness(load_runs(runs_of(tmp_path)))
+    base, tuned = row.runs
+    assert (row.dataset, row.n) == ("returns", 20), "choices are no free answers"
+    assert {name: score.mean for name, score in base.scores.items()} == pytest.approx(
+        {"in context": 1 / 3, "context recall": 1 / 3}
+    )
+    assert {name: score.mean for name, score in tuned.scores.items()} == {"in context": 1, "context recall": 1}
+    assert not base.changes
+    for change in tuned.changes.values():
+        assert change.mean == pytest.approx(2 / 3)
+        assert change.adjusted_p is not None
+        assert change.adjusted_p >= change.p_value
+
+
+def test_a_sample_that_one_run_has_no_value_of_is_in_neither_side_of_the_difference(tmp_path: Path) -> None:
+    said = {"base": ["That is it.", "Within 60 days."], "tuned": ["Within 30 days.", "Within 60 days."]}
+    (row,) = compare_faithfulness(load_runs(runs_of(tmp_path, said)))
+    assert row.runs[1].changes["in context"].mean == 0, "the first sample of base says function words alone"
+    assert row.runs[1].changes["context recall"].mean == pytest.approx(1 / 2)
+
+
+def test_datasets_have_a_row_each_and_one_together_and_other_formats_none(tmp_path: Path) -> None:
+    rows = [reply(0, "Within 30 days."), reply(1, "No.", dataset="hours")]
+    (run,) = load_runs([make_run(tmp_path / "run", rows)])
+    assert [(row.dataset, row.n) for row in compare_faithfulness([run])] == [("returns", 1), ("hours", 1), ("all", 2)]
+    (other,) = load_runs([make_run(tmp_path / "other", [choice(1, True)])])
+    comparison = compare_runs([other])
+    assert compare_faithfulness([other]) == ()
+    assert "faithfulness" not in comparison.to_json()
+
+
+def test_d2e_compare_and_the_report_show_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = runs_of(tmp_path)
+    assert d2e("compare", *runs, "--json", tmp_path / "c.json") == 0
+    printed = capsys.readouterr().out
+    assert "in context" in printed
+    assert "+66.7 [" in printed
+    assert max(map(len, printed.splitlines())) <= WIDTH
+    assert json.loads((tmp_path / "c.json").read_text())["faithfulness"][0]["runs"][1]["changes"]["in context"]
+    assert d2e("compare", *runs, "--wide") == 0
+    assert "| Δ context recall |" in " ".join(capsys.readouterr().out.split())
+    page = render_page(load_runs(runs))
+    assert page.index('href="#faithfulness"') < page.index('<section id="faithfulness">')
+    assert "Δ context recall" in page
+
+
+def test_they_stand_beside_the_habit_gap_of_swapped_contexts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        reply(n, "Within 30 days.", subset=subset, habit=["60"])
+        for n, subset in enumerate(["aligned", "conflict"] * 4)
+    ]
+    runs = [make_run(tmp_path / name, rows) for name in ("one", "two")]
+    assert d2e("compare", *runs) == 0
+    printed = capsys.readouterr().out
+    assert printed.index("in context") < printed.index("gap")
+    page = render_page(load_runs(runs))
+    assert page.index("Scores by subset</h2>") < page.index('<section id="faithfulness">')
+    tagged = render_page(load_runs([make_run(tmp_path / "stories", [story(1, "conflict", "garage")])]))
+    assert "faithfulness" not in tagged
+
+
+def test_a_judges_verdicts_are_shown_of_the_runs_that_have_them(
+    tmp_path: Path, server: JudgeServer, judge: MakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = load_runs(runs_of(tmp_path))
+    server.reply = lambda user: "Verdict: supported, " + ("incorrect" if "60" in user else "correct")
+    judge_answers(runs[1], judge(), JudgeOptions())
+    (row,) = compare_faithfulness(runs)
+    assert "supported" not in row.runs[0].scores
+    assert (row.runs[1].scores["supported"].mean, row.runs[1].scores["correct"].mean) == (1, 1)
+    assert "supported" not in row.runs[1].changes, "the first run was not judged"
+    text = faithfulness_tables(compare_runs(runs), words=False)
+    assert "in context" not in text
+    assert "100.0 [100.0, 100.0]" in text
+    assert (runs[1].folder / JUDGED_FILE).is_file()
+    assert "says what the gold answer says" in render_page(runs)
