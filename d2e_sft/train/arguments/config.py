@@ -6,7 +6,8 @@ A recipe's run is made of one (`D2EConfig.from_recipe`), so that both give the s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +27,7 @@ from d2e_sft.train.prepare import accumulation_steps, automatic_precision
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError
 
+_PRECISION_OF_LAUNCHER = "ACCELERATE_MIXED_PRECISION"
 _SECTIONS: dict[str, type[BaseModel]] = {
     "model": ModelSection,
     "data": DataSection,
@@ -169,8 +171,6 @@ class D2EConfig(TrainingArguments):
             self.bf16 = not self.fp16 and automatic_precision() == "bfloat16"
         if self.logging_nan_inf_filter is None:  # else a NaN must be seen, not replaced by the running mean
             self.logging_nan_inf_filter = bool(self.fp16)
-        # This decides, not the launcher, whose precision would be taken over float32.
-        os.environ["ACCELERATE_MIXED_PRECISION"] = "bf16" if self.bf16 else "fp16" if self.fp16 else "no"
         on_cpu, deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
         # TrainingArguments takes bfloat16 without an accelerator only when told that the CPU is meant; under DeepSpeed
         # that is not to be said (see process_state).
@@ -182,7 +182,8 @@ class D2EConfig(TrainingArguments):
             self._choose_the_best()
         data_seed = getattr(self, "data_seed", None)
         self.data_seed = self.seed if data_seed is None else data_seed
-        super().__post_init__()
+        with _not_the_launchers_precision():
+            super().__post_init__()
         # One process drives one device: DataParallel would cut a batch across its views.
         self._n_gpu = min(self.n_gpu, 1)
 
@@ -342,3 +343,14 @@ class D2EConfig(TrainingArguments):
 
 def _split_keys() -> list[tuple[str, tuple[str, str, str]]]:
     return [(name, key.partition(".")) for name, key in SAME_IN_RECIPE.items()]
+
+
+@contextmanager
+def _not_the_launchers_precision() -> Iterator[None]:
+    """Arguments decide alone: transformers takes the launcher's precision over float32. Other arguments keep theirs."""
+    of_launcher = os.environ.pop(_PRECISION_OF_LAUNCHER, None)
+    try:
+        yield
+    finally:
+        if of_launcher is not None:
+            os.environ[_PRECISION_OF_LAUNCHER] = of_launcher

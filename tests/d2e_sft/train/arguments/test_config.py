@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,20 @@ def test_a_recipe_of_other_values_comes_back_as_it_was() -> None:
     assert again == told
     assert unsaid == []
     assert D2EConfig.from_recipe(told, processes=2).gradient_accumulation_steps == 2
+
+
+@pytest.mark.parametrize("of_launcher", [None, "bf16"])
+def test_precision_is_that_of_the_arguments_and_of_no_others(
+    monkeypatch: pytest.MonkeyPatch, of_launcher: str | None
+) -> None:
+    name = "ACCELERATE_MIXED_PRECISION"
+    monkeypatch.delenv(name, raising=False)
+    if of_launcher:
+        monkeypatch.setenv(name, of_launcher)
+    found = [D2EConfig("run", bf16=bf16).mixed_precision for bf16 in (True, False)]
+    assert found == ["bf16", "no"]
+    assert os.environ.get(name) == of_launcher
+    assert TrainingArguments("run", use_cpu=True).mixed_precision == (of_launcher or "no")
 
 
 def test_what_a_recipe_cannot_say_is_named() -> None:
