@@ -347,7 +347,7 @@ def _split_keys() -> list[tuple[str, tuple[str, str, str]]]:
 
 @contextmanager
 def _not_the_launchers_precision() -> Iterator[None]:
-    """Arguments decide alone: transformers takes the launcher's precision over float32. Other arguments keep theirs."""
+    """The arguments decide alone, where transformers takes the launcher's precision over float32."""
     of_launcher = os.environ.pop(_PRECISION_OF_LAUNCHER, None)
     try:
         yield
