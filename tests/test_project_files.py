@@ -6,8 +6,11 @@ import re
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
 import yaml
+
+from d2e_sft.cli import d2e
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -61,3 +64,35 @@ def test_the_citation_names_what_is_cited() -> None:
     assert cited["title"] == PROJECT["name"]
     assert cited["license"] == PROJECT["license"]
     assert len(cited["references"][0]["authors"]) == 8
+
+
+def test_the_readme_is_short() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 200
+    assert len(text.split()) <= 1500
+
+
+def test_the_readme_names_files_verbs_and_pictures_that_exist() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    linked = re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", text)
+    assert [path for path in linked if not (ROOT / path).exists()] == []
+    assert len(linked) > 20
+    verbs = set(re.findall(r"(?:`|^\$ |then )d2e ([a-z][\w-]*)", text, flags=re.MULTILINE))
+    assert len(verbs) > 12
+    assert verbs <= set(d2e.list_commands(click.Context(d2e)))
+
+
+UNPLAIN = re.compile(r"\b(?:as (?:they|it) came|at hand|lets? finished|pairs leave)\b", re.IGNORECASE)
+
+
+def test_messages_and_pages_are_in_plain_english() -> None:
+    folders = ("d2e_sft", "eval", "data_builders", "docs", "recipes", "launch")
+    files = [ROOT / "README.md", *(file for folder in folders for file in (ROOT / folder).rglob("*"))]
+    told = [file for file in files if file.suffix in {".md", ".py", ".html", ".js", ".jinja", ".yaml"}]
+    assert len(told) > 300
+    found = {
+        f"{file.relative_to(ROOT)}: {hit.group()}"
+        for file in told
+        for hit in UNPLAIN.finditer(" ".join(file.read_text(encoding="utf-8").split()))
+    }
+    assert found == set()

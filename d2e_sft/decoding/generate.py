@@ -1,4 +1,4 @@
-"""The loop of debiased decoding: rows take a step, every pair takes a token, finished pairs leave.
+"""The loop of debiased decoding: each step gives every pair one token; finished pairs are removed from the batch.
 
 Each step runs 2B rows (B originals, B imagined) and picks a token by the scores that the decoder makes of their
 logits, `z_original − α · z_imagined` unless another is chosen; both rows of a pair then take it. A pair that is

@@ -1,4 +1,4 @@
-"""The engine that all jobs share: what is at hand first, the rest asked, malformed replies asked for once more.
+"""The engine that all jobs share: what is cached first, the rest asked, malformed replies asked for once more.
 
 A reply is written to disk by the thread that received it, before anything else happens to it. So whatever ends a run
 (an error, Ctrl-C, SIGKILL), the next one finds every reply that had arrived.

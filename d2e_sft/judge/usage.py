@@ -26,7 +26,7 @@ class Usage:
 
     Attributes:
         asked: replies that were received.
-        cached: replies that were at hand from before, and cost nothing now.
+        cached: replies that were cached by an earlier run, and cost nothing now.
         retried: requests sent once more since the server throttled, failed, stalled or dropped them.
         reasked: prompts asked a second time since the first reply did not have the required form.
         undecided: samples without a usable reply even so.
@@ -72,7 +72,7 @@ class Usage:
         about = "about " if self.guessed else ""
         cut_off = f", {self.cut_off:,} cut off (raise --judge-max-tokens)" if self.cut_off else ""
         return (
-            f"{self.asked:,} replies received, {self.cached:,} already at hand; {self.retried:,} requests retried, "
+            f"{self.asked:,} replies received, {self.cached:,} already cached; {self.retried:,} requests retried, "
             f"{self.reasked:,} prompts re-asked, {self.undecided:,} undecided{cut_off}; "
             f"{about}{self.prompt_tokens:,} prompt + {self.completion_tokens:,} reply tokens"
             + ("" if prices is None else f", {self.spent(prices)}")
@@ -129,7 +129,7 @@ class Estimate:
 
     Attributes:
         requests: prompts that have to be asked, each once.
-        cached: prompts whose reply is at hand.
+        cached: prompts whose reply is cached.
         prompt_tokens: of the requests.
         most_completion_tokens: if every reply reaches its limit.
         counted: whether the prompt's tokens were counted with the model's tokenizer, or guessed.
@@ -150,7 +150,7 @@ class Estimate:
         else:
             cost = "a model of one's own" if self.counted else "no price given (--judge-price)"
         return (
-            f"{self.requests:,} requests ({self.cached:,} replies already at hand), {self.prompt_tokens:,} prompt "
+            f"{self.requests:,} requests ({self.cached:,} replies already cached), {self.prompt_tokens:,} prompt "
             f"tokens ({how}), at most {self.most_completion_tokens:,} reply tokens; {cost}; "
             "a malformed reply costs one request more"
         )

@@ -1,7 +1,7 @@
 """The chat route of `d2e serve`: a request that carries its context apart from the question.
 
 `POST /v1/chat/completions` takes more fields than OpenAI's. `context` is put before the last user message, as the
-prompt set's context line of `format`, and so makes the original prompt; the messages as they came make the imagined
+prompt set's context line of `format`, and so makes the original prompt; the messages, unchanged, make the imagined
 one. `alpha` is the debias ratio, `decoder` another way to combine the two, `plausibility` the cut-off. A request
 without `context` is vLLM's own, unchanged.
 Streaming, usage, stop strings and errors are vLLM's in either case.

@@ -4,7 +4,7 @@ PIPER's test is the published validation file, whose questions it splits into 2,
 ones. That split is met exactly by one rule: the letters "if" stand somewhere in the question. The rule also catches
 "different" or "knife" and misses a capital "If"; `rule=word` looks for the word instead, in any letter case.
 
-Where the training file is not at hand, a rendering of a part of it without wrong answers can stand in. Its wrong
+Where the training file is not available, a rendering of a part of it without wrong answers can stand in. Its wrong
 answers are then drawn from other stories, which makes the choice easier than the published one.
 """
 

@@ -5,7 +5,7 @@ not read it. It derives questions from the same corpus' annotation of events, ca
 each pair one that asks for the cause (causal), and one that asks what would not be if the cause were not
 (counterfactual) or, where the effect is a piece of a clause, what the cause does (causal).
 
-Spans were marked as they came, so a question is worded by what kind of phrase a span is (`text/phrases.py`,
+Annotators marked spans of any kind, so a question is worded by what kind of phrase a span is (`text/phrases.py`,
 `text/causal_questions.py`). A pair of which no well-formed question can be made, or a span that is no whole phrase, is
 left out, and counted.
 """

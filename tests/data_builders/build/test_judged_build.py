@@ -102,14 +102,14 @@ def test_the_estimate_is_what_is_then_asked(raw: Path, tmp_path: Path, server: J
     flags = ["--judge-price", "2,10", "--estimate"]
     result = _run(*_arguments(raw, tmp_path / "out", server.url, *flags))
     assert result.exit_code == 0, result.output
-    assert re.search(r"quality: 6 requests \(0 replies already at hand\), .* at most \$0\.\d+", result.output)
+    assert re.search(r"quality: 6 requests \(0 replies already cached\), .* at most \$0\.\d+", result.output)
     assert re.search(r"refine: 6 requests", result.output)
     assert server.requests == []
     assert not (tmp_path / "out").exists()
     assert _run(*_arguments(raw, tmp_path / "out", server.url)).exit_code == 0
     again = _run(*_arguments(raw, tmp_path / "out", server.url, *flags))
-    assert "quality: 0 requests (6 replies already at hand)" in again.output
-    assert "refine: 1 requests (5 replies already at hand)" in again.output  # the refused sample was never refined
+    assert "quality: 0 requests (6 replies already cached)" in again.output
+    assert "refine: 1 requests (5 replies already cached)" in again.output  # the refused sample was never refined
 
 
 def test_a_second_build_asks_nothing_and_gives_the_same_bytes(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
