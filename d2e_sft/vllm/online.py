@@ -11,8 +11,8 @@ import asyncio
 import itertools
 import math
 import uuid
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from vllm import SamplingParams
@@ -31,6 +31,8 @@ from d2e_sft.vllm.stream import PairStream
 IMAGINED, ALPHA, DECODER, PLAUSIBILITY = "d2e_imagined", "d2e_alpha", "d2e_decoder", "d2e_plausibility"
 # Seconds before a pair is submitted again; each submission without a token waits longer than the one before.
 _FIRST_WAIT, _LONGEST_WAIT = 0.01, 1.0
+# Submissions in a row without a token after which the engine's steps are held while a pair is submitted.
+_FREE_SUBMISSIONS = 2
 
 
 class PairingEngine:
@@ -51,6 +53,7 @@ class PairingEngine:
         self._ranks = itertools.cycle(range(config.parallel_config.data_parallel_size))
         self._many_ranks = config.parallel_config.data_parallel_size > 1
         self._gate = RowGate(config.scheduler_config.max_num_seqs * config.parallel_config.data_parallel_size)
+        self._holding = asyncio.Lock()
         ends = SamplingParams()
         self._end_of_text(ends)
         vocab = config.model_config.get_vocab_size()
@@ -192,10 +195,14 @@ class PairingEngine:
         reports: asyncio.Queue[tuple[RowView, RequestOutput | BaseException]] = asyncio.Queue()
         pumps: list[asyncio.Task[None]] = []
         try:
-            for view, prompt, parameters in rows:
-                name = f"{request_id}-{view}-{progress.submissions}"
-                collector = await self._add(name, prompt, parameters, {**options, **urgent}, patient=again)
-                collectors.append((view, collector))
+            async with AsyncExitStack() as held:
+                if progress.fruitless > _FREE_SUBMISSIONS:
+                    await held.enter_async_context(self._held())
+                waiting = held.aclose if again else None
+                for view, prompt, parameters in rows:
+                    name = f"{request_id}-{view}-{progress.submissions}"
+                    collector = await self._add(name, prompt, parameters, {**options, **urgent}, waiting)
+                    collectors.append((view, collector))
             pumps += [asyncio.create_task(_pump(view, collector, reports)) for view, collector in collectors]
             yield _drain(reports, len(pumps))
         finally:
@@ -206,17 +213,41 @@ class PairingEngine:
                 await asyncio.shield(self.engine.abort(collector.request_id, internal=True))
                 collector.close()
 
+    @asynccontextmanager
+    async def _held(self) -> AsyncIterator[None]:
+        """No step of the engine while the block runs, so that what it submits is in one step's queue.
+
+        An engine that is idle begins a step with the first request that comes. On a machine with other work the second
+        one may come too late each time.
+        """
+        async with self._holding:
+            if await self.engine.is_paused():  # by whoever changes its weights
+                yield
+                return
+            try:
+                await self.engine.pause_generation(mode="keep", clear_cache=False)
+                yield
+            finally:
+                await asyncio.shield(self.engine.resume_generation())
+
     async def _add(
-        self, name: str, prompt: Any, parameters: SamplingParams, options: Mapping[str, Any], *, patient: bool
+        self,
+        name: str,
+        prompt: Any,
+        parameters: SamplingParams,
+        options: Mapping[str, Any],
+        before_waiting: Callable[[], Awaitable[None]] | None,
     ) -> Any:
+        """Give the engine a request; a full one is waited for, unless `before_waiting` is None."""
         known = {"lora_request", "trace_headers", "priority", "data_parallel_rank", "session_id"}
         chosen = {key: value for key, value in options.items() if key in known}
         while True:
             try:
                 return await self.engine.add_request(name, prompt, parameters, **chosen)
             except GracefulHTTPError:
-                if not patient:  # a pair that is being answered is not turned away half-way
+                if before_waiting is None:  # a pair that is being answered is not turned away half-way
                     raise
+                await before_waiting()  # an engine that is held never has room
                 await asyncio.sleep(_LONGEST_WAIT)
 
 
