@@ -8,12 +8,13 @@ import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
-from eval.compare.compare import compare_runs
+from eval.compare.compare import Comparison, compare_runs
 from eval.compare.measures.runs import MeasuredRun, compare_runs_by_measures, load_measured, measured_first
 from eval.compare.measures.tables import markdown_text, narrow_text
 from eval.compare.narrow_tables import faithfulness_tables, narrow_tables
 from eval.compare.runs import load_runs, only_subset, reference_first
 from eval.compare.subset_tables import all_tables, subset_comparison_tables
+from eval.compare.verdicts import closing_lines
 
 
 @click.command()
@@ -75,20 +76,22 @@ def compare(
     if subset is not None:
         loaded = only_subset(loaded, subset)
     comparison = compare_runs(loaded)
-    if wide:
-        click.echo(all_tables(comparison))
-    elif comparison.subsets is None:
-        click.echo(narrow_tables(comparison))
-    else:
-        if groups:
-            click.echo(narrow_tables(comparison) + "\n")
-        else:
-            click.echo(f"{comparison.bench}; tables by dataset, relation and format: --groups\n")
-            if comparison.faithfulness:
-                click.echo(faithfulness_tables(comparison) + "\n")
-        click.echo(subset_comparison_tables(comparison.subsets))
+    tables = all_tables(comparison) if wide else _narrow(comparison, groups=groups)
+    click.echo("\n\n".join(filter(None, [tables, closing_lines(comparison)])))
     if json_file is not None:
         write_json(json_file, comparison.to_json())
+
+
+def _narrow(comparison: Comparison, *, groups: bool) -> str:
+    """Where samples have subsets, those come first to mind: the tables by group are shown on request."""
+    if comparison.subsets is None:
+        return narrow_tables(comparison)
+    if groups:
+        parts = [narrow_tables(comparison)]
+    else:
+        parts = [f"{comparison.bench}; tables by dataset, relation and format: --groups"]
+        parts += [faithfulness_tables(comparison)] if comparison.faithfulness else []
+    return "\n\n".join([*parts, subset_comparison_tables(comparison.subsets)])
 
 
 def _compare_measures(runs: list[MeasuredRun], reference: str | None, *, wide: bool, json_file: Path | None) -> None:

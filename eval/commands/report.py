@@ -7,8 +7,11 @@ from pathlib import Path
 import click
 
 from d2e_sft.util.errors import UserError
-from eval.compare.measures.runs import load_measured
-from eval.compare.runs import load_runs
+from eval.compare.compare import compare_runs
+from eval.compare.measures.runs import load_measured, measured_first
+from eval.compare.measures.tables import verdicts
+from eval.compare.runs import load_runs, reference_first
+from eval.compare.verdicts import closing_lines
 
 
 @click.command()
@@ -21,6 +24,7 @@ from eval.compare.runs import load_runs
     help="The page to write.",
 )
 @click.option("--bench", metavar="NAME", help="Benchmark to report on. [default: the only one all runs share]")
+@click.option("--reference", metavar="RUN", help="Run that verdicts and differences are against. [default: the first]")
 @click.option(
     "--browse",
     metavar="N",
@@ -44,13 +48,14 @@ def report(
     *,
     out: Path,
     bench: str | None,
+    reference: str | None,
     browse: int | None,
     samples: int,
     no_texts: bool,
     no_texts_of: tuple[str, ...],
     title: str | None,
 ) -> None:
-    """Write an HTML report of one or more runs.
+    """Write an HTML report of one or more runs, and print its verdicts.
 
     The page is one file without external parts, for the screen, a phone and print: a verdict on each RUN against
     the first, one picture, every sample with all answers (filtered by what was mended or broken from one run to
@@ -71,8 +76,9 @@ def report(
 
         if no_texts_of:
             raise UserError(f"--no-texts-of {no_texts_of[0]}: a page of {measured[0].bench} holds no texts", "drop it")
-        write_measures_page(measured, out, title)
-        click.echo(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
+        ordered = measured if reference is None else measured_first(measured, reference)
+        told = verdicts(write_measures_page(ordered, out, title))
+        click.echo("\n".join([_written(out), *told]))
         return
     from eval.compare.error_patterns import read_patterns
     from eval.pages.report.page import ReportOptions, write_report  # matplotlib takes a second; `--help` need not wait
@@ -80,10 +86,19 @@ def report(
     from eval.pages.report.samples import datasets_of
 
     loaded = load_runs(runs, bench)
+    if reference is not None:
+        loaded = reference_first(loaded, reference)
     left_out = datasets_of(loaded[0]) if no_texts else no_texts_of
-    write_report(loaded, out, ReportOptions(samples, browse, left_out, title))
-    click.echo(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
+    compared = compare_runs(loaded)
+    write_report(loaded, out, ReportOptions(samples, browse, left_out, title), compared)
+    click.echo(_written(out))
     lacking = [run for run in loaded if read_patterns(run) is None]
     if lacking:
         click.echo(f"without error patterns of {', '.join(run.label for run in lacking)}; to find them by rule first:")
         click.echo("\n".join(f"  {command}" for run in lacking for command in commands_for(run)))
+    if lines := closing_lines(compared):
+        click.echo(f"\n{lines}")
+
+
+def _written(page: Path) -> str:
+    return f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB)"

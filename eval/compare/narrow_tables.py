@@ -107,7 +107,7 @@ def _faithful(row: Faithfulness, measures: Sequence[str]) -> Iterator[list[str]]
 
 
 def narrow_tables(comparison: Comparison) -> str:
-    """Scores with differences to the first run, label shares and the context's worth where there are any, verdicts."""
+    """Scores with differences to the first run, label shares and the context's worth where there are any."""
     first, *others = comparison.labels
     about = f"{comparison.bench}: percent with 95 % bootstrap intervals; mean is that of EM and F1"
     if others:
@@ -124,8 +124,6 @@ def narrow_tables(comparison: Comparison) -> str:
         parts += [_wrapped(_ABOUT_CONTEXT), _blocks(comparison, comparison.rows, _context)]
     if comparison.faithfulness:
         parts.append(faithfulness_tables(comparison))
-    if others:
-        parts.append("\n".join(verdicts(comparison)))
     return "\n\n".join(parts)
 
 

@@ -19,6 +19,8 @@ from eval.score.statistics import Difference, Interval, bootstrap_average, holm,
 from eval.score.subsets import AVERAGE, DatasetSubsets, by_subset, gives, headline, score_subsets, with_both
 
 MARGIN = 0.03  # as much of aligned accuracy may be lost, as a fraction, by a run that is said to read more
+# Where none of n samples changed, the difference's interval is a point, yet 3/n of all samples may change (95 %).
+ENOUGH = round(3 / MARGIN)
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class RunSubsets:
         """What the changes decide: of conflict rows by the corrected p, of aligned ones by the interval."""
         conflict, aligned = self.changes["conflict"], self.changes.get("aligned")
         changes = [change for change in (conflict, aligned) if change is not None]
-        if all(change.low >= -MARGIN and change.high <= MARGIN for change in changes):
+        sizes = [self.scores.subsets[name].n for name in ("conflict", "aligned") if name in self.changes]
+        if min(sizes) >= ENOUGH and all(change.low >= -MARGIN and change.high <= MARGIN for change in changes):
             return "no difference"
         aligned_lower = aligned is not None and aligned.significant and aligned.mean < 0
         if not conflict.significant:

@@ -1,4 +1,4 @@
-"""Measures by subset as Markdown, narrow enough for a terminal: a row a run, and at last a verdict a run."""
+"""Measures by subset as Markdown, narrow enough for a terminal: a row a run; and a verdict a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from d2e_sft.data.sample import Subset
 from d2e_sft.util.tables import markdown_cell, markdown_table, percent
 from eval.compare.compare import Comparison
-from eval.compare.subset_comparison import MARGIN, DatasetComparison, RunSubsets, SubsetComparison
+from eval.compare.subset_comparison import ENOUGH, MARGIN, DatasetComparison, RunSubsets, SubsetComparison
 from eval.compare.tables import comparison_tables, points, short_p, with_interval
 from eval.score.scores import Scores
 from eval.score.statistics import Difference
@@ -31,7 +31,7 @@ _ABOUT_OWN_HABIT = (
 
 
 def all_tables(comparison: Comparison) -> str:
-    """The tables by group and, where rows are tagged, those by subset, which end with the verdicts."""
+    """The tables by group and, where rows are tagged, those by subset."""
     by_subset = [] if comparison.subsets is None else [subset_comparison_tables(comparison.subsets)]
     return "\n\n".join([comparison_tables(comparison), *by_subset])
 
@@ -57,7 +57,7 @@ def subset_table(scores: Scores) -> str:
 
 
 def subset_comparison_tables(comparison: SubsetComparison) -> str:
-    """Runs by subset: accuracies and gap, what is answered on conflict rows, differences, verdicts."""
+    """Runs by subset: accuracies and gap, what is answered on conflict rows, differences."""
     datasets = comparison.datasets
     reference, *others = datasets[0].runs
     gap = ["gap"] if any(run.scores.gap is not None for own in datasets for run in own.runs) else []
@@ -87,7 +87,6 @@ def subset_comparison_tables(comparison: SubsetComparison) -> str:
         for names in _together(datasets, _DIFFERENCES):
             columns = [title for name in names for title in (f"Δ {name}", "p")]
             parts.append(_rows(datasets, columns, partial(_changes, names=names), others_alone=True))
-        parts += verdicts(comparison)
     return "\n\n".join(parts)
 
 
@@ -103,7 +102,7 @@ def verdicts(comparison: SubsetComparison) -> list[str]:
     words = (
         f"Verdict with {size} samples{' (average)' if own.dataset == AVERAGE else ''}: reads more = conflict higher "
         f"(corrected p below 0.05){aligned}; no difference = {'both intervals' if aligned else 'its interval'} within "
-        f"{points}"
+        f"{points}, of {ENOUGH} samples or more{' each' if aligned else ''}"
     )
     return [_wrapped(words), "\n".join(_verdict(run, reference.label) for run in others)]
 

@@ -16,6 +16,7 @@ from eval.compare.measures.tables import narrow_text
 from eval.compare.narrow_tables import narrow_scores, narrow_tables
 from eval.compare.runs import distinct_labels
 from eval.compare.subset_tables import subset_comparison_tables, subset_table
+from eval.compare.verdicts import closing_lines
 from eval.systems.registry import load_system
 from eval.systems.rows import ROWS, RowsOptions, ScoredOutputs, score_rows
 from eval.systems.run import write_result
@@ -118,5 +119,5 @@ def comparison_text(scored: Sequence[ScoredFile], comparison: MeasureComparison)
     if not runs:
         return narrow_text(comparison)
     found = compare_runs(runs)
-    tables = narrow_tables(found)
-    return tables if found.subsets is None else f"{tables}\n\n{subset_comparison_tables(found.subsets)}"
+    by_subset = [] if found.subsets is None else [subset_comparison_tables(found.subsets)]
+    return "\n\n".join([narrow_tables(found), *by_subset, closing_lines(found)])

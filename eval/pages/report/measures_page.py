@@ -35,8 +35,11 @@ class Changed:
     listed: Sequence[tuple[str, float, float]]
 
 
-def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | None = None) -> None:
+def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | None = None) -> MeasureComparison:
     """Write one self-contained HTML page about the runs; differences are to the first.
+
+    Returns:
+        what the page shows.
 
     Raises:
         UserError: the runs' results do not fit.
@@ -59,6 +62,7 @@ def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | Non
             facts=[(run.label, _facts(run)) for run in runs],
         ),
     )
+    return comparison
 
 
 def changed_items(runs: Sequence[MeasuredRun], comparison: MeasureComparison) -> list[Changed]:

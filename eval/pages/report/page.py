@@ -49,24 +49,32 @@ class ReportOptions:
     title: str | None = None
 
 
-def write_report(runs: Sequence[ScoredRun], out: Path, options: ReportOptions | None = None) -> None:
+def write_report(
+    runs: Sequence[ScoredRun],
+    out: Path,
+    options: ReportOptions | None = None,
+    comparison: Comparison | None = None,
+) -> None:
     """Write one self-contained HTML page about the runs.
 
     Args:
         runs: from `eval.compare.runs.load_runs`; differences are to the first of them.
         out: the file; its folder is made, an earlier page is replaced.
+        comparison: of these runs, where it has been made already.
 
     Raises:
         UserError: a file of a run is damaged, or an option names no dataset of the benchmark.
     """
-    write_whole(out, render_page(runs, options))
+    write_whole(out, render_page(runs, options, comparison))
 
 
-def render_page(runs: Sequence[ScoredRun], options: ReportOptions | None = None) -> str:
+def render_page(
+    runs: Sequence[ScoredRun], options: ReportOptions | None = None, comparison: Comparison | None = None
+) -> str:
     """The page of `write_report` as text."""
     options = options or ReportOptions()
     check_datasets(options.no_texts_of, runs[0])
-    comparison = compare_runs(runs)
+    comparison = comparison or compare_runs(runs)
     patterns = {run.label: found for run in runs if (found := read_patterns(run)) is not None}
     trainings = [read_training(run.path) for run in runs]
     told = instructions(runs)
@@ -80,7 +88,7 @@ def render_page(runs: Sequence[ScoredRun], options: ReportOptions | None = None)
         "about_words": ABOUT_WORDS,
         "about_judged": ABOUT_JUDGED,
         "reading": reading,
-        "verdicts": reading.told[1:] if reading else [" ".join(line.split()) for line in verdicts(comparison)],
+        "verdicts": (reading.told[1:] if reading else []) or [" ".join(line.split()) for line in verdicts(comparison)],
         "bars": charts.bars(comparison),
         "shares": charts.shares(comparison),
         "collapses": collapses(comparison),

@@ -8,6 +8,7 @@ from eval.compare.compare import Comparison, compare_runs
 from eval.compare.narrow_tables import WIDTH, narrow_scores, narrow_tables, verdicts
 from eval.compare.runs import load_runs
 from eval.compare.tables import with_interval
+from eval.compare.verdicts import closing_lines
 from eval.score.event_answers import EventScores
 from eval.score.scores import score_predictions
 from tests.eval.fake_runs import choice, make_run, prediction
@@ -25,7 +26,7 @@ def compared(tmp_path: Path, *names: str) -> Comparison:
 
 def test_no_line_is_wider_than_a_terminal_and_all_numbers_are_there(tmp_path: Path) -> None:
     comparison = compared(tmp_path, "base", "a-run-with-a-name-that-is-much-longer-than-others", "third")
-    printed = narrow_tables(comparison)
+    printed = "\n".join([narrow_tables(comparison), closing_lines(comparison)])
     assert max(map(len, printed.splitlines())) <= WIDTH
     for row in comparison.rows:
         assert f"({row.n:,})" in printed
@@ -35,9 +36,9 @@ def test_no_line_is_wider_than_a_terminal_and_all_numbers_are_there(tmp_path: Pa
     assert "much-longer-than-others" in printed
 
 
-def test_it_ends_with_a_verdict_for_each_run_but_the_first(tmp_path: Path) -> None:
+def test_there_is_a_verdict_for_each_run_but_the_first(tmp_path: Path) -> None:
     comparison = compared(tmp_path, "base", "better")
-    assert narrow_tables(comparison).splitlines()[-1] == verdicts(comparison)[-1]
+    assert closing_lines(comparison).splitlines() == verdicts(comparison)
     (line,) = verdicts(comparison)
     assert line.startswith("better against base: mean +33.3 [")
     assert line.endswith("p <0.001: higher with 120 samples")
@@ -50,7 +51,7 @@ def test_equal_runs_are_not_decided_and_one_run_has_no_verdict(tmp_path: Path) -
     assert line.endswith("not decided with 20 samples")
     alone = narrow_tables(compare_runs(load_runs(runs[:1])))
     assert "Δ" not in alone
-    assert "against" not in alone
+    assert closing_lines(compare_runs(load_runs(runs[:1]))) == ""
 
 
 def test_set_accuracy_has_its_column_beside_which_names_are_shorter(tmp_path: Path) -> None:

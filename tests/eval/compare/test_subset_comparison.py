@@ -11,7 +11,7 @@ from eval.compare.runs import load_runs
 from eval.compare.subset_comparison import RunSubsets, SubsetComparison, compare_subsets
 from eval.score.predictions import Prediction, write_predictions
 from eval.score.statistics import Difference, paired_average
-from eval.score.subsets import AVERAGE, DatasetSubsets
+from eval.score.subsets import AVERAGE, DatasetSubsets, SubsetScores
 from tests.command import d2e
 from tests.eval.fake_runs import make_run, prediction, story
 
@@ -117,14 +117,17 @@ def test_a_model_that_never_says_the_habit_unread_has_no_accuracy_against_it(tmp
     assert (own.rate.mean, own.n, own.accuracy) == (0.0, 0, None)
 
 
-def verdict(conflict: tuple[float, float, float, float], aligned: tuple[float, float, float, float] | None) -> str:
+def verdict(
+    conflict: tuple[float, float, float, float], aligned: tuple[float, float, float, float] | None, samples: int = 100
+) -> str:
     """The verdict of changes given as mean, low, high, corrected p."""
 
     def difference(values: tuple[float, float, float, float]) -> Difference:
         return Difference(*values, adjusted_p=values[3])
 
     changes = {"conflict": difference(conflict)} | ({} if aligned is None else {"aligned": difference(aligned)})
-    scores = DatasetSubsets(dataset="habit", subsets={})
+    one = SubsetScores.model_construct(n=samples)
+    scores = DatasetSubsets.model_construct(dataset="habit", subsets={"conflict": one, "aligned": one})
     return RunSubsets("d2e", scores, changes, None).verdict  # type: ignore[arg-type]
 
 
@@ -151,3 +154,9 @@ def test_a_verdict_follows_from_both_changes(
     conflict: tuple[float, float, float, float], aligned: tuple[float, float, float, float] | None, said: str
 ) -> None:
     assert verdict(conflict, aligned) == said
+
+
+def test_of_few_samples_equal_answers_do_not_decide_that_there_is_no_difference() -> None:
+    same = (0.0, 0.0, 0.0, 1.0)  # none of the answers changed, so every resample is the same
+    assert verdict(same, same, samples=99) == "not decided"
+    assert verdict(same, same, samples=100) == "no difference"
