@@ -30,6 +30,8 @@ from d2e_sft.util.errors import UserError
 Tokens = Sequence[int]
 # Tokens whose distributions are in memory at once: with a vocabulary of 150,000 and both views about 1 GB.
 _AT_ONCE = 512
+# (prompt, option, how many of its last tokens are scored) → hidden states (scored, H) that predict these, on the CPU.
+KeptStates = dict[tuple[tuple[int, ...], tuple[int, ...], int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def score_options(
     groups: Sequence[Hashable] | None = None,
     on_batch: Callable[[list[int], list[list[OptionScore]]], object] = lambda indices, scores: None,
     pad_id: int = 0,
+    kept: KeptStates | None = None,
 ) -> list[list[OptionScore]]:
     """The log-probability of each prompt's options, token by token under the distribution that decoding chooses from.
 
@@ -86,6 +89,8 @@ def score_options(
         groups: prompts of one group begin alike and share their batches; None: all are one.
         on_batch: called after each batch with the indices of its prompts and the scores of their options.
         pad_id: fills masked places where there are any.
+        kept: states of earlier calls with this model, which are then not computed again; those of this call are added,
+            4 or 2 bytes · hidden size for each scored token and view. Only of a model that takes packed rows.
 
     Returns:
         for each prompt the scores of its options, in order.
@@ -119,7 +124,7 @@ def score_options(
     results: list[list[OptionScore]] = [[] for _ in originals]
     for indices, prefix in batches_of(originals, imagined, groups, decoding.batch_size):
         flat = [answer for i in indices for answer in answers[i]]
-        scores = iter(_score(model, flat, prefix, decoding, pad_id))
+        scores = iter(_score(model, flat, prefix, decoding, pad_id, kept))
         of_batch = [[next(scores) for _ in answers[i]] for i in indices]
         for i, of_prompt in zip(indices, of_batch, strict=True):
             results[i] = of_prompt
@@ -137,14 +142,19 @@ def _check_tokens(answers: Sequence[Sequence[_Answer]]) -> None:
 
 
 def _score(
-    model: Any, answers: Sequence[_Answer], prefix: Prefix, decoding: DecodingConfig, pad_id: int
+    model: Any,
+    answers: Sequence[_Answer],
+    prefix: Prefix,
+    decoding: DecodingConfig,
+    pad_id: int,
+    kept: KeptStates | None,
 ) -> list[OptionScore]:
     decoder, size = decoder_of(decoding), decoding.batch_size
     with no_gradients(model):
         if decodes_packed(model):
             with attending_by_branch(model) as causal:
                 head = Head(*head_of(causal))
-                return _scores(answers, _packed_states(causal, answers, prefix), head, decoder)
+                return _scores(answers, _states_once(causal, answers, prefix, kept), head, decoder)
         states_of = _decoder_logits if model.config.is_encoder_decoder else _padded_logits
         parts = [answers[start : start + size] for start in range(0, len(answers), size)]
         scored = [_scores(part, states_of(model, part, pad_id), PaddedRows.head, decoder) for part in parts]
@@ -155,6 +165,17 @@ def _rows_of(answers: Sequence[_Answer]) -> list[tuple[Tokens, _Answer]]:
     """Each answer with its original prompt, then each that needs it with its imagined prompt."""
     paired = [(answer.imagined, answer) for answer in answers if answer.decoding.needs_imagined]
     return [(answer.original, answer) for answer in answers] + paired
+
+
+def _states_once(model: Any, answers: Sequence[_Answer], prefix: Prefix, kept: KeptStates | None) -> list[Tensor]:
+    """As `_packed_states`, which is asked only where a row of the batch is not kept."""
+    if kept is None:
+        return _packed_states(model, answers, prefix)
+    keys = [(tuple(prompt), tuple(answer.tokens), answer.scored) for prompt, answer in _rows_of(answers)]
+    if not all(key in kept for key in keys):
+        states = _packed_states(model, answers, prefix)
+        kept.update(zip(keys, (of_row.cpu() for of_row in states), strict=True))
+    return [kept[key].to(model.device) for key in keys]
 
 
 def _packed_states(model: Any, answers: Sequence[_Answer], prefix: Prefix) -> list[Tensor]:

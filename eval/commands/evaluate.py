@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.signals import on_sigterm
+from eval.commands.decoder_passes import decoder_passes, refuse_what_one_decoder_alone_has, scored_passes
 from eval.commands.engine_options import engine_options
 from eval.commands.judging import judge_run, refuse_what_is_not_judged, refuse_without_free_answers
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
@@ -53,12 +53,21 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="Training rows that few-shot prompts show; default: the benchmark's own train split, else data/piper-10k.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Run folder for the results; default: MODEL's own.")
+@click.option(
+    "--out",
+    "outs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Run folder for the results; default: MODEL's own. Of several decoders: one each, or what all begin with.",
+)
 @click.option("--alpha", type=Number(0, MAX_ALPHA), help="Debias ratio; default: as trained, else 0.")
 @click.option(
     "--decoder",
+    "decoders",
+    multiple=True,
     metavar="NAME[:KEY=VALUE,…]",
-    help=f"How both views give the next token: {', '.join(DECODERS)}, or your own module:function. [default: d2e]",
+    help=f"How both views give the next token: {', '.join(DECODERS)}, or your own module:function; repeatable. "
+    "[default: d2e]",
 )
 @click.option(
     "--plausibility",
@@ -120,7 +129,8 @@ def evaluate(
     suite: str | None,
     data: Path | None,
     given: tuple[str, ...],
-    out: Path | None,
+    outs: tuple[Path, ...],
+    decoders: tuple[str, ...],
     launcher: str | None,
     processes: int | None,
     judge: JudgeOptions,
@@ -133,6 +143,9 @@ def evaluate(
     zero_shot to RUN/eval/BENCH-SETTING/, with --answer likelihood to RUN/eval/BENCH-likelihood/. What was decoded is
     kept as it comes: after a kill the same command goes on.
 
+    Several --decoder are decoded one after another with the model loaded once, each into a run folder of its own
+    (RUN-DECODER); with --answer likelihood the model reads each prompt once for all of them.
+
     With --judge a language model then reads the free answers to contexts (format chat): are they supported by the
     context, and do they say what the gold answer says? Of finished results nothing is decoded again.
 
@@ -141,7 +154,7 @@ def evaluate(
       d2e eval runs/d2e-mini --bench data/mini --max-samples 100
       d2e eval runs/sft --bench data/mini --decoder cad:weight=0.5 --out runs/sft-cad
       d2e eval runs/d2e --suite piper --setting few_shot --launch ddp --processes 8
-      d2e eval runs/d2e --suite piper --answer likelihood
+      d2e eval runs/d2e --suite piper --answer likelihood --decoder plain --decoder d2e --decoder adacad
       d2e eval gpt-4o --suite piper --engine openai --concurrency 16
       d2e eval runs/support --bench data/support --judge openai --judge-model gpt-4o
     """
@@ -149,23 +162,26 @@ def evaluate(
     asked = make_judge(judge)
     if asked is not None:
         refuse_what_is_not_judged(bench, launcher, options)
+    passes = decoder_passes(model, decoders, outs)
+    if len(passes) > 1:
+        refuse_what_one_decoder_alone_has(bench, asked is not None, options)
     if launcher is not None:
         launch_again(launcher, processes, options["engine"])
-    run = out or (Path(model) if Path(model).is_dir() else Path("runs") / re.sub(r"[^\w.-]+", "-", model))
     with on_sigterm("what is decoded is kept, and the same command goes on"):
         if bench in SYSTEM_NAMES:
-            _evaluate_system(model, bench, data, given, run, options)
+            decoder, run = passes[0]
+            _evaluate_system(model, bench, data, given, run, {**options, "decoder": decoder})
             return
         located = locate_suite(suite, data) if suite is not None else locate_benchmark(str(bench))
-        from eval.run.runner import evaluate_model
-
         if asked is not None:
             refuse_without_free_answers(located.file, judge)
-        scores = evaluate_model(model, located, run=run, options=EvalOptions(**options))
-    if os.environ.get("RANK", "0") == "0":
-        _show(scores, run, without_context=options["without_context"])
-        if asked is not None:
-            judge_run(run, scores.bench.name, asked, judge)
+        for run, scores in scored_passes(model, located, passes, options):
+            if os.environ.get("RANK", "0") == "0":
+                if len(passes) > 1:
+                    click.echo(f"\n== {run}")
+                _show(scores, run, without_context=options["without_context"])
+                if asked is not None:
+                    judge_run(run, scores.bench.name, asked, judge)
 
 
 def _evaluate_system(

@@ -9,7 +9,7 @@ journal.py        the pass itself         journal_files.py    what it keeps on d
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,14 @@ from d2e_sft.vllm.pairing import check_decoder
 from eval.run.benchmark import Benchmark, BenchmarkRows, choose_per_group, locate_benchmark, with_candidates
 from eval.run.demonstrations import Demonstrations, load_demonstrations
 from eval.run.engines.choose import identity_of, make_engine
+from eval.run.engines.engine import Engine
 from eval.run.engines.option_task import SampleOptionTask
 from eval.run.engines.sample_task import SampleTask
 from eval.run.fingerprint import fingerprint
 from eval.run.journal import CompletedPass, run_pass
 from eval.run.journal_files import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles
 from eval.run.options import EvalConfig, EvalOptions, resolve_options, warn_of_idle_options
-from eval.run.processes import join_processes
+from eval.run.processes import Processes, join_processes
 from eval.score.likelihood import score_likelihoods
 from eval.score.predictions import write_predictions
 from eval.score.scores import SCORES_FILE, RunScores, ScoredBenchmark, score_predictions
@@ -55,7 +56,14 @@ class Evaluation:
         return sum(not sample.context.strip() for sample in self.rows.chosen)
 
 
-def evaluate_model(model: str, benchmark: str | Path | Benchmark, *, run: Path, options: EvalOptions) -> RunScores:
+def evaluate_model(
+    model: str,
+    benchmark: str | Path | Benchmark,
+    *,
+    run: Path,
+    options: EvalOptions,
+    load_engine: Callable[[str, EvalConfig, Processes], Engine] = make_engine,
+) -> RunScores:
     """Decode and score a benchmark; writes `run/eval/BENCHMARK/{predictions.jsonl,scores.json}`.
 
     In other settings than zero-shot the folder is called `BENCHMARK-SETTING`. A pass without context writes
@@ -67,6 +75,7 @@ def evaluate_model(model: str, benchmark: str | Path | Benchmark, *, run: Path, 
         benchmark: a folder that `d2e data build` wrote (its test rows are used), one file of EventSample rows, or what
             `locate_suite` found.
         run: the run folder that keeps the results.
+        load_engine: one that keeps its engine serves several calls.
 
     Returns:
         the content of `scores.json`; in a pass without context what it would be.
@@ -96,7 +105,7 @@ def evaluate_model(model: str, benchmark: str | Path | Benchmark, *, run: Path, 
         fingerprint=lambda: fingerprint(
             identity_of(model, config), config, rows, evaluation.wording.prompt_set, evaluation.demonstrations
         ),
-        load_engine=lambda: make_engine(model, config, processes),
+        load_engine=lambda: load_engine(model, config, processes),
         write=lambda completed: _write(evaluation, completed),
         overwrite=options.overwrite,
         accept_edited=options.accept_edited,

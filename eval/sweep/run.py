@@ -8,8 +8,9 @@ and does not keep the others from being trained.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -96,15 +97,15 @@ def commands(sweep: Sweep, point: Point) -> list[list[str]]:
         return []
     needs_training = point.train and not is_trained(sweep.out / point.trained_in)
     left = [_train_arguments(sweep, _trainer(sweep, point))] if needs_training else []
-    left.append(_eval_arguments(sweep, point))
+    left.append(_eval_arguments(sweep, _scored_together(sweep, point)))
     if point.evaluation.without_context:
-        left.append(_eval_arguments(sweep, point, without_context=True))
+        left.append(_eval_arguments(sweep, [point], without_context=True))
         left.append(_errors_arguments(sweep, point, _bench_name(sweep.bench)))
     return left
 
 
 def _work_on(sweep: Sweep, point: Point, place: str, say: Say, lock: int) -> Failure | None:
-    run, target = sweep.out / point.trained_in, sweep.out / point.scored_in
+    run = sweep.out / point.trained_in
     if point.train and not is_trained(run):
         trainer = _trainer(sweep, point)
         how = {"--resume": " (continued)", "--overwrite": " (anew)"}.get(_how_to_begin(sweep, trainer), "")
@@ -112,22 +113,29 @@ def _work_on(sweep: Sweep, point: Point, place: str, say: Say, lock: int) -> Fai
         failure = _step(sweep, trainer, "train", _train_arguments(sweep, trainer), lock)
         if failure is not None:
             return failure
-    before = _score_files(target)
-    say(f"{place}: scoring {_model(sweep, point)}")
-    failure = _step(sweep, point, "eval", _eval_arguments(sweep, point), lock)
+    together = _scored_together(sweep, point)
+    before = [_score_files(sweep.out / one.scored_in) for one in together]
+    decoders = f" by {len(together)} decoders at once" if len(together) > 1 else ""
+    say(f"{place}: scoring {_model(sweep, point)}{decoders}")
+    failure = _step(sweep, point, "eval", _eval_arguments(sweep, together), lock)
     if failure is not None:
         return failure
-    name = _written(before, _score_files(target), sweep.bench)
-    if name is None:
+    names = [
+        _written(files, _score_files(sweep.out / one.scored_in), sweep.bench)
+        for one, files in zip(together, before, strict=True)
+    ]
+    name = names[0]
+    if name is None or None in names:
         return Failure(point, "eval", 1, _log(sweep, point, "eval"))
     if point.evaluation.without_context:
         say(f"{place}: asking without the contexts")
-        failure = _step(sweep, point, "eval", _eval_arguments(sweep, point, without_context=True), lock) or _step(
+        failure = _step(sweep, point, "eval", _eval_arguments(sweep, [point], without_context=True), lock) or _step(
             sweep, point, "errors", _errors_arguments(sweep, point, name), lock
         )
         if failure is not None:
             return failure
-    write_whole(target / DONE_FILE, name + "\n")
+    for one, written in zip(together, names, strict=True):
+        write_whole(sweep.out / one.scored_in / DONE_FILE, f"{written}\n")
     return None
 
 
@@ -152,9 +160,28 @@ def _train_arguments(sweep: Sweep, trainer: Point) -> list[str]:
     return ["train", sweep.recipe, *trainer.overrides, f"train.output_dir={folder}", *how, *sweep.train_arguments]
 
 
-def _eval_arguments(sweep: Sweep, point: Point, *, without_context: bool = False) -> list[str]:
+def _scored_together(sweep: Sweep, point: Point) -> list[Point]:
+    """The points of one `d2e eval`: all decoders of a model that scores options, and so reads a prompt once."""
+    told = [one for words in sweep.eval_arguments for one in words.split("=")]
+    alone = {"--alpha", "--decoder", "--engine", "--launch"} & set(told) or point.evaluation.without_context
+    if sweep.plan is None or alone or ("--answer", "likelihood") not in pairwise(told):
+        return [point]
+    return [
+        other
+        for other in sweep.to_score
+        if other.trained_in == point.trained_in
+        and not other.evaluation.without_context
+        and point_scores(sweep, other) is None
+    ]
+
+
+def _eval_arguments(sweep: Sweep, points: Sequence[Point], *, without_context: bool = False) -> list[str]:
+    point = points[0]
     model, target = _model(sweep, point), str(sweep.out / point.scored_in)
     arguments = ["eval", model, *sweep.bench, *sweep.eval_arguments]
+    if len(points) > 1:
+        passes = [("--decoder", _decoder(one), "--out", str(sweep.out / one.scored_in)) for one in points]
+        return [*arguments, *(word for one in passes for word in one)]
     if target != model:
         arguments += ["--out", target]
     how = {key: str(value) for key, value in point.decoding.record().items() if value is not None}
@@ -166,6 +193,13 @@ def _eval_arguments(sweep: Sweep, point: Point, *, without_context: bool = False
         how.pop("decoder", None)  # which contrasts the views, and there only one is left
     arguments += [word for key, value in how.items() for word in (f"--{key}", value)]
     return [*arguments, "--without-context"] if without_context else arguments
+
+
+def _decoder(point: Point) -> str:
+    """The decoder of a point with its options, as one word."""
+    if not point.decoding.needs_imagined:
+        return "plain"
+    return f"d2e:alpha={point.decoding.alpha!r}" if point.decoding.decoder == "d2e" else point.decoding.decoder
 
 
 def _errors_arguments(sweep: Sweep, point: Point, bench: str) -> list[str]:

@@ -32,6 +32,26 @@ def make_engine(model: str, config: EvalConfig, processes: Processes) -> Engine:
     return InProcessEngine(model, config, processes.state.device)
 
 
+class OneEngine:
+    """The engine in this process, loaded once for several passes with one model; what they share is computed once."""
+
+    def __init__(self) -> None:
+        self._loaded: Engine | None = None
+
+    def __call__(self, model: str, config: EvalConfig, processes: Processes) -> Engine:
+        """As `make_engine`, the first time.
+
+        Raises:
+            UserError: as `make_engine`.
+        """
+        from eval.run.engines.in_process import InProcessEngine
+
+        if self._loaded is None:
+            assert processes.state is not None
+            self._loaded = InProcessEngine(model, config, processes.state.device, kept={})
+        return self._loaded
+
+
 def identity_of(model: str, config: EvalConfig) -> str:
     """Which model decodes: by content, or of an endpoint its address and name.
 

@@ -11,6 +11,7 @@ import transformers
 
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.decoding import OptionScore, decode_prompts, score_options, stop_token_ids
+from d2e_sft.decoding.likelihood import KeptStates
 from d2e_sft.model.compilation import check_compiler
 from d2e_sft.model.device import is_out_of_memory
 from d2e_sft.model.loading import load_model
@@ -29,6 +30,7 @@ class InProcessEngine:
         model: as for `d2e_sft.model.loading.load_model`.
         config: says the dtype, and whether the decoding step will be compiled, for which a compiler must be there.
         device: where it runs.
+        kept: what scoring options keeps, for the tasks to come; None keeps nothing.
 
     Raises:
         UserError: the model cannot be loaded.
@@ -36,7 +38,9 @@ class InProcessEngine:
 
     name = "transformers"
 
-    def __init__(self, model: str, config: EvalConfig, device: torch.device) -> None:
+    def __init__(
+        self, model: str, config: EvalConfig, device: torch.device, *, kept: KeptStates | None = None
+    ) -> None:
         if config.decoding.compiled:
             check_compiler(device, asked_by="--compile", instead="drop it")
         section = config.section
@@ -44,6 +48,7 @@ class InProcessEngine:
         self._model, self._tokenizer = loaded.model, loaded.tokenizer
         self._model.to(device).eval()
         self._begun: tuple[Task, TokenPrompts] | None = None
+        self._kept = kept
         self.counts: dict[str, int] = {}
 
     def begin(self, task: Task) -> Sequence[int]:
@@ -102,6 +107,7 @@ class InProcessEngine:
             groups=[groups[place] for place in places],
             on_batch=on_batch,
             pad_id=pad_id(self._tokenizer),
+            kept=self._kept,
         )
 
     def environment(self) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.decoding import DecodingConfig, generate_debiased
+from d2e_sft.decoding import DecodingConfig, generate_debiased, likelihood
 from d2e_sft.decoding.decoders import decoder_of
-from d2e_sft.decoding.likelihood import OptionScore, score_options
+from d2e_sft.decoding.likelihood import KeptStates, OptionScore, score_options
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import PREFIX, random_prompts
 from tests.tiny import VOCAB_SIZE, tiny_model
@@ -101,6 +101,32 @@ def test_d2e_and_cad_choose_the_same_tokens_and_yet_may_rank_options_differently
     assert [[o.greedy for o in p] for p in d2e] == [[o.greedy for o in p] for p in cad]
     best = [[max(range(len(p)), key=lambda j: p[j].logprob) for p in scores] for scores in (d2e, cad)]
     assert best[0] != best[1], "the logits of one are five times those of the other"
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma2"])
+def test_decoders_that_share_kept_states_score_as_each_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model(kind, seed=1)
+    originals, imagined, options, given = case()
+    rules = [DecodingConfig(decoder=name, batch_size=3) for name in ("cad", "adacad", "d2e:alpha=0.3", "plain")]
+    alone = [score_options(model, originals, imagined, options, rule, given=given) for rule in rules]
+    kept: KeptStates = {}
+    forwards: list[int] = []
+    packed = likelihood._packed_states
+    monkeypatch.setattr(likelihood, "_packed_states", lambda *rest: forwards.append(1) or packed(*rest))
+    together = [score_options(model, originals, imagined, options, rule, given=given, kept=kept) for rule in rules]
+    assert together == alone
+    batches = 3  # of 7 prompts; a model that takes no packed rows keeps nothing
+    assert (len(forwards), len(kept) > 0) == ((batches, True) if kind != "gemma2" else (0, False))
+
+
+def test_what_plain_decoding_kept_is_not_taken_for_the_prompts_without_context() -> None:
+    model = tiny_model("llama", seed=1)
+    originals, imagined, options, given = case()
+    kept: KeptStates = {}
+    score_options(model, originals, None, options, DecodingConfig(decoder="plain"), given=given, kept=kept)
+    rule = DecodingConfig(decoder="cad")
+    alone = score_options(model, originals, imagined, options, rule, given=given)
+    assert score_options(model, originals, imagined, options, rule, given=given, kept=kept) == alone
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral-window", "gpt2"])

@@ -10,6 +10,7 @@ import pytest
 from d2e_sft.hub.results import benchmark_results
 from eval.compare.runs import load_runs
 from eval.pages.report.facts import run_facts
+from eval.run.engines import in_process
 from tests.command import d2e
 from tests.eval.benches import bench_row, predictions, save_bench, scores_of
 from tests.eval.fake_runs import make_run, prediction
@@ -169,6 +170,54 @@ def test_options_are_scored_under_the_decoders_distribution(world: Path, tmp_pat
         scored[name] = [[option["logprob"] for option in row["likelihoods"]] for row in rows]
     values = list(scored.values())
     assert all(one != other for i, one in enumerate(values) for other in values[:i])
+
+
+@pytest.mark.parametrize("answer", ["likelihood", "generate"])
+def test_several_decoders_in_one_call_give_what_each_gives_alone(
+    world: Path, tmp_path: Path, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[str] = []
+    load = in_process.load_model
+    monkeypatch.setattr(in_process, "load_model", lambda name, **how: loads.append(name) or load(name, **how))
+    common = ("eval", world / "model", "--bench", world / "bench", "--answer", answer)
+    names = ("plain", "cad:weight=0.5", "d2e:alpha=0.3")
+    words = [word for name in names for word in ("--decoder", name)]
+    assert d2e(*common, *words, "--out", tmp_path / "run") == 0
+    assert len(loads) == 1
+    folder = "bench-likelihood" if answer == "likelihood" else "bench"
+    for name, run in zip(names, ("run-plain", "run-cad-weight-0.5", "run-d2e-alpha-0.3"), strict=True):
+        assert d2e(*common, "--decoder", name, "--out", tmp_path / "alone" / run) == 0
+        rows = [predictions(at / run, folder) for at in (tmp_path, tmp_path / "alone")]
+        scored = [[option.pop("logprob") for row in of for option in row.get("likelihoods", ())] for of in rows]
+        assert scored[0] == pytest.approx(scored[1], abs=1e-4)  # in a row that holds the other view too, sums differ
+        assert rows[0] == rows[1]
+        together, alone = (scores_of(at / run, folder) for at in (tmp_path, tmp_path / "alone"))
+        differs = {key for key in {**together, **alone} if together.get(key) != alone.get(key)}
+        assert differs <= {"seconds", "environment"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--out", "{run}", "--out", "{run}2"), "2 folders for one decoder; expected one"),
+        (
+            ("--decoder", "plain", "--decoder", "cad", "--decoder", "coiecd", "--out", "a", "--out", "b"),
+            "none, one or 3",
+        ),
+        (("--decoder", "cad", "--decoder", "cad"), "the results of two decoders would be in one folder"),
+        (("--decoder", "plain", "--decoder", "cad", "--alpha", "0.5"), "is said by a decoder itself"),
+        (("--decoder", "plain", "--decoder", "cad", "--engine", "vllm"), "only the engine in this process"),
+        (("--decoder", "plain", "--decoder", "cad", "--without-context"), "leaves nothing to contrast"),
+    ],
+)
+def test_decoders_that_cannot_be_decoded_in_one_call_are_refused(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    given = [argument.format(run=tmp_path / "run") for argument in arguments]
+    given += [] if "--out" in given else ["--out", str(tmp_path / "run")]
+    assert d2e("eval", world / "model", "--bench", world / "bench", *given) == 1
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.glob("run*"))
 
 
 def test_samples_without_context_are_decoded_plainly_unless_none_has_one(

@@ -286,6 +286,34 @@ def test_a_plan_trains_and_scores_its_named_runs_and_makes_its_tables(
 
 
 @pytest.mark.usefixtures("quick_steps")
+def test_a_plan_that_scores_options_asks_a_model_once_for_all_decoders(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, out = tmp_path / "plan.yaml", tmp_path / "out"
+    text = PLAN.format(world=world).partition("comparisons:")[0]
+    text = text.replace("--max-new-tokens 4", "--answer likelihood").replace("plausibility: 0.2", "decoder: adacad")
+    plan.write_text(text.replace(", without_context: true", "").replace("{without_context: true}", "{}"))
+    assert d2e("sweep", plan, "--out", out, "--dry-run") == 0
+    assert capsys.readouterr().out.count("  d2e eval ") == 2
+    assert d2e("sweep", plan, "--out", out) == 0
+    assert logs(out, "eval") == {"base": 1, "d2e": 1}
+    capsys.readouterr()
+    runs = ["base", "base-plain", "d2e", "d2e-plain", "d2e-cut", "d2e-cad"]
+    assert {row["name"]: row["status"] for row in results(out)} == dict.fromkeys(runs, "scored")
+    told = {run: json.loads((out / run / "eval/bench-likelihood/scores.json").read_text()) for run in runs}
+    assert [told[run].get("decoder", told[run]["alpha"]) for run in runs] == [
+        0.5,
+        0.0,
+        0.5,
+        0.0,
+        "adacad:floor=0",
+        "cad:weight=2",
+    ]
+    assert d2e("sweep", plan, "--out", out) == 0
+    assert capsys.readouterr().out.count("already scored") == 6
+
+
+@pytest.mark.usefixtures("quick_steps")
 def test_a_plan_may_grow_but_not_change(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan, out = tmp_path / "plan.yaml", tmp_path / "out"
     plan.write_text(PLAN.format(world=world))
