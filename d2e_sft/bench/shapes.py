@@ -64,8 +64,8 @@ def random_model(
     """
     from transformers import AutoModelForCausalLM
 
-    torch.manual_seed(0)
-    with device:
+    with torch.random.fork_rng(), device:
+        torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(
             config_of(shape, layers=layers), dtype=dtype, attn_implementation="sdpa"
         )

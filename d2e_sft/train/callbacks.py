@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -30,12 +31,14 @@ from d2e_sft.util.tables import markdown_cell, markdown_table
 PREDICTIONS_FILE = "held_out_predictions.jsonl"
 # Trackers whose module has another name, or that another package may stand in for.
 _MODULES = {"tensorboard": ("tensorboard", "tensorboardX")}
-# What a run of this process has set, and the next may set anew; transformers asks the environment for it.
-_named: dict[str, str] = {}
 
 
-def prepare_trackers(names: Sequence[str], project: str) -> None:
+@contextmanager
+def trackers(names: Sequence[str], project: str) -> Iterator[None]:
     """See that the trackers of `train.report_to` are there, before anything is loaded for a run that they would stop.
+
+    In the block they file runs under the project. transformers asks the environment for its name, which is as it was
+    after the block: another training of this process is none of the project's.
 
     Args:
         project: where runs are filed; an environment variable of the tracker's own (WANDB_PROJECT) wins.
@@ -49,8 +52,14 @@ def prepare_trackers(names: Sequence[str], project: str) -> None:
                 f"train.report_to={name}: the package {name} is not installed",
                 remedy=f"pip install {name}, or take {name} out of train.report_to",
             )
-    if "wandb" in names and os.environ.get("WANDB_PROJECT") in (None, _named.get("WANDB_PROJECT")):
-        os.environ["WANDB_PROJECT"] = _named["WANDB_PROJECT"] = project
+    named_here = "wandb" in names and "WANDB_PROJECT" not in os.environ
+    if named_here:
+        os.environ["WANDB_PROJECT"] = project
+    try:
+        yield
+    finally:
+        if named_here:
+            os.environ.pop("WANDB_PROJECT", None)
 
 
 class RecordRecipe(TrainerCallback):

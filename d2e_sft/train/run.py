@@ -14,7 +14,7 @@ from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.sample import BAD_ROWS_FILE, write_bad_rows
 from d2e_sft.model.compilation import check_compiler
 from d2e_sft.train.arguments.config import D2EConfig
-from d2e_sft.train.callbacks import RecordRecipe, SamplePredictions, prepare_trackers
+from d2e_sft.train.callbacks import RecordRecipe, SamplePredictions, trackers
 from d2e_sft.train.checkpoints import remove_leftovers
 from d2e_sft.train.data_record import record_data, tokens_digest
 from d2e_sft.train.prepare import Prepared, check_recipe, held_out_rows, prepare, with_adapter
@@ -44,7 +44,11 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         SystemExit: with status 75 at SIGTERM, after a checkpoint where training had begun.
     """
     state, run = process_state(), Path(recipe.train.output_dir)
-    with on_sigterm(f"--resume goes on with {run}") as termination, _alone_in(run, state):
+    with (
+        on_sigterm(f"--resume goes on with {run}") as termination,
+        _alone_in(run, state),
+        trackers(recipe.train.report_to, recipe.train.project),
+    ):
         return _train(recipe, state, termination, resume=resume, overwrite=overwrite)
 
 
@@ -63,7 +67,6 @@ def _alone_in(run: Path, state: PartialState) -> Iterator[None]:
 
 
 def _train(recipe: Recipe, state: PartialState, termination: Termination, *, resume: bool, overwrite: bool) -> Path:
-    prepare_trackers(recipe.train.report_to, recipe.train.project)
     check_recipe(recipe, state.num_processes)
     # Each process measured what is fast, and all must train in the same.
     recipe.train.precision = decided_by_main(state, lambda: recipe.train.precision)

@@ -48,6 +48,13 @@ def test_flops_are_those_of_the_products_that_are_computed(engine: Engine, gradi
     assert without_attention.flops(model) == pytest.approx(products, rel=0.05)
 
 
+def test_a_random_model_is_the_same_again_and_draws_no_number_of_others() -> None:
+    before = torch.get_rng_state()
+    first, second = (random_model("tiny", CPU).state_dict() for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_attention_is_counted_by_the_pairs_that_attend() -> None:
     rows = [{"original": [1] * 9, "imagined": [1] * 9, "refined": [1] * 9, "answer": [2, 3]}]
     plain, *_ = ENGINES

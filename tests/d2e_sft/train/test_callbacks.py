@@ -133,20 +133,23 @@ def test_trackio_gets_curves_the_recipe_and_the_table(tmp_path: Path) -> None:
 
 def test_each_run_of_a_process_has_its_own_project_unless_the_user_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
-    monkeypatch.setattr(callbacks, "_named", {})
-    callbacks.prepare_trackers([], "none")
-    assert "WANDB_PROJECT" not in os.environ
+    with callbacks.trackers([], "none"):
+        assert "WANDB_PROJECT" not in os.environ
     for project in ("one", "two"):
-        callbacks.prepare_trackers(["wandb"], project)
-        assert os.environ["WANDB_PROJECT"] == project
+        with callbacks.trackers(["wandb"], project):
+            assert os.environ["WANDB_PROJECT"] == project
+        assert "WANDB_PROJECT" not in os.environ, "a later training of the process would be filed there"
     monkeypatch.setenv("WANDB_PROJECT", "mine")
-    callbacks.prepare_trackers(["wandb"], "three")
+    with callbacks.trackers(["wandb"], "three"):
+        assert os.environ["WANDB_PROJECT"] == "mine"
     assert os.environ["WANDB_PROJECT"] == "mine"
 
 
 def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_PROJECT", "mine")
     monkeypatch.setattr(callbacks, "find_spec", lambda name: None if name == "swanlab" else object())
-    callbacks.prepare_trackers(["wandb"], "d2e-sft")
-    with pytest.raises(UserError, match=r"train\.report_to=swanlab: the package swanlab is not installed"):
-        callbacks.prepare_trackers(["wandb", "swanlab"], "d2e-sft")
+    with callbacks.trackers(["wandb"], "d2e-sft"):
+        pass
+    said = r"train\.report_to=swanlab: the package swanlab is not installed"
+    with pytest.raises(UserError, match=said), callbacks.trackers(["wandb", "swanlab"], "d2e-sft"):
+        pass
