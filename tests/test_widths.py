@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import redirect_stderr
 from io import StringIO
@@ -12,6 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from d2e_sft import cli
+from d2e_sft.bench.decode import Measured
+from d2e_sft.bench.decode import as_table as decode_table
+from d2e_sft.commands.bench import _report as bench_report
 from d2e_sft.doctor.finding import Finding
 from d2e_sft.doctor.run import lines
 from d2e_sft.util.errors import UserError
@@ -25,6 +29,7 @@ from tests.eval.systems.crepe import procedures as crepe
 from tests.eval.systems.openpi2 import procedures as openpi2
 from tests.eval.systems.wiqa.files import QUESTIONS, save_lines
 
+ROOT = Path(__file__).resolve().parents[1]
 LONG = "a-run-whose-name-is-longer-than-any-column-of-a-table-should-be"
 
 
@@ -149,3 +154,13 @@ def test_what_the_doctor_finds_is_folded_under_itself() -> None:
     assert len(text.splitlines()) >= 5
     assert hanging("  name  ", "one two", 20) == "  name  one two"
     assert hanging("n  ", "aaaa bbbb cccc dddd eeee", 23) == "n  aaaa bbbb cccc dddd\n   eeee"
+
+
+def test_tables_of_speed_are_shown_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = json.loads((ROOT / "docs" / "results" / "bench-decode-cpu.json").read_text(encoding="utf-8"))["rows"]
+    table = decode_table([Measured(**row) for row in rows])
+    assert too_wide(table)
+    bench_report(table, [], None, keys=3)
+    printed = capsys.readouterr().out
+    assert printed.count("| prompt |") == 2
+    assert not too_wide(printed)

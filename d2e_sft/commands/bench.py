@@ -13,6 +13,7 @@ import click
 from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
+from d2e_sft.util.narrow import narrowed
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -87,7 +88,7 @@ def train(model: str, json_file: Path | None, **options: Any) -> None:
     from d2e_sft.bench.train import as_table, bench_training
 
     measured = bench_training(model, progress=lambda line: click.echo(line, err=True), **options)
-    _report(as_table(measured), measured, json_file)
+    _report(as_table(measured), measured, json_file, keys=4)
 
 
 @bench.command("decode")
@@ -124,7 +125,7 @@ def decode(model: str, json_file: Path | None, **options: Any) -> None:
         ),
         **options,
     )
-    _report(as_table(measured), measured, json_file)
+    _report(as_table(measured), measured, json_file, keys=3)
 
 
 @bench.command("gpu")
@@ -152,7 +153,7 @@ def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
     )
     tables = as_tables(report)
     write_whole(out / "bench-gpu.md", tables + "\n")
-    click.echo(tables)
+    click.echo(narrowed(tables, keys=2))
     click.echo(f"wrote {out / 'bench-gpu.json'} and bench-gpu.md")
     if report.failed:
         raise UserError(f"d2e bench gpu: {', '.join(report.failed)} failed", "the reasons stand above")
@@ -215,8 +216,8 @@ def vllm(model: str, dtype: str, tensor_parallel_size: int, json_file: Path | No
     _report(as_table(measured), [measured], json_file)
 
 
-def _report(table: str, measured: Sequence[Any], file: Path | None) -> None:
-    click.echo(table)
+def _report(table: str, measured: Sequence[Any], file: Path | None, *, keys: int = 1) -> None:
+    click.echo(narrowed(table, keys=keys))
     if file is not None:
         write_json(file, {"rows": [asdict(row) for row in measured]})
         click.echo(f"wrote {file}")

@@ -18,6 +18,7 @@ from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.narrow import narrowed
 from d2e_sft.util.signals import on_sigterm
 from eval.commands.decoder_passes import decoder_passes, refuse_what_one_decoder_alone_has, scored_passes
 from eval.commands.engine_options import engine_options
@@ -154,7 +155,7 @@ def evaluate(
       d2e eval runs/d2e-mini --bench data/mini --max-samples 100
       d2e eval runs/sft --bench data/mini --decoder cad:weight=0.5 --out runs/sft-cad
       d2e eval runs/d2e --suite piper --setting few_shot --launch ddp --processes 8
-      d2e eval runs/d2e --suite piper --answer likelihood --decoder plain --decoder d2e --decoder adacad
+      d2e eval runs/d2e --suite piper --answer likelihood --decoder plain --decoder adacad
       d2e eval gpt-4o --suite piper --engine openai --concurrency 16
       d2e eval runs/support --bench data/support --judge openai --judge-model gpt-4o
     """
@@ -192,7 +193,7 @@ def _evaluate_system(
     system = load_system(name)
     _, result, folder = evaluate_system(model, system, run=run, data=data, given=given, options=EvalOptions(**options))
     if os.environ.get("RANK", "0") == "0":
-        click.echo("\n\n".join(table.text() for table in result.tables))
+        click.echo(narrowed("\n\n".join(table.text() for table in result.tables)))
         click.echo(f"scores, tables and predictions: {folder}")
 
 

@@ -12,8 +12,9 @@ import click
 from d2e_sft.config.lookup import require_recipe
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
+from d2e_sft.util.narrow import narrowed
 from eval.study.study import Study, combinations, read_study
-from eval.sweep.grid import describe_point, grid, parse_axes
+from eval.sweep.grid import describe_point, grid, parse_axes, varying
 from eval.sweep.plan import Plan, plan_points, read_plan
 from eval.sweep.record import Sweep, check_inputs, refuse_other_sweep
 
@@ -101,7 +102,7 @@ def _study(
     found = settings(study, read_rows(rows))
     text = study_tables(found)
     write_whole(folder / "study.md", text + "\n")
-    click.echo(f"\n{text}\n\nwrote {folder / 'study.md'}")
+    click.echo(f"\n{narrowed(text)}\n\nwrote {folder / 'study.md'}")
     click.echo(f"wrote {write_study_page(f'Study: {Path(file).stem}', found, folder / 'study.html')}")
     if failed:
         listed = "\n  ".join(one.combination.name for one in failed)
@@ -117,7 +118,7 @@ def _run(planned: Sweep) -> None:
 
     failures = run_sweep(planned, click.echo)
     results = collect(planned, failures)
-    click.echo(f"\n{results_table(planned.axes, results)}\n")
+    click.echo(f"\n{narrowed(results_table(planned.axes, results), keys=len(varying(planned.axes)))}\n")
     from eval.pages.report.sweep_page import write_sweep_page
 
     for file in [*write_results(planned, results), *write_sweep_page(planned, results)]:
