@@ -32,6 +32,8 @@ _GOING_ON = {
     **{form: form for form in ("continued", "began")},
     **dict.fromkeys(("continuing", "was", "were"), ""),
 }
+# "If it were not for no debt": a lack that is taken away is not understood.
+_LACKS = ("no", "little", "few")
 # What a phrase can answer: not a piece of a clause.
 _ANSWERS = frozenset(("clause", "noun", "gerund"))
 
@@ -69,7 +71,7 @@ class CausalQuestion:
 def ask_for_cause(cause: Phrase, effect: Phrase, link: Link) -> CausalQuestion | None:
     """The question that names the effect and is answered by the cause; None where none is well-formed."""
     purpose = cause.kind == "infinitive" and effect.kind == "clause"  # "Why …?" "To serve customers."
-    wording = "" if cause.before == _AIM else _cause_wording(cause, effect, link)
+    wording = _cause_wording(cause, effect, link) if _can_be_linked(cause, effect) else ""
     if not wording or not effect.stands_alone or not (cause.kind in _ANSWERS or purpose):
         return None
     return CausalQuestion(wording.format(effect.inner), "causal", cause.text)
@@ -103,6 +105,12 @@ def _cause_wording(cause: Phrase, effect: Phrase, link: Link) -> str:
     return wording
 
 
+def _can_be_linked(cause: Phrase, effect: Phrase) -> bool:
+    """Whether one may lead to the other: no aim, and no "but" between them ("It hedges, but | income will fall")."""
+    first, second = sorted((cause, effect), key=lambda phrase: phrase.start)
+    return cause.before != _AIM and not (second.contrasted and first.end <= second.start)
+
+
 def _is_purpose(cause: Phrase, effect: Phrase) -> bool:
     """Whether an infinitive is what the cause is for, not what it does: "expect | rates | to rise"."""
     return effect.before[1] not in _GOING_ON and (cause.kind != "noun" or not 0 <= effect.start - cause.end <= 1)
@@ -127,7 +135,8 @@ def _is_predicate(cause: Phrase, effect: Phrase) -> bool:
 def ask_for_effect(cause: Phrase, effect: Phrase, link: Link) -> CausalQuestion | None:
     """The question that names the cause and is answered by the effect; None where none is well-formed."""
     unsaid = cause.hypothetical and cause.kind == "clause"
-    if cause.kind not in _ANSWERS or not cause.stands_alone or unsaid or cause.before == _AIM:
+    lack = cause.kind == "noun" and cause.inner.split()[0] in _LACKS
+    if cause.kind not in _ANSWERS or not cause.stands_alone or unsaid or lack or not _can_be_linked(cause, effect):
         return None
     fact = f"the fact that {cause.inner}" if cause.kind == "clause" else cause.inner
     cut = (effect.kind == "noun" and effect.is_subject) or (

@@ -52,10 +52,15 @@ _TOKEN = re.compile(r"[A-Za-z0-9$%&][\w$%&.'’/-]*[\w%]|[A-Za-z0-9$%&]|[^\s\w]"
 _EDGE = " \t\n,.;:-"
 # Where a span holds one of these, it holds a cause of its own, mostly the very one that was marked.
 _CAUSAL = re.compile(r"\b(because|due to|thanks to|as a result|owing to|therefore|in order to|given)\b", re.IGNORECASE)
-_LACKS_OBJECT = re.compile(r"\bwe (forecast|project|anticipate) to\b")
+# "as | we forecast to grow", "which | we expect will fall": what is forecast or falls is outside.
+_LACKS_OBJECT = re.compile(
+    r"\bwe (forecast|project|anticipate) to\b|^we \w+ (will|would|can|could|may|might|should)\b"
+)
 _TWO_SENTENCES = re.compile(r"[.!?] +[A-Z]|[?!;]")
 _DOUBLED_WORD = re.compile(r"\b([a-z]{2,}) \1\b")
 _MAKES = frozenset(["make", "makes", "made", "making", "give", "gives", "gave", "given", "giving"])
+# After a gerund other forms are nouns: "switching costs", but "the risk to funding remains".
+_NO_NOUNS = frozenset(["remains", "becomes", "seems", "appears", "continues", "exists"])
 _HYPOTHETICAL = ("if", "unless", "whether")
 _MOST_WORDS = 40
 
@@ -73,6 +78,7 @@ class Phrase:
         before: the two words before it, in lower case; empty at the start of a sentence.
         is_subject: whether what follows can be its predicate.
         hypothetical: whether it is the condition of an "if" and so not said to be true.
+        contrasted: whether a "but" before it sets it against what comes before.
     """
 
     text: str
@@ -83,6 +89,7 @@ class Phrase:
     before: tuple[str, str] = ("", "")
     is_subject: bool = False
     hypothetical: bool = False
+    contrasted: bool = False
 
     @property
     def stands_alone(self) -> bool:
@@ -132,6 +139,7 @@ def phrase_at(passage: str, start: int, end: int, cases: Cases, subject_end: int
     initial = not before or before[-1] in ".!?" or passage[:start].rstrip()[-1:] in ".!?"
     last = "" if initial else before[-1]
     earlier = before[-2] if not initial and len(before) > 1 else ""
+    contrasted = last == "but"
     if last in ("and", "but") and earlier == ",":
         before, last = before[:-1], ","  # a clause that follows another one
     if subject_end is not None and 0 <= start - subject_end <= 1 and (predicate := _predicate(words[0])):
@@ -141,7 +149,7 @@ def phrase_at(passage: str, start: int, end: int, cases: Cases, subject_end: int
         return None
     inner = cases.inside(text) if initial else text
     subject = _starts_predicate(after[0]) if after else False
-    return Phrase(text, kind, inner, start, end, (earlier, last), subject, last in _HYPOTHETICAL)
+    return Phrase(text, kind, inner, start, end, (earlier, last), subject, last in _HYPOTHETICAL, contrasted)
 
 
 def _words(text: str) -> list[str]:
@@ -211,6 +219,8 @@ def _kind(words: list[str], before: list[str], after: list[str], initial: bool) 
     wants_noun = last in NOUN_CUES or (last == "to" and earlier in NOUN_CUES_WITH_TO)
     if first.endswith("ing") and first not in NOT_GERUNDS and not wants_noun and _finite(words) != "sure":
         return None
+    if after[:1] == [","] and after[1:2] and after[1] in MODALS:
+        after = after[1:]  # "that | purchases, or choices |, may depend"
     return _clause_or_noun(words, last, after[0] if after else "", wants_noun)
 
 
@@ -218,8 +228,8 @@ def _clause_or_noun(words: list[str], last: str, following: str, wants_noun: boo
     """Which of the two a span is by its verbs, if the words around it can stand beside one."""
     finite, predicate_follows = _finite(words), _starts_predicate(following)
     wants_clause = last in CLAUSE_CUES or (last in ("", ",") and not predicate_follows)
-    if words[0] in AUXILIARIES or words[0] in MODALS:
-        return None
+    if words[0] in AUXILIARIES or words[0] in MODALS or (finite == "likely" and following in MODALS):
+        return None  # "that | computer purchases | may fall": what reads as a verb is a noun
     if (finite == "sure" and not wants_noun and (not last or last in BEFORE_CLAUSES)) or (
         finite == "likely" and wants_clause
     ):
@@ -250,9 +260,12 @@ def _small_clause(words: list[str]) -> bool:
 
 
 def _with_predicate(words: list[str]) -> bool:
-    """Whether a comparison is said of what is before it: "makes | the class more viable"."""
-    joined = PREPOSITIONS | DETERMINERS | {"even", "far", "much"}
-    return any(word in ("more", "less") and before not in joined for before, word in itertools.pairwise(words))
+    """Whether an adjective is said of what is before it: "makes | the class more viable", "| this hard to copy"."""
+    joined = PREPOSITIONS | DETERMINERS | {"even", "far", "much", "very", "more", "less"}
+    return any(
+        (word in ("more", "less") or (word in PREDICATIVES and after in ("to", "for"))) and before not in joined
+        for before, word, after in zip(words, words[1:], [*words[2:], ""], strict=False)
+    )
 
 
 def _verb_start(words: list[str], last: str) -> Kind | None:
@@ -287,13 +300,17 @@ def _predicate(first: str) -> Kind | None:
 
 def _finite(words: list[str]) -> Literal["sure", "likely", "unclear"] | None:
     """Whether the span's main clause has a finite verb after its first word."""
+    relative = False
     for at, word in enumerate(words[1:], start=1):
         if word in SUBORDINATORS:
             # Each clause that begins here has a verb of its own; "as" and "than" mostly begin none.
             own = sum(later in SUBORDINATORS - {"as", "than"} for later in words[at:])
             return "unclear" if _verbs(words[at:]) > own else None
         if words[at - 1] in NOMINATIVES and at > 1 and words[at - 2] not in (",", "and", "but"):
+            relative = True
             continue  # "the insights it is able to share"
+        if relative and words[at - 1].endswith("ed") and word in BASE_FORMS | S_FORMS and _has_object(words, at):
+            return "unclear"  # "the trends we have outlined | limit our view"
         if (word in AUXILIARIES and words[at - 1] != "to") or word in MODALS or word.endswith("n't"):
             return "sure"
         if words[at - 1] in ("we", "they", "you", "i") and (word in BASE_FORMS or word in PAST_FORMS):
@@ -303,13 +320,17 @@ def _finite(words: list[str]) -> Literal["sure", "likely", "unclear"] | None:
     return None
 
 
+def _has_object(words: list[str], at: int) -> bool:
+    return at + 1 < len(words) and words[at + 1] in DETERMINERS
+
+
 def _likely_finite(words: list[str], at: int) -> bool:
     """Whether a word reads as the verb of what is before it: "sales fell", "a firm sells"; not "the sales"."""
     word, previous, following = words[at], words[at - 1], words[at + 1] if at + 1 < len(words) else ""
     if previous in DETERMINERS or previous in NOUN_CUES or previous in ("to", ",", "and", "or", "-"):
         return False
     plural = previous.endswith("s") and not previous.endswith(("'s", "ss")) and previous not in NOT_PLURAL
-    third_person = word in S_FORMS and not plural and not previous.endswith("ing")  # "switching costs"
+    third_person = word in S_FORMS and not plural and (not previous.endswith("ing") or word in _NO_NOUNS)
     may_end = at <= 5 and words[0] not in BASE_FORMS  # "a rival enters", not "carry greater risks"
     agrees = (third_person and (following or may_end)) or (word in BASE_FORMS and plural)
     participle = following in ("by", "in", "to", "with")

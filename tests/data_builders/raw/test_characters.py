@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from data_builders.raw.characters import CONTROLS, ENTITIES, QUOTES, decode_all_texts, decode_characters
+from data_builders.raw.characters import CONTROLS, ENTITIES, MISREAD, QUOTES, decode_all_texts, decode_characters
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,9 @@ from data_builders.raw.characters import CONTROLS, ENTITIES, QUOTES, decode_all_
         ("a ''''dirty bomb''''", "a 'dirty bomb'", QUOTES),
         ("\x0fStars\tshine", "Stars shine", CONTROLS),
         ("one\r\ntwo", "one\ntwo", CONTROLS),
+        ("its life鈥攔anging widely", "its life—ranging widely", MISREAD),
+        ("two-fold 鈥 faster, an expansion鈥200 units", "two-fold — faster, an expansion—200 units", MISREAD),
+        ("Nestl茅 has 5 m虏", "Nestlé has 5 m²", MISREAD),
     ],
 )
 def test_what_was_encoded_is_decoded(raw: str, meant: str, what: str) -> None:
@@ -33,6 +36,7 @@ def test_what_was_encoded_is_decoded(raw: str, meant: str, what: str) -> None:
         '"Introducing "Angel"", an overview',  # a quotation in a quotation
         '""Gunsmoke" is the best," she wrote',
         "''The One,'' a plan",
+        "Kanji: 言葉の吹き声, 茅 and 茅台",
         "a line\nand another \u00a0 \u200d",
     ],
 )

@@ -115,6 +115,24 @@ def pair(passage: str, cause: str, effect: str) -> tuple[Phrase, Phrase]:
             None,
             None,
         ),
+        # Nor where a "but" parts the two, or of a lack that is taken away.
+        ("The firm has hedged, but sales will fall.", "The firm has hedged", "sales will fall", "cause", None, None),
+        (
+            "It is new, but prices could fall because rates rose.",
+            "rates rose",
+            "prices could fall",
+            "cause",
+            "Why is it that prices could fall?",
+            "What would not be the case if it were not for the fact that rates rose?",
+        ),
+        (
+            "Due to no debt, sales have risen.",
+            "no debt",
+            "sales have risen",
+            "cause",
+            "Why is it that sales have risen?",
+            None,
+        ),
         (
             "The margins are exposed to the health of trade.",
             "the health of trade",

@@ -25,6 +25,7 @@ def phrase(marked: str, subject: str = "") -> Phrase | None:
         ("Firms closed because of |falling sales|.", "noun", "falling sales"),
         ("It made |a more viable class|.", "noun", "a more viable class"),
         ("Sales fell as |a new rival entered|.", "clause", "a new rival entered"),
+        ("As rates rose, |the risk to funding remains|.", "clause", "the risk to funding remains"),
         ("The |new strike| halted work.", "noun", "The new strike"),  # with its article
         ("Rates rose, |driving prices up|.", "gerund", "driving prices up"),
         ("It borrows |to buy land|.", "infinitive", "to buy land"),
@@ -65,6 +66,11 @@ def test_a_span_has_the_kind_of_its_place(marked: str, kind: str | None, text: s
         "We think |the leader to have more brands|.",
         "Sales rise as |we forecast to grow|.",
         "Due to |the rate rate|, they wait.",  # a slip of the pen
+        "It makes |this plant difficult to copy|.",
+        "We know that |computer purchases, or choices|, may depend on it.",
+        "We know that |computer purchases| may depend on it.",  # no "computer that purchases"
+        "Supply grew, which |we expect will hurt prices|.",
+        "Hence |the trends we have outlined limit our view|.",
         "|  , |",
     ],
 )

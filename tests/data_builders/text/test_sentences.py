@@ -21,6 +21,7 @@ from data_builders.text.sentences import keep_sentences, sentence_spans, split_s
         ("J. R. R. Tolkien wrote it. C. S. Lewis read it.", ["J. R. R. Tolkien wrote it.", "C. S. Lewis read it."]),
         ("See No. 5 of it. At 5 p.m. Tuesday he left.", ["See No. 5 of it.", "At 5 p.m. Tuesday he left."]),
         ("He rose in 2004.The next day he fell.", ["He rose in 2004.", "The next day he fell."]),
+        ("He rose in 2004.In 2006 it was 3.5.", ["He rose in 2004.", "In 2006 it was 3.5."]),
         ("She met Ms. Hall. It rained.", ["She met Ms. Hall.", "It rained."]),
         ("Under Oblt. zur See he sailed. He died.", ["Under Oblt. zur See he sailed.", "He died."]),
         ("A 100 million-U.S.-dollar plant. It runs.", ["A 100 million-U.S.-dollar plant.", "It runs."]),
