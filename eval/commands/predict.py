@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from d2e_sft.config.decoding import DECODERS
 from d2e_sft.data.sample import RELATIONS, WORDED, BadRow, EventSample
 from eval.commands.engine_options import engine_options
 from eval.commands.evaluate import evaluate, launch_again
@@ -17,7 +18,6 @@ from eval.run.options import EvalOptions
 # Options of `d2e eval` that mean the same here.
 _OF_EVAL = (
     "alpha",
-    "decoder",
     "plausibility",
     "answer",
     "normalise",
@@ -58,6 +58,11 @@ _OF_EVAL = (
     default="zero_shot",
     show_default=True,
     help="Of the prompts.",
+)
+@click.option(
+    "--decoder",
+    metavar="NAME[:KEY=VALUE,…]",
+    help=f"How both views give the next token: {', '.join(DECODERS)}, or your own module:function. [default: d2e]",
 )
 @engine_options
 @click.pass_obj

@@ -16,7 +16,8 @@ from tests.tiny import save_tiny_model
 
 def test_options_of_decoding_are_those_of_an_evaluation() -> None:
     options = {parameter.name: parameter for parameter in evaluate.params}
-    own = {"model", "file", "out", "mapping", "fmt", "relation", "setting"}
+    own = {"model", "file", "out", "mapping", "fmt", "relation", "setting", "decoder"}
+    assert "decoder" in {parameter.name for parameter in predict.params}, "one, where an evaluation takes several"
     for parameter in predict.params:
         if parameter.name not in own:
             assert parameter.opts == options[parameter.name].opts
@@ -30,6 +31,8 @@ def test_options_of_decoding_are_those_of_an_evaluation() -> None:
         "suite",
         "data",
         "given",
+        "outs",
+        "decoders",
         "demonstrations",
         "max_samples",
         "seed",
