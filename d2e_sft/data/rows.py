@@ -1,7 +1,8 @@
 """Rows as Python has them → samples: dicts with `context`, `question` and `answer`, or with `messages`, or a file.
 
 What a row does not say is filled in: it is a free question (`qa`), or a choice (`scq`, `mcq`) where it has options.
-Of a conversation the last assistant turn is the answer, and the context a column of its own or a `<context>` span.
+Of a conversation the last assistant turn is the answer, and the context a column of its own or a `<context>` span;
+with `loss: all` in the row the loss is on its earlier assistant turns, too, as by TRL's `assistant_only_loss`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from d2e_sft.data.conversation import ContextRule, chat_rows, read_turns
+from d2e_sft.data.conversation import ContextRule, Loss, chat_rows, read_turns
 from d2e_sft.data.hub_rows import fetch_rows, is_hub
 from d2e_sft.data.sample import EventSample, check_row, read_samples, write_samples
 from d2e_sft.util.errors import UserError, did_you_mean
@@ -51,7 +52,7 @@ def samples_of(rows: Any, name: str) -> list[EventSample]:
     return samples
 
 
-_TAKEN = {*EventSample.model_fields, *_CHATS, "answer", "prompt", "completion"}
+_TAKEN = {*EventSample.model_fields, *_CHATS, "answer", "prompt", "completion", "loss"}
 
 
 def _sample(row: Any, number: int, name: str) -> EventSample:
@@ -64,7 +65,10 @@ def _sample(row: Any, number: int, name: str) -> EventSample:
     prompt, completion = row.get("prompt"), row.get("completion")  # TRL's other shape, as turns or as text
     turns = row[chat] if chat else [*prompt, *completion] if isinstance(prompt, list) and completion else None
     if turns is not None:
-        given |= _of_turns(turns, str(given.get("context", "")), chat or "prompt", f"{name}, row {number}")
+        where, loss = f"{name}, row {number}", row.get("loss") or "last"
+        if loss not in get_args(Loss):
+            raise UserError(f"{where}: loss: {loss!r}; expected last or all, the assistant turns that the loss is on")
+        given |= _of_turns(turns, str(given.get("context", "")), loss, chat or "prompt", where)
         return _checked({**defaults, **given}, f"{name}, row {number}")
     row = {"question": prompt, "answer": completion, **row} if isinstance(prompt, str) else row
     given |= {"question": row["question"]} if row.get("question") is not None else {}
@@ -84,10 +88,10 @@ def _sample(row: Any, number: int, name: str) -> EventSample:
     return _checked({**defaults, "format": free, **given}, f"{name}, row {number}")
 
 
-def _of_turns(turns: Any, context: str, column: str, where: str) -> dict[str, Any]:
+def _of_turns(turns: Any, context: str, loss: Loss, column: str, where: str) -> dict[str, Any]:
     """What a conversation says of its sample."""
     try:
-        (chat,) = chat_rows(read_turns(turns, column), ContextRule(), "last", context)
+        (chat,) = chat_rows(read_turns(turns, column), ContextRule(), loss, context)
     except ValueError as error:
         raise UserError(f"{where}: {error}") from None
     return {

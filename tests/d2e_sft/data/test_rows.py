@@ -57,6 +57,16 @@ def test_conversations_are_read_in_the_shapes_of_trl() -> None:
         samples_of([{"messages": turns[:2]}], "train_dataset")
 
 
+def test_a_conversation_says_which_turns_the_loss_is_on() -> None:
+    turns = [{"role": role, "content": text} for role in ("user", "assistant") for text in ("Why?",)] * 2
+    last, every = samples_of([{"messages": turns}, {"messages": turns, "loss": "all"}], "train_dataset")
+    assert last.conversation is not None
+    assert every.conversation is not None
+    assert (last.conversation.loss, every.conversation.loss) == ("last", "all")
+    with pytest.raises(UserError, match="row 0: loss: 'both'; expected last or all"):
+        samples_of([{"messages": turns, "loss": "both"}], "train_dataset")
+
+
 def test_columns_that_are_not_used_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     samples_of([{**ROW, "title": "x", "url": "y"}], "train_dataset")
     assert capsys.readouterr().err == "train_dataset: columns that are not used: title, url\n"

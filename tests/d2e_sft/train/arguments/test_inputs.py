@@ -18,6 +18,7 @@ from d2e_sft.data.sample import read_samples, write_samples
 from d2e_sft.train.arguments.inputs import refined_by_rule
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
+from tests.chat_templates import CONVERSATION, NAMES, TRAINED, template, template_tokenizer
 from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer
 
 SHORT: dict[str, Any] = {
@@ -151,3 +152,17 @@ def test_refined_contexts_are_made_by_rule_or_not_at_all(world: Path, tmp_path: 
     assert refined_by_rule(make_samples(2)) == make_samples(2), "a refined context that is given stays"
     with pytest.raises(UserError, match="refined_context is missing"):
         trainer(refiner=None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_loss_on_messages_of_a_dataset_is_on_the_tokens_that_trl_trains_on(name: str, tmp_path: Path) -> None:
+    rows = datasets.Dataset.from_list([{"messages": CONVERSATION, "loss": "all"}])
+    trainer = D2ETrainer(
+        tiny_model(),
+        D2EConfig(tmp_path, objective="sft", **SHORT),
+        train_dataset=rows,
+        processing_class=template_tokenizer(template(name, marked=True)),
+    )
+    (row,) = trainer.train_dataset
+    found = [len(row["original"]) + place for place, trained in enumerate(row["trained"]) if trained]
+    assert found == [place for first, end in TRAINED[name] for place in range(first, end)]
