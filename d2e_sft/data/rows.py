@@ -65,9 +65,8 @@ def _sample(row: Any, number: int, name: str) -> EventSample:
     prompt, completion = row.get("prompt"), row.get("completion")  # TRL's other shape, as turns or as text
     turns = row[chat] if chat else [*prompt, *completion] if isinstance(prompt, list) and completion else None
     if turns is not None:
-        where, loss = f"{name}, row {number}", row.get("loss") or "last"
-        if loss not in get_args(Loss):
-            raise UserError(f"{where}: loss: {loss!r}; expected last or all, the assistant turns that the loss is on")
+        where = f"{name}, row {number}"
+        loss = _loss(row.get("loss") or "last", where)
         given |= _of_turns(turns, str(given.get("context", "")), loss, chat or "prompt", where)
         return _checked({**defaults, **given}, f"{name}, row {number}")
     row = {"question": prompt, "answer": completion, **row} if isinstance(prompt, str) else row
@@ -86,6 +85,13 @@ def _sample(row: Any, number: int, name: str) -> EventSample:
     options = given.get("options") or []
     free = "qa" if not options else "scq" if len(given["answers"]) == 1 else "mcq"
     return _checked({**defaults, "format": free, **given}, f"{name}, row {number}")
+
+
+def _loss(value: Any, where: str) -> Loss:
+    for loss in get_args(Loss):
+        if value == loss:
+            return loss  # type: ignore[no-any-return]
+    raise UserError(f"{where}: loss: {value!r:.60}; expected last or all, the assistant turns that the loss is on")
 
 
 def _of_turns(turns: Any, context: str, loss: Loss, column: str, where: str) -> dict[str, Any]:
