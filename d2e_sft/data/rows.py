@@ -88,9 +88,10 @@ def _sample(row: Any, number: int, name: str) -> EventSample:
 
 
 def _loss(value: Any, where: str) -> Loss:
+    loss: Loss
     for loss in get_args(Loss):
         if value == loss:
-            return loss  # type: ignore[no-any-return]
+            return loss
     raise UserError(f"{where}: loss: {value!r:.60}; expected last or all, the assistant turns that the loss is on")
 
 
