@@ -11,6 +11,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import EncodedSample
 from d2e_sft.model.packing import pack
 from d2e_sft.train.rows import TokenRows
+from d2e_sft.util.tables import WIDTH, hanging
 
 PERCENTILES = (50, 90, 95, 99, 100)
 
@@ -78,9 +79,14 @@ def render_example(which: str, sample: EventSample, encoded: EncodedSample, toke
     runs = _runs(tokenizer, encoded)
     for view, prompt in encoded.prompts.items():
         lines.append(f"  {view}: prompt {len(prompt)} + answer {len(encoded.answer)} tokens")
-        lines += [f"    | {line}" for line in _decoded(tokenizer, prompt).split("\n")]
-        lines += [f"    {'>' if trained else '|'} {line}" for trained, text in runs for line in text.split("\n")]
+        for trained, text in [(False, _decoded(tokenizer, prompt)), *runs]:
+            lines += [_marked("    > " if trained else "    | ", line) for line in text.split("\n")]
     return lines
+
+
+def _marked(mark: str, line: str) -> str:
+    """A line of the text behind its mark; what does not fit a terminal goes on below it, without a mark."""
+    return f"{mark}{line}" if len(mark + line) <= WIDTH else hanging(mark, line)
 
 
 def _runs(tokenizer: Any, encoded: EncodedSample) -> list[tuple[bool, str]]:

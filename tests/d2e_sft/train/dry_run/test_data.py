@@ -56,3 +56,14 @@ def test_what_the_length_rule_does_is_counted(
     assert len(encoded.kept) == 18 - refused
     assert kept is None or (len(encoded.kept) == kept and cut > 0)
     assert said.format(refused=refused, cut=cut) in "\n".join(describe_overlong(recipe, rows))
+
+
+def test_a_long_line_of_a_sample_goes_on_below_its_mark() -> None:
+    tokenizer = tiny_tokenizer()
+    ids = tokenizer("<|user|>" + "the rain fell, the river rose " * 6)["input_ids"]
+    encoded = EncodedSample(prompts={"original": ids}, answer=tokenizer("flood<|end|>")["input_ids"])
+    (shown,) = (line for line in render_example("first", make_sample(3), encoded, tokenizer) if "rain" in line)
+    lines = shown.split("\n")
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= 100
+    assert lines[1].startswith("      ")
