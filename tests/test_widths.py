@@ -19,8 +19,9 @@ from d2e_sft.commands.bench import _report as bench_report
 from d2e_sft.doctor.finding import Finding
 from d2e_sft.doctor.run import lines
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.folding import folded
+from d2e_sft.util.folding import folded, warn
 from d2e_sft.util.tables import WIDTH, hanging
+from data_builders.commands.tables import print_table
 from tests.command import d2e
 from tests.eval.compare.measures.results import accuracy, save_result
 from tests.eval.paper_runs import run
@@ -164,3 +165,15 @@ def test_tables_of_speed_are_shown_in_parts(capsys: pytest.CaptureFixture[str]) 
     printed = capsys.readouterr().out
     assert printed.count("| prompt |") == 2
     assert not too_wide(printed)
+
+
+@pytest.mark.usefixtures("piped")
+def test_what_a_build_tells_of_differences_is_folded_below_its_row(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("dataset", "rows", "reason"), [("a", 12345, "word " * 40), ("b", 1, "short"), ("c", 2, "")])
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[:2] == ["dataset  rows    reason", "a        12,345"]
+    assert printed.splitlines()[2].startswith("    word word")
+    assert printed.splitlines()[-3:] == ["b        1       short", "c        2", ""]
+    assert not too_wide(printed)
+    warn("word " * 40)
+    assert not too_wide(capsys.readouterr().err)

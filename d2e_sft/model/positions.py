@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.folding import warn
 
 
 def position_limit(config: Any) -> int | None:
@@ -31,6 +31,6 @@ def check_positions(config: Any, longest: int) -> None:
     message = f"the longest sample has {longest} tokens and {text.model_type} models of this size {limit} positions"
     remedy = f"set data.max_length={limit}, and data.overlong to drop or truncate_context"
     if getattr(text, "rope_parameters", None):
-        print(f"warning: {message}, beyond which it was not trained; {remedy}", file=sys.stderr)
+        warn(f"{message}, beyond which it was not trained; {remedy}")
     else:
         raise UserError(message, remedy)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -19,6 +18,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import file_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_whole
+from d2e_sft.util.folding import warn
 
 if TYPE_CHECKING:  # training on tokens does without
     import datasets
@@ -160,7 +160,7 @@ def _load(run: Path) -> DataRecord:
 
 
 def _warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    warn(message)
 
 
 def _line(name: str, was: str | int | None, now: str | int | None) -> str:

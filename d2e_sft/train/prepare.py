@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -29,6 +28,7 @@ from d2e_sft.objective.own import function_of
 from d2e_sft.train.rows import TokenRows, read_rows
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.folding import warn
 
 # Names of optimisers → the module that transformers imports for them, and the package that has it.
 _OPTIMIZER_PACKAGES = {
@@ -147,7 +147,7 @@ def held_out_rows(recipe: Recipe, loaded: LoadedModel, *, progress: bool) -> Tok
     if data.dev is None:
         return None
     if progress and Path(data.dev).resolve() == Path(data.train).resolve():
-        print(f"warning: data.dev={data.dev} is what is trained on, so nothing is held out", file=sys.stderr)
+        warn(f"data.dev={data.dev} is what is trained on, so nothing is held out")
     return read_rows(recipe, "dev", loaded, progress=progress)
 
 

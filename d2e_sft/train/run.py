@@ -23,6 +23,7 @@ from d2e_sft.train.rows import TokenRows, announce_rows
 from d2e_sft.train.run_folder import clear_run, starting_point
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.distributed import decided_by_main, process_state, same_everywhere
+from d2e_sft.util.folding import warn
 from d2e_sft.util.locks import only_one
 from d2e_sft.util.signals import Termination, on_sigterm
 
@@ -146,8 +147,7 @@ def _announce(recipe: Recipe, samples: int, processes: int) -> None:
     )
     at_once = train.micro_batch_size * processes
     if processes > 1 and not train.micro_batch_tokens and samples % at_once:
-        print(
-            f"warning: {samples} samples are not a multiple of {at_once} (micro-batch × processes): the last batch of "
-            f"an epoch repeats {at_once - samples % at_once} samples of its beginning",
-            flush=True,
+        warn(
+            f"{samples} samples are not a multiple of {at_once} (micro-batch × processes): the last batch of an epoch "
+            f"repeats {at_once - samples % at_once} samples of its beginning"
         )

@@ -18,6 +18,7 @@ from d2e_sft.train.checkpoints import ASIDE, checkpoints_of, verify_checkpoint
 from d2e_sft.train.data_record import DATA_FILE, refuse_other_source
 from d2e_sft.train.safeguards import NON_FINITE_FILE
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.folding import warn
 from d2e_sft.util.locks import LOCK_FILE
 
 _TRAINER_STATE = "trainer_state.json"
@@ -76,7 +77,7 @@ def last_checkpoint(run: Path) -> Path | None:
         problem = verify_checkpoint(checkpoint)
         if problem is None:
             for line in damaged:
-                print(f"warning: damaged checkpoint passed over: {line}", file=sys.stderr, flush=True)
+                warn(f"damaged checkpoint passed over: {line}")
             return checkpoint
         damaged.append(f"{checkpoint}: {problem}")
     if damaged:

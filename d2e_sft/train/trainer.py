@@ -42,6 +42,7 @@ from d2e_sft.train.probe import ReadingProbe
 from d2e_sft.train.progress import LossLines
 from d2e_sft.train.safeguards import ROWS, GuardedSteps, NumberedBatches, StepChecks
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.folding import warn
 
 # Parts of the loop, and what their shares of its time are called in a log.
 _SHARES = {
@@ -292,10 +293,9 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
         costs = TokenCosts.of(self.train_dataset, self.layout, self.d2e.step_views)
         alone = sum(costs.of_micro_batch([i]) > self.micro_batch_tokens for i in range(len(costs.tokens)))
         if alone and accelerator.is_main_process:
-            print(
-                f"warning: {alone} of {len(costs.tokens)} samples have more than micro_batch_tokens="
-                f"{self.micro_batch_tokens} tokens; each of them is a micro-batch by itself",
-                flush=True,
+            warn(
+                f"{alone} of {len(costs.tokens)} samples have more than micro_batch_tokens={self.micro_batch_tokens} "
+                "tokens; each of them is a micro-batch by itself"
             )
         self.token_steps = TokenBudgetSteps(
             costs,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shutil
+import sys
 import textwrap
 
 import click
@@ -26,6 +27,11 @@ def folded(message: str) -> str:
     """
     width = max(shutil.get_terminal_size((WIDTH, 24)).columns, _LEAST)
     return "\n".join(_fold(line, width) for line in message.splitlines())
+
+
+def warn(message: str) -> None:
+    """Print a warning on stderr, folded."""
+    print(folded(f"warning: {message}"), file=sys.stderr, flush=True)
 
 
 def folded_usage(error: click.ClickException) -> str:

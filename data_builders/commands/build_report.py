@@ -8,6 +8,7 @@ from dataclasses import astuple
 
 import click
 
+from d2e_sft.util.folding import warn
 from data_builders.build.coverage import Row
 from data_builders.build.mixture import Mixture
 from data_builders.build.run import Result
@@ -17,7 +18,7 @@ from data_builders.commands.tables import print_table
 def print_result(result: Result) -> None:
     """Print warnings, counts, filters, the comparison with the paper, the draw, and the files that were written."""
     for warning in result.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        warn(warning)
     header = ("dataset", "split", "relation", "format", "rows")
     print_table(header, [(*key, rows) for key, rows in result.counts.items()])
     for (dataset, split), rows in result.splits.items():

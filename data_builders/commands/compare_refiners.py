@@ -11,6 +11,7 @@ import click
 from d2e_sft import __version__
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
+from d2e_sft.util.folding import warn
 from d2e_sft.util.tables import text_table
 from data_builders.build.options import BuildOptions
 from data_builders.build.reading import read_datasets
@@ -57,7 +58,7 @@ def compare_refiners(
     names = [name for name in dict.fromkeys(part.strip() for part in datasets.split(",")) if name]
     reading = read_datasets(BuildOptions(names, raw=raw, seed=seed), SPLITS)
     for error in reading.failures.values():
-        click.echo(f"warning: {error}", err=True)
+        warn(str(error))
     measured: list[Measurement] = []
     for name, dataset in reading.datasets.items():
         rows = [sample for split in dataset.splits.values() for sample in split.rows]
@@ -65,7 +66,7 @@ def compare_refiners(
         if drawn:
             measured += compare_scorers(name, drawn, chosen, model=model, pooling=pooling)
         else:
-            click.echo(f"warning: {name}: no sample has what decides in a context of several sentences", err=True)
+            warn(f"{name}: no sample has what decides in a context of several sentences")
     if not measured:
         raise UserError(f"no usable sample in {', '.join(names)}; expected answers that stand in their contexts")
     click.echo(

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from d2e_sft.util.folding import warn
+
 
 @click.command()
 @click.argument("name")
@@ -41,6 +43,6 @@ def push(name: str, folder: Path, private: bool, allow_restricted: bool) -> None
     sent = publish(folder, name, private=private, allow_restricted=allow_restricted)
     for dataset, reason in sent.restricted.items():
         consequence = "keep the repository private" if sent.private else "published all the same (--allow-restricted)"
-        click.echo(f"warning: {dataset}: {reason}; {consequence}", err=True)
+        warn(f"{dataset}: {reason}; {consequence}")
     click.echo(f"pushed {', '.join(sent.files)}")
     click.echo(f"{sent.url} ({'private' if sent.private else 'public'})")

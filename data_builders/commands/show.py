@@ -11,6 +11,7 @@ import click
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, Split
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.folding import warn
 from data_builders.build.options import BuildOptions
 from data_builders.build.reading import read_datasets
 from data_builders.dataset.sample_sets import SampleSet, read_set
@@ -84,7 +85,7 @@ def _read(data: str, splits: tuple[Split, ...], raw: Path | None, seed: int, set
     if not reading.datasets and reading.failures:
         raise next(iter(reading.failures.values()))
     for error in reading.failures.values():
-        click.echo(f"warning: {error}", err=True)
+        warn(str(error))
     samples = [
         sample for dataset in reading.datasets.values() for split in dataset.splits.values() for sample in split.rows
     ]

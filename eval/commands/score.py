@@ -11,6 +11,7 @@ import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
+from d2e_sft.util.folding import warn
 from eval.compare.measures.comparison import MeasureComparison
 from eval.compare.measures.tables import latex_table
 from eval.systems.flat.templates import write_template
@@ -92,7 +93,7 @@ def score(
     scored = score_files(system, given_files, gold, given, None if names is None else names.split(","))
     for one in scored:
         for warning in one.warnings:
-            click.echo(f"warning: {warning}", err=True)
+            warn(warning)
     _print(scored, json_out, latex, plot)
     if out is not None:
         click.echo(f"scores and predictions: {scored[0].write(out)}", err=_STDOUT in (json_out, latex))

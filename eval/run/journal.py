@@ -21,6 +21,7 @@ from tqdm import tqdm
 import d2e_sft
 from d2e_sft.util.errors import ProcessError, UserError
 from d2e_sft.util.files import sha256_of, write_json
+from d2e_sft.util.folding import warn
 from d2e_sft.util.locks import only_one
 from eval.run.engines.engine import Engine, Task
 from eval.run.fingerprint import check_fingerprint
@@ -266,7 +267,7 @@ def _finished_answers(files: PassFiles, keys: Sequence[SampleKey]) -> dict[int, 
 def _report_resume(state: ResumeState, files: PassFiles, count: int) -> None:
     """Tell the user what is used of earlier sessions."""
     for path in state.cut_off:
-        print(f"warning: {path}: its last line was cut off, so that sample is decoded again", file=sys.stderr)
+        warn(f"{path}: its last line was cut off, so that sample is decoded again")
     for path in state.unchecked:
         print(f"note: {path}: begun by an earlier version, whose lines have no checks", file=sys.stderr)
     if state.record is not None and DIGEST not in state.record:

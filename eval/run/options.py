@@ -6,7 +6,6 @@ override. Anything else (a Hub name, a plain checkpoint, an endpoint) is decoded
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -16,6 +15,7 @@ from d2e_sft.config.recipe import EvalSection, ModelSection, recipe_of
 from d2e_sft.data.prompts import Setting
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.folding import warn
 from eval.score.likelihood import Normalise
 
 EngineName = Literal["auto", "transformers", "vllm", "openai"]
@@ -145,10 +145,9 @@ def _fast_dtype() -> str:
 def warn_of_idle_options(config: EvalConfig) -> None:
     """Say on stderr which given option changes nothing."""
     if config.options.plausibility > config.decoding.plausibility:
-        print(
-            "warning: --plausibility has no effect where α is 0 or the decoder is plain: "
-            "plain decoding takes the likeliest token already",
-            file=sys.stderr,
+        warn(
+            "--plausibility has no effect where α is 0 or the decoder is plain: plain decoding takes the likeliest "
+            "token already"
         )
 
 

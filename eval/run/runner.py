@@ -8,7 +8,6 @@ journal.py        the pass itself         journal_files.py    what it keeps on d
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples
 from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
+from d2e_sft.util.folding import warn
 from d2e_sft.vllm.pairing import check_decoder
 from eval.run.benchmark import Benchmark, BenchmarkRows, choose_per_group, locate_benchmark, with_candidates
 from eval.run.demonstrations import Demonstrations, load_demonstrations
@@ -153,31 +153,26 @@ def _warn(evaluation: Evaluation) -> None:
     benchmark, empty = evaluation.benchmark, evaluation.empty_contexts
     if benchmark.lacking:
         lacking = ", ".join(benchmark.lacking)
-        print(f"warning: {benchmark.file.parent} is incomplete, it lacks {lacking}", file=sys.stderr)
+        warn(f"{benchmark.file.parent} is incomplete, it lacks {lacking}")
     warn_if_changed(benchmark.file, evaluation.rows.sha256)
     warn_of_idle_options(evaluation.config)
     if evaluation.config.options.answer == "likelihood":
         _warn_of_options(evaluation.rows)
     if empty and evaluation.config.decoding.needs_imagined:
-        print(
-            f"warning: {empty} of {len(evaluation.rows.chosen)} samples have no context and are decoded plainly",
-            file=sys.stderr,
-        )
+        warn(f"{empty} of {len(evaluation.rows.chosen)} samples have no context and are decoded plainly")
 
 
 def _warn_of_options(rows: BenchmarkRows) -> None:
     if rows.without_options:
-        print(
-            f"warning: {rows.without_options} of {len(rows.all)} rows ask for free text (qa) and are left out, as "
-            "they have no options to score",
-            file=sys.stderr,
+        warn(
+            f"{rows.without_options} of {len(rows.all)} rows ask for free text (qa) and are left out, as they have no "
+            "options to score"
         )
     several = sum(len(sample.answers) > 1 for sample in rows.chosen)
     if several:
-        print(
-            f"warning: {several} of {len(rows.chosen)} samples have several correct options (mcq); the likeliest "
-            "alone is the answer, and acc asks whether it is one of them",
-            file=sys.stderr,
+        warn(
+            f"{several} of {len(rows.chosen)} samples have several correct options (mcq); the likeliest alone is the "
+            "answer, and acc asks whether it is one of them"
         )
 
 

@@ -6,7 +6,6 @@ A line has `output`, what the model generated without the prompt, `id`, and wher
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +17,7 @@ from d2e_sft.data.prompts import Setting, SettingPrompts, load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
+from d2e_sft.util.folding import warn
 from eval.compare.measures.measure import Measure, digest, shares
 from eval.compare.runs import ScoredRun
 from eval.run.benchmark import Benchmark, locate_benchmark
@@ -98,7 +98,7 @@ def score_rows(outputs: Path, gold: Path, options: RowsOptions) -> ScoredOutputs
     try:
         refuse_edited(outputs)
     except UserError as error:  # anybody's outputs are scored here, a changed copy of a run's among them
-        print(f"warning: {error.message}", file=sys.stderr)
+        warn(error.message)
     samples = read_samples(benchmark.file)
     warn_if_changed(benchmark.file, sha256_of(benchmark.file))
     said = _read_outputs(outputs, samples, benchmark.file)
