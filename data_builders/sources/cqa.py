@@ -173,7 +173,10 @@ def _phrases(pair: _Pair, cases: Cases) -> _Phrases:
 
 def _phrase(passage: str, span: _Span, cases: Cases, subject_end: int | None = None) -> Phrase | None:
     """The span's phrase; None where its text is not in the passage, or more than once and nobody says where."""
-    places = [found.start() for found in re.finditer(re.escape(span.text), passage)]
+    places, at = [], passage.find(span.text)
+    while at >= 0:
+        places.append(at)
+        at = passage.find(span.text, at + max(1, len(span.text)))
     if not places or (span.start is None and len(places) > 1):
         return None
     hint = span.start or 0

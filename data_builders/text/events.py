@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from itertools import product
+from bisect import bisect_right
+from collections.abc import Sequence
 
 Span = tuple[int, int]  # first character, and the one after the last
+_LONGEST_EVENT = 1_000  # characters; it is a word or a few
 
 
 def find_events(text: str, events: tuple[str, str], near: tuple[float, float]) -> tuple[Span, Span] | None:
@@ -19,20 +21,34 @@ def find_events(text: str, events: tuple[str, str], near: tuple[float, float]) -
     Returns:
         None where no occurrence of the first stands before one of the second.
     """
-    pairs = [pair for pair in product(*(_occurrences(text, event) for event in events)) if pair[0] < pair[1]]
+    firsts, seconds = (_occurrences(text, event) for event in events)
+    nearest = _nearest_from(seconds, near[1])
+    # A first one of two equally near counts. Not every pair is looked at: a long text has too many.
+    pairs = [(at, nearest[behind]) for at in firsts if (behind := bisect_right(seconds, at)) < len(seconds)]
     if not pairs:
         return None
-    best = min(pairs, key=lambda pair: sum(abs(at - place) for at, place in zip(pair, near, strict=True)))
+    best = min(pairs, key=lambda pair: abs(pair[0] - near[0]) + abs(pair[1] - near[1]))
     first, second = ((at, _word_end(text, at + len(event))) for at, event in zip(best, events, strict=True))
     return first, second
 
 
 def _occurrences(text: str, event: str) -> list[int]:
     """Where the event stands at the start of a word, or, if it never does, inside one."""
+    if len(event) > _LONGEST_EVENT:
+        return []
     anywhere = re.escape(event)
     return [found.start() for found in re.finditer(rf"(?<![^\W\d_]){anywhere}", text)] or [
         found.start() for found in re.finditer(anywhere, text)
     ]
+
+
+def _nearest_from(places: Sequence[int], expected: float) -> list[int]:
+    """For each place that which is nearest to the expected one among it and all behind it."""
+    nearest = list(places)
+    for index in reversed(range(len(places) - 1)):
+        if abs(nearest[index + 1] - expected) < abs(places[index] - expected):
+            nearest[index] = nearest[index + 1]
+    return nearest
 
 
 def _word_end(text: str, end: int) -> int:

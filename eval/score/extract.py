@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from d2e_sft.data.prompts import Setting
@@ -98,11 +98,14 @@ class _Places:
     reader: _Reader
     last: bool
     several: bool
+    read_before: set[str] = field(default_factory=set)  # and gave no answer
 
     def behind(self, pattern: str | re.Pattern[str]) -> list[str]:
         """The statements behind each match of a pattern without groups."""
         texts = re.split(pattern, self.output, flags=0 if isinstance(pattern, re.Pattern) else re.IGNORECASE)[1:]
-        return [_statement(text, several=self.several) for text in (reversed(texts) if self.last else texts)]
+        # A model that repeats itself says the same in a thousand places.
+        once = dict.fromkeys(reversed(texts) if self.last else texts)
+        return [_statement(text, several=self.several) for text in once]
 
     def own_line(self, text: str) -> str:
         """The first line that says something (and the labelled lines after it); in a chain of thought the last."""
@@ -116,8 +119,13 @@ class _Places:
 
     def read(self, texts: Sequence[str]) -> tuple[str, ...]:
         """The first answer that one of the texts gives."""
-        # A model that repeats itself says the same in a thousand places.
-        return next((answers for text in dict.fromkeys(texts) if (answers := self.reader(text))), ())
+        for text in texts:
+            # An output of one line is several places.
+            if text not in self.read_before:
+                self.read_before.add(text)
+                if answers := self.reader(text):
+                    return answers
+        return ()
 
 
 def _lenient_places(places: _Places, form: str, *, whole_text: bool) -> Iterator[list[str]]:
@@ -137,12 +145,12 @@ def _without_thoughts(output: str) -> str:
 
 def _statement(text: str, *, several: bool) -> str:
     """The first line of `text` that says something; for several options also the labelled lines after it."""
-    lines = [line.strip() for line in text.splitlines()]
-    first = next((i for i, line in enumerate(lines) if line.strip("*_ ")), len(lines))
+    lines = text.splitlines()
+    first = next((i for i, line in enumerate(lines) if line.strip().strip("*_ ")), len(lines))
     last = first + 1
-    while several and last < len(lines) and starts_with_label(lines[last]):
+    while several and last < len(lines) and starts_with_label(lines[last].strip()):
         last += 1
-    return "\n".join(lines[first:last])
+    return "\n".join(line.strip() for line in lines[first:last])
 
 
 def _read_label(text: str) -> tuple[str, ...]:
