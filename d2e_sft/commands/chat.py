@@ -11,7 +11,7 @@ import click
 from d2e_sft.config.decoding import DECODERS, MAX_ALPHA, describe
 from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.folding import folded
+from d2e_sft.util.terminal.folding import folded
 
 
 @click.command()

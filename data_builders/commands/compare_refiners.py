@@ -11,8 +11,8 @@ import click
 from d2e_sft import __version__
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
-from d2e_sft.util.folding import warn
 from d2e_sft.util.tables import text_table
+from d2e_sft.util.terminal.folding import warn
 from data_builders.build.options import BuildOptions
 from data_builders.build.reading import read_datasets
 from data_builders.raw.source import SPLITS

@@ -18,12 +18,12 @@ from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.narrow import narrowed
 from d2e_sft.util.signals import on_sigterm
-from eval.commands.decoder_passes import decoder_passes, refuse_what_one_decoder_alone_has, scored_passes
+from d2e_sft.util.terminal.narrow import narrowed
 from eval.commands.engine_options import engine_options
 from eval.commands.judging import judge_run, refuse_what_is_not_judged, refuse_without_free_answers
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
+from eval.run.decoder_passes import decoder_passes, refuse_what_one_decoder_alone_has, scored_passes
 from eval.run.options import ANSWER_RULES, ENGINES, OVERLONG_RULES, EvalOptions
 from eval.score.likelihood import NORMALISATIONS
 from eval.systems.registry import SYSTEM_NAMES, load_system
@@ -165,7 +165,7 @@ def evaluate(
         refuse_what_is_not_judged(bench, launcher, options)
     passes = decoder_passes(model, decoders, outs)
     if len(passes) > 1:
-        refuse_what_one_decoder_alone_has(bench, asked is not None, options)
+        refuse_what_one_decoder_alone_has(bench if bench in SYSTEM_NAMES else None, asked is not None, options)
     if launcher is not None:
         launch_again(launcher, processes, options["engine"])
     with on_sigterm("what is decoded is kept, and the same command goes on"):

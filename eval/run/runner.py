@@ -3,6 +3,7 @@
 options.py        what the call asks for, and the recipe's defaults
 benchmark.py      where the rows are      demonstrations.py   what few-shot prompts show
 fingerprint.py    what outputs depend on  engines/            who decodes
+decoder_passes.py several decoders in one call
 journal.py        the pass itself         journal_files.py    what it keeps on disk
 """
 
@@ -19,7 +20,7 @@ from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples
 from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
-from d2e_sft.util.folding import warn
+from d2e_sft.util.terminal.folding import warn
 from d2e_sft.vllm.pairing import check_decoder
 from eval.run.benchmark import Benchmark, BenchmarkRows, choose_per_group, locate_benchmark, with_candidates
 from eval.run.demonstrations import Demonstrations, load_demonstrations

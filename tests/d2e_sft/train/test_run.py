@@ -225,7 +225,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(finished: Path
     out = finished.parent
     _cut(out / "run" / "checkpoint-6" / "optimizer.pt")
     size = (whole / "checkpoint-6" / "optimizer.pt").stat().st_size
-    printed = resume(out, finished).printed
+    printed = " ".join(resume(out, finished).printed.split())  # it is folded
     assert f"checkpoint-6: optimizer.pt has {size - 1:,} bytes; expected {size:,}" in printed
     assert_same_run(out / "run", whole)
     assert "passed over" not in resume(out, finished).printed, "it has been written anew"
@@ -325,4 +325,5 @@ def test_a_record_that_cannot_be_read_is_named(finished: Path, capsys: pytest.Ca
 def test_another_number_of_processes_is_said(finished: Path) -> None:
     record = finished.parent / "run" / "data.json"
     record.write_text(record.read_text().replace('"processes": 1', '"processes": 4'))
-    assert "losses may be rounded otherwise: processes: 4 → 1" in resume(finished.parent, finished).printed
+    printed = " ".join(resume(finished.parent, finished).printed.split())  # it is folded
+    assert "losses may be rounded otherwise: processes: 4 → 1" in printed

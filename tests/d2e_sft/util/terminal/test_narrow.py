@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from d2e_sft.util.narrow import narrowed
 from d2e_sft.util.tables import markdown_table
+from d2e_sft.util.terminal.narrow import narrowed
 
 COLUMNS = ["way", *(f"measure {n}" for n in range(12))]
 ROWS = [[name, *(f"{n}.5" for n in range(12))] for name in (r"a \| b", "long name of a way", "c")]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from d2e_sft.util.errors import UserError
 from eval.run.benchmark import Benchmark
 from eval.run.options import EvalOptions
-from eval.systems.registry import SYSTEM_NAMES
 
 if TYPE_CHECKING:
     from eval.score.scores import RunScores
@@ -69,14 +68,17 @@ def scored_passes(
         yield run, evaluate_model(model, located, run=run, options=asked, load_engine=load)
 
 
-def refuse_what_one_decoder_alone_has(bench: str | None, judged: bool, options: dict[str, Any]) -> None:
+def refuse_what_one_decoder_alone_has(system: str | None, judged: bool, options: dict[str, Any]) -> None:
     """Options that go with one decoder only.
+
+    Args:
+        system: the related system that is asked for, if one is.
 
     Raises:
         UserError: there is one of them.
     """
     asked = {
-        f"--bench {bench}": (bench in SYSTEM_NAMES, "has passes of its own"),
+        f"--bench {system}": (system is not None, "has passes of its own"),
         "--judge": (judged, "reads the answers of one"),
         f"--engine {options['engine']}": (
             options["engine"] in ("vllm", "openai"),

@@ -1,0 +1,1 @@
+"""What is printed, as wide as the terminal: messages folded, tables in parts."""
