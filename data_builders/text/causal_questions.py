@@ -30,8 +30,10 @@ _GOING_ON = {
     **dict.fromkeys(("seem", "seems"), "seems"),
     **dict.fromkeys(("appear", "appears"), "appears"),
     **{form: form for form in ("continued", "began")},
-    **dict.fromkeys(("continuing", "was", "were"), ""),
+    **dict.fromkeys(("continuing", "was", "were", "likely", "unlikely"), ""),
 }
+# "The network forms | the heart of its moat": what is the same is no effect.
+_SAMENESS = frozenset(["is", "are", "was", "were", "be", "form", "forms", "formed", "represent", "represents"])
 # "If it were not for no debt": a lack that is taken away is not understood.
 _LACKS = ("no", "little", "few")
 # What a phrase can answer: not a piece of a clause.
@@ -72,7 +74,7 @@ def ask_for_cause(cause: Phrase, effect: Phrase, link: Link) -> CausalQuestion |
     """The question that names the effect and is answered by the cause; None where none is well-formed."""
     purpose = cause.kind == "infinitive" and effect.kind == "clause"  # "Why …?" "To serve customers."
     wording = _cause_wording(cause, effect, link) if _can_be_linked(cause, effect) else ""
-    if not wording or not effect.stands_alone or not (cause.kind in _ANSWERS or purpose):
+    if not wording or not effect.stands_alone or not cause.says_what or not (cause.kind in _ANSWERS or purpose):
         return None
     return CausalQuestion(wording.format(effect.inner), "causal", cause.text)
 
@@ -82,12 +84,14 @@ def _cause_wording(cause: Phrase, effect: Phrase, link: Link) -> str:
     earlier, last = effect.before
     going_on, wording = _GOING_ON.get(last, ""), ""
     match effect.kind:
-        case "noun" if not effect.is_subject:  # "Margins | fell": the effect is that they fell
+        case "noun" if _is_effect(effect):
             wording = _CAUSE_OF_NOUN[link]
         case "clause":
             wording = _CAUSE_OF_CLAUSE[link]
-        case "infinitive" if going_on and cause.kind == "noun" and 0 <= effect.start - cause.end <= len(last) + 2:
+        case "infinitive" if going_on and _is_near_subject(cause, effect, last):
             wording = f"What {going_on} {{}}?"  # "strikes | continue | to halt work"
+        case "infinitive" if earlier in ("is", "are") and _is_near_subject(cause, effect, f"{earlier} {last}"):
+            wording = f"What is {last} {{}}?" if last in ("likely", "unlikely") else ""
         case "infinitive" if _is_purpose(cause, effect):
             wording = f"What makes it {'hard' if link == 'prevent' else 'possible'} {{}}?"
         case "gerund" if last == "," or (last in ("is", "are") and earlier not in _DOERS):  # "is driving prices down"
@@ -103,6 +107,16 @@ def _cause_wording(cause: Phrase, effect: Phrase, link: Link) -> str:
         case "complement":
             wording = "What allows {}?" if link == "enable" else "What causes {}?"
     return wording
+
+
+def _is_near_subject(cause: Phrase, effect: Phrase, between: str) -> bool:
+    """Whether these words alone stand between a noun phrase and what it does."""
+    return cause.kind == "noun" and 0 <= effect.start - cause.end <= len(between) + 2
+
+
+def _is_effect(noun: Phrase) -> bool:
+    """Whether a thing is brought about: not in "margins | fell", nor after "is", but after "there is"."""
+    return not noun.is_subject and (noun.before[1] not in _SAMENESS or noun.before[0] == "there")
 
 
 def _can_be_linked(cause: Phrase, effect: Phrase) -> bool:
@@ -139,10 +153,10 @@ def ask_for_effect(cause: Phrase, effect: Phrase, link: Link) -> CausalQuestion 
     if cause.kind not in _ANSWERS or not cause.stands_alone or unsaid or lack or not _can_be_linked(cause, effect):
         return None
     fact = f"the fact that {cause.inner}" if cause.kind == "clause" else cause.inner
-    cut = (effect.kind == "noun" and effect.is_subject) or (
+    cut = (effect.kind == "noun" and not _is_effect(effect)) or (
         effect.kind == "infinitive" and not _is_purpose(cause, effect)
     )
-    if (wording := _WITHOUT.get((effect.kind, link))) and not cut:
+    if (wording := _WITHOUT.get((effect.kind, link))) and not cut and effect.says_what:
         return CausalQuestion(wording.format(fact), "counterfactual", effect.text)
     if effect.kind == "gerund" and effect.before[1] == "," and link != "prevent":
         return CausalQuestion(f"What is the effect of {fact}?", "causal", effect.text)

@@ -58,6 +58,13 @@ _LACKS_OBJECT = re.compile(
 )
 _TWO_SENTENCES = re.compile(r"[.!?] +[A-Z]|[?!;]")
 _DOUBLED_WORD = re.compile(r"\b([a-z]{2,}) \1\b")
+# "on-site work, and cheaper goods, | the firm's margins": the end of a list that belongs to what is before it.
+_LIST_FIRST = re.compile(r"^[^,]+, (and|or) [^,]+, (the|its|their|our|we|it|they)\b")
+# "a holistic | offering": an adjective by its ending, whose noun is outside.
+_ADJECTIVE = re.compile(r"\w{3}(istic|ous|ful|less|ible|able)$")
+_ADVERBS = frozenset(["also", "then", "still", "never", "often", "always", "already", "thus", "therefore"])
+_SUPPLYING = frozenset(["provide", "provides", "providing", "provided", "leave", "leaves", "leaving"])
+_HELPING = frozenset(["help", "helps", "helped", "helping", "let", "lets", "letting"])
 _MAKES = frozenset(["make", "makes", "made", "making", "give", "gives", "gave", "given", "giving"])
 # After a gerund other forms are nouns: "switching costs", but "the risk to funding remains".
 _NO_NOUNS = frozenset(["remains", "becomes", "seems", "appears", "continues", "exists"])
@@ -95,6 +102,12 @@ class Phrase:
     def stands_alone(self) -> bool:
         """Whether a reader who has not read what is before it knows what it speaks of: no "it" for a subject."""
         return self.text.split()[0].casefold() not in BY_REFERENCE - {"there"}
+
+    @property
+    def says_what(self) -> bool:
+        """Whether it tells something by itself: not "this is problematic"."""
+        first, second, *_ = [*self.text.casefold().split(), ""]
+        return self.kind != "clause" or first not in ("this", "that", "these") or second not in AUXILIARIES | MODALS
 
 
 class Cases:
@@ -208,6 +221,9 @@ def _with_article_or_to(passage: str, start: int) -> int:
 
 def _kind(words: list[str], before: list[str], after: list[str], initial: bool) -> Kind | None:
     first, last = words[0], before[-1] if before and not initial else ""
+    condition = last in MODALS and (len(before) == 1 or before[-2] in ".!?;")  # "Should | the firm be sold, …"
+    if condition or _lacks_its_subject(words) or _lacks_its_noun(words, after):
+        return None
     if first == "to":
         whole = len(words) > 1 and words[1] in BASE_FORMS and _finite(words) != "sure"
         return "infinitive" if whole else None
@@ -224,6 +240,24 @@ def _kind(words: list[str], before: list[str], after: list[str], initial: bool) 
     return _clause_or_noun(words, last, after[0] if after else "", wants_noun)
 
 
+def _lacks_its_subject(words: list[str]) -> bool:
+    """Whether a span is a participle with its doer: "driven by new brands"."""
+    return words[1:2] == ["by"] and (words[0] in PAST_FORMS or words[0].endswith(("ed", "en")))
+
+
+def _lacks_its_noun(words: list[str], after: list[str]) -> bool:
+    """Whether a span ends in an adjective and its noun comes after it: "a holistic | offering"."""
+    following = after[0] if after else ""
+    goes_on = PREPOSITIONS | SUBORDINATORS | CONTINUES_NOUN | LEADING
+    return bool(
+        _ADJECTIVE.search(words[-1])
+        and not AUXILIARIES & set(words[-2:-1])  # "is reasonable | relative to …"
+        and following.isalpha()
+        and following not in goes_on
+        and (following.endswith("ing") or not _starts_predicate(following))
+    )
+
+
 def _clause_or_noun(words: list[str], last: str, following: str, wants_noun: bool) -> Kind | None:
     """Which of the two a span is by its verbs, if the words around it can stand beside one."""
     finite, predicate_follows = _finite(words), _starts_predicate(following)
@@ -233,14 +267,16 @@ def _clause_or_noun(words: list[str], last: str, following: str, wants_noun: boo
     if (finite == "sure" and not wants_noun and (not last or last in BEFORE_CLAUSES)) or (
         finite == "likely" and wants_clause
     ):
-        return "clause"
+        return None if _LIST_FIRST.search(" ".join(words).replace(" ,", ",")) else "clause"
+    # "create a gap" makes it, "provides | the firm with a base" does not make the firm.
     made = last in MAKING and not {"as", "to", "with"} & set(words)
-    named = words[0] in DETERMINERS and last not in CLAUSE_CUES
+    named = words[0] in DETERMINERS and last not in CLAUSE_CUES and not (last in _SUPPLYING and "with" in words)
     if (
         finite
         or following in CONTINUES_NOUN
         or _small_clause(words)
         or (last in _MAKES and _with_predicate(words))
+        or (last in _HELPING and BASE_FORMS & set(words[1:]))  # "helped | the rail capitalize on trade"
         or not (wants_noun or made or named or predicate_follows)
     ):
         return None
@@ -311,13 +347,22 @@ def _finite(words: list[str]) -> Literal["sure", "likely", "unclear"] | None:
             continue  # "the insights it is able to share"
         if relative and words[at - 1].endswith("ed") and word in BASE_FORMS | S_FORMS and _has_object(words, at):
             return "unclear"  # "the trends we have outlined | limit our view"
-        if (word in AUXILIARIES and words[at - 1] != "to") or word in MODALS or word.endswith("n't"):
-            return "sure"
-        if words[at - 1] in ("we", "they", "you", "i") and (word in BASE_FORMS or word in PAST_FORMS):
+        if _surely_finite(words, at):
             return "sure"
         if _likely_finite(words, at):
             return "likely"
     return None
+
+
+def _surely_finite(words: list[str], at: int) -> bool:
+    """Whether a word can be nothing but the verb of what is before it."""
+    word, previous = words[at], words[at - 1]
+    if (word in AUXILIARIES and previous != "to") or word in MODALS or word.endswith("n't"):
+        return True
+    if previous in ("we", "they", "you", "i"):
+        return word in BASE_FORMS or word in PAST_FORMS
+    # "some partners also experience growth"
+    return previous in _ADVERBS and at > 1 and (word in BASE_FORMS or word in S_FORMS)
 
 
 def _has_object(words: list[str], at: int) -> bool:

@@ -133,6 +133,35 @@ def pair(passage: str, cause: str, effect: str) -> tuple[Phrase, Phrase]:
             "Why is it that sales have risen?",
             None,
         ),
+        # An answer tells something by itself.
+        (
+            "This is bad because prices rose.",
+            "prices rose",
+            "This is bad",
+            "cause",
+            None,
+            None,
+        ),
+        # Nor is what something is called brought about, nor a firm by what it is provided with.
+        ("Its network forms the heart of its moat.", "network", "the heart of its moat", "enable", None, None),
+        ("A deal is a drag on growth.", "A deal", "a drag on growth", "cause", None, None),
+        (
+            "With the strike, there is a lack of parts.",
+            "the strike",
+            "a lack of parts",
+            "cause",
+            "What leads to a lack of parts?",
+            "What would there not be if it were not for the strike?",
+        ),
+        (
+            "A new plan is likely to attract clients.",
+            "A new plan",
+            "attract clients",
+            "enable",
+            "What is likely to attract clients?",
+            None,
+        ),
+        ("Firms that are likely to gain from a new plan.", "a new plan", "to gain", "enable", None, None),
         (
             "The margins are exposed to the health of trade.",
             "the health of trade",

@@ -71,6 +71,13 @@ def test_a_span_has_the_kind_of_its_place(marked: str, kind: str | None, text: s
         "We know that |computer purchases| may depend on it.",  # no "computer that purchases"
         "Supply grew, which |we expect will hurt prices|.",
         "Hence |the trends we have outlined limit our view|.",
+        "Should |the firm be sold, or split|, prices will fall.",  # a condition
+        "We like its place, |driven by new brand launches|.",
+        "They turn |the tools into a holistic| offering.",
+        "Because sales shift toward clients, |on-site programs, and cheaper goods, the firm's margins will fall|.",
+        "This provides |the firm with a steady base|.",
+        "It leads to |some partners also experience growth|.",
+        "It has helped |the rail capitalize on trade|.",
         "|  , |",
     ],
 )
