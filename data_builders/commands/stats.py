@@ -9,11 +9,12 @@ import click
 
 from d2e_sft.config.recipe import ModelSection
 from d2e_sft.util.files import write_json
-from d2e_sft.util.tables import percent, text_table
+from d2e_sft.util.tables import percent
 from data_builders.commands.tables import print_table
 from data_builders.dataset.sample_sets import read_set
 
 if TYPE_CHECKING:
+    from d2e_sft.data.views import View
     from data_builders.quality.stats import GroupStats, Stats
 
 
@@ -83,8 +84,16 @@ def _print(found: Stats) -> None:
         print_table((*head, "words the refiner keeps"), refined)
     if nli := [group for group in found.groups if group.context_free]:
         header = (*head, "n", "contexts", "positive", "majority label", "hypothesis alone")
-        click.echo(text_table([header, *((*name(g), *_nli_cells(g)) for g in nli)]))
+        print_table(header, [(*name(g), *_nli_cells(g)) for g in nli])
         click.echo("hypothesis alone: accuracy of a classifier that never sees the context, 5-fold by context")
+        views: tuple[View, ...] = ("original", "refined")
+        cells = [(*name(g), *(_accuracy(g.by_places.get(view)) for view in views)) for g in nli]
+        print_table((*head, *(f"places in the {view} context" for view in views)), cells)
+        click.echo("places: of a classifier that also sees in which third of a context each of its words stands")
+
+
+def _accuracy(found: float | None) -> str:
+    return "" if found is None else f"{percent(found)} %"
 
 
 def _nli_cells(group: GroupStats) -> tuple[str, ...]:

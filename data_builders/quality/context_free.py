@@ -63,16 +63,27 @@ def hypothesis_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFr
     """
     labels = Counter(sample.answers[0] for sample in samples)
     contexts = len({sample.context for sample in samples})
-    majority = max(labels.values()) / len(samples)
-    # With fewer, some part could lack a label or a premise of its own.
-    if contexts < 2 * FOLDS or len(labels) < 2 or min(labels.values()) < 2 * FOLDS:
-        return ContextFree(len(samples), contexts, round(majority, 4), None, None)
-    accuracy = float(np.mean(_held_out_hits(samples, seed)))
+    majority = round(max(labels.values()) / len(samples), 4)
+    accuracy = held_out_accuracy(samples, [sample.question for sample in samples], seed)
+    if accuracy is None:
+        return ContextFree(len(samples), contexts, majority, None, None)
     error = sqrt(accuracy * (1 - accuracy) / len(samples))
-    return ContextFree(len(samples), contexts, round(majority, 4), round(accuracy, 4), round(error, 4))
+    return ContextFree(len(samples), contexts, majority, round(accuracy, 4), round(error, 4))
 
 
-def _held_out_hits(samples: Sequence[EventSample], seed: int) -> np.ndarray:
+def held_out_accuracy(samples: Sequence[EventSample], texts: Sequence[str], seed: int) -> float | None:
+    """Of the classifier that sees these texts, one a row, on rows whose premises it was not trained on.
+
+    None where there are too few rows to tell: some part could lack a label or a premise of its own.
+    """
+    labels = Counter(sample.answers[0] for sample in samples)
+    contexts = len({sample.context for sample in samples})
+    if contexts < 2 * FOLDS or len(labels) < 2 or min(labels.values()) < 2 * FOLDS:
+        return None
+    return float(np.mean(_held_out_hits(samples, texts, seed)))
+
+
+def _held_out_hits(samples: Sequence[EventSample], texts: Sequence[str], seed: int) -> np.ndarray:
     """For each row whether the classifier that was not trained on its premise tells its label."""
     # scikit-learn takes a second to import, which nothing but this needs.
     from sklearn.feature_extraction.text import HashingVectorizer
@@ -88,7 +99,7 @@ def _held_out_hits(samples: Sequence[EventSample], seed: int) -> np.ndarray:
     )
     predicted = cross_val_predict(
         classifier,
-        [sample.question for sample in samples],
+        texts,
         labels,
         groups=[sample.context for sample in samples],
         cv=StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed),

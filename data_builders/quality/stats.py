@@ -18,6 +18,7 @@ from d2e_sft.model.loading import load_tokenizer
 from data_builders.dataset.manifest import refined_share
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.context_free import ContextFree, hypothesis_alone, refuse_without_sklearn
+from data_builders.quality.word_places import accuracy_by_places
 from data_builders.raw.source import SPLITS
 
 VIEWS: tuple[View, ...] = get_args(View)
@@ -58,6 +59,8 @@ class GroupStats:
         labels: nli label → rows; empty without nli rows.
         refined_share: words of all refined contexts divided by words of their contexts; None without any.
         context_free: for nli rows, how far the hypothesis alone goes.
+        by_places: for nli rows, view → how far a classifier goes that sees where the hypothesis' words stand in that
+            view's context; None for too few rows.
     """
 
     group: Group
@@ -66,6 +69,7 @@ class GroupStats:
     labels: dict[str, int] = field(default_factory=dict)
     refined_share: float | None = None
     context_free: ContextFree | None = None
+    by_places: dict[View, float | None] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -80,6 +84,7 @@ class GroupStats:
             "nli_labels": self.labels,
             "refined_share_of_words": self.refined_share,
             "hypothesis_alone": asdict(self.context_free) if self.context_free else None,
+            "hypothesis_and_places_of_its_words": self.by_places,
         }
 
 
@@ -161,7 +166,16 @@ def _describe(group: Group, samples: Sequence[EventSample], measure: Measure, se
         labels = Counter(sample.answers[0] for sample in nli)
         stats.labels = {label: labels[label] for label in NLI_LABELS}
         stats.context_free = hypothesis_alone(nli, seed)
+        stats.by_places = _by_places(nli, seed)
     return stats
+
+
+def _by_places(nli: Sequence[EventSample], seed: int) -> dict[View, float | None]:
+    refined = [sample.refined_context for sample in nli if sample.refined_context is not None]
+    shown: dict[View, list[str]] = {"original": [sample.context for sample in nli]}
+    if len(refined) == len(nli):
+        shown["refined"] = refined
+    return {view: accuracy_by_places(nli, contexts, seed) for view, contexts in shown.items()}
 
 
 def _batches(samples: Sequence[EventSample]) -> Iterable[Sequence[EventSample]]:

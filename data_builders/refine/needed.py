@@ -7,6 +7,7 @@
 - `meta.events`: the sentences of the two events that the question is about, and all that stands between them, since
   the order and the effect of events are told by what lies between. Where a context does not tell an event in its own
   words ("She felt guilty"), nothing says which sentences imply it, so the whole context stays.
+- The sentence of the event by which a question asks ("What happened after patients were admitted?").
 - `meta.chain`: likewise for a cause and an effect in a process whose steps the context tells in order. There an effect
   comes of the steps up to it, and a cause acts on those from it on, where the other one is not told.
 """
@@ -23,6 +24,7 @@ from data_builders.text.stems import STOP_WORDS, stem, stems
 # An event is told by a sentence that has at least this share of its content words, names aside.
 _LEAST_SHARE = 0.5
 _WORD = re.compile(r"[^\W_]+")
+_INDEX = re.compile(r"[_^]\{(\w+)\}")
 
 
 def labelled_datasets(samples: Iterable[EventSample]) -> frozenset[str]:
@@ -85,6 +87,20 @@ def _between(places: Sequence[set[int]], sentences: int, *, in_order: bool) -> s
     return set(range(min(told), sentences)) if places[0] else set(range(max(told) + 1))
 
 
+def told_by_question(
+    sample: EventSample, sentences: Sequence[str], relevance: Sequence[float], labelled: Collection[str] = ()
+) -> set[int]:
+    """The place of the sentence that tells the event by which a question asks ("after patients have been admitted").
+
+    Empty where no sentence has half of the question's content words, or the answer is a label: then the events are
+    those of `needed`.
+    """
+    if answers_with_a_label(sample, labelled):
+        return set()
+    told = _told(sample.question, sentences, relevance)
+    return {max(sorted(told), key=lambda place: relevance[place])} if told else set()
+
+
 def holding_answers(
     sample: EventSample, sentences: Sequence[str], relevance: Sequence[float], labelled: Collection[str] = ()
 ) -> set[int]:
@@ -98,12 +114,11 @@ def holding_answers(
 
 
 def best_occurrence(sentences: Sequence[str], span: str, relevance: Sequence[float]) -> set[int]:
-    """The sentences over which the span stands, letter case and blanks ignored; empty where it stands nowhere.
+    """The sentences over which the span stands, in any spelling (`_folded`); empty where it stands nowhere.
 
     Where it stands several times, the place with the most relevant sentences counts, then the first.
     """
-    wanted = " ".join(span.split()).casefold()
-    folded = [" ".join(sentence.split()).casefold() for sentence in sentences]
+    wanted, folded = _folded(span), [_folded(sentence) for sentence in sentences]
     text, starts = "", []
     for sentence in folded:
         starts.append(len(text))
@@ -118,6 +133,11 @@ def best_occurrence(sentences: Sequence[str], span: str, relevance: Sequence[flo
         if score > best[0]:
             best = (score, covered)
     return best[1]
+
+
+def _folded(text: str) -> str:
+    """A text without what spellings differ in: letter case, blanks, and how an index is set ("Al_{2}", "Al2")."""
+    return _INDEX.sub(r"\1", " ".join(text.split()).casefold())
 
 
 def _told(event: str, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:

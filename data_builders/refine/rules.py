@@ -20,7 +20,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tqdm import tqdm
 
 from d2e_sft.data.sample import EventSample
-from data_builders.refine.needed import answers_with_a_label, holding_answers, labelled_datasets, needed
+from data_builders.refine.needed import (
+    answers_with_a_label,
+    holding_answers,
+    labelled_datasets,
+    needed,
+    told_by_question,
+)
 from data_builders.refine.scorers import Pooling, ScorerName, make_scorer
 from data_builders.text.sentences import keep_sentences, split_sentences
 
@@ -42,8 +48,9 @@ class RefinerOptions(BaseModel):
         max_share: at most this share of the sentences is kept (rounded up), the most relevant ones.
         keep_answer: keep the sentences in which an accepted answer stands word for word, above `max_share` too; where
             no sentence tells an answer, those beside the most relevant one.
-        keep_events: keep the evidence that a source names (`meta.evidence`), and the sentences of two events
-            (`meta.events`) with what lies between them, above `max_share` too.
+        keep_events: keep the evidence that a source names (`meta.evidence`), the sentences of two events
+            (`meta.events`) with what lies between them, and that of the event by which a question asks, above
+            `max_share` too.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -126,6 +133,7 @@ def _refined(
     kept = set(select(relevance, options.effective_threshold, options.max_share))
     if options.keep_events:
         kept |= needed(sample, sentences, relevance)
+        kept |= told_by_question(sample, sentences, relevance, labelled)
     if options.keep_answer:
         kept |= holding_answers(sample, sentences, relevance, labelled)
     return keep_sentences(sample.context, kept)

@@ -74,10 +74,32 @@ def test_every_accepted_answer_stays() -> None:
     assert refine(asked, RefinerOptions(max_share=0.2)).refined_context == f"{STORY[0]} {STORY[3]}"
 
 
+def test_an_answer_is_found_however_its_indices_are_set() -> None:
+    assert best_occurrence(["Salt is NaCl.", "Some report Al3O2 there."], "Al_{3}O_{2}", [0.0, 0.0]) == {1}
+
+
 def test_where_no_sentence_tells_the_answer_the_best_ones_neighbours_stay() -> None:
     asked = sample(format="qa", question="What sparked?", answers=["a fault in the wiring"])
     assert refine(asked, RefinerOptions(max_share=0.2)).refined_context == " ".join(STORY[1:4])
     assert refine(asked, RefinerOptions(max_share=0.2, keep_answer=False)).refined_context == STORY[2]
+
+
+def test_the_event_by_which_a_question_asks_stays_beside_the_answer() -> None:
+    context = (
+        "The ministry said that forty patients died. Many patients with similar symptoms were admitted on Monday. "
+        "Patients declared positive had a high fever, a rash, and muscle pain. The town is small. Its mayor spoke."
+    )
+    asked = sample(
+        format="qa",
+        context=context,
+        question="What follows after patients with similar symptoms were admitted?",
+        answers=["Patients declared positive had a high fever, a rash, and muscle pain"],
+    )
+    options = RefinerOptions(max_share=0.2)
+    assert "admitted on Monday" in str(refine(asked, options).refined_context)
+    assert "admitted" not in str(refine(asked, options.model_copy(update={"keep_events": False})).refined_context)
+    other = asked.model_copy(update={"question": "Where will the next congress of the surgeons be held this year?"})
+    assert "admitted" not in str(refine(other, options).refined_context), "half of its words stand nowhere"
 
 
 def test_a_label_is_neither_looked_for_nor_kept() -> None:
