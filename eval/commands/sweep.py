@@ -30,8 +30,14 @@ from eval.sweep.record import Sweep, check_inputs, refuse_other_sweep
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Of a study: trainings at a time."
 )
+@click.option(
+    "--rows",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Of a study: the file of measured rows. [default: the study's]",
+)
 @click.option("--dry-run", is_flag=True, help="List the points and what is left to do; train and write nothing.")
-def sweep(*, recipe: str, dry_run: bool, jobs: int, **given: Any) -> None:
+def sweep(*, recipe: str, dry_run: bool, jobs: int, rows: Path | None, **given: Any) -> None:
     """Train and score RECIPE with every combination of the given values, the runs of a PLAN, or a STUDY.
 
     Each point has a run folder in the sweep's folder, beside one table (results.md, results.json) and one plot
@@ -44,7 +50,8 @@ def sweep(*, recipe: str, dry_run: bool, jobs: int, **given: Any) -> None:
 
     A STUDY is a YAML file with axes of named values, seeds among them: each combination is trained on data of its own
     and probed while it trains; the page (study.html, study.md) shows curves with bands over seeds and what is decided.
-    AXIS=VALUE,VALUE keeps those values alone.
+    AXIS=VALUE,VALUE keeps those values alone; SECTION.KEY=VALUE changes all trainings, whose rows need a file of
+    their own (--rows).
 
     \b
     Examples:
@@ -54,8 +61,10 @@ def sweep(*, recipe: str, dry_run: bool, jobs: int, **given: Any) -> None:
     """
     study = read_study(recipe)
     if study is not None:
-        _study(study, recipe, dry_run=dry_run, jobs=jobs, **given)
+        _study(study, recipe, dry_run=dry_run, jobs=jobs, rows=rows or Path(study.rows), **given)
         return
+    if rows is not None:
+        raise UserError(f"--rows {rows}: for a study; a sweep keeps its results in its own folder", "drop it")
     if jobs != 1:
         raise UserError(f"--jobs {jobs}: for a study; points of a sweep are trained one after another", "drop it")
     planned = _sweep_of(recipe, read_plan(recipe), **given)
@@ -77,7 +86,15 @@ def sweep(*, recipe: str, dry_run: bool, jobs: int, **given: Any) -> None:
 
 
 def _study(
-    study: Study, file: str, words: Sequence[str], *, dry_run: bool, jobs: int, out: Path | None, **given: Any
+    study: Study,
+    file: str,
+    words: Sequence[str],
+    *,
+    dry_run: bool,
+    jobs: int,
+    rows: Path,
+    out: Path | None,
+    **given: Any,
 ) -> None:
     for option, value in given.items():
         if value:
@@ -86,12 +103,13 @@ def _study(
                 remedy="write overrides of all trainings as section.key=value",
             )
     from eval.pages.report.study_page import write_study_page
-    from eval.study.rows import read_rows
+    from eval.study.rows import read_rows, refuse_other_overrides
     from eval.study.run import missing, run_study
     from eval.study.tables import settings, study_tables
 
-    folder, rows = out or Path(study.out), Path(study.rows)
+    folder = out or Path(study.out)
     chosen = combinations(study, folder, words)
+    refuse_other_overrides(read_rows(rows), chosen[0].asked, rows)
     left = missing(chosen, rows)
     done = len(chosen) - len(left)
     click.echo(f"{len(chosen)} combinations: {done} in {rows}, {len(left)} to be trained in {folder}")

@@ -2,7 +2,8 @@
 
 A row holds the value of each axis, `decoder`, `samples` (trained on until then), `step`, `aligned` and `conflict`
 (each a share of the subset's samples), `n` (their number), `seconds` (of training alone, until then) and
-`cpu_seconds` (the same, of the process's threads, which other work on the machine hardly stretches).
+`cpu_seconds` (the same, of the process's threads, which other work on the machine hardly stretches); where the call
+changed what the study's file says, `overrides` has that.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ def rows_of_run(combination: Combination) -> list[Row]:
                     "n": int(entry[f"{PREFIX}n"]),
                     "seconds": round(entry[f"{PREFIX}train_seconds"], 3),
                     "cpu_seconds": round(entry[f"{PREFIX}train_cpu_seconds"], 3),
+                    **({"overrides": combination.asked} if combination.asked else {}),
                 }
             )
     if not rows:
@@ -76,6 +78,24 @@ def read_rows(file: Path) -> list[Row]:
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise UserError(f"{file}: expected a list of rows", remedy="name another file as the study's `rows`")
     return rows
+
+
+def refuse_other_overrides(rows: Iterable[Row], asked: Mapping[str, str], file: Path) -> None:
+    """Rows that were measured with other settings than the call asks for stand in no table with its own.
+
+    Raises:
+        UserError: the file has some.
+    """
+    other = next((row.get("overrides", {}) for row in rows if row.get("overrides", {}) != asked), None)
+    if other is not None:
+        raise UserError(
+            f"{file}: has rows measured with {_said(other)}; this call asks for {_said(asked)}",
+            remedy="keep these in a file of their own, --rows FILE" + (f", or give {_said(other)}" if other else ""),
+        )
+
+
+def _said(overrides: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in overrides.items()) or "the study's own settings"
 
 
 def write_rows(rows: Sequence[Row], file: Path) -> None:

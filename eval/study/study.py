@@ -23,7 +23,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -118,6 +118,7 @@ class Combination:
         overrides: of the recipe, as `d2e train` takes them, with data and output folder.
         build: arguments of `d2e data build` that make its data.
         data: the folder of that data, shared by all combinations whose arguments are the same.
+        asked: overrides of the call itself, beside those of the file.
     """
 
     values: dict[str, str]
@@ -127,6 +128,7 @@ class Combination:
     data: Path
     run: Path
     recipe: Recipe
+    asked: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -158,13 +160,13 @@ def combinations(study: Study, out: Path, words: Sequence[str] = ()) -> list[Com
         UserError: an axis or a value that the study lacks, or a recipe that does not load.
     """
     chosen = {axis: list(values) for axis, values in study.axes.items()}
-    common = dict(study.overrides)
+    asked: dict[str, str] = {}
     for word in words:
         key, equals, text = word.partition("=")
         if not equals:
             raise UserError(f"{word!r}: expected AXIS=VALUE,VALUE or section.key=value")
         if "." in key:
-            common[key] = text
+            asked[key] = text
             continue
         for value in text.split(","):
             try:
@@ -174,12 +176,12 @@ def combinations(study: Study, out: Path, words: Sequence[str] = ()) -> list[Com
         chosen[key] = text.split(",")
     found = []
     for names in itertools.product(*chosen.values()):
-        found.append(_combination(study, out, dict(zip(chosen, names, strict=True)), common))
+        found.append(_combination(study, out, dict(zip(chosen, names, strict=True)), asked))
     return found
 
 
-def _combination(study: Study, out: Path, values: dict[str, str], common: Mapping[str, Any]) -> Combination:
-    changes: dict[str, Any] = dict(common)
+def _combination(study: Study, out: Path, values: dict[str, str], asked: dict[str, str]) -> Combination:
+    changes: dict[str, Any] = {**study.overrides, **asked}
     build = study.build
     for axis, name in values.items():
         for key, value in study.axes[axis][name].items():
@@ -194,7 +196,9 @@ def _combination(study: Study, out: Path, values: dict[str, str], common: Mappin
     overrides = [f"{key}={_filled(text, values)}" for key, text in texts.items()]
     files = {"data.train": data / "train.parquet", "data.probe": data / "test.parquet", "train.output_dir": run}
     overrides += [f"{key}={json.dumps(str(path))}" for key, path in files.items()]
-    return Combination(values, study.recipe, overrides, arguments, data, run, load_recipe(study.recipe, overrides))
+    return Combination(
+        values, study.recipe, overrides, arguments, data, run, load_recipe(study.recipe, overrides), asked
+    )
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:

@@ -72,6 +72,25 @@ def test_a_study_trains_each_combination_once_and_goes_on_where_it_stopped(
 
 
 @pytest.mark.usefixtures("quick_steps")
+def test_rows_of_other_settings_stand_in_a_file_of_their_own(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study, own = str(world / "study.yaml"), world / "own.json"
+    only = ("seed=0", "objective=sft")
+    assert d2e("sweep", study, *only) == 0
+    assert not any("overrides" in row for row in rows(world))
+    before = rows(world)
+    assert d2e("sweep", study, *only, "train.learning_rate=0.5") == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "has rows measured with the study's own settings; this call asks for train.learning_rate=0.5" in said
+    assert "--rows FILE" in said
+    assert d2e("sweep", study, *only, "train.learning_rate=0.5", "--rows", own) == 0
+    assert rows(world) == before
+    kept = json.loads(own.read_text())
+    assert {row["overrides"]["train.learning_rate"] for row in kept} == {"0.5"}
+    assert d2e("sweep", study, *only, "--rows", own) == 1
+    assert "or give train.learning_rate=0.5" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.usefixtures("quick_steps")
 def test_a_combination_that_fails_is_named_and_keeps_no_other_from_being_trained(
     world: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,6 +109,7 @@ def test_a_combination_that_fails_is_named_and_keeps_no_other_from_being_trained
         (["--bench", "x"], "--bench x: not for a study, which is scored by its probe"),
         (["--eval-args", "--dtype float32"], "--eval-args --dtype float32: not for a study"),
         (["objective=sftt"], "objective=sftt: expected one of sft, d2e"),
+        (["d2e.alfa=1"], "unknown key 'd2e.alfa'"),
     ],
 )
 def test_what_a_study_has_not_is_refused(
