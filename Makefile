@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 
+# Many tests start processes of their own. Without byte code each of them compiles torch and transformers anew: seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: hashes licences audit help setup setup-dev quickstart test attack test-vllm test-gpu bench-gpu lint types contracts docs check clean
 
 help:  ## list the targets
