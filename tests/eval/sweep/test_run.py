@@ -79,7 +79,7 @@ def killed_in_training(world: Path, out: Path) -> None:
         [sys.executable, "-m", "d2e_sft.cli", *command(world, out, *AXES)], start_new_session=True
     )
     try:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 480  # a loaded machine, too, comes so far
         while not (out / "debias=true,alpha=1.0" / "checkpoint-4").is_dir():
             assert process.poll() is None, "it must not end by itself"
             assert time.monotonic() < deadline
