@@ -61,8 +61,7 @@ def hypothesis_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFr
     Args:
         seed: of the division into five parts.
     """
-    labels = Counter(sample.answers[0] for sample in samples)
-    contexts = len({sample.context for sample in samples})
+    labels, contexts = _counted(samples)
     majority = round(max(labels.values()) / len(samples), 4)
     accuracy = held_out_accuracy(samples, [sample.question for sample in samples], seed)
     if accuracy is None:
@@ -76,11 +75,15 @@ def held_out_accuracy(samples: Sequence[EventSample], texts: Sequence[str], seed
 
     None where there are too few rows to tell: some part could lack a label or a premise of its own.
     """
-    labels = Counter(sample.answers[0] for sample in samples)
-    contexts = len({sample.context for sample in samples})
+    labels, contexts = _counted(samples)
     if contexts < 2 * FOLDS or len(labels) < 2 or min(labels.values()) < 2 * FOLDS:
         return None
     return float(np.mean(_held_out_hits(samples, texts, seed)))
+
+
+def _counted(samples: Sequence[EventSample]) -> tuple[Counter[str], int]:
+    """Rows of each label, and different premises."""
+    return Counter(sample.answers[0] for sample in samples), len({sample.context for sample in samples})
 
 
 def _held_out_hits(samples: Sequence[EventSample], texts: Sequence[str], seed: int) -> np.ndarray:

@@ -7,9 +7,9 @@
 - `meta.events`: the sentences of the two events that the question is about, and all that stands between them, since
   the order and the effect of events are told by what lies between. Where a context does not tell an event in its own
   words ("She felt guilty"), nothing says which sentences imply it, so the whole context stays.
-- The sentence of the event by which a question asks ("What happened after patients were admitted?").
 - `meta.chain`: likewise for a cause and an effect in a process whose steps the context tells in order. There an effect
   comes of the steps up to it, and a cause acts on those from it on, where the other one is not told.
+- The sentence of the event by which a question asks ("What happened after patients were admitted?").
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ _PLURAL_STARTS = frozenset(["are", "were", "have", "do", "don't", "aren't", "wer
 _AIM = ("so", "that")
 # "We are | raising our estimate": who does it is not the cause that was marked.
 _DOERS = NOMINATIVES | {"it", "that"}
+_CHANCES = ("likely", "unlikely")
 # An infinitive after these is what is done, not what is made possible; each as one asks for its subject.
 _GOING_ON = {
     **dict.fromkeys(("continue", "continues"), "continues"),
@@ -30,7 +31,7 @@ _GOING_ON = {
     **dict.fromkeys(("seem", "seems"), "seems"),
     **dict.fromkeys(("appear", "appears"), "appears"),
     **{form: form for form in ("continued", "began")},
-    **dict.fromkeys(("continuing", "was", "were", "likely", "unlikely"), ""),
+    **dict.fromkeys(("continuing", "was", "were", *_CHANCES), ""),
 }
 # "The network forms | the heart of its moat": what is the same is no effect.
 _SAMENESS = frozenset(["is", "are", "was", "were", "be", "form", "forms", "formed", "represent", "represents"])
@@ -91,7 +92,7 @@ def _cause_wording(cause: Phrase, effect: Phrase, link: Link) -> str:
         case "infinitive" if going_on and _is_near_subject(cause, effect, last):
             wording = f"What {going_on} {{}}?"  # "strikes | continue | to halt work"
         case "infinitive" if earlier in ("is", "are") and _is_near_subject(cause, effect, f"{earlier} {last}"):
-            wording = f"What is {last} {{}}?" if last in ("likely", "unlikely") else ""
+            wording = f"What is {last} {{}}?" if last in _CHANCES else ""
         case "infinitive" if _is_purpose(cause, effect):
             wording = f"What makes it {'hard' if link == 'prevent' else 'possible'} {{}}?"
         case "gerund" if last == "," or (last in ("is", "are") and earlier not in _DOERS):  # "is driving prices down"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from data_builders.text.word_lists import (
+    ADVERBS,
     ALLOWING,
     ALWAYS_LOWER,
     AUXILIARIES,
@@ -28,8 +29,10 @@ from data_builders.text.word_lists import (
     CONTINUES_NOUN,
     DANGLING,
     DETERMINERS,
+    HELPING,
     IRREGULAR_PASTS,
     LEADING,
+    MAKES,
     MAKING,
     MODALS,
     NOMINATIVES,
@@ -42,6 +45,7 @@ from data_builders.text.word_lists import (
     PREPOSITIONS,
     S_FORMS,
     SUBORDINATORS,
+    SUPPLYING,
 )
 
 # clause: "prices rose"; noun: "a rise of prices"; gerund: "raising prices"; infinitive: "to raise prices"; bare:
@@ -62,13 +66,11 @@ _DOUBLED_WORD = re.compile(r"\b([a-z]{2,}) \1\b")
 _LIST_FIRST = re.compile(r"^[^,]+, (and|or) [^,]+, (the|its|their|our|we|it|they)\b")
 # "a holistic | offering": an adjective by its ending, whose noun is outside.
 _ADJECTIVE = re.compile(r"\w{3}(istic|ous|ful|less|ible|able)$")
-_ADVERBS = frozenset(["also", "then", "still", "never", "often", "always", "already", "thus", "therefore"])
-_SUPPLYING = frozenset(["provide", "provides", "providing", "provided", "leave", "leaves", "leaving"])
-_HELPING = frozenset(["help", "helps", "helped", "helping", "let", "lets", "letting"])
-_MAKES = frozenset(["make", "makes", "made", "making", "give", "gives", "gave", "given", "giving"])
 # After a gerund other forms are nouns: "switching costs", but "the risk to funding remains".
 _NO_NOUNS = frozenset(["remains", "becomes", "seems", "appears", "continues", "exists"])
 _HYPOTHETICAL = ("if", "unless", "whether")
+# A word that may follow an adjective at the end of a phrase, so that no noun of its is missing.
+_GOES_ON = PREPOSITIONS | SUBORDINATORS | CONTINUES_NOUN | LEADING
 _MOST_WORDS = 40
 
 
@@ -248,12 +250,11 @@ def _lacks_its_subject(words: list[str]) -> bool:
 def _lacks_its_noun(words: list[str], after: list[str]) -> bool:
     """Whether a span ends in an adjective and its noun comes after it: "a holistic | offering"."""
     following = after[0] if after else ""
-    goes_on = PREPOSITIONS | SUBORDINATORS | CONTINUES_NOUN | LEADING
     return bool(
         _ADJECTIVE.search(words[-1])
         and not AUXILIARIES & set(words[-2:-1])  # "is reasonable | relative to …"
         and following.isalpha()
-        and following not in goes_on
+        and following not in _GOES_ON
         and (following.endswith("ing") or not _starts_predicate(following))
     )
 
@@ -270,13 +271,13 @@ def _clause_or_noun(words: list[str], last: str, following: str, wants_noun: boo
         return None if _LIST_FIRST.search(" ".join(words).replace(" ,", ",")) else "clause"
     # "create a gap" makes it, "provides | the firm with a base" does not make the firm.
     made = last in MAKING and not {"as", "to", "with"} & set(words)
-    named = words[0] in DETERMINERS and last not in CLAUSE_CUES and not (last in _SUPPLYING and "with" in words)
+    named = words[0] in DETERMINERS and last not in CLAUSE_CUES and not (last in SUPPLYING and "with" in words)
     if (
         finite
         or following in CONTINUES_NOUN
         or _small_clause(words)
-        or (last in _MAKES and _with_predicate(words))
-        or (last in _HELPING and BASE_FORMS & set(words[1:]))  # "helped | the rail capitalize on trade"
+        or (last in MAKES and _with_predicate(words))
+        or (last in HELPING and BASE_FORMS & set(words[1:]))  # "helped | the rail capitalize on trade"
         or not (wants_noun or made or named or predicate_follows)
     ):
         return None
@@ -362,7 +363,7 @@ def _surely_finite(words: list[str], at: int) -> bool:
     if previous in ("we", "they", "you", "i"):
         return word in BASE_FORMS or word in PAST_FORMS
     # "some partners also experience growth"
-    return previous in _ADVERBS and at > 1 and (word in BASE_FORMS or word in S_FORMS)
+    return previous in ADVERBS and at > 1 and (word in BASE_FORMS or word in S_FORMS)
 
 
 def _has_object(words: list[str], at: int) -> bool:

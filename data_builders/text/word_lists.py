@@ -116,6 +116,14 @@ MAKING = _words(
     generates generating offer offering offers provide provides providing see yield yielding yields
     """
 )
+# A thing follows with what becomes of it: "makes the class more viable".
+MAKES = _words("make makes made making give gives gave given giving")
+# Who gets it follows, then "with": "provides the firm with a base".
+SUPPLYING = _words("provide provides providing provided leave leaves leaving")
+# A subject and a base form follow: "helped the rail capitalize on trade".
+HELPING = _words("help helps helped helping let lets letting")
+# These stand between a subject and its verb.
+ADVERBS = _words("also then still never often always already thus therefore")
 # "Prices to rise" follows.
 ALLOWING = _words(
     """

@@ -134,14 +134,7 @@ def pair(passage: str, cause: str, effect: str) -> tuple[Phrase, Phrase]:
             None,
         ),
         # An answer tells something by itself.
-        (
-            "This is bad because prices rose.",
-            "prices rose",
-            "This is bad",
-            "cause",
-            None,
-            None,
-        ),
+        ("This is bad because prices rose.", "prices rose", "This is bad", "cause", None, None),
         # Nor is what something is called brought about, nor a firm by what it is provided with.
         ("Its network forms the heart of its moat.", "network", "the heart of its moat", "enable", None, None),
         ("A deal is a drag on growth.", "A deal", "a drag on growth", "cause", None, None),
