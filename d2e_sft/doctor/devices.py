@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from d2e_sft.doctor.finding import Finding
-from d2e_sft.model.device import usable_device
+from d2e_sft.model.device import has_bfloat16, usable_device
 
 _FAST = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
 _SIDE = 256
@@ -123,10 +123,17 @@ def _half(
         return Finding(name, "warn", "emulated by this GPU, so training refuses it", "use float16 or float32")
     text = f"{device.type} multiplies in it"
     if device.type == "cpu":  # so small a product tells of a GPU's kernel launch, not of its speed
-        text += f", {ratio:.1f} × as fast as in float32 ({_SIDE} × {_SIDE})"
+        text += f", {_against_float32(ratio)} ({_SIDE} × {_SIDE})"
     if name == "float16" and device.type != "cuda":
         return Finding(name, "ok", f"{text}; train.precision=float16 needs CUDA")
+    if name == "bfloat16":
+        text += f"; train.precision=auto takes {'bfloat16' if has_bfloat16() else 'float32'}"
     return Finding(name, "ok", text)
+
+
+def _against_float32(ratio: float) -> str:
+    """From how many times as fast: a precision that is emulated takes many times as long."""
+    return f"{ratio:.1f} × as fast as in float32" if ratio >= 1 else f"{1 / ratio:.1f} × as slow as in float32"
 
 
 def _tf32(left: torch.Tensor, right: torch.Tensor, expected: torch.Tensor, device: torch.device) -> Finding:

@@ -57,6 +57,22 @@ def test_a_precision_is_believed_only_if_its_products_are_right(monkeypatch: pyt
         assert "wrong by 3e-01" in named(found, name).value
 
 
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="a CPU's products are compared")
+@pytest.mark.parametrize(
+    ("seconds", "fast", "told"),
+    [
+        (0.5, True, "2.0 × as fast as in float32 (256 × 256); train.precision=auto takes bfloat16"),
+        (40.0, False, "40.0 × as slow as in float32 (256 × 256); train.precision=auto takes float32"),
+    ],
+)
+def test_the_speed_of_bfloat16_is_told_with_what_training_takes(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, fast: bool, told: str
+) -> None:
+    monkeypatch.setattr(devices, "_seconds", lambda a, b: 1.0 if a.dtype == torch.float32 else seconds)
+    monkeypatch.setattr(devices, "has_bfloat16", lambda: fast)
+    assert named(devices.check_precisions(), "bfloat16").value == f"cpu multiplies in it, {told}"
+
+
 def test_a_precision_without_a_kernel_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = devices._seconds
 
