@@ -52,7 +52,8 @@ def _token_terms(
         return -z.softmax(0)[target].log()
 
     def kl(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        return sum(a * (a / b).log() for a, b in zip(one.softmax(0), other.softmax(0), strict=True))  # type: ignore[return-value]
+        a, b = one.softmax(0), other.softmax(0)
+        return (a * (a / b).log()).sum()
 
     if name == "product":
         assert imagined is not None

@@ -48,7 +48,7 @@ def rows(world: Path) -> list[dict[str, Any]]:
 
 
 def test_a_study_trains_each_combination_once_and_goes_on_where_it_stopped(
-    world: Path, capsys: pytest.CaptureFixture[str]
+    world: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
     study = str(world / "study.yaml")
     assert d2e("sweep", study, "--dry-run") == 0
@@ -64,6 +64,7 @@ def test_a_study_trains_each_combination_once_and_goes_on_where_it_stopped(
     assert len(list((world / "out" / "data").iterdir())) == 1
     assert not list((world / "out" / "runs").glob("*/*.safetensors"))
 
+    request.getfixturevalue("quick_steps")
     assert d2e("sweep", study) == 0
     assert "4 combinations: 2 in" in capsys.readouterr().out
     assert len(rows(world)) == 2 * 2 * 3 * 3

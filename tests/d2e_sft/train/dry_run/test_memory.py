@@ -217,10 +217,10 @@ def test_a_real_training_takes_what_was_estimated(
     """With an adapter glibc keeps so many freed blocks that tensors are only seen where it returns them."""
     environment = {**os.environ, **({"MALLOC_MMAP_THRESHOLD_": "131072"} if returns_freed_blocks else {})}
     recipe = tmp_path / "recipe.yaml"
-    write_samples([long_sample(number) for number in range(16)], tmp_path / "train.parquet")
+    write_samples([long_sample(number) for number in range(8)], tmp_path / "train.parquet")
     recipe.write_text(
         f"data: {{train: {tmp_path}/train.parquet, max_length: 1000}}\n"
-        f"train: {{output_dir: {tmp_path}/run, precision: float32, max_steps: 2, batch_size: 8, micro_batch_size: 4}}"
+        f"train: {{output_dir: {tmp_path}/run, precision: float32, max_steps: 2, batch_size: 4, micro_batch_size: 2}}"
     )
     root = Path(__file__).parents[4]
     printed = subprocess.run(
