@@ -45,20 +45,31 @@ def has_bfloat16(cuda_alone: bool = False) -> bool:
 def cpu_multiplies_bfloat16_fast() -> bool:
     """Whether products in bfloat16 take less than two thirds of their time in float32 on this CPU; measured once.
 
-    With AMX or AVX512-BF16 they take about a third. Without either they are emulated, which takes about three times as
-    long, so what counts is measured and not read from a list of features. It takes some 50 ms.
+    With AMX or AVX512-BF16 they take about a third. Without either they are emulated, which takes 3 to 100 times as long,
+    so what counts is measured and not read from a list of features. A few rows are tried before many: where bfloat16 is
+    that slow, many would take seconds.
     """
-    left, right = torch.ones(256, 576), torch.ones(576, 1536)  # a layer of a small model, on one sample
-    pairs = {kind: (left.to(kind), right.to(kind)) for kind in (torch.float32, torch.bfloat16)}
-    seconds: dict[torch.dtype, list[float]] = {kind: [] for kind in pairs}
+    many, few = 256, 8
+    [float32] = _seconds_of_products(many, torch.float32)
+    [some] = _seconds_of_products(few, torch.bfloat16)
+    if some * many / few > 8 * float32:
+        return False
+    float32, bfloat16 = _seconds_of_products(many, torch.float32, torch.bfloat16)
+    return bfloat16 < float32 * 2 / 3
+
+
+def _seconds_of_products(rows: int, *dtypes: torch.dtype) -> list[float]:
+    """For each dtype, of the product of a small model's layer on `rows` tokens; the quickest of three."""
+    left, right = torch.ones(rows, 576), torch.ones(576, 1536)
+    pairs = {dtype: (left.to(dtype), right.to(dtype)) for dtype in dtypes}
+    seconds: dict[torch.dtype, list[float]] = {dtype: [] for dtype in dtypes}
     with torch.no_grad():
-        for _ in range(4):  # in turns, so that both meet the same load; the first is to warm up
-            for kind, (one, other) in pairs.items():
+        for _ in range(4):  # in turns, so that all meet the same load; the first is to warm up
+            for dtype, (one, other) in pairs.items():
                 start = time.perf_counter()
                 torch.mm(one, other)
-                seconds[kind].append(time.perf_counter() - start)
-    quickest = {kind: min(found[1:]) for kind, found in seconds.items()}
-    return quickest[torch.bfloat16] < quickest[torch.float32] * 2 / 3
+                seconds[dtype].append(time.perf_counter() - start)
+    return [min(seconds[dtype][1:]) for dtype in dtypes]
 
 
 def timed(act: Callable[[], Result], device: torch.device) -> tuple[Result, float]:

@@ -48,18 +48,23 @@ def test_an_accelerator_is_waited_for_before_the_clock_is_read(monkeypatch: pyte
     assert (events, seconds) == (["wait", "clock", "work", "wait", "clock"], 2.5)
 
 
-@pytest.mark.parametrize(("factor", "fast"), [(0.4, True), (0.9, False), (3.0, False)])
+@pytest.mark.parametrize(
+    ("factor", "fast", "most_rows"), [(0.4, True, 256), (0.9, False, 256), (3.0, False, 256), (30.0, False, 8)]
+)
 def test_bfloat16_is_fast_where_its_products_take_less_time(
-    monkeypatch: pytest.MonkeyPatch, factor: float, fast: bool
+    monkeypatch: pytest.MonkeyPatch, factor: float, fast: bool, most_rows: int
 ) -> None:
-    clock = [0.0]
+    clock, rows = [0.0], set()
 
     def product(one: torch.Tensor, other: torch.Tensor) -> None:
-        clock[0] += factor if one.dtype == torch.bfloat16 else 1.0
+        clock[0] += len(one) * (factor if one.dtype == torch.bfloat16 else 1.0)
+        if one.dtype == torch.bfloat16:
+            rows.add(len(one))
 
     monkeypatch.setattr(torch, "mm", product)
     monkeypatch.setattr("d2e_sft.model.device.time.perf_counter", lambda: clock[0])
     assert cpu_multiplies_bfloat16_fast.__wrapped__() == fast
+    assert max(rows) == most_rows, "where it is emulated, many rows take seconds"
 
 
 def test_the_time_of_a_loop_is_shared_out_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,10 +24,17 @@ LOGGED = {"loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share
 EVALUATED = {"loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share"}
 
 
-def train(folder: Path, tracker: str, **environment: str) -> dict[int, dict[str, Any]]:
-    """Train two steps in a process of its own, evaluated after both; the log by step of what was evaluated."""
-    if find_spec(tracker) is None:
-        pytest.skip(f"{tracker} is not installed")
+TRACKERS = [name for name in ("tensorboard", "wandb", "trackio") if find_spec(name) is not None]
+
+
+def needs(tracker: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(tracker not in TRACKERS, reason=f"{tracker} is not installed")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which two steps were trained in a process of its own, evaluated after both, told to all trackers."""
+    folder = tmp_path_factory.mktemp("trackers")
     save_tiny_model(folder / "model")
     write_samples(make_samples(8), folder / "train.jsonl")
     write_samples([make_sample(number, split="dev") for number in (20, 21)], folder / "dev.jsonl")
@@ -36,18 +43,25 @@ def train(folder: Path, tracker: str, **environment: str) -> dict[int, dict[str,
         f"data: {{train: {folder}/train.jsonl, dev: {folder}/dev.jsonl, max_length: 1000}}\n"
         f"d2e: {{alpha: 0.7}}\n"
         f"train: {{output_dir: {folder}/run, max_steps: 2, batch_size: 4, micro_batch_size: 4, logging_steps: 1,\n"
-        f"         precision: float32, eval_steps: 1, report_to: {tracker}, project: boundary}}\n"
+        f"         precision: float32, eval_steps: 1, report_to: [{', '.join(TRACKERS)}], project: boundary}}\n"
         "eval: {max_new_tokens: 4}\n"
     )
+    places = {"WANDB_MODE": "offline", "WANDB_DIR": str(folder), "WANDB_SILENT": "true"}
     done = subprocess.run(
         [sys.executable, "-m", "d2e_sft.cli", "train", str(folder / "recipe.yaml")],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **environment},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **places,
+             "TRACKIO_DIR": str(folder / "trackio")},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def evaluated(folder: Path) -> dict[int, dict[str, Any]]:
+    """The run's own log by step, of what was evaluated."""
     history = json.loads((folder / "run" / "trainer_state.json").read_text())["log_history"]
     return {entry["step"]: entry for entry in history if "eval_loss" in entry}
 
@@ -56,22 +70,22 @@ def predictions(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "run" / "held_out_predictions.jsonl").read_text().splitlines()]
 
 
-def test_tensorboard_gets_curves_and_the_table(tmp_path: Path) -> None:
-    evaluated = train(tmp_path, "tensorboard")
+@needs("tensorboard")
+def test_tensorboard_gets_curves_and_the_table(trained: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    [folder] = {path.parent for path in (tmp_path / "run" / "runs").rglob("events.out.*")}
+    [folder] = {path.parent for path in (trained / "run" / "runs").rglob("events.out.*")}
     events = EventAccumulator(str(folder))
     events.Reload()
     scalars = set(events.Tags()["scalars"])
     assert {f"train/{name}" for name in LOGGED} | {f"eval/{name}" for name in EVALUATED} <= scalars
     for event in events.Scalars("eval/ce"):
-        assert event.value == pytest.approx(evaluated[event.step]["eval_ce"])
+        assert event.value == pytest.approx(evaluated(trained)[event.step]["eval_ce"])
     assert [event.value for event in events.Scalars("train/alpha")] == pytest.approx([0.7, 0.7])
     tables = events.Tensors("held_out_predictions/text_summary")
     assert [table.step for table in tables] == [1, 2]
     shown = tables[1].tensor_proto.string_val[0].decode()
-    for row in predictions(tmp_path)[2:]:
+    for row in predictions(trained)[2:]:
         assert f" {row['id']} |" in shown
         assert " ".join(row["question"].split()) in shown
 
@@ -91,11 +105,11 @@ def log_records(content: bytes) -> Iterator[bytes]:
             parts = b""
 
 
-def test_wandb_offline_gets_curves_the_recipe_and_the_table(tmp_path: Path) -> None:
-    evaluated = train(tmp_path, "wandb", WANDB_MODE="offline", WANDB_DIR=str(tmp_path), WANDB_SILENT="true")
+@needs("wandb")
+def test_wandb_offline_gets_curves_the_recipe_and_the_table(trained: Path) -> None:
     from wandb.proto import wandb_internal_pb2 as protocol
 
-    [file] = tmp_path.rglob("*.wandb")
+    [file] = trained.rglob("*.wandb")
     values: dict[str, list[Any]] = {}
     projects, configured = set(), {}
     for data in log_records(file.read_bytes()):
@@ -108,24 +122,24 @@ def test_wandb_offline_gets_curves_the_recipe_and_the_table(tmp_path: Path) -> N
         for item in record.history.item:
             values.setdefault(item.key or "/".join(item.nested_key), []).append(json.loads(item.value_json))
     assert {f"train/{name}" for name in LOGGED} | {f"eval/{name}" for name in EVALUATED} <= set(values)
-    assert values["eval/ce"] == pytest.approx([entry["eval_ce"] for entry in evaluated.values()])
+    assert values["eval/ce"] == pytest.approx([entry["eval_ce"] for entry in evaluated(trained).values()])
     assert projects == {"boundary"}
     assert configured["recipe"]["d2e"]["alpha"] == 0.7
     tables = [json.loads(path.read_text()) for path in sorted(file.parent.rglob("*held_out_predictions_*.json"))]
     rows = [dict(zip(table["columns"], row, strict=True)) for table in tables for row in table["data"]]
-    assert sorted(rows, key=str) == sorted(predictions(tmp_path), key=str)
+    assert sorted(rows, key=str) == sorted(predictions(trained), key=str)
 
 
-def test_trackio_gets_curves_the_recipe_and_the_table(tmp_path: Path) -> None:
-    evaluated = train(tmp_path, "trackio", TRACKIO_DIR=str(tmp_path / "trackio"))
-    [file] = (tmp_path / "trackio").rglob("boundary*.db")
+@needs("trackio")
+def test_trackio_gets_curves_the_recipe_and_the_table(trained: Path) -> None:
+    [file] = (trained / "trackio").rglob("boundary*.db")
     with sqlite3.connect(file) as database:
         logged = [json.loads(text) for (text,) in database.execute("SELECT metrics FROM metrics ORDER BY step")]
         [configured] = [json.loads(text) for (text,) in database.execute("SELECT config FROM configs")]
     keys = {key for entry in logged for key in entry}
     assert {f"train/{name}" for name in LOGGED} | {f"eval/{name}" for name in EVALUATED} <= keys
     found = [entry["eval/ce"] for entry in logged if "eval/ce" in entry]
-    assert found == pytest.approx([entry["eval_ce"] for entry in evaluated.values()])
+    assert found == pytest.approx([entry["eval_ce"] for entry in evaluated(trained).values()])
     assert configured["recipe"]["d2e"]["alpha"] == 0.7
     tables = [entry["held_out_predictions"] for entry in logged if "held_out_predictions" in entry]
     assert len(tables) == 2
