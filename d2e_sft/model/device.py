@@ -45,9 +45,9 @@ def has_bfloat16(cuda_alone: bool = False) -> bool:
 def cpu_multiplies_bfloat16_fast() -> bool:
     """Whether products in bfloat16 take less than two thirds of their time in float32 on this CPU; measured once.
 
-    With AMX or AVX512-BF16 they take about a third. Without either they are emulated, which takes 3 to 100 times as long,
-    so what counts is measured and not read from a list of features. A few rows are tried before many: where bfloat16 is
-    that slow, many would take seconds.
+    With AMX or AVX512-BF16 they take about a third. Without either they are emulated, which takes 3 to 100 times as
+    long, so what counts is measured and not read from a list of features. A few rows are tried before many: where
+    bfloat16 is that slow, many would take seconds.
     """
     many, few = 256, 8
     [float32] = _seconds_of_products(many, torch.float32)

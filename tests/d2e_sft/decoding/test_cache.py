@@ -30,7 +30,7 @@ def test_dense_attention_of_rows_gives_what_the_cascade_gives(kind: str, monkeyp
 def test_a_compiled_step_over_static_rows_gives_the_same_answers(
     kind: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Traced without a break for both; kernels are made for one, since that takes 20 s. On a GPU it has not been run."""
+    """Traced without a break for both; kernels are made for one, which takes 20 s. On a GPU it has not been run."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     model, originals, imagined, stops = prefixed_case(kind)
     options: dict[str, Any] = {"decoding": DecodingConfig(max_new_tokens=NEW_TOKENS), "stop_ids": stops}
