@@ -140,8 +140,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Recipe], str]:
     return stand_in
 
 
-# What a model and a method add to a recipe is independent, so each model with two methods, and each method with one model
-# of each architecture, show all. That every recipe loads, other tests show.
+# What a model and a method add to a recipe is independent, so each model with two methods, and each method with one
+# model of each architecture, show all. That every recipe loads, other tests show.
 ONE_OF_EACH = ("smollm2-135m", "t5-base-boxes", "qwen1.5-7b-chat", "qwen3-0.6b", "gemma-3-270m")
 DRY_RUNS = [
     name for name in bundled_recipes() if name.startswith(ONE_OF_EACH) or name.partition("/")[2] in ("d2e", "d2e-lora")
