@@ -23,7 +23,7 @@ from d2e_sft.model.collation import Row
 from d2e_sft.model.device import autocast, frozen_heap, timed
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.packing_support import choose_layout
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.tables import markdown_table
 
 
@@ -34,7 +34,7 @@ class Measured:
     `floor_ratio` is the ratio of tokens to those of `ratio_to_sft`'s denominator, a token without gradient as a third.
     `ratio_to_sft` compares with the SFT engine that shares as much, `ratio_to_trl` with TRL's without packing, where
     that was measured. `spread_ms` is the slowest step less the fastest. `view_tokens_per_s` counts the tokens of all
-    views, each view whole, as a training's log does.
+    views, each view whole, as a training's log does. A ratio to what was not measured is None.
     """
 
     engine: str
@@ -44,10 +44,10 @@ class Measured:
     tokens: int
     median_ms: float
     ratio_to_sft: float
-    ratio_to_sft_plain: float
+    ratio_to_sft_plain: float | None
     floor_ratio: float
     peak_mb: float
-    peak_to_sft_plain: float
+    peak_to_sft_plain: float | None
     spread_ms: float
     ms_a_sample: float
     view_tokens_per_s: float
@@ -75,6 +75,7 @@ def bench_training(
     repeats: int,
     precision: Precision,
     trl: bool = False,
+    only: Sequence[str] = (),
     progress: Callable[[str], object] = lambda line: None,
 ) -> list[Measured]:
     """Measure every engine at every context length.
@@ -85,11 +86,13 @@ def bench_training(
         repeats: timed steps of each engine.
         precision: `float32`, or `bfloat16` for mixed precision.
         trl: TRL's SFTTrainer too.
+        only: names of engines, for these and the SFT that each is compared with; none for all.
 
     Raises:
-        UserError: the model cannot be packed, two engines compute different losses, or TRL is not installed.
+        UserError: the model cannot be packed, two engines compute different losses, TRL is not installed, or an engine
+            is unknown.
     """
-    engines = [*ENGINES, *(trl_engines(precision) if trl else ())]
+    engines = chosen([*ENGINES, *(trl_engines(precision) if trl else ())], only)
     # Read before the model is there: memory counts the weights too.
     memory = PeakMemory()
     model = load_model(model_name).model
@@ -98,11 +101,30 @@ def bench_training(
     measured: list[Measured] = []
     for context in contexts:
         for shared, count in ((True, samples), (False, unshared_samples)):
+            if not any(engine.shares_samples == shared and not engine.elsewhere for engine in engines):
+                continue
             cases = list(cases_of(model, engines, shared, count, context))
             for repeat in measure(model, cases, layout.attention, precision, memory, repeats):
                 progress(f"context {context}, {count} samples: {repeat} of {repeats}")
             measured += compare(cases, context, count)
     return measured
+
+
+def chosen(engines: Sequence[Engine], only: Sequence[str]) -> list[Engine]:
+    """The engines of these names and their baselines, in their order; all where no name is given.
+
+    Raises:
+        UserError: a name that no engine has.
+    """
+    by_name = {engine.name: engine for engine in engines}
+    for name in only:
+        if name not in by_name:
+            raise UserError(
+                f"--engines {name}: expected names among {', '.join(by_name)}.{did_you_mean(name, by_name)}",
+                "see d2e bench train --help; trl and trl_packed need --trl",
+            )
+    wanted = {*only, *(by_name[name].baseline for name in only)} or by_name.keys()
+    return [engine for engine in engines if engine.name in wanted]
 
 
 def cases_of(model: Any, engines: Sequence[Engine], shared: bool, samples: int, context: int) -> Iterator[Case]:
@@ -185,10 +207,10 @@ def compare(cases: Sequence[Case], context: int, samples: int) -> Iterator[Measu
             tokens=round(token_floor(engine, samples, context, "all")),
             median_ms=round(1000 * median, 1),
             ratio_to_sft=round(median / times[engine.baseline], 3),
-            ratio_to_sft_plain=round(median / times["sft_plain"], 3),
+            ratio_to_sft_plain=round(median / times["sft_plain"], 3) if "sft_plain" in times else None,
             floor_ratio=round(floor / floors[engine.baseline], 3),
             peak_mb=round(case.peak, 1),
-            peak_to_sft_plain=round(case.peak / peaks["sft_plain"], 3),
+            peak_to_sft_plain=round(case.peak / peaks["sft_plain"], 3) if "sft_plain" in peaks else None,
             spread_ms=round(1000 * (max(case.seconds) - min(case.seconds)), 1),
             ms_a_sample=round(1000 * median / samples, 1),
             view_tokens_per_s=round(samples * view_tokens(case.d2e.views, context) / median, 1),
@@ -207,9 +229,13 @@ def as_table(measured: Sequence[Measured]) -> str:
         [
             str(row.context), str(row.samples), row.engine, row.view_gradients, f"{row.tokens:,}",
             f"{row.median_ms:,.0f}", f"{row.ratio_to_sft:.2f}", f"{row.floor_ratio:.2f}",
-            f"{row.ratio_to_sft_plain:.2f}", f"{row.peak_mb:,.0f}", f"{row.peak_to_sft_plain:.2f}",
-            *([f"{row.ratio_to_trl:.2f}" if row.ratio_to_trl is not None else ""] if with_trl else []),
+            _ratio(row.ratio_to_sft_plain), f"{row.peak_mb:,.0f}", _ratio(row.peak_to_sft_plain),
+            *([_ratio(row.ratio_to_trl)] if with_trl else []),
         ]
         for row in measured
     ]  # fmt: skip
     return markdown_table(columns, lines, left=("engine", "view gradients"))
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

@@ -65,8 +65,11 @@ def _json(what: str) -> Callable[[Any], Any]:
 @click.option(
     "--trl", is_flag=True, help="TRL's SFTTrainer too, with and without packing (pip install 'd2e-sft[bench]')."
 )
+@click.option(
+    "--engines", metavar="NAME,...", default="", help="These alone, with the SFT that each is compared with."
+)
 @_json("rows")
-def train(model: str, json_file: Path | None, **options: Any) -> None:
+def train(model: str, engines: str, json_file: Path | None, **options: Any) -> None:
     """Compare a D²E training step with plain SFT, engine by engine.
 
     \b
@@ -87,7 +90,8 @@ def train(model: str, json_file: Path | None, **options: Any) -> None:
     """
     from d2e_sft.bench.train import as_table, bench_training
 
-    measured = bench_training(model, progress=lambda line: click.echo(line, err=True), **options)
+    only = [name.strip() for name in engines.split(",")] if engines else ()
+    measured = bench_training(model, only=only, progress=lambda line: click.echo(line, err=True), **options)
     _report(as_table(measured), measured, json_file, keys=4)
 
 

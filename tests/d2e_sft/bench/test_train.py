@@ -57,6 +57,22 @@ def test_the_command_writes_a_row_for_each_engine_and_gradient(
     assert table.count("shared_batch") == 4 * 2, "a row is told in two narrow parts"
 
 
+def test_chosen_engines_are_measured_with_what_they_are_compared_with(tmp_path: Path) -> None:
+    model, file = save_tiny_model(tmp_path / "model"), tmp_path / "bench.json"
+    options = ["--contexts", "12", "--samples", "2", "--repeats", "1", "--engines", "shared_batch"]
+    run(["bench", "train", "--model", str(model), *options, "--json", str(file)])
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["engine"] for row in rows] == ["sft_shared", "shared_batch", "shared_batch"]
+    assert {row["ratio_to_sft_plain"] for row in rows} == {None}
+    assert all(row["ratio_to_sft"] > 0 for row in rows)
+
+
+def test_an_unknown_engine_is_named_with_the_nearest(tmp_path: Path) -> None:
+    model = save_tiny_model(tmp_path / "model")
+    with pytest.raises(UserError, match=r"--engines shared_bach: expected names among .* mean 'shared_batch'"):
+        run(["bench", "train", "--model", str(model), "--contexts", "12", "--engines", "shared_bach"])
+
+
 def test_a_model_that_cannot_be_packed_is_not_measured(tmp_path: Path) -> None:
     model = save_tiny_model(tmp_path / "model", "bloom")
     with pytest.raises(UserError, match=r"train\.packing=shared_batch: not exact here"):
