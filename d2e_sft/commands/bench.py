@@ -84,7 +84,7 @@ def train(model: str, engines: str, json_file: Path | None, **options: Any) -> N
 
     Samples are random tokens: a prefix of 130, the context, a question of 30, an answer of 10; the refined context has
     0.4 of the context's length. Engines take turns; times are medians of forward and backward, memory is the peak
-    above the process without the model. On two CPU cores the defaults take about half an hour.
+    above the process without the model. On two CPU cores the defaults take half an hour or more.
 
     Example: d2e bench train --contexts 150 --repeats 5 --json bench.json
     """
