@@ -11,13 +11,18 @@ from pathlib import Path
 
 import click
 
-# The habit task as docs/evidence.md measures it, its first seed.
-_WORLD = ("habit.strength=0.95", "habit.things_per_story=3", "habit.moves=4")
-_DRAW = ("habit.train_samples=320", "habit.test_samples=60")
-_DATA = {"habit": (), "habit-swapped": ("--swap", "0.5")}
-_BASE = ("--batch-size", "100", "--dtype", "auto", "--overwrite")
+# The habit task of docs/evidence.md with fewer and shorter stories: some minutes on two cores. In this draw the ways
+# differ after 28 steps; in others reading sets in later.
+_WORLD = ("habit.strength=0.95", "habit.things=4", "habit.things_per_story=2", "habit.moves=2")
+_DRAW = ("habit.train_samples=224", "habit.test_samples=60")
+# With nine swapped rows in ten a thing's usual place, one of ten, is the answer as often as any other.
+_DATA = {"habit": (), "habit-swapped": ("--swap", "0.9")}
+_BASE = ("--batch-size", "120", "--dtype", "auto", "--overwrite")
 # Run → method and data.
-_RUNS = {"sft": ("sft", "habit"), "d2e": ("d2e", "habit"), "sft-swapped": ("sft", "habit-swapped")}
+_RUNS = {"sft": ("sft-lora", "habit"), "d2e": ("d2e-lora", "habit"), "sft-swapped": ("sft-lora", "habit-swapped")}
+# A step of adapters takes two thirds of the time of one of all weights; without dropout, and at a rate at which so few
+# steps teach something.
+_ADAPTERS = ("model.lora.dropout=0", "train.learning_rate=2.5e-3")
 
 
 def steps(folder: Path) -> list[list[str]]:
@@ -35,6 +40,7 @@ def steps(folder: Path) -> list[list[str]]:
             *("train", "--model", "smollm2-135m-quickstart", "--method", method),
             f"data.train={folder / data}/train.parquet",
             f"train.output_dir={folder / name}",
+            *_ADAPTERS,
             "--overwrite",
         ]
         for name, (method, data) in _RUNS.items()
@@ -54,8 +60,8 @@ def steps(folder: Path) -> list[list[str]]:
 def quickstart(out: Path) -> None:
     """Train SmolLM2-135M in three ways on a task where habit pays, and find out which of them read the context.
 
-    By plain SFT, by D²E-SFT as published, and by plain SFT on data of which half the answers are swapped against the
-    habit. Needs no GPU, and no network where the package that carries the model is installed. Every step is printed
+    By plain SFT, by D²E-SFT as published, and by plain SFT on data whose answers are swapped until the habit says
+    nothing. Needs no GPU, and no network where the package that carries the model is installed. Every step is printed
     as the command that repeats it.
 
     Example: d2e quickstart --out runs/quickstart

@@ -32,7 +32,7 @@ def test_every_step_is_a_command_that_d2e_takes() -> None:
 def test_all_ways_train_from_the_same_start_into_folders_of_their_own_on_data_that_are_built() -> None:
     words = steps(Path("out"))
     trainings = [line for line in words if line[0] == "train"]
-    assert [line[line.index("--method") + 1] for line in trainings] == ["sft", "d2e", "sft"]
+    assert [line[line.index("--method") + 1] for line in trainings] == ["sft-lora", "d2e-lora", "sft-lora"]
     assert len({line[line.index("--model") + 1] for line in trainings}) == 1
     of = {key: [w.partition("=")[2] for line in trainings for w in line if w.startswith(f"{key}=")] for key in KEYS}
     assert of["train.output_dir"] == ["out/sft", "out/d2e", "out/sft-swapped"]
