@@ -11,6 +11,7 @@ import click
 from d2e_sft.config.decoding import DECODERS, MAX_ALPHA, describe
 from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.imports import collector_paused
 from d2e_sft.util.terminal.folding import folded
 
 
@@ -49,8 +50,9 @@ def chat(model: str, *, context: Path | None, **options: Any) -> None:
       d2e chat runs/d2e-mini --context story.txt
       printf '/context It rained, so the road was wet.\\nWhy was it wet?\\n' | d2e chat runs/d2e-mini
     """
-    from d2e_sft.chat.open import ChatOptions, open_conversation
-    from d2e_sft.chat.repl import Repl, read_context
+    with collector_paused():
+        from d2e_sft.chat.open import ChatOptions, open_conversation
+        from d2e_sft.chat.repl import Repl, read_context
 
     about = "" if context is None else read_context(context)
     conversation = open_conversation(model, ChatOptions(**options))

@@ -18,6 +18,7 @@ from d2e_sft.config.lookup import (
     require_recipe,
 )
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.imports import collector_paused
 
 
 @click.command()
@@ -102,7 +103,8 @@ def train(
         meeting = Machines(1 if machines is None else machines, place["machine_rank"] or 0, place["main_address"])
         command = launch_command(launcher, [*source.words, *overrides, *flags], processes=processes, machines=meeting)
         sys.exit(launch(command))
-    from d2e_sft.train.run import train_recipe
+    with collector_paused():
+        from d2e_sft.train.run import train_recipe
 
     run = train_recipe(loaded, resume=resume, overwrite=overwrite)
     if os.environ.get("RANK", "0") == "0":

@@ -11,6 +11,7 @@ import click
 
 from d2e_sft.config.decoding import DECODERS
 from d2e_sft.data.sample import RELATIONS, WORDED, BadRow, EventSample
+from d2e_sft.util.imports import collector_paused
 from eval.commands.engine_options import engine_options
 from eval.commands.evaluate import evaluate, launch_again
 from eval.run.options import EvalOptions
@@ -92,8 +93,9 @@ def predict(
       d2e predict runs/d2e questions.csv --out answers.csv
       d2e predict runs/d2e new.jsonl --mapping mine.yaml --out answers.parquet --dtype auto
     """
-    from eval.run.predict import check_ending, trained_relation
-    from eval.run.predict import predict as answer
+    with collector_paused():
+        from eval.run.predict import check_ending, trained_relation
+        from eval.run.predict import predict as answer
 
     check_ending(out)
     samples, bad = read_questions(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.imports import collector_paused
 from eval.run.benchmark import Benchmark
 from eval.run.options import EvalOptions
 
@@ -59,7 +60,9 @@ def scored_passes(
         UserError: as `evaluate_model`; the passes before it are kept.
     """
     from eval.run.engines.choose import OneEngine, make_engine
-    from eval.run.runner import evaluate_model
+
+    with collector_paused():
+        from eval.run.runner import evaluate_model
 
     load = make_engine if len(passes) == 1 else OneEngine()
     # What a contrast needs of the model holds what plain decoding needs, and not the other way round.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from d2e_sft.util.imports import collector_paused
 from eval.run.engines.engine import Engine
 from eval.run.options import EvalConfig
 from eval.run.processes import Processes
@@ -26,7 +27,8 @@ def make_engine(model: str, config: EvalConfig, processes: Processes) -> Engine:
         from eval.run.engines.vllm_offline import VllmEngine
 
         return VllmEngine(model, config.options)
-    from eval.run.engines.in_process import InProcessEngine
+    with collector_paused():
+        from eval.run.engines.in_process import InProcessEngine
 
     assert processes.state is not None
     return InProcessEngine(model, config, processes.state.device)
@@ -44,7 +46,8 @@ class OneEngine:
         Raises:
             UserError: as `make_engine`.
         """
-        from eval.run.engines.in_process import InProcessEngine
+        with collector_paused():
+            from eval.run.engines.in_process import InProcessEngine
 
         if self._loaded is None:
             assert processes.state is not None
