@@ -16,6 +16,7 @@ from torch import Tensor
 
 from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows, token_floor, view_tokens
 from d2e_sft.bench.peak_memory import PeakMemory
+from d2e_sft.bench.step_profile import KINDS, time_by_kind
 from d2e_sft.bench.trl_peer import trl_engines
 from d2e_sft.config.objectives import ViewGradients
 from d2e_sft.config.recipe import D2ESection, Precision
@@ -34,7 +35,8 @@ class Measured:
     `floor_ratio` is the ratio of tokens to those of `ratio_to_sft`'s denominator, a token without gradient as a third.
     `ratio_to_sft` compares with the SFT engine that shares as much, `ratio_to_trl` with TRL's without packing, where
     that was measured. `spread_ms` is the slowest step less the fastest. `view_tokens_per_s` counts the tokens of all
-    views, each view whole, as a training's log does. A ratio to what was not measured is None.
+    views, each view whole, as a training's log does. A ratio to what was not measured is None. `time_by_kind` has the
+    shares of one further step's time by kind of operation, where a profile was asked for.
     """
 
     engine: str
@@ -52,6 +54,7 @@ class Measured:
     ms_a_sample: float
     view_tokens_per_s: float
     ratio_to_trl: float | None
+    time_by_kind: dict[str, float] | None = None
 
 
 @dataclass
@@ -64,6 +67,7 @@ class Case:
     seconds: list[float]
     peak: float = 0.0
     loss: float = 0.0
+    time_by_kind: dict[str, float] | None = None
 
 
 def bench_training(
@@ -76,6 +80,7 @@ def bench_training(
     precision: Precision,
     trl: bool = False,
     only: Sequence[str] = (),
+    profile: bool = False,
     progress: Callable[[str], object] = lambda line: None,
 ) -> list[Measured]:
     """Measure every engine at every context length.
@@ -87,6 +92,7 @@ def bench_training(
         precision: `float32`, or `bfloat16` for mixed precision.
         trl: TRL's SFTTrainer too.
         only: names of engines, for these and the SFT that each is compared with; none for all.
+        profile: one further step of each engine, under torch's profiler.
 
     Raises:
         UserError: the model cannot be packed, two engines compute different losses, TRL is not installed, or an engine
@@ -106,6 +112,8 @@ def bench_training(
             cases = list(cases_of(model, engines, shared, count, context))
             for repeat in measure(model, cases, layout.attention, precision, memory, repeats):
                 progress(f"context {context}, {count} samples: {repeat} of {repeats}")
+            for case in cases if profile else ():
+                case.time_by_kind = time_by_kind(_step(model, case, layout.attention, precision), model.device)
             measured += compare(cases, context, count)
     return measured
 
@@ -158,12 +166,11 @@ def measure(
             yield repeat
 
 
-def _run(model: Any, case: Case, attention: str, precision: Precision, memory: PeakMemory | None) -> None:
+def _step(model: Any, case: Case, attention: str, precision: Precision) -> Callable[[], Tensor]:
+    """A case's forward and backward, ready to run on gradients of none."""
     model.set_attn_implementation(attention if case.engine.packed else "sdpa")
     model.zero_grad(set_to_none=True)
     gc.collect()
-    if memory:
-        memory.reset()
 
     def step() -> Tensor:
         with autocast(precision, model.device):
@@ -171,6 +178,13 @@ def _run(model: Any, case: Case, attention: str, precision: Precision, memory: P
         loss.backward()
         return loss
 
+    return step
+
+
+def _run(model: Any, case: Case, attention: str, precision: Precision, memory: PeakMemory | None) -> None:
+    step = _step(model, case, attention, precision)
+    if memory:
+        memory.reset()
     loss, seconds = timed(step, model.device)
     if memory:  # the first run: memory was given back to the system before it, so its time means nothing
         case.peak = memory.peak_mb()
@@ -215,6 +229,7 @@ def compare(cases: Sequence[Case], context: int, samples: int) -> Iterator[Measu
             ms_a_sample=round(1000 * median / samples, 1),
             view_tokens_per_s=round(samples * view_tokens(case.d2e.views, context) / median, 1),
             ratio_to_trl=round(median / times["trl"], 3) if "trl" in times else None,
+            time_by_kind=case.time_by_kind,
         )
 
 
@@ -235,6 +250,14 @@ def as_table(measured: Sequence[Measured]) -> str:
         for row in measured
     ]  # fmt: skip
     return markdown_table(columns, lines, left=("engine", "view gradients"))
+
+
+def profile_table(measured: Sequence[Measured]) -> str:
+    """Percent of a step's time by kind of operation as a Markdown table, a row a kind and a column an engine."""
+    steps = [row for row in measured if row.time_by_kind is not None]
+    columns = ["percent of", *(f"{row.engine}, {row.view_gradients}, {row.context}" for row in steps)]
+    lines = [[kind, *(f"{100 * (row.time_by_kind or {})[kind]:.1f}" for row in steps)] for kind in KINDS]
+    return markdown_table(columns, lines, left=("percent of",))
 
 
 def _ratio(value: float | None) -> str:

@@ -68,6 +68,7 @@ def _json(what: str) -> Callable[[Any], Any]:
 @click.option(
     "--engines", metavar="NAME,...", default="", help="These alone, with the SFT that each is compared with."
 )
+@click.option("--profile", is_flag=True, help="Also where a step's time goes, by torch's profiler.")
 @_json("rows")
 def train(model: str, engines: str, json_file: Path | None, **options: Any) -> None:
     """Compare a D²E training step with plain SFT, engine by engine.
@@ -88,10 +89,12 @@ def train(model: str, engines: str, json_file: Path | None, **options: Any) -> N
 
     Example: d2e bench train --contexts 150 --repeats 5 --json bench.json
     """
-    from d2e_sft.bench.train import as_table, bench_training
+    from d2e_sft.bench.train import as_table, bench_training, profile_table
 
     only = [name.strip() for name in engines.split(",")] if engines else ()
     measured = bench_training(model, only=only, progress=lambda line: click.echo(line, err=True), **options)
+    if options["profile"]:
+        click.echo(narrowed(profile_table(measured)) + "\n")
     _report(as_table(measured), measured, json_file, keys=4)
 
 

@@ -67,6 +67,19 @@ def test_chosen_engines_are_measured_with_what_they_are_compared_with(tmp_path: 
     assert all(row["ratio_to_sft"] > 0 for row in rows)
 
 
+def test_a_profile_says_where_each_engine_spends_its_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, file = save_tiny_model(tmp_path / "model"), tmp_path / "bench.json"
+    options = ["--contexts", "12", "--samples", "2", "--repeats", "1", "--engines", "shared_batch", "--profile"]
+    run(["bench", "train", "--model", str(model), *options, "--json", str(file)])
+    for row in json.loads(file.read_text())["rows"]:
+        by_kind = row["time_by_kind"]
+        assert sum(by_kind.values()) == pytest.approx(1)
+        assert min(by_kind["matrix products"], by_kind["attention"], by_kind["elementwise and sums"]) > 0
+    printed = capsys.readouterr().out
+    assert "matrix products" in printed
+    assert max(map(len, printed.splitlines())) <= 100
+
+
 def test_an_unknown_engine_is_named_with_the_nearest(tmp_path: Path) -> None:
     model = save_tiny_model(tmp_path / "model")
     with pytest.raises(UserError, match=r"--engines shared_bach: expected names among .* mean 'shared_batch'"):
