@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from d2e_sft.util.imports import collector_paused
 from eval.run.engines.engine import Engine
 from eval.run.options import EvalConfig
 from eval.run.processes import Processes
@@ -27,8 +26,7 @@ def make_engine(model: str, config: EvalConfig, processes: Processes) -> Engine:
         from eval.run.engines.vllm_offline import VllmEngine
 
         return VllmEngine(model, config.options)
-    with collector_paused():
-        from eval.run.engines.in_process import InProcessEngine
+    from eval.run.engines.in_process import InProcessEngine
 
     assert processes.state is not None
     return InProcessEngine(model, config, processes.state.device)
@@ -46,8 +44,7 @@ class OneEngine:
         Raises:
             UserError: as `make_engine`.
         """
-        with collector_paused():
-            from eval.run.engines.in_process import InProcessEngine
+        from eval.run.engines.in_process import InProcessEngine
 
         if self._loaded is None:
             assert processes.state is not None
