@@ -17,7 +17,7 @@ _WORLD = ("habit.strength=0.95", "habit.things=4", "habit.things_per_story=2", "
 _DRAW = ("habit.train_samples=224", "habit.test_samples=60")
 # With nine swapped rows in ten a thing's usual place, one of ten, is the answer as often as any other.
 _DATA = {"habit": (), "habit-swapped": ("--swap", "0.9")}
-_BASE = ("--batch-size", "120", "--dtype", "auto", "--overwrite")
+_BASE = ("--batch-size", "100", "--dtype", "auto", "--overwrite")
 # Run → method and data.
 _RUNS = {"sft": ("sft-lora", "habit"), "d2e": ("d2e-lora", "habit"), "sft-swapped": ("sft-lora", "habit-swapped")}
 # A step of adapters takes two thirds of the time of one of all weights; without dropout, and at a rate at which so few
