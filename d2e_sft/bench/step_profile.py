@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 # The first kind of which a name in lower case has a part.
 _PARTS: dict[str, tuple[str, ...]] = {
-    "attention": ("attention", "branchflash", "flash", "fmha", "flex"),
-    "matrix products": ("::mm", "::addmm", "::bmm", "::matmul", "::linear", "gemm", "cutlass", "xmma"),
+    "attention": ("attention", "flash", "flex"),
+    "matrix products": ("::mm", "::addmm", "::bmm", "::matmul", "::linear", "gemm"),
     "copies and fills": (
         "::copy_", "::fill_", "::zero_", "::cat", "::index", "::gather", "::scatter", "::repeat", "::embedding",
-        "::clone", "memcpy", "memset",
+        "::clone",
     ),
     "views": (
         "::slice", "::as_strided", "::view", "::_unsafe_view", "::transpose", "::t", "::expand", "::select",
@@ -26,8 +27,8 @@ _PARTS: dict[str, tuple[str, ...]] = {
 _ELEMENTWISE = "elementwise and sums"
 _REST = "engine and Python"
 KINDS = (*_PARTS, _ELEMENTWISE, _REST)
-# These are names of one letter or two, which others begin with.
-_WHOLE = frozenset({"::t", "::to", "::mm", "::view"})
+# Other names begin with these.
+_WHOLE = frozenset({"::t", "::to"})
 
 
 def time_by_kind(act: Callable[[], object], device: torch.device) -> dict[str, float]:
@@ -55,7 +56,7 @@ def shares(times: Sequence[tuple[str, float]]) -> dict[str, float]:
 
 
 def kind_of(name: str) -> str:
-    """The kind of an operation of torch or of a kernel, one of `KINDS`."""
+    """The kind of an operation as the profiler names it, one of `KINDS`."""
     lower = name.lower()
     for kind, parts in _PARTS.items():
         if any(lower.endswith(part) if part in _WHOLE else part in lower for part in parts):
@@ -64,7 +65,9 @@ def kind_of(name: str) -> str:
 
 
 def _own_times(averages: Iterable[Any], on_cuda: bool) -> list[tuple[str, float]]:
+    # On CUDA an operation holds the time of its kernels, which stand in the list once more by names of their own.
     return [
         (event.key, float(event.self_device_time_total if on_cuda else event.self_cpu_time_total))
         for event in averages
+        if event.device_type == DeviceType.CPU
     ]

@@ -112,8 +112,9 @@ def bench_training(
             cases = list(cases_of(model, engines, shared, count, context))
             for repeat in measure(model, cases, layout.attention, precision, memory, repeats):
                 progress(f"context {context}, {count} samples: {repeat} of {repeats}")
-            for case in cases if profile else ():
-                case.time_by_kind = time_by_kind(_step(model, case, layout.attention, precision), model.device)
+            if profile:
+                for case in cases:
+                    case.time_by_kind = time_by_kind(_step(model, case, layout.attention, precision), model.device)
             measured += compare(cases, context, count)
     return measured
 
@@ -253,10 +254,10 @@ def as_table(measured: Sequence[Measured]) -> str:
 
 
 def profile_table(measured: Sequence[Measured]) -> str:
-    """Percent of a step's time by kind of operation as a Markdown table, a row a kind and a column an engine."""
-    steps = [row for row in measured if row.time_by_kind is not None]
-    columns = ["percent of", *(f"{row.engine}, {row.view_gradients}, {row.context}" for row in steps)]
-    lines = [[kind, *(f"{100 * (row.time_by_kind or {})[kind]:.1f}" for row in steps)] for kind in KINDS]
+    """Percent of a step's time by kind of operation, of rows that were profiled, as a Markdown table: a column a row."""
+    columns = ["percent of", *(f"{row.engine}, {row.view_gradients}, {row.context}" for row in measured)]
+    profiles = [row.time_by_kind for row in measured if row.time_by_kind is not None]
+    lines = [[kind, *(f"{100 * by_kind[kind]:.1f}" for by_kind in profiles)] for kind in KINDS]
     return markdown_table(columns, lines, left=("percent of",))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 
 _TRIED_AGAIN = ("Retrying in ", "thrown while requesting")
@@ -19,7 +20,9 @@ def quieten() -> None:
     - DeepSpeed's guess that a machine without a GPU has none.
     - The Hub's client says of each of its attempts that it failed: the first one is told.
     - Warnings about other libraries' own calls.
+    - Torch's profiler, that it starts and stops.
     """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to CPU" not in record.getMessage())
     logging.getLogger("huggingface_hub.utils._http").addFilter(_Once())
     for category, message in _WARNINGS:
