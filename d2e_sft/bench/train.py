@@ -254,7 +254,7 @@ def as_table(measured: Sequence[Measured]) -> str:
 
 
 def profile_table(measured: Sequence[Measured]) -> str:
-    """Percent of a step's time by kind of operation, of rows that were profiled, as a Markdown table: a column a row."""
+    """Percent of a step's time by kind, of rows that were profiled, as a Markdown table: a column a row."""
     columns = ["percent of", *(f"{row.engine}, {row.view_gradients}, {row.context}" for row in measured)]
     profiles = [row.time_by_kind for row in measured if row.time_by_kind is not None]
     lines = [[kind, *(f"{100 * by_kind[kind]:.1f}" for by_kind in profiles)] for kind in KINDS]
