@@ -20,13 +20,13 @@ import torch
 
 from d2e_sft.bench.decode import measure_decoding
 from d2e_sft.bench.engines import ENGINES, PREFIX, QUESTION
-from d2e_sft.bench.peak_memory import PeakMemory
 from d2e_sft.bench.shapes import SHAPES, Deadline, Peaks, Work, measure_peaks, random_model, work_of
 from d2e_sft.bench.train import cases_of, compare, measure
 from d2e_sft.bench.trl_peer import trl_engines, trl_is_missing
 from d2e_sft.config.recipe import D2ESection, Precision
 from d2e_sft.model.device import usable_device
 from d2e_sft.model.packing_support import choose_layout
+from d2e_sft.model.peak_memory import PeakMemory
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
 from d2e_sft.util.tables import markdown_table

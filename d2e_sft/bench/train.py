@@ -15,7 +15,6 @@ from typing import Any, get_args
 from torch import Tensor
 
 from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows, token_floor, view_tokens
-from d2e_sft.bench.peak_memory import PeakMemory
 from d2e_sft.bench.step_profile import KINDS, time_by_kind
 from d2e_sft.bench.trl_peer import trl_engines
 from d2e_sft.config.objectives import ViewGradients
@@ -24,6 +23,7 @@ from d2e_sft.model.collation import Row
 from d2e_sft.model.device import autocast, frozen_heap, timed
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.packing_support import choose_layout
+from d2e_sft.model.peak_memory import PeakMemory
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.tables import markdown_table
 

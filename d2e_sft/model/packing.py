@@ -9,9 +9,11 @@ Legend: T tokens in the row, S segments.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress, count
 from typing import Any
 
 import torch
@@ -229,9 +231,8 @@ class _Grower:
 
 def common_length(sequences: Sequence[Sequence[int]], known: int = 0) -> int:
     """Tokens that all sequences begin with, each one's last token left out."""
-    limit = min(len(sequence) for sequence in sequences) - 1
-    first = sequences[0]
-    length = known
-    while length < limit and all(sequence[length] == first[length] for sequence in sequences[1:]):
-        length += 1
-    return max(length, 0)
+    limit = max(min(map(len, sequences)) - 1, known)
+    rest = [list(sequence[known:limit]) for sequence in sequences]
+    # What the first and the last of them in order share, all share.
+    differ = compress(count(known), map(operator.ne, min(rest), max(rest)))
+    return next(differ, limit)

@@ -28,6 +28,7 @@ from d2e_sft.train.dry_run.data import describe_overlong, example_indices, lengt
 from d2e_sft.train.dry_run.memory import estimate_memory, on_each_device
 from d2e_sft.train.dry_run.speed import (
     Drawn,
+    Speed,
     average_tokens,
     draw_by_size,
     draw_by_tokens,
@@ -94,7 +95,10 @@ def dry_run(
     attach_objective(model, recipe.d2e, through_logits=layout.through_logits)
     if recipe.train.gradient_checkpointing:
         enable_checkpointing(model)
-    section(f"time{where}", _time_lines(recipe, model, batches, laid_out, steps, drawn))
+    speed = _try(recipe, model, batches, heaviest, laid_out)
+    section(f"time{where}", _time_lines(recipe, speed, steps, drawn))
+    if speed is not None and speed.peak is not None:
+        section("memory, measured", _measured_memory_lines(recipe.train.optim, speed.peak))
 
 
 def _drawn(recipe: Recipe, rows: Sequence[Row], kept: Sequence[EncodedSample], layout: Layout, steps: Steps) -> Drawn:
@@ -212,9 +216,8 @@ def _memory_lines(
     )
     lines.append("beside it a process holds Python and its libraries, about 0.5 GiB, and on a GPU its context")
     if device.type == "cpu":
-        # Measured on SmolLM2-135M: +18 % with all weights trained, +80 % with an adapter, +1 % with the setting.
         lines.append(
-            "glibc keeps freed blocks, so a process may grow by a fifth more, with an adapter by four fifths; "
+            "glibc keeps freed blocks, so a process grows further, most with an adapter: measured below; "
             "MALLOC_MMAP_THRESHOLD_=131072 in the environment holds it to the estimate and is slower"
         )
     return lines
@@ -229,13 +232,19 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def _time_lines(
-    recipe: Recipe, model: Any, batches: list[dict[str, Any]], tokens_each: float, steps: Steps, drawn: Drawn
-) -> list[str]:
-    device = usable_device()
+def _try(
+    recipe: Recipe, model: Any, batches: list[dict[str, Any]], heaviest: dict[str, Any], tokens_each: float
+) -> Speed | None:
+    """None where a micro-batch does not fit the device."""
     try:
-        speed = measure_speed(model, [*batches, *batches][:4], tokens_each, recipe.train, device)
+        return measure_speed(model, [*batches, *batches][:4], heaviest, tokens_each, recipe.train, usable_device())
     except torch.OutOfMemoryError:
+        return None
+
+
+def _time_lines(recipe: Recipe, speed: Speed | None, steps: Steps, drawn: Drawn) -> list[str]:
+    device = usable_device()
+    if speed is None:
         return [f"not measured: a micro-batch does not fit {_device_name(device)}"]
     cut = drawn.of_a_step if recipe.train.micro_batch_tokens else 1.0
     lines = [
@@ -246,3 +255,13 @@ def _time_lines(
     if steps.processes > 1:
         lines.append(f"the time in all is this machine's, divided over {steps.processes} processes (scaling linearly)")
     return lines
+
+
+def _measured_memory_lines(optim: str, peak: int) -> list[str]:
+    device = usable_device()
+    of = "what this process grew by, its weights included" if device.type == "cpu" else "of torch's allocator"
+    moments = "" if "adamw_torch" in optim else f"; with AdamW's moments, not those of {optim}"
+    return [
+        f"{'at the peak':<16}{gibibytes(peak):>12}  {of}, on {_device_name(device)}, 1 process",
+        f"over the micro-batches of the time above, an optimiser step and the heaviest micro-batch{moments}",
+    ]

@@ -1,4 +1,4 @@
-"""How long a run would take: real micro-batches and one optimiser step are timed."""
+"""How long a run would take, and how far it fills the memory: real micro-batches and one optimiser step are tried."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ from d2e_sft.config.recipe import TrainSection
 from d2e_sft.model.collation import Row
 from d2e_sft.model.device import timed
 from d2e_sft.model.micro_batch import forward_backward, model_inputs
+from d2e_sft.model.peak_memory import PeakMemory
 from d2e_sft.model.token_budget import TokenBudgetSteps
 from d2e_sft.train.prepare import Steps
+from d2e_sft.util.errors import UserError
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds on this machine's device."""
+    """Seconds, and bytes at the fullest moment, on this machine's device."""
 
     per_micro_batch: float
     per_step: float  # the optimiser's own part
-    micro_batches: int  # measured
+    micro_batches: int  # timed
+    peak: int | None = None  # on a CPU what the process grew by, with its weights; None where it cannot be measured
 
 
 def measure_speed(
     model: nn.Module,
     batches: Sequence[Mapping[str, Any]],
+    heaviest: Mapping[str, Any],
     tokens_each: float,
     train: TrainSection,
     device: torch.device,
@@ -41,10 +45,12 @@ def measure_speed(
     Args:
         model: with `attach_objective`, in the state of training.
         batches: two at least, of the layout's collator; the first is run but not timed.
+        heaviest: the micro-batch that takes the most memory; run after the step, when gradients and moments are there.
         tokens_each: tokens in a micro-batch on average, to which the times are scaled.
         train: its precision, resolved, and `max_grad_norm` are read.
         enough_s: no further micro-batch is begun after so many seconds.
     """
+    memory = _peak_memory()
     model.to(device).train()
     forward_backward(model, model_inputs(batches[0], device), train.precision, device)
     seconds, tokens, measured = 0.0, 0, 0
@@ -63,7 +69,19 @@ def measure_speed(
         optimizer.step()
 
     step()  # makes the moments
-    return Speed(seconds / tokens * tokens_each, timed(step, device)[1], measured)
+    per_step = timed(step, device)[1]
+    forward_backward(model, model_inputs(heaviest, device), train.precision, device)
+    peak = None if memory is None else int(memory.peak_mb() * 2**20)
+    if peak is not None and device.type == "cpu":  # the process held them before
+        peak += sum(tensor.untyped_storage().nbytes() for tensor in (*model.parameters(), *model.buffers()))
+    return Speed(seconds / tokens * tokens_each, per_step, measured, peak)
+
+
+def _peak_memory() -> PeakMemory | None:
+    try:
+        return PeakMemory()
+    except UserError:  # this device or system does not tell
+        return None
 
 
 @dataclass(frozen=True)

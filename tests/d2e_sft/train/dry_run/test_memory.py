@@ -205,31 +205,52 @@ def long_sample(number: int) -> EventSample:
     return make_sample(number, context=" ".join(words), refined_context=" ".join(words[:120]))
 
 
+def recipe_of_long_samples(folder: Path) -> Path:
+    recipe = folder / "recipe.yaml"
+    write_samples([long_sample(number) for number in range(8)], folder / "train.parquet")
+    recipe.write_text(
+        f"data: {{train: {folder}/train.parquet, max_length: 1000}}\n"
+        f"train: {{output_dir: {folder}/run, precision: float32, max_steps: 2, batch_size: 4, micro_batch_size: 2}}"
+    )
+    return recipe
+
+
+def printed_by(module: str, *arguments: str, **environment: str) -> str:
+    """What a Python program prints: a process of its own, whose heap no other test has used."""
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[4], env=os.environ | environment,
+    ).stdout  # fmt: skip
+
+
+def bytes_of_training(recipe: Path, override: str, **environment: str) -> int:
+    return int(printed_by("tests.peak_rss", str(recipe), override, **environment).split("grew by ")[1].split()[0])
+
+
+def bytes_at_the_peak(text: str) -> float:
+    return float(text.split("at the peak")[1].split(maxsplit=1)[0]) * 2**30
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("override", "returns_freed_blocks"),
-    [("train.gradient_checkpointing=false", False), ("model.lora.r=16", True)],
+    ("override", "environment"),
+    [("train.gradient_checkpointing=false", {}), ("model.lora.r=16", {"MALLOC_MMAP_THRESHOLD_": "131072"})],
     ids=["full", "lora"],
 )
 def test_a_real_training_takes_what_was_estimated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, override: str, returns_freed_blocks: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, override: str, environment: dict[str, str]
 ) -> None:
     """With an adapter glibc keeps so many freed blocks that tensors are only seen where it returns them."""
-    environment = {**os.environ, **({"MALLOC_MMAP_THRESHOLD_": "131072"} if returns_freed_blocks else {})}
-    recipe = tmp_path / "recipe.yaml"
-    write_samples([long_sample(number) for number in range(8)], tmp_path / "train.parquet")
-    recipe.write_text(
-        f"data: {{train: {tmp_path}/train.parquet, max_length: 1000}}\n"
-        f"train: {{output_dir: {tmp_path}/run, precision: float32, max_steps: 2, batch_size: 4, micro_batch_size: 2}}"
-    )
-    root = Path(__file__).parents[4]
-    printed = subprocess.run(
-        [sys.executable, "-m", "tests.peak_rss", str(recipe), override],
-        capture_output=True, text=True, check=True, cwd=root, env=environment,
-    ).stdout  # fmt: skip
-    measured = int(printed.split("grew by ")[1].split()[0])
+    recipe = recipe_of_long_samples(tmp_path)
+    measured = bytes_of_training(recipe, override, **environment)
     shown: list[str] = []
     monkeypatch.setattr(dryrun, "measure_speed", lambda *_, **__: Speed(1.0, 1.0, 1))
     dryrun.dry_run(load_recipe(recipe, [override]), shown.append)
-    estimated = float("".join(shown).split("at the peak")[1].split()[0]) * 2**30
-    assert estimated == pytest.approx(measured, rel=0.2)
+    assert bytes_at_the_peak("".join(shown)) == pytest.approx(measured, rel=0.2)
+
+
+@pytest.mark.slow
+def test_a_real_training_takes_what_the_dry_run_measured(tmp_path: Path) -> None:
+    recipe, override = recipe_of_long_samples(tmp_path), "model.lora.r=16"
+    text = printed_by("d2e_sft.train", str(recipe), override, "--dry-run").split("== memory, measured")[1]
+    assert bytes_at_the_peak(text) == pytest.approx(bytes_of_training(recipe, override), rel=0.2)

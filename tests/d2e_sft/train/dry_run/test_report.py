@@ -16,6 +16,7 @@ from d2e_sft.data.views import EncodedSample
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.train.dry_run.report import dry_run, heaviest_micro_batch
 from d2e_sft.train.trainer import D2ETrainer
+from d2e_sft.util.errors import UserError
 
 
 def shown(recipe_file: Path, *overrides: str, **options: Any) -> str:
@@ -137,8 +138,22 @@ def test_what_training_refuses_is_refused(
 @pytest.mark.parametrize("overrides", [["model.lora.r=2"], ["train.packing=batched"], ["d2e.view_gradients=original"]])
 def test_every_kind_of_run_gets_memory_and_time(recipe_file: Path, overrides: list[str]) -> None:
     text = shown(recipe_file, *overrides)
-    assert "at the peak" in section(text, "memory")
+    assert "at the peak" in section(text, "memory a device")
     assert "in all, without loading" in section(text, "time")
+    assert "at the peak" in section(text, "memory, measured")
+
+
+def test_other_moments_than_those_measured_are_said(recipe_file: Path) -> None:
+    text = section(shown(recipe_file, "train.optim=sgd"), "memory, measured")
+    assert text.rstrip().endswith("; with AdamW's moments, not those of sgd")
+
+
+def test_memory_that_the_system_does_not_tell_is_not_shown(recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def untold() -> None:
+        raise UserError("memory cannot be measured")
+
+    monkeypatch.setattr("d2e_sft.train.dry_run.speed.PeakMemory", untold)
+    assert "== memory, measured" not in shown(recipe_file)
 
 
 def test_a_device_that_is_too_small_is_said(recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from d2e_sft.bench.peak_memory import PeakMemory
+from d2e_sft.model.peak_memory import PeakMemory
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="measures the process, where there is no device")
