@@ -24,19 +24,29 @@ def bench() -> None:
     """
 
 
-class _Lengths(click.ParamType):
+class _Numbers(click.ParamType):
+    """Whole numbers with commas between them, none below `least`."""
+
     name = "N,N,..."
+
+    def __init__(self, expected: str, least: int = 1) -> None:
+        self.expected = expected
+        self.least = least
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
         if isinstance(value, list):
             return value
         try:
-            lengths = [int(part) for part in str(value).split(",")]
+            numbers = [int(part) for part in str(value).split(",")]
         except ValueError:
-            lengths = [0]
-        if min(lengths) < 1:
-            self.fail(f"got {value!r}; expected lengths in tokens, for example 150,350,700", param, ctx)
-        return lengths
+            numbers = [self.least - 1]
+        if min(numbers) < self.least:
+            self.fail(f"got {value!r}; expected {self.expected}", param, ctx)
+        return numbers
+
+
+_LENGTHS = _Numbers("lengths in tokens, for example 150,350,700")
+_WORKERS = _Numbers("numbers of processes, for example 0,2", least=0)
 
 
 def _model(help: str) -> Callable[[Any], Any]:
@@ -55,7 +65,7 @@ def _json(what: str) -> Callable[[Any], Any]:
 
 @bench.command("train")
 @_model("As model.name of a recipe.")
-@click.option("--contexts", type=_Lengths(), default="150,350,700", show_default=True, help="Tokens of the contexts.")
+@click.option("--contexts", type=_LENGTHS, default="150,350,700", show_default=True, help="Tokens of the contexts.")
 @click.option("--samples", type=click.IntRange(1), default=8, show_default=True, help="A micro-batch that shares.")
 @click.option(
     "--unshared-samples", type=click.IntRange(1), default=2, show_default=True, help="A micro-batch that does not."
@@ -100,9 +110,9 @@ def train(model: str, engines: str, json_file: Path | None, **options: Any) -> N
 
 @bench.command("decode")
 @_model("As model.name of a recipe.")
-@click.option("--prompts", type=_Lengths(), default="200,600", show_default=True, help="Tokens of a prompt.")
-@click.option("--batches", type=_Lengths(), default="1,8", show_default=True, help="Prompts decoded together.")
-@click.option("--new-tokens", type=_Lengths(), default="10,64", show_default=True, help="Tokens of an answer.")
+@click.option("--prompts", type=_LENGTHS, default="200,600", show_default=True, help="Tokens of a prompt.")
+@click.option("--batches", type=_LENGTHS, default="1,8", show_default=True, help="Prompts decoded together.")
+@click.option("--new-tokens", type=_LENGTHS, default="10,64", show_default=True, help="Tokens of an answer.")
 @_repeats("runs of each engine")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32", show_default=True)
 @click.option("--compile", "compiled", is_flag=True, help="Compile the step of this engine; for GPUs.")
@@ -184,6 +194,35 @@ def growth(precision: Any, json_file: Path | None) -> None:
         precision=precision, progress=lambda row: click.echo(f"{row.grows}: {row.tokens:,} tokens", err=True)
     )
     _report(as_table(rows), rows, json_file)
+
+
+@bench.command("batches")
+@click.option("--contexts", type=_LENGTHS, default="150,350,700", show_default=True, help="Tokens of the contexts.")
+@click.option("--samples", type=click.IntRange(1), default=8, show_default=True, help="A micro-batch.")
+@click.option("--workers", type=_WORKERS, default="0,2", show_default=True, help="As train.dataloader_num_workers.")
+@click.option("--count", type=click.IntRange(1), default=4000, show_default=True, help="Samples of a pass.")
+@_repeats("passes of each setting")
+@_json("rows")
+def batches(json_file: Path | None, **options: Any) -> None:
+    """Measure how many samples a second the input pipeline reads and packs into micro-batches.
+
+    A training waits for it where it is slower than the model. workers: processes that make batches; 0: the training's
+    own. Samples are those of d2e bench train, three views each; tokens are those of the packed rows; the three rates
+    are median, lowest and highest.
+
+    Example: d2e bench batches --contexts 350 --workers 0,2 --repeats 5
+    """
+    from d2e_sft.bench.batches import as_table, bench_batches
+
+    if options["count"] < 2 * options["samples"]:
+        raise click.BadParameter(f"{options['count']} is less than two micro-batches", param_hint="--count")
+    rows = bench_batches(
+        progress=lambda row: click.echo(
+            f"context {row.context}, {row.workers} workers: {row.samples_a_second:,} samples/s", err=True
+        ),
+        **options,
+    )
+    _report(as_table(rows), rows, json_file, keys=3)
 
 
 @bench.command("vllm")
