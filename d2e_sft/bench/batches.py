@@ -15,7 +15,7 @@ from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import PackedCollator
 from d2e_sft.util.tables import markdown_table
 
-VOCABULARY = 49_152
+VOCABULARY = 49_152  # SmolLM2's
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,12 @@ def bench_batches(
         count: samples read in one pass.
         repeats: timed passes; starting the workers is not timed, the first batch neither.
     """
+    import datasets
+
     found: list[Pipeline] = []
     for context in contexts:
-        loaders = {number: _loader(context, samples, number, count) for number in workers}
+        rows = datasets.Dataset.from_list(synthetic_rows(count, context, VOCABULARY))
+        loaders = {number: _loader(rows, samples, number) for number in workers}
         passes = {number: list[tuple[float, float]]() for number in workers}
         for _ in range(repeats):
             for number, loader in loaders.items():
@@ -69,12 +72,9 @@ def bench_batches(
     return found
 
 
-def _loader(context: int, samples: int, workers: int, count: int) -> torch.utils.data.DataLoader[Any]:
-    import datasets
-
-    rows = synthetic_rows(count, context, VOCABULARY)
+def _loader(rows: Any, samples: int, workers: int) -> torch.utils.data.DataLoader[Any]:
     return torch.utils.data.DataLoader(
-        datasets.Dataset.from_list(rows),
+        rows,
         batch_size=samples,
         shuffle=True,
         num_workers=workers,

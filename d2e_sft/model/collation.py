@@ -61,7 +61,7 @@ class PackedCollator:
         if not self.share_across_samples:
             indices = [indices[b * len(self.views) + v] for v in range(len(self.views)) for b in range(len(batch))]
         return {
-            # Through an array: five times as fast as torch.tensor, a third of the collator's time.
+            # torch.tensor reads a list six times as slowly, which was a third of the time of a batch.
             "input_ids": torch.frombuffer(array("q", row.tokens), dtype=torch.int64)[None],
             "forest": row.forest,
             **_answers(indices, batch, len(self.views)),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.bench.batches import as_table, bench_batches
+from d2e_sft.bench.batches import VOCABULARY, as_table, bench_batches
 from d2e_sft.bench.engines import synthetic_rows
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import PackedCollator
@@ -17,7 +17,7 @@ from tests.command import d2e
 def test_every_setting_is_measured_and_tokens_are_those_of_the_packed_rows() -> None:
     rows = bench_batches([60], samples=2, workers=(0, 1), count=40, repeats=3)
     assert [(row.context, row.workers) for row in rows] == [(60, 0), (60, 1)]
-    packed = PackedCollator(D2ESection().step_views)(synthetic_rows(2, 60, 49_152))["input_ids"].numel()
+    packed = PackedCollator(D2ESection().step_views)(synthetic_rows(2, 60, VOCABULARY))["input_ids"].numel()
     for row in rows:
         assert row.lowest_samples_a_second <= row.samples_a_second <= row.highest_samples_a_second
         # A random context may begin with the question's first tokens, which are then shared: very seldom.
