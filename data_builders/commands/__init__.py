@@ -7,7 +7,6 @@ import click
 from data_builders.commands.boxes import boxes
 from data_builders.commands.build import build
 from data_builders.commands.check import check
-from data_builders.commands.compare_refiners import compare_refiners
 from data_builders.commands.convert import convert
 from data_builders.commands.download import download
 from data_builders.commands.list_datasets import list_datasets
@@ -24,5 +23,5 @@ def data() -> None:
     """
 
 
-for _verb in (list_datasets, build, boxes, download, check, convert, push, show, stats, compare_refiners):
+for _verb in (list_datasets, build, boxes, download, check, convert, push, show, stats):
     data.add_command(_verb)
