@@ -49,11 +49,11 @@ class ReplyCache:
             return None
         try:
             fields = json.loads(content)
-            check = fields.pop(_CHECK, None)  # files of earlier versions have none
+            check = fields.pop(_CHECK)
             reply = Reply.model_validate(fields)
-        except (ValueError, AttributeError, TypeError, RecursionError):  # pydantic's error is a ValueError
+        except (ValueError, AttributeError, TypeError, KeyError, RecursionError):  # pydantic's error is a ValueError
             reply, check = None, None
-        if reply is None or (check is not None and check != _check(path, reply)):
+        if reply is None or check != _check(path, reply):
             self.damaged.add(path)
             return None
         return reply

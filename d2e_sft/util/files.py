@@ -11,15 +11,11 @@ import tempfile
 import uuid
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-_LONGEST_YAML = 60_000  # characters; six times the longest bundled file, read in one second
-_MOST_NODES = 1_000_000
-_DEEPEST_YAML = 50
 # Of text, one byte packs ten or twenty; of a bomb, a thousand.
 _MOST_TIMES, _ALWAYS, _LARGEST = 200, 256 << 20, 4 << 30
 _NO_ROOM = 2**20  # bytes; a file that failed may have been removed, but not all of what it needed is free
@@ -126,12 +122,6 @@ class _UniqueKeyConstructor(yaml.constructor.BaseConstructor):
             raise yaml.YAMLError(f"line {node.start_mark.line + 1}: the key {twice!r} is given twice")
         return super().construct_mapping(node, deep=deep)
 
-    def construct_document(self, node: yaml.Node) -> Any:
-        """The content, unless aliases make far more of it than the text has (`&a [*b, *b]`, `&b [*c, *c]`, …)."""
-        if _unfolded_size(node, {}) > _MOST_NODES:
-            raise yaml.YAMLError("aliases (`*name`) repeat so much that the content would not fit into memory")
-        return super().construct_document(node)
-
 
 class _StrictLoader(_UniqueKeyConstructor, yaml.SafeLoader):
     """YAML's safe loader, with every key given once."""
@@ -141,45 +131,18 @@ class _TextLoader(_UniqueKeyConstructor, yaml.BaseLoader):
     """The same, but every scalar is text: `yes` is not true, `01` is not 1, and nothing at all is ""."""
 
 
-def load_yaml(text: str, *, texts_only: bool = False, longest: int = _LONGEST_YAML) -> Any:
-    """The content of a YAML document; a key given twice in a mapping is a `yaml.YAMLError`.
-
-    So is a document that nests or repeats too much, or is too long, to be what a person writes.
+def load_yaml(text: str, *, texts_only: bool = False) -> Any:
+    """Return the content of a YAML document; a key given twice in a mapping is a `yaml.YAMLError`.
 
     Args:
-        texts_only: leave scalars as they are written, instead of making numbers, booleans and null of them.
-        longest: characters of the text.
+        texts_only: leave scalars as text instead of converting them to numbers, booleans and null.
     """
-    if len(text) > longest:
-        raise yaml.YAMLError(f"{len(text):,} characters; expected at most {longest:,}")
-    if any(_is_deep(line) for line in text.split("\n")):
-        raise yaml.YAMLError(f"more than {_DEEPEST_YAML} brackets are open at once in one line")
     try:
         return yaml.load(text, Loader=_TextLoader if texts_only else _StrictLoader)
     except RecursionError:
-        raise yaml.YAMLError("it nests too deeply, or an alias (`*name`) stands inside what it names") from None
-    except ValueError as error:  # of a number that Python does not convert, or a date that does not exist
+        raise yaml.YAMLError("it nests too deeply") from None
+    except ValueError as error:  # a number with too many digits, or a date that does not exist
         raise yaml.YAMLError(str(error)) from None
-
-
-def _is_deep(line: str) -> bool:
-    """Whether many brackets are open at once: the parser's time grows with the square of that."""
-    if line.count("[") + line.count("{") <= _DEEPEST_YAML:
-        return False
-    steps = (1 if char in "[{" else -1 if char in "]}" else 0 for char in line)
-    return any(depth > _DEEPEST_YAML for depth in accumulate(steps))
-
-
-def _unfolded_size(node: yaml.Node, known: dict[int, int]) -> int:
-    """The nodes below one where every alias is written out; RecursionError for one that holds itself."""
-    if id(node) not in known:
-        below: Iterable[yaml.Node] = ()
-        if isinstance(node, yaml.SequenceNode):
-            below = node.value
-        elif isinstance(node, yaml.MappingNode):
-            below = (part for pair in node.value for part in pair)
-        known[id(node)] = 1 + sum(_unfolded_size(part, known) for part in below)
-    return known[id(node)]
 
 
 def object_with_unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -38,7 +38,6 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _ENGINE = "fast-downward"
 _REMEDY = "pip install 'd2e-sft[planning]'"
 _LONGEST = 300
-_LONGEST_FILE = 20_000_000  # characters; planning tasks of a whole benchmark
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def read_tasks(path: Path) -> dict[str, PlanningTask]:
         UserError: the file is missing or damaged.
     """
     try:
-        root = Node(load_yaml(path.read_text(encoding="utf-8"), longest=_LONGEST_FILE), path)
+        root = Node(load_yaml(path.read_text(encoding="utf-8")), path)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path}: is not readable as YAML or JSON ({error})") from None
     tasks: dict[str, PlanningTask] = {}

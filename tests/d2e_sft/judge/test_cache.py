@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -65,18 +64,6 @@ def test_a_reply_that_was_changed_or_lies_in_anothers_place_is_no_reply(
     second.write_bytes(first.read_bytes())
     assert ask(judge(), prompts(2)) == words(2)
     assert len(server.requests) == 4
-
-
-def test_a_reply_of_an_earlier_version_without_a_checksum_is_read(
-    server: JudgeServer, judge: MakeJudge, tmp_path: Path
-) -> None:
-    ask(judge(), prompts(1))
-    (kept,) = (tmp_path / "cache" / "judge").rglob("*.json")
-    content = json.loads(kept.read_text())
-    assert len(content.pop("check")) == 16
-    kept.write_text(json.dumps(content))
-    assert ask(judge(), prompts(1)) == words(1)
-    assert len(server.requests) == 1
 
 
 def test_replies_under_way_when_a_run_fails_are_kept(server: JudgeServer, judge: MakeJudge) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -72,25 +71,17 @@ def test_several_threads_may_write_one_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-LAUGHS = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in pairwise("abcdefghijklmnopqrstuvwxyz"))
-
-
 @pytest.mark.parametrize(
-    "text",
+    ("text", "message"),
     [
-        LAUGHS,
-        "a: &a [*a]",
-        "a: " + "[" * 20_000 + "]" * 20_000,
-        f"a: {'9' * 5_000}",
-        "x" * 1_000_000,
+        ("a: 1\na: 2", "'a' is given twice"),
+        ("a: " + "[" * 20_000, "nests too deeply"),
+        (f"a: {'9' * 5_000}", "digits"),
     ],
-    ids=["repeats without end", "holds itself", "deep", "long number", "long"],
 )
-def test_yaml_that_nobody_writes_is_refused_at_once(text: str) -> None:
-    started = time.process_time()
-    with pytest.raises(yaml.YAMLError):
+def test_bad_yaml_is_one_kind_of_error(text: str, message: str) -> None:
+    with pytest.raises(yaml.YAMLError, match=message):
         load_yaml(text)
-    assert time.process_time() - started < 1
 
 
 def test_aliases_that_a_person_writes_are_followed() -> None:
