@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from eval.score.statistics import LEVEL, Difference, Interval, holm
-from eval.score.student_t import quantile, two_sided_p
 from eval.study.rows import WITHOUT_CONTEXT, Row
 from eval.study.study import SEED
 
@@ -179,12 +178,15 @@ def paired(changes: Sequence[float]) -> Difference:
     half = _half_width(changes)
     if half == 0:  # the same in every seed, so no variance to test against: the p of a sign-flip test
         return Difference(mean, mean, mean, 1.0 if mean == 0 else 2.0 ** (1 - len(changes)))
-    return Difference(mean, mean - half, mean + half, two_sided_p(changes))
+    from scipy.stats import ttest_1samp
+
+    return Difference(mean, mean - half, mean + half, float(ttest_1samp(changes, 0).pvalue))
 
 
 def _half_width(values: Sequence[float]) -> float:
-    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return quantile(LEVEL, len(values) - 1) * error
+    from scipy.stats import sem, t
+
+    return float(t.ppf((1 + LEVEL) / 2, len(values) - 1) * sem(values))
 
 
 def _corrected(made: Sequence[Contrast]) -> list[Contrast]:
