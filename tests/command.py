@@ -6,11 +6,13 @@ in a fraction of a second; it is `d2e train` or `d2e eval` that runs in them, an
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import pkgutil
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -31,6 +33,38 @@ def d2e(*arguments: str | Path | int) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     return 0
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a command returned and printed."""
+
+    status: int
+    out: str
+    err: str
+
+
+def call(*arguments: str | Path | int) -> Called:
+    """Run the command line and keep what it prints."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        status = d2e(*arguments)
+    return Called(status, out.getvalue(), err.getvalue())
+
+
+def output_of(*arguments: str | Path | int) -> str:
+    """Run a command that must succeed; what it prints on stdout."""
+    called = call(*arguments)
+    assert called.status == 0, called.err
+    return called.out
+
+
+def refusal_of(*arguments: str | Path | int) -> str:
+    """Run a command that must be refused; its error message."""
+    called = call(*arguments)
+    assert called.status in (1, 2), called.out
+    assert "Traceback" not in called.err
+    return called.err
 
 
 @dataclass(frozen=True)

@@ -49,3 +49,11 @@ def published_raw() -> Path:
     if not (folder / "tracie").is_dir():
         pytest.skip(f"no published raw files in {folder}; set D2E_RAW to a folder that has them")
     return folder
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Llama, training rows and a benchmark; a `conftest.py` or a module may define its own."""
+    from tests.factories import make_world  # imports torch, which many tests do without
+
+    return make_world(tmp_path_factory.mktemp("world"))

@@ -18,13 +18,10 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
-import yaml
 from transformers.utils import logging as transformers_logging
 
-from d2e_sft.data.sample import write_samples
 from tests.command import d2e
-from tests.eval.benches import bench_rows, save_bench
-from tests.tiny import make_samples, save_tiny_model
+from tests.factories import make_world, write_recipe
 
 RANDOM = {"random: torch", "random: NumPy", "random: Python"}
 
@@ -59,16 +56,8 @@ def state() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Everything once, as what a library sets at its first import is no command's doing."""
-    folder = tmp_path_factory.mktemp("process")
-    save_tiny_model(folder / "model", seed=3)
-    write_samples(make_samples(6), folder / "train.jsonl")
-    save_bench(folder / "bench", bench_rows(6))
-    recipe = {
-        "model": {"name": str(folder / "model")},
-        "data": {"train": str(folder / "train.jsonl"), "max_length": 1000},
-        "train": {"epochs": 1, "batch_size": 4, "micro_batch_size": 2, "precision": "float32"},
-    }
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    folder = make_world(tmp_path_factory.mktemp("process"), train=6, bench=6, seed=3)
+    write_recipe(folder, folder / "recipe", "train.max_steps=2")
     for name, command in commands(folder, "first").items():
         assert d2e(*command) == 0, name
     return folder

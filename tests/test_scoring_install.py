@@ -13,11 +13,11 @@ import pytest
 from packaging.requirements import Requirement
 
 from d2e_sft.cli import main
-from tests.eval.benches import save_bench
 from tests.eval.systems.boxes import rows as boxes
 from tests.eval.systems.crepe import procedures as crepe
 from tests.eval.systems.openpi2 import procedures as openpi2
 from tests.eval.systems.wiqa.files import QUESTIONS, save_lines
+from tests.factories import save_bench
 from tests.tiny import make_sample
 
 ROOT = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.attack.frame import Attack, Attempt
 from tests.attack.training import until_done
 from tests.command import Kill, d2e, evaluate, finish, start
-from tests.eval.benches import bench_rows, save_bench
+from tests.factories import bench_rows, save_bench
 from tests.tiny import save_tiny_model
 
 PARTIAL = "predictions.partial.jsonl"

@@ -13,7 +13,7 @@ from tests.attack.frame import Attack, Attempt, NotPossibleHereError
 from tests.attack.training import prepare as prepare_training
 from tests.attack.training import same_weights
 from tests.command import d2e, finish, start
-from tests.eval.benches import bench_rows, save_bench
+from tests.factories import bench_rows, save_bench
 
 _MIB = 2**20
 _SIZE = 24 * _MIB

@@ -15,7 +15,7 @@ from unittest import mock
 from tests.attack.frame import Attack, Attempt
 from tests.attack.training import until_done
 from tests.command import d2e
-from tests.eval.fake_runs import make_run, prediction
+from tests.factories import make_run, prediction
 from tests.judge_server import JudgeServer
 
 WRONG, AT_ONCE = 60, 4

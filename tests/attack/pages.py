@@ -41,11 +41,10 @@ from tests.browser import browser_tab
 from tests.command import d2e
 from tests.d2e_sft.hub.runs import card_of, write_manifest, write_scores
 from tests.d2e_sft.hub.runs import make_run as make_trained
-from tests.eval.benches import save_bench
 from tests.eval.compare.measures.results import accuracy, save_result
-from tests.eval.fake_runs import choice, make_run, prediction, story
 from tests.eval.study.test_summary import study_rows
 from tests.eval.study.test_tables import STUDY
+from tests.factories import choice, make_run, prediction, save_bench, story
 from tests.servers import free_port
 from tests.tiny import tiny_model, tiny_tokenizer
 

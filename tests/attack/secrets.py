@@ -17,7 +17,7 @@ from data_builders.raw.download import fetch
 from data_builders.raw.source import RawFile
 from tests.attack.frame import Attack, Attempt
 from tests.command import d2e, train
-from tests.eval.benches import bench_rows, save_bench
+from tests.factories import bench_rows, save_bench
 from tests.judge_server import JudgeServer, Misbehave
 from tests.servers import LocalServer, QuietHandler
 from tests.tiny import make_samples, save_tiny_model

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.command import forked
-from tests.eval.benches import bench_rows, save_bench, train_rows
+from tests.factories import make_world
 from tests.judge_server import judge, judge_environment, server
-from tests.tiny import save_tiny_model
 
 __all__ = ["judge", "judge_environment", "server", "world"]
 
@@ -17,10 +16,7 @@ __all__ = ["judge", "judge_environment", "server", "world"]
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model and a benchmark with training rows."""
-    folder = tmp_path_factory.mktemp("world")
-    save_tiny_model(folder / "model", seed=3)
-    save_bench(folder / "bench", bench_rows(), train_rows())
-    return folder
+    return make_world(tmp_path_factory.mktemp("world"), seed=3)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 from eval.sweep.grid import grid, parse_axes
 from eval.sweep.record import DONE_FILE, Sweep
 from eval.sweep.results import PointResult, collect
-from tests.eval.fake_runs import choice, make_run, prediction, story
+from tests.factories import choice, make_run, prediction, story
 
 
 def make_sweep(folder: Path, *, tagged: bool = False) -> tuple[Sweep, list[PointResult]]:

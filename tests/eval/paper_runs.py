@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from eval.commands.table import table
 from eval.score.predictions import Prediction
-from tests.eval.fake_runs import choice, make_run
+from tests.factories import choice, make_run
 
 # The paper's Table 4, row "Qwen1.5-7b (D²E-SFT)", with the averages that it prints.
 PAPER: dict[tuple[str, str], float] = {

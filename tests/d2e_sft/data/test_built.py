@@ -12,7 +12,7 @@ from d2e_sft.data.sample import write_samples
 from d2e_sft.util.files import sha256_of
 from data_builders.dataset.manifest import describe_outputs
 from tests.command import d2e
-from tests.eval.benches import bench_rows, evaluate, save_bench, train_rows
+from tests.factories import bench_rows, evaluate, save_bench, train_rows
 from tests.tiny import save_tiny_model
 
 

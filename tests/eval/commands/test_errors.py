@@ -16,7 +16,7 @@ from eval.commands.errors import errors
 from eval.compare.error_patterns import ErrorPattern
 from eval.pages.report.patterns import pattern_chart
 from eval.score.predictions import write_predictions
-from tests.eval.fake_runs import choice, make_run, prediction
+from tests.factories import choice, make_run, prediction
 from tests.judge_server import JudgeServer
 
 

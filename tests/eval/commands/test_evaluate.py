@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import d2e
-from tests.eval.benches import bench_rows, save_bench
+from tests.factories import bench_rows, save_bench
 
 
 @pytest.fixture

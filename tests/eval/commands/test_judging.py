@@ -10,7 +10,7 @@ import pytest
 from d2e_sft.data.sample import write_samples
 from tests.chat_samples import chat_sample
 from tests.command import d2e
-from tests.eval.benches import bench_rows, save_bench
+from tests.factories import bench_rows, save_bench
 from tests.judge_server import JudgeServer
 
 GIVEN = ("--judge", "openai", "--judge-model", "m")

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from d2e_sft.util.errors import UserError
 from eval.commands.report import report
 from tests.command import d2e
-from tests.eval.fake_runs import make_run, prediction
+from tests.factories import make_run, prediction
 
 
 @pytest.mark.parametrize(

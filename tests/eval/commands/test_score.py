@@ -13,11 +13,11 @@ from eval.systems.openpi2.task import PredictionKind
 from eval.systems.registry import SYSTEM_NAMES
 from eval.systems.scored_files import score_files
 from tests.command import d2e
-from tests.eval.benches import save_bench
 from tests.eval.systems.boxes.rows import ROWS, save
 from tests.eval.systems.crepe import procedures as crepe
 from tests.eval.systems.openpi2 import procedures as openpi2
 from tests.eval.systems.wiqa.files import QUESTIONS
+from tests.factories import save_bench
 from tests.tiny import make_sample
 
 TEXTS = ["the cup", "the hat and the pen", "nothing", "nothing", "the pen", "nothing"]  # the last one is wrong

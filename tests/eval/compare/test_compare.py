@@ -12,7 +12,7 @@ from eval.commands.compare import compare
 from eval.compare.compare import compare_runs
 from eval.compare.runs import load_runs
 from eval.score.predictions import Prediction
-from tests.eval.fake_runs import choice, make_run, prediction
+from tests.factories import choice, make_run, prediction
 
 RELATIONS = ("temporal", "causal", "counterfactual", "subevent_conditional")
 

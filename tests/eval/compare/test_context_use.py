@@ -15,7 +15,7 @@ from eval.compare.tables import comparison_tables
 from eval.pages.report.page import render_page
 from eval.score.predictions import Prediction, write_predictions
 from eval.score.statistics import holm
-from tests.eval.fake_runs import make_run, prediction
+from tests.factories import make_run, prediction
 
 
 def run_with(folder: Path, rows: list[Prediction], without: list[Prediction]) -> Path:

@@ -16,7 +16,7 @@ from eval.compare.narrow_tables import faithfulness_tables
 from eval.compare.runs import load_runs
 from eval.pages.report.page import render_page
 from tests.command import d2e
-from tests.eval.fake_runs import choice, make_run, reply, story
+from tests.factories import choice, make_run, reply, story
 from tests.judge_server import JudgeServer, MakeJudge
 
 SAID = {

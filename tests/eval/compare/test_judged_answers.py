@@ -11,7 +11,7 @@ from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError
 from eval.compare.judged_answers import JUDGED_FILE, Verdict, judge_answers, read_judged, read_verdict
 from eval.compare.runs import ScoredRun, load_runs
-from tests.eval.fake_runs import choice, make_run, reply
+from tests.factories import choice, make_run, reply
 from tests.judge_server import JudgeServer, MakeJudge
 
 

@@ -11,7 +11,7 @@ from eval.compare.tables import with_interval
 from eval.compare.verdicts import closing_lines
 from eval.score.event_answers import EventScores
 from eval.score.scores import score_predictions
-from tests.eval.fake_runs import choice, make_run, prediction
+from tests.factories import choice, make_run, prediction
 
 
 def compared(tmp_path: Path, *names: str) -> Comparison:

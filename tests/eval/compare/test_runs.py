@@ -11,7 +11,7 @@ from d2e_sft.util.errors import UserError
 from eval.compare.compare import compare_runs
 from eval.compare.runs import load_runs, only_subset, reference_first
 from eval.score.scores import score_predictions
-from tests.eval.fake_runs import choice, make_run, prediction, story
+from tests.factories import choice, make_run, prediction, story
 
 
 def test_runs_of_one_name_are_told_apart_by_their_path(tmp_path: Path) -> None:

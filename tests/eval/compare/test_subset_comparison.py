@@ -13,7 +13,7 @@ from eval.score.predictions import Prediction, write_predictions
 from eval.score.statistics import Difference, paired_average
 from eval.score.subsets import AVERAGE, DatasetSubsets, SubsetScores
 from tests.command import d2e
-from tests.eval.fake_runs import make_run, prediction, story
+from tests.factories import make_run, prediction, story
 
 
 def habit_rows(aligned: int, conflict: int, *, dataset: str = "habit", of: int = 40) -> list[Prediction]:

@@ -11,7 +11,7 @@ from eval.compare.subset_tables import subset_table
 from eval.score.scores import score_predictions
 from tests.command import d2e
 from tests.eval.compare.test_subset_comparison import habit_rows
-from tests.eval.fake_runs import make_run, prediction, story
+from tests.factories import make_run, prediction, story
 
 
 def cells(output: str, start: str) -> list[list[str]]:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from eval.commands.compare import compare
 from eval.compare.tables import collapse_warning, share_bar, shares_in_percent
 from eval.score.predictions import Prediction
-from tests.eval.fake_runs import make_run, prediction
+from tests.factories import make_run, prediction
 
 GOLD = {"positive": 0.5, "negative": 0.5}
 

@@ -20,7 +20,7 @@ from eval.commands.lm_eval import TASKS
 from eval.lm_eval.loglikelihood import ContinuationEncoder
 from eval.lm_eval.model import D2ELM
 from tests.command import d2e
-from tests.eval.benches import predictions, scores_of
+from tests.factories import predictions, scores_of
 from tests.tiny import make_sample, save_tiny_model, tiny_tokenizer
 
 LONG = "It rained on the hill. " * 60

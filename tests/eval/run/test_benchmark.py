@@ -9,11 +9,11 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from eval.run.benchmark import locate_benchmark, locate_suite
-from tests.eval.benches import bench_rows, save_bench, save_suite
+from tests.factories import bench_rows, save_bench
 
 
 def test_a_suite_is_looked_for_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_suite(tmp_path / "data" / "piper", "piper", bench_rows())
+    save_bench(tmp_path / "data" / "piper", bench_rows(), manifest={"suite": "piper"})
     monkeypatch.chdir(tmp_path)
     bench = locate_suite("piper")
     assert (bench.name, bench.suite, bench.file) == ("piper", "piper", Path("data/piper/test.parquet"))
@@ -22,7 +22,7 @@ def test_a_suite_is_looked_for_under_its_name(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("data", ["elsewhere", "elsewhere/mine"])
 def test_data_names_the_folder_of_suites_or_the_suites_own(tmp_path: Path, data: str) -> None:
     folder = tmp_path / "elsewhere" / ("ood" if data == "elsewhere" else "mine")
-    save_suite(folder, "ood", bench_rows())
+    save_bench(folder, bench_rows(), manifest={"suite": "ood"})
     bench = locate_suite("ood", tmp_path / data)
     assert bench.file == folder / "test.parquet"
     assert bench.suite == "ood"
@@ -37,7 +37,7 @@ def test_a_suite_that_is_not_built_names_the_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("held", "said"), [("ood", "holds suite 'ood'"), (None, "holds single datasets, no suite")])
 def test_a_folder_of_something_else_is_refused(tmp_path: Path, held: str | None, said: str) -> None:
-    save_suite(tmp_path / "piper", held, bench_rows())
+    save_bench(tmp_path / "piper", bench_rows(), manifest={"suite": held})
     with pytest.raises(UserError, match=said):
         locate_suite("piper", tmp_path)
 
@@ -52,7 +52,7 @@ def test_a_folder_without_a_readable_manifest_is_refused(tmp_path: Path) -> None
 
 
 def test_what_a_build_could_not_read_is_known(tmp_path: Path) -> None:
-    save_suite(tmp_path / "piper", "piper", bench_rows(), failures={"timeqa": "missing"})
+    save_bench(tmp_path / "piper", bench_rows(), manifest={"suite": "piper", "failures": {"timeqa": "missing"}})
     assert locate_suite("piper", tmp_path).lacking == ("timeqa",)
 
 

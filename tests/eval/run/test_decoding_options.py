@@ -12,8 +12,7 @@ from eval.compare.runs import load_runs
 from eval.pages.report.facts import run_facts
 from eval.run.engines import in_process
 from tests.command import d2e
-from tests.eval.benches import bench_row, predictions, save_bench, scores_of
-from tests.eval.fake_runs import make_run, prediction
+from tests.factories import bench_row, make_run, prediction, predictions, save_bench, scores_of
 
 
 def evaluate(world: Path, run: Path, *arguments: object) -> int:

@@ -11,7 +11,7 @@ from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.util.errors import UserError
 from eval.run.benchmark import locate_benchmark
 from eval.run.demonstrations import MODERATE_WORDS, Demonstrations, load_demonstrations
-from tests.eval.benches import bench_rows, save_bench, train_rows
+from tests.factories import bench_rows, save_bench, train_rows
 from tests.tiny import make_sample
 
 QA = ("made-up", "temporal", "qa")

@@ -11,7 +11,7 @@ import pytest
 from d2e_sft.data.prompts import load_prompt_set
 from eval.run.engines import in_process
 from tests.command import d2e
-from tests.eval.benches import QUICK, bench_rows, evaluate, predictions, save_bench, scores_of
+from tests.factories import QUICK, bench_rows, evaluate, predictions, save_bench, scores_of
 from tests.tiny import save_tiny_model
 
 

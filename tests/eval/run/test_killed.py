@@ -16,7 +16,7 @@ import pytest
 from d2e_sft import cli
 from eval.run.engines import in_process
 from tests.command import Kill, d2e, evaluate
-from tests.eval.benches import bench_rows, save_bench, scores_of, train_rows, without_the_clock
+from tests.factories import bench_rows, save_bench, scores_of, train_rows, without_the_clock
 from tests.tiny import save_tiny_model
 
 ROOT = Path(cli.__file__).parents[1]

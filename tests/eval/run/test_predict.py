@@ -18,7 +18,7 @@ from eval.run import predict as module
 from eval.run.options import EvalOptions
 from eval.run.predict import Answered, predict, trained_relation, write_answers
 from eval.run.runner import evaluate_model
-from tests.eval.benches import bench_rows, save_bench
+from tests.factories import bench_rows, save_bench
 from tests.tiny import make_sample, save_tiny_model
 
 OPTIONS = EvalOptions(alpha=0.5, max_new_tokens=6, batch_size=3)

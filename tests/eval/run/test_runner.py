@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.command import d2e
-from tests.eval.benches import (
+from tests.factories import (
     QUICK,
     bench_row,
     bench_rows,
     evaluate,
     predictions,
     save_bench,
-    save_suite,
     scores_of,
     without_the_clock,
 )
@@ -43,7 +42,8 @@ def test_chain_of_thought_may_take_longer_by_default(world: Path, tmp_path: Path
 
 
 def test_a_suite_is_evaluated_by_its_name(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save_suite(tmp_path / "data" / "ood", "ood", bench_rows(4), failures={"storycloze": "no file"})
+    manifest = {"suite": "ood", "failures": {"storycloze": "no file"}}
+    save_bench(tmp_path / "data" / "ood", bench_rows(4), manifest=manifest)
     arguments = ("--suite", "ood", "--data", tmp_path / "data", "--out", tmp_path / "run")
     assert d2e("eval", world / "model", *arguments, *QUICK) == 0
     assert scores_of(tmp_path / "run", "ood")["bench"]["suite"] == "ood"
@@ -58,7 +58,7 @@ def test_the_conflict_suite_is_evaluated_by_its_name(
         row.model_copy(update={"relation": "factual", "subset": ("aligned", "conflict")[i % 2], "habit": ["rain"]})
         for i, row in enumerate(bench_rows(4))
     ]
-    save_suite(tmp_path / "data" / "conflict", "conflict", tagged)
+    save_bench(tmp_path / "data" / "conflict", tagged, manifest={"suite": "conflict"})
     arguments = ("--suite", "conflict", "--data", tmp_path / "data", "--out", tmp_path / "run")
     assert d2e("eval", world / "model", *arguments, *QUICK) == 0
     assert scores_of(tmp_path / "run", "conflict")["bench"]["suite"] == "conflict"

@@ -9,7 +9,7 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from eval.score.predictions import read_predictions, write_predictions
-from tests.eval.fake_runs import choice, prediction, story
+from tests.factories import choice, prediction, story
 
 
 def test_predictions_read_back_as_written_one_a_line(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from d2e_sft.util.errors import UserError
 from eval.score.event_answers import EventScores
 from eval.score.predictions import Prediction
 from eval.score.scores import score_predictions
-from tests.eval.fake_runs import choice, prediction
+from tests.factories import choice, prediction
 
 
 def scores_of(predictions: Sequence[Prediction]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from eval.score.predictions import Prediction
 from eval.score.scores import score_predictions
 from eval.score.subsets import AVERAGE, contains, gives, headline, score_subsets
-from tests.eval.fake_runs import choice, prediction, story
+from tests.factories import choice, prediction, story
 
 
 def test_the_gap_is_the_accuracy_on_aligned_rows_less_that_on_conflict_rows() -> None:

@@ -23,7 +23,7 @@ from eval.systems import asker as asking
 from eval.systems.asker import Asker
 from eval.systems.json_file import read_json_lines
 from tests.command import d2e
-from tests.eval.benches import bench_rows, save_bench
+from tests.factories import bench_rows, save_bench
 from tests.tiny import save_tiny_model
 
 ROWS = bench_rows(10)

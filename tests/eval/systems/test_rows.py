@@ -11,7 +11,7 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.systems.rows import RowsOptions, score_rows
 from tests.command import d2e
-from tests.eval.benches import predictions, save_bench, scores_of
+from tests.factories import predictions, save_bench, scores_of
 from tests.tiny import make_sample
 
 SAID = ["The answer is: the garage", "the kitchen", "The answer is: the attic", ""]

@@ -16,7 +16,7 @@ from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
 from eval.pages.demo.question import Question, as_question
 from eval.run.options import EvalOptions
 from tests.command import d2e
-from tests.eval.benches import bench_rows, save_bench
+from tests.factories import bench_rows, save_bench
 from tests.tiny import make_sample, save_tiny_model
 
 ALPHA, TOKENS = 0.7, 8

@@ -10,7 +10,7 @@ import yaml
 
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.question import OWN_EXAMPLES, Question, as_question, examples_for, labels_of, without_stale_answer
-from tests.eval.benches import bench_rows, save_bench
+from tests.factories import bench_rows, save_bench
 from tests.tiny import make_sample
 
 GIVEN = {"fmt": "scq", "context": "It was icy.", "question": "What came?", "options": "he fell\nhe flew\n"}

@@ -16,7 +16,7 @@ from d2e_sft.data.views import ViewEncoder
 from eval.pages.inspection.inspect import alpha_grid, token_marks
 from tests.browser import after_scripts
 from tests.command import d2e
-from tests.eval.benches import bench_rows, save_bench
+from tests.factories import bench_rows, save_bench
 from tests.tiny import make_sample, save_tiny_model, tiny_tokenizer
 
 ALPHAS = [0.0, 0.5, 1.3]

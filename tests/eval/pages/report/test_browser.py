@@ -21,7 +21,7 @@ from eval.pages.report import browser
 from eval.pages.report.page import ReportOptions, render_page, write_report
 from eval.score.predictions import Prediction
 from tests.browser import after_scripts
-from tests.eval.fake_runs import choice, make_run, prediction, story
+from tests.factories import choice, make_run, prediction, story
 
 ATTACK = "</script><script>document.title = 'taken over'</script><!-- <b>bold</b> & 'quoted' \u2028"
 MARKS = {  # right or wrong, by sample

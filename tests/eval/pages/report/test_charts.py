@@ -9,7 +9,7 @@ from eval.compare.compare import compare_runs
 from eval.compare.runs import load_runs
 from eval.pages.report.charts import bars, curves
 from eval.pages.report.training import Training, read_training
-from tests.eval.fake_runs import choice, make_run
+from tests.factories import choice, make_run
 
 LOG = [{"step": step, "loss": 2.0 / step, "ce": 1.0 / step, "plain_accuracy": step / 4} for step in (1, 2, 3)]
 

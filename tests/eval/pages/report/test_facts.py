@@ -11,7 +11,7 @@ from d2e_sft.util.errors import UserError
 from eval.compare.runs import load_runs
 from eval.pages.report.facts import run_facts
 from eval.pages.report.page import render_page
-from tests.eval.fake_runs import make_run, prediction
+from tests.factories import make_run, prediction
 
 RECORD = {
     "source": {"train": "t.parquet", "train_sha256": "ab", "rows": 1234, "prompt_set": "p", "prompt_set_sha256": "c"},

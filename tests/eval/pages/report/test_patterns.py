@@ -15,7 +15,7 @@ from eval.compare.runs import load_runs
 from eval.pages.report.page import render_page
 from eval.pages.report.patterns import pattern_section
 from tests.command import d2e
-from tests.eval.fake_runs import choice, make_run, prediction
+from tests.factories import choice, make_run, prediction
 
 NEGLECT, PLACE, OTHER = "neglect_context", "inaccurate_position", "other"
 

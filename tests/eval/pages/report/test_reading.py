@@ -17,7 +17,7 @@ from eval.pages.report.page import render_page
 from eval.pages.report.reading import ReadingPoint, reading_chart, reading_figure
 from eval.score.statistics import Interval
 from tests.eval.compare.test_subset_comparison import habit_rows
-from tests.eval.fake_runs import make_run, prediction, story
+from tests.factories import make_run, prediction, story
 
 
 def point(label: str, aligned: float, conflict: float) -> ReadingPoint:

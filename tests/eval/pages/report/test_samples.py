@@ -12,7 +12,7 @@ import pytest
 from eval.compare.runs import load_runs
 from eval.pages.report.page import render_page
 from eval.pages.report.samples import choose_samples
-from tests.eval.fake_runs import choice, make_run, prediction
+from tests.factories import choice, make_run, prediction
 
 HISTORY = [
     {"step": step, "loss": 2.0 / step, "ce": 1.5 / step, "kl": 0.5 / step, "tokens_per_second": 100.0 * step}

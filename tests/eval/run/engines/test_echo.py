@@ -12,7 +12,7 @@ import torch
 
 from d2e_sft.model.loading import load_model
 from tests.command import d2e
-from tests.eval.benches import bench_row, predictions, save_bench, scores_of
+from tests.factories import bench_row, predictions, save_bench, scores_of
 from tests.servers import LocalServer, QuietHandler
 from tests.tiny import save_tiny_model
 

@@ -15,7 +15,7 @@ from d2e_sft.judge.options import EndpointOptions
 from eval.run.engines.conversation_task import Conversation, ConversationTask
 from eval.run.engines.endpoint import EndpointEngine
 from tests.command import d2e
-from tests.eval.benches import bench_rows, save_bench, scores_of, train_rows
+from tests.factories import bench_rows, save_bench, scores_of, train_rows
 from tests.judge_server import KEY, JudgeServer, Misbehave, completion
 from tests.servers import LocalServer, QuietHandler
 

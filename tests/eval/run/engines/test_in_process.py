@@ -13,7 +13,7 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.model.loading import load_model
 from tests.command import d2e
-from tests.eval.benches import QUICK, bench_rows, evaluate, predictions, scores_of
+from tests.factories import QUICK, bench_rows, evaluate, predictions, scores_of
 from tests.tiny import save_tiny_model, tiny_tokenizer
 
 

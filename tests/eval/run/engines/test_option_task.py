@@ -20,7 +20,7 @@ from eval.run.engines import in_process
 from eval.run.engines.option_task import SampleOptionTask
 from tests.command import Kill, d2e
 from tests.command import evaluate as evaluate_killed
-from tests.eval.benches import bench_row, bench_rows, predictions, save_bench, scores_of, train_rows, without_the_clock
+from tests.factories import bench_row, bench_rows, predictions, save_bench, scores_of, train_rows, without_the_clock
 from tests.tiny import save_tiny_model, tiny_tokenizer
 
 FOLDER = "bench-likelihood"

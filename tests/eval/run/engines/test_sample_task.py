@@ -11,7 +11,7 @@ from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
 from d2e_sft.util.errors import UserError
 from eval.run.engines.sample_task import SampleTask
 from tests.command import d2e
-from tests.eval.benches import QUICK, bench_row, save_bench, scores_of
+from tests.factories import QUICK, bench_row, save_bench, scores_of
 from tests.tiny import tiny_tokenizer
 
 LONG = "The road was closed. " * 60

@@ -15,7 +15,7 @@ import pytest
 from d2e_sft.decoding import DecodingConfig, OptionScore, generate_debiased, score_options, stop_token_ids
 from d2e_sft.model.loading import load_model
 from tests.command import d2e
-from tests.eval.benches import bench_row, bench_rows, save_bench, scores_of
+from tests.factories import bench_row, bench_rows, save_bench, scores_of
 from tests.tiny import save_tiny_model
 
 

@@ -14,11 +14,11 @@ from d2e_sft.util.errors import UserError
 from eval.systems.flat.lines import Line
 from eval.systems.flat.templates import write_template
 from eval.systems.scored_files import score_files
-from tests.eval.benches import save_bench
 from tests.eval.systems.boxes import rows as boxes
 from tests.eval.systems.crepe import procedures as crepe
 from tests.eval.systems.openpi2 import procedures as openpi2
 from tests.eval.systems.wiqa.files import QUESTIONS, save_lines
+from tests.factories import save_bench
 from tests.tiny import make_sample
 
 SALIENCE = {
