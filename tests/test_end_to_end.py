@@ -24,8 +24,8 @@ RECIPE = """
 model: {{name: {model}}}
 data: {{train: {data}, max_length: 1000}}
 d2e: {{alpha: 0.5}}
-train: {{output_dir: {out}, epochs: 1, batch_size: 8, micro_batch_size: 4, learning_rate: 3e-3,
-         logging_steps: 1, precision: float32}}
+train: {{output_dir: {out}, num_train_epochs: 1, batch_size: 8, per_device_train_batch_size: 4, learning_rate: 3e-3,
+         logging_steps: 1, bf16: false}}
 eval: {{max_new_tokens: 4, batch_size: 4}}
 """
 
@@ -132,7 +132,7 @@ def test_a_run_folder_is_not_overwritten_by_accident(
 
 
 def test_resuming_continues_from_the_last_checkpoint(world: Path, tmp_path: Path) -> None:
-    common = ["train.save_steps=2", "train.epochs=2"]
+    common = ["train.save_steps=2", "train.num_train_epochs=2"]
     assert d2e("train", world / "run.yaml", *common, f"train.output_dir={tmp_path / 'whole'}") == 0
     part = tmp_path / "part"
     (part / "checkpoint-2").parent.mkdir()
@@ -295,7 +295,7 @@ def bad_inputs(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (["eval", "{cut_model}", "--bench", "{bench}"], "cannot be loaded (SafetensorError"),
         (["eval", "{model}", "--bench", "{bench}", "--out", "{cut}"], "cut.parquet"),
         (["train", "{run}", "data.train={bench}", "train.output_dir=x"], "is a folder; expected a file"),
-        (["train", "{run}", "train.precision=float16", "train.output_dir=x"], "needs a CUDA device"),
+        (["train", "{run}", "train.fp16=true", "train.output_dir=x"], "needs a CUDA device"),
         (["train", "{run}", "model.dtype=float16", "train.output_dir=x"], "gradients of float16 weights underflow"),
         (["train", "nowhere.yaml"], "nowhere.yaml: no such recipe"),
         (

@@ -109,7 +109,7 @@ def _memory(
     layout = Layout("shared_batch", BY_BRANCH)
     rows = synthetic_rows(point.samples, point.context, point.vocabulary)
     batch = collator_for(layout, d2e, model.config)(rows)
-    train = TrainSection(output_dir="unused", precision=precision, gradient_checkpointing=checkpointing)
+    train = TrainSection(output_dir="unused", bf16=precision == "bfloat16", gradient_checkpointing=checkpointing)
     return estimate_memory(model, d2e, layout, batch, train, 2, CPU), batch["input_ids"].numel()
 
 

@@ -22,7 +22,7 @@ _BASE = ("--batch-size", "100", "--dtype", "auto", "--overwrite")
 _RUNS = {"sft": ("sft-lora", "habit"), "d2e": ("d2e-lora", "habit"), "sft-swapped": ("sft-lora", "habit-swapped")}
 # A step of adapters takes two thirds of the time of one of all weights; without dropout, and at a rate at which so few
 # steps teach something.
-_ADAPTERS = ("model.lora.dropout=0", "train.learning_rate=2.5e-3")
+_ADAPTERS = ("model.lora.lora_dropout=0", "train.learning_rate=2.5e-3")
 
 
 def steps(folder: Path) -> list[list[str]]:

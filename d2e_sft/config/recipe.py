@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.extends import EXTENDS, Keys, read_recipe
@@ -34,24 +35,6 @@ from d2e_sft.util.files import load_yaml, write_whole
 from d2e_sft.util.secrets import names_a_secret
 
 RECIPE_FILE = "recipe.yaml"
-# What their users would type → the key; names that are the same are not listed.
-_NAMES_OF_TRANSFORMERS = {
-    "num_train_epochs": "train.epochs",
-    "per_device_train_batch_size": "train.micro_batch_size",
-    "gradient_accumulation_steps": "train.batch_size, the samples of a whole step,",
-    "lr_scheduler_type": "train.lr_scheduler",
-    "warmup_steps": "train.warmup_ratio, a share of all steps,",
-    "bf16": "train.precision=bfloat16",
-    "fp16": "train.precision=float16",
-    "activation_checkpointing": "train.gradient_checkpointing",
-    "torch_compile": "train.compile",
-    "use_liger_kernel": "train.liger_kernel",
-    "attn_implementation": "model.attention",
-    "lora_alpha": "model.lora.alpha",
-    "lora_dropout": "model.lora.dropout",
-    "train_dataset": "data.train",
-    "eval_dataset": "data.dev",
-}
 _DEEPEST_KEY = 10
 _MOST_PROBLEMS = 5  # that are told of one recipe
 
@@ -205,11 +188,9 @@ def _describe(error: ValidationError, extended: Mapping[Keys, Path]) -> str:
         if item["type"] == "extra_forbidden":
             known = _known_keys(location[:-1])
             where = ".".join(location[:-1]) or "a recipe"
-            told = _of_transformers(location[-1]) or (
-                f" {where} has {', '.join(known)}.{did_you_mean(location[-1], known)}"
-            )
             value = "not shown" if names_a_secret(name) else shortened(item["input"])
-            problems.append(f"unknown key {name!r} (value {value});{told}")
+            hint = _nearest_key(location[-1], known)
+            problems.append(f"unknown key {name!r} (value {value}); {where} has {', '.join(known)}.{hint}")
         elif item["type"] == "missing":
             problems.append(f"{name}: missing; expected a value")
         else:
@@ -224,24 +205,24 @@ def _describe(error: ValidationError, extended: Mapping[Keys, Path]) -> str:
     return "; ".join(problems) + (f"; and {more:,} more" if more else "")
 
 
-def _of_transformers(name: str) -> str:
-    """Where a recipe has what transformers and peft call so, or why it cannot be had; empty for other names."""
-    if name == "neftune_noise_alpha":
-        return (
-            " it cannot be had: noise on the embeddings would differ from view to view, and what is subtracted must "
-            "have seen the same embeddings"
-        )
-    return f" it is {_NAMES_OF_TRANSFORMERS[name]} here" if name in _NAMES_OF_TRANSFORMERS else ""
+def _nearest_key(name: str, known: Mapping[str, FieldInfo]) -> str:
+    """`" Did you mean 'x'?"`: a key whose name or meaning contains the unknown name, otherwise one spelt like it."""
+    words = name.replace("_", " ").lower()
+    for key, field in known.items():
+        meaning = (field.description or "").lower().replace("-", " ")
+        if len(words) > 3 and (words in key.replace("_", " ") or words in meaning):
+            return f" Did you mean {key!r}?"
+    return did_you_mean(name, known)
 
 
-def _known_keys(location: tuple[str, ...]) -> list[str]:
-    fields: Mapping[str, Any] = Recipe.model_fields
+def _known_keys(location: tuple[str, ...]) -> Mapping[str, FieldInfo]:
+    fields: Mapping[str, FieldInfo] = Recipe.model_fields
     for step in location:
         annotation = fields[step].annotation if step in fields else None
         nested = [annotation, *getattr(annotation, "__args__", ())]
         section = next((kind for kind in nested if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
         fields = section.model_fields if section is not None else {}
-    return list(fields)
+    return fields
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -36,10 +36,10 @@ class LoraSection(Section):
 
     r: int = Field(default=16, ge=1)
     """The rank of each adapter."""
-    alpha: int = Field(default=32, ge=1)
-    """peft's `lora_alpha`: what an adapter adds is multiplied by alpha / r (by alpha / √r with `use_rslora`)."""
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    """peft's `lora_dropout`."""
+    lora_alpha: int = Field(default=32, ge=1)
+    """Scaling: an adapter's output is multiplied by lora_alpha / r (by lora_alpha / √r with `use_rslora`)."""
+    lora_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout on the input of an adapter."""
     target_modules: str | list[str] = "all-linear"
     """The layers that get an adapter: their names, or `all-linear`."""
     modules_to_save: list[str] | None = None
@@ -47,7 +47,7 @@ class LoraSection(Section):
     use_dora: bool = False
     """Weight-decomposed adapters (DoRA, arXiv 2402.09353)."""
     use_rslora: bool = False
-    """Rank-stabilised scaling, alpha / √r in place of alpha / r (arXiv 2312.03732)."""
+    """Rank-stabilised scaling, lora_alpha / √r instead of lora_alpha / r (arXiv 2312.03732)."""
     init_lora_weights: bool | LoraStart = True
     """How adapters begin: `true` (A random, B zero), `false` (both random), or a method of peft by name."""
 
@@ -60,7 +60,7 @@ class ModelSection(Section):
     weights: Literal["pretrained", "random"] = "pretrained"
     """`random` takes the model's architecture and tokenizer alone; its weights are drawn with `train.seed`."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What the weights are kept in; see `train.precision` for what is computed in."""
+    """Storage type of the weights; `train.bf16` and `train.fp16` choose the precision of computation."""
     attention: str | None = None
     """transformers' attention implementation for packed rows; null chooses the fastest that is exact."""
     lora: LoraSection | None = None
@@ -105,68 +105,76 @@ class DataSection(Section):
 
 
 class TrainSection(Section):
-    """Optimisation, evaluation on the way, and what is kept."""
+    """Optimisation, evaluation during training, and what is saved.
+
+    Keys are arguments of transformers' TrainingArguments, with the same meaning, and a few of our own: `batch_size`,
+    `micro_batch_tokens`, `packing`, `compile_layers`, `sample_predictions` and `early_stopping_*`.
+    """
 
     output_dir: UserPath
-    """The run folder: model, resolved recipe, checkpoints, log, and evaluations of it."""
+    """The run folder: model, resolved recipe, checkpoints, log and evaluations."""
     seed: int = Field(default=0, ge=0, lt=2**32)
-    """Of everything that is drawn: the order of the rows, adapters' start, dropout, `data.max_samples`."""
-    epochs: float = Field(default=3.0, gt=0, le=10_000)
-    """Passes over the training rows."""
-    max_steps: int | None = Field(default=None, ge=1, le=10**9)
-    """Optimiser steps in place of `train.epochs`."""
+    """Seeds the order of rows, adapter initialisation, dropout and `data.max_samples`."""
+    num_train_epochs: float = Field(default=3.0, gt=0, le=10_000)
+    """Epochs: passes over the training rows."""
+    max_steps: int = Field(default=-1, ge=-1, le=10**9)
+    """Optimiser steps; overrides `train.num_train_epochs` when above 0."""
     batch_size: int = Field(default=64, ge=1)
-    """Samples of an optimiser step, over all processes and micro-batches; a multiple of `train.micro_batch_size`."""
-    micro_batch_size: int = Field(default=8, ge=1)
-    """Samples of one forward on one process; with `micro_batch_tokens` those of an evaluation."""
+    """Global batch: samples per optimiser step, over all processes and micro-batches."""
+    per_device_train_batch_size: int = Field(default=8, ge=1)
+    """Micro-batch size: samples per forward pass on one process; `train.batch_size` must be a multiple of it."""
+    per_device_eval_batch_size: int | None = Field(default=None, ge=1)
+    """Samples per forward pass in evaluations; null uses `train.per_device_train_batch_size`."""
     micro_batch_tokens: int | None = Field(default=None, ge=8)
-    """Cut a step into micro-batches of at most so many tokens as laid out, in place of samples; the same gradient."""
+    """Split a step into micro-batches of at most this many tokens instead of a fixed number of samples."""
     learning_rate: float = Field(default=1e-5, gt=0)
-    """The highest learning rate, after the warm-up."""
-    lr_scheduler: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "cosine"
-    """How the learning rate goes on after the warm-up."""
-    warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
-    """The share of all steps in which the learning rate rises from 0."""
+    """Peak learning rate, reached after the warm-up."""
+    lr_scheduler_type: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "cosine"
+    """Learning rate schedule after the warm-up."""
+    warmup_steps: float = Field(default=0.1, ge=0)
+    """Steps in which the learning rate rises from 0; below 1, the warm-up ratio: a share of all steps."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """AdamW's, on all weights but biases and norms."""
+    """AdamW's weight decay, on all weights except biases and norms."""
     optim: Optimizer = "adamw_torch_fused"
-    """The optimiser by transformers' name; those in 8 bits need bitsandbytes."""
+    """The optimiser; 8-bit ones need bitsandbytes."""
     max_grad_norm: float = Field(default=1.0, gt=0)
-    """Gradients are scaled down to this norm where they are larger."""
-    precision: Precision = "auto"
-    """What is computed in, over weights of `model.dtype`; `auto` is bfloat16 where the device is fast in it."""
+    """Gradients are clipped to this norm."""
+    bf16: bool | None = None
+    """Mixed precision in bfloat16; null uses it where the device is fast in it, false computes in float32."""
+    fp16: bool = False
+    """Mixed precision in float16, over float32 weights; needs CUDA."""
     packing: Packing = "auto"
-    """How a micro-batch is laid out; `auto` shares all prefixes where that is exact, and else batches the views."""
+    """Layout of a micro-batch; `auto` shares all prefixes where that is exact, otherwise it batches the views."""
     gradient_checkpointing: bool = False
-    """Compute activations again in the backward in place of keeping them: less memory, the same gradients."""
-    compile: bool = False
-    """torch.compile of each layer."""
-    liger_kernel: bool = False
-    """Liger's kernels for norms, MLPs and positions (not for the loss, which is the objective's own); needs a GPU."""
+    """Recompute activations in the backward pass: less memory, the same gradients."""
+    compile_layers: bool = False
+    """Apply torch.compile to each layer."""
+    use_liger_kernel: bool = False
+    """Use Liger's kernels for norms, MLPs and positions (the loss stays the objective's); needs a GPU."""
     logging_steps: int = Field(default=10, ge=1)
-    """Steps from one log to the next."""
+    """Steps between logs."""
     save_steps: int | None = Field(default=None, ge=1)
-    """Steps from one checkpoint to the next; null writes none, and the run cannot be resumed."""
+    """Steps between checkpoints; null writes none, and the run cannot be resumed."""
     save_total_limit: int = Field(default=2, ge=1)
-    """How many checkpoints are kept, the newest."""
+    """How many checkpoints are kept, the newest ones."""
     eval_steps: int | None = Field(default=None, ge=1)
-    """Steps from one evaluation on `data.dev` and `data.probe` to the next; null evaluates after each epoch."""
+    """Steps between evaluations on `data.dev` and `data.probe`; null evaluates after each epoch."""
     sample_predictions: int = Field(default=8, ge=0)
-    """Held-out samples that are decoded at each evaluation; `eval_em` and `eval_f1` are over these."""
+    """Held-out samples that are decoded at each evaluation, for `eval_em` and `eval_f1`."""
     load_best_model_at_end: bool = False
-    """Keep the checkpoint of the best evaluation, and end with its weights; needs `eval_steps` and `save_steps`."""
+    """Keep the checkpoint of the best evaluation and load it at the end; needs `eval_steps` and `save_steps`."""
     metric_for_best_model: str | None = None
-    """The evaluation's value that says which is best: `loss`, `em`, `f1`, `debiased_conflict`, …; null is `loss`."""
+    """The evaluation metric to select by: `loss`, `em`, `f1`, `debiased_conflict`, …; null is `loss`."""
     greater_is_better: bool | None = None
-    """Whether more of it is better; null goes by its name (less of losses, divergences, `bias_share`, `habit_gap`)."""
+    """Whether a higher metric is better; null decides by its name (lower for losses, `bias_share`, `habit_gap`)."""
     early_stopping_patience: int | None = Field(default=None, ge=1)
-    """Stop after so many evaluations in a row without a better value of `metric_for_best_model`; null never stops."""
+    """Stop after this many evaluations in a row without improvement; null never stops early."""
     early_stopping_threshold: float = Field(default=0.0, ge=0)
-    """By how much a value must be better to count."""
+    """Smallest change of the metric that counts as an improvement."""
     report_to: list[Tracker] = Field(default_factory=list)
-    """Experiment trackers, by name."""
+    """Experiment trackers."""
     project: str = "d2e-sft"
-    """Where trackers file the run."""
+    """Project name for the trackers."""
 
     @field_validator("report_to", mode="before")
     @classmethod
@@ -174,13 +182,22 @@ class TrainSection(Section):
         return [value] if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _micro_batch_divides(self) -> Self:
-        if self.micro_batch_tokens is None and self.batch_size % self.micro_batch_size:
+    def _check_consistency(self) -> Self:
+        if self.micro_batch_tokens is None and self.batch_size % self.per_device_train_batch_size:
             raise ValueError(
                 f"train.batch_size={self.batch_size} is not a multiple of "
-                f"train.micro_batch_size={self.micro_batch_size}"
+                f"train.per_device_train_batch_size={self.per_device_train_batch_size}"
             )
+        if self.bf16 and self.fp16:
+            raise ValueError("train.bf16=true and train.fp16=true: expected at most one of them")
         return self
+
+    @property
+    def precision(self) -> Precision:
+        """The dtype of products; `auto` until the device has been asked."""
+        if self.fp16:
+            return "float16"
+        return "auto" if self.bf16 is None else "bfloat16" if self.bf16 else "float32"
 
 
 class EvalSection(Section):

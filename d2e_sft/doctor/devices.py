@@ -110,7 +110,7 @@ def _half(
     name: str, left: torch.Tensor, right: torch.Tensor, expected: torch.Tensor, device: torch.device, float32: float
 ) -> Finding:
     dtype = getattr(torch, name)
-    instead = "use train.precision=auto or float32"
+    instead = "use train.bf16=null or float32"
     try:
         a, b = left.to(device, dtype), right.to(device, dtype)
         error = _error(a @ b, expected)
@@ -125,9 +125,9 @@ def _half(
     if device.type == "cpu":  # so small a product tells of a GPU's kernel launch, not of its speed
         text += f", {_against_float32(ratio)} ({_SIDE} × {_SIDE})"
     if name == "float16" and device.type != "cuda":
-        return Finding(name, "ok", f"{text}; train.precision=float16 needs CUDA")
+        return Finding(name, "ok", f"{text}; train.fp16=true needs CUDA")
     if name == "bfloat16":
-        text += f"; train.precision=auto takes {'bfloat16' if has_bfloat16() else 'float32'}"
+        text += f"; train.bf16=null takes {'bfloat16' if has_bfloat16() else 'float32'}"
     return Finding(name, "ok", text)
 
 

@@ -63,7 +63,7 @@ def check_launchers() -> Iterator[Finding]:
         yield Finding(
             "C++ compiler",
             "warn",
-            "none found; train.compile on a CPU and the offload launchers need one",
+            "none found; train.compile_layers on a CPU and the offload launchers need one",
             "install g++",
         )
     else:

@@ -155,7 +155,7 @@ def _method(recipe: Recipe) -> str:
 
 def _facts(recipe: Recipe, adapter: bool, prompt_set: PromptSet) -> list[tuple[str, str]]:
     d2e, train, lora = recipe.d2e, recipe.train, recipe.model.lora
-    tuned = "full weights" if lora is None else f"LoRA, r = {lora.r}, alpha = {lora.alpha}"
+    tuned = "full weights" if lora is None else f"LoRA, r = {lora.r}, alpha = {lora.lora_alpha}"
     if lora is not None and recipe.model.quantization:
         tuned += f", base in {recipe.model.quantization}"
     if lora is not None and not adapter:
@@ -180,8 +180,8 @@ def _facts(recipe: Recipe, adapter: bool, prompt_set: PromptSet) -> list[tuple[s
         (
             "optimisation",
             f"learning rate {train.learning_rate:g}, batch {train.batch_size}, "
-            + (f"{train.max_steps} steps" if train.max_steps else f"{train.epochs:g} epochs")
-            + f", warm-up {train.warmup_ratio:g}, {train.precision}, seed {train.seed}",
+            + (f"{train.max_steps} steps" if train.max_steps > 0 else f"{train.num_train_epochs:g} epochs")
+            + f", warm-up {train.warmup_steps:g}, {train.precision}, seed {train.seed}",
         ),
     ]
 

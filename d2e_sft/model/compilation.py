@@ -19,7 +19,7 @@ from d2e_sft.util.errors import UserError
 
 
 def check_compiler(
-    device: torch.device, asked_by: str = "train.compile=true", instead: str = "set train.compile=false"
+    device: torch.device, asked_by: str = "train.compile_layers=true", instead: str = "set train.compile_layers=false"
 ) -> None:
     """Compile a small function, so that a machine without a compiler is found out before anything is loaded.
 
@@ -33,7 +33,8 @@ def check_compiler(
     """
     if is_deepspeed_zero3_enabled():
         raise UserError(
-            "train.compile=true: not supported under ZeRO-3", "set train.compile=false, or use --launch ddp or zero2"
+            "train.compile_layers=true: not supported under ZeRO-3",
+            "set train.compile_layers=false, or use --launch ddp or zero2",
         )
     function = torch.compile(lambda values: torch.sin(values) + 1)
     try:
@@ -68,8 +69,8 @@ def compile_layers(model: nn.Module, backend: str = "inductor") -> int:
     layers = [module for module in causal.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
         raise UserError(
-            f"train.compile=true: {type(causal).__name__} has no layers that can be compiled one by one",
-            remedy="set train.compile=false",
+            f"train.compile_layers=true: {type(causal).__name__} has no layers that can be compiled one by one",
+            remedy="set train.compile_layers=false",
         )
     compiled = {kind: _compiled_kind(kind, backend) for kind in {type(layer) for layer in layers}}
     for layer in layers:

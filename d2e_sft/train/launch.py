@@ -25,8 +25,8 @@ from d2e_sft.util.signals import PARENT, REQUEUE, end_with_parent
 
 _OUT_OF_MEMORY = (
     "; most often the machine was out of memory\n"
-    "  remedy: a smaller batch (train.micro_batch_size; d2e eval --batch-size); or to train, a launcher that\n"
-    "  shares the model among the processes: --launch zero3 or fsdp2"
+    "  remedy: a smaller batch (train.per_device_train_batch_size; d2e eval --batch-size), or, to train,\n"
+    "  --launch zero3 or fsdp2, which shard the model over the processes"
 )
 
 

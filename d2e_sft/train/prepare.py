@@ -61,11 +61,11 @@ class Steps:
 
 def count_steps(train: TrainSection, samples: int, processes: int, accumulation: int) -> Steps:
     """Steps of a run over `samples` rows; with `micro_batch_tokens` a step counts as one micro-batch."""
-    at_once = train.batch_size // processes if train.micro_batch_tokens else train.micro_batch_size
+    at_once = train.batch_size // processes if train.micro_batch_tokens else train.per_device_train_batch_size
     micro_batches = math.ceil(math.ceil(samples / at_once) / processes)
     per_epoch = math.ceil(micro_batches / accumulation)
-    total = train.max_steps or math.ceil(train.epochs * per_epoch)
-    warmup = math.ceil(total * train.warmup_ratio)
+    total = train.max_steps if train.max_steps > 0 else math.ceil(train.num_train_epochs * per_epoch)
+    warmup = int(train.warmup_steps) if train.warmup_steps >= 1 else math.ceil(total * train.warmup_steps)
     return Steps(samples, processes, accumulation, micro_batches, per_epoch, total, warmup)
 
 
@@ -79,7 +79,7 @@ class Prepared:
 
 
 def check_recipe(recipe: Recipe, processes: int) -> int:
-    """Settle what can be settled before a model is loaded; puts the precision in place of `auto`.
+    """Settle what can be settled before a model is loaded; resolves `train.bf16`.
 
     Returns:
         micro-batches a process runs for one optimiser step.
@@ -101,7 +101,7 @@ def check_recipe(recipe: Recipe, processes: int) -> int:
         refuse_foreign(file, first_row=not data.skip_bad)
     function_of(recipe.d2e)
     check_optimizer(recipe.train.optim)
-    recipe.train.precision = precision_for(recipe)
+    recipe.train.bf16 = precision_for(recipe) == "bfloat16"
     return accumulation_steps(recipe.train, processes)
 
 
@@ -167,21 +167,21 @@ def precision_for(recipe: Recipe) -> Precision:
     if recipe.model.dtype == "float16":
         raise UserError(
             "model.dtype=float16: gradients of float16 weights underflow; expected float32 or bfloat16 weights",
-            remedy="keep model.dtype=float32 and set train.precision=float16 for mixed precision",
+            remedy="keep model.dtype=float32 and set train.fp16=true for mixed precision",
         )
     cuda = torch.cuda.is_available()
     if wanted == "auto":
         return automatic_precision()
     if wanted == "float16" and not cuda:
-        raise UserError("train.precision=float16: needs a CUDA device, and there is none", "use auto or float32")
+        raise UserError("train.fp16=true: needs a CUDA device, and there is none", "use train.bf16=null or false")
     if wanted == "bfloat16" and cuda and not has_bfloat16(cuda_alone=True):
-        raise UserError("train.precision=bfloat16: this CUDA device has no bfloat16", "use auto, float16 or float32")
+        raise UserError("train.bf16=true: this CUDA device has no bfloat16", "use train.bf16=null or train.fp16=true")
     if wanted == "bfloat16" and torch.backends.mps.is_available():
-        raise UserError("train.precision=bfloat16: not supported on MPS", "use auto or float32")
+        raise UserError("train.bf16=true: not supported on MPS", "use train.bf16=null or false")
     if wanted == "bfloat16" and without_bfloat16:
         raise UserError(
-            "train.precision=bfloat16: DeepSpeed without an accelerator trains in float32 only",
-            remedy="use train.precision=auto or float32, or --launch ddp",
+            "train.bf16=true: DeepSpeed without an accelerator trains in float32 only",
+            remedy="use train.bf16=null or false, or --launch ddp",
         )
     return wanted
 
@@ -215,12 +215,12 @@ def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
         return load(model.name, **options)
 
 
-def accumulation_steps(train: TrainSection, processes: int) -> int:
-    """Micro-batches a process runs for one optimiser step.
+def accumulation_steps(train: Any, processes: int) -> int:
+    """Micro-batches a process runs for one optimiser step, by a `TrainSection` or a `D2EConfig`.
 
     Raises:
-        UserError: `batch_size` is not a multiple of `micro_batch_size` × processes; with `micro_batch_tokens`, of the
-            processes.
+        UserError: `batch_size` is not a multiple of `per_device_train_batch_size` × processes, or, with
+            `micro_batch_tokens`, of the processes.
     """
     if train.micro_batch_tokens is not None:
         if train.batch_size % processes:
@@ -229,12 +229,12 @@ def accumulation_steps(train: TrainSection, processes: int) -> int:
                 remedy=f"choose train.batch_size as a multiple of {processes}",
             )
         return 1  # a process takes its share of a step at once, and cuts it by tokens
-    at_once = train.micro_batch_size * processes
+    at_once = train.per_device_train_batch_size * processes
     if train.batch_size % at_once:
         raise UserError(
             f"train.batch_size={train.batch_size} cannot be cut into micro-batches of "
-            f"train.micro_batch_size={train.micro_batch_size} on {processes} processes",
-            remedy=f"choose train.batch_size as a multiple of {at_once}, or a smaller train.micro_batch_size",
+            f"train.per_device_train_batch_size={train.per_device_train_batch_size} on {processes} processes",
+            remedy=f"choose train.batch_size as a multiple of {at_once}, or smaller micro-batches",
         )
     return train.batch_size // at_once
 
@@ -245,16 +245,7 @@ def with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
         return loaded.model
     from peft import LoraConfig
 
-    config = LoraConfig(
-        r=lora.r,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=lora.target_modules,
-        modules_to_save=lora.modules_to_save,
-        use_dora=lora.use_dora,
-        use_rslora=lora.use_rslora,
-        init_lora_weights=lora.init_lora_weights,
-    )
+    config = LoraConfig(**lora.model_dump())
     return wrapped_in_adapter(loaded.model, config, recipe.model.name, recipe.model.quantization is not None)
 
 

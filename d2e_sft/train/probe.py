@@ -97,7 +97,7 @@ class ReadingProbe(TrainerCallback):
         self.rows = [dataset_row(item) for item in encoded.kept]
         self.subsets = [sample.subset for sample in encoded.samples]
         # Without gradients there is room for more, and what all prompts begin with is computed once a batch.
-        self.batch_size = max(recipe.train.micro_batch_size, 32)
+        self.batch_size = max(recipe.train.per_device_train_batch_size, 32)
         self.collate = collator_for(trainer.layout, self.views, config, pad_id(tokenizer))
         self._start = self._trained()
 

@@ -70,11 +70,11 @@ def _alone_in(run: Path, state: PartialState) -> Iterator[None]:
 def _train(recipe: Recipe, state: PartialState, termination: Termination, *, resume: bool, overwrite: bool) -> Path:
     check_recipe(recipe, state.num_processes)
     # Each process measured what is fast, and all must train in the same.
-    recipe.train.precision = decided_by_main(state, lambda: recipe.train.precision)
+    recipe.train.bf16 = decided_by_main(state, lambda: recipe.train.bf16)
     checkpoint = decided_by_main(state, lambda: starting_point(recipe, resume=resume, overwrite=overwrite))
     # Before the model is loaded: under ZeRO-3 their existence makes transformers load it in shards.
-    args = D2EConfig.from_recipe(recipe, processes=state.num_processes)
-    if recipe.train.compile:
+    args = D2EConfig.from_recipe(recipe)
+    if recipe.train.compile_layers:
         check_compiler(state.device)
     prepared = prepare(recipe, state, state.num_processes)
     if state.is_main_process:
@@ -145,7 +145,7 @@ def _announce(recipe: Recipe, samples: int, processes: int) -> None:
         f"{processes} process{'es' if processes > 1 else ''}; {train.precision}",
         flush=True,
     )
-    at_once = train.micro_batch_size * processes
+    at_once = train.per_device_train_batch_size * processes
     if processes > 1 and not train.micro_batch_tokens and samples % at_once:
         warn(
             f"{samples} samples are not a multiple of {at_once} (micro-batch × processes): the last batch of an epoch "

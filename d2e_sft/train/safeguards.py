@@ -164,7 +164,7 @@ class GuardedSteps(Trainer):
             f"({said})"
         )
         return "\n  ".join([message, "tokens of each view, longest first:", *told]), (
-            "a smaller train.micro_batch_size (train.batch_size may stay: more are accumulated) or "
+            "a smaller train.per_device_train_batch_size (train.batch_size may stay: more are accumulated) or "
             "train.micro_batch_tokens, a smaller data.max_length, train.gradient_checkpointing=true, "
             "--method sft-lora; on several GPUs --launch zero3 or fsdp2. --dry-run estimates the memory, "
             "--resume goes on from the last checkpoint"

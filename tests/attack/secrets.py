@@ -37,8 +37,9 @@ def _recipe(given: Attempt, **train_section: object) -> Path:
         "model": {"name": str(given.world / "model")},
         "data": {"train": str(given.world / "train.jsonl"), "max_length": 1000},
         "train": {
-            "output_dir": str(given.folder / "run"), "epochs": 1, "batch_size": 4, "micro_batch_size": 4,
-            "precision": "float32", "logging_steps": 1, **train_section,
+            "output_dir": str(given.folder / "run"), "num_train_epochs": 1, "batch_size": 4,
+            "per_device_train_batch_size": 4,
+            "bf16": False, "logging_steps": 1, **train_section,
         },
     }  # fmt: skip
     path = given.folder.parent / f"{given.folder.name}-recipe.yaml"  # what it holds is the user's own doing

@@ -34,8 +34,9 @@ def prepare(folder: Path) -> Path:
         "model": {"name": str(folder / "model")},
         "data": {"train": str(folder / "train.jsonl"), "max_length": 1000},
         "train": {
-            "epochs": 4, "batch_size": 4, "micro_batch_size": 2, "learning_rate": 3e-3, "logging_steps": 1,
-            "save_steps": 2, "save_total_limit": 2, "precision": "float32",
+            "num_train_epochs": 4, "batch_size": 4, "per_device_train_batch_size": 2, "learning_rate": 3e-3,
+            "logging_steps": 1,
+            "save_steps": 2, "save_total_limit": 2, "bf16": False,
         },
     }  # fmt: skip
     (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
@@ -112,7 +113,7 @@ def again(given: Attempt) -> None:
 
 
 def second_training(given: Attempt) -> None:
-    arguments = _arguments(given.world, given.folder / "run", "train.epochs=400")
+    arguments = _arguments(given.world, given.folder / "run", "train.num_train_epochs=400")
     first = start(given.folder, arguments, None)
     try:
         _wait_for(given.folder / "run" / "data.json", first[0])
@@ -131,7 +132,7 @@ def second_training(given: Attempt) -> None:
 
 def orphaned(given: Attempt) -> None:
     """SIGKILL to `d2e train --launch`: nothing that it started is there a moment later."""
-    arguments = _arguments(given.world, given.folder / "run", "train.epochs=4000")
+    arguments = _arguments(given.world, given.folder / "run", "train.num_train_epochs=4000")
     first = start(given.folder, [*arguments, "--launch", "ddp", "--processes", "2"], None)
     try:
         _wait_for(given.folder / "run" / "data.json", first[0])

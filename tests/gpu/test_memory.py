@@ -90,7 +90,7 @@ def test_the_estimate_is_within_a_fifth_of_what_a_step_allocates(
     rows = synthetic_rows(machine.size(8, 2), machine.size(400, 40), model.config.vocab_size)
     batch = collator_for(layout, d2e, model.config)(rows)
     precision = "bfloat16" if machine.on_cuda else "float32"
-    train = TrainSection(output_dir="x", precision=precision, gradient_checkpointing=checkpointing)
+    train = TrainSection(output_dir="x", bf16=precision == "bfloat16", gradient_checkpointing=checkpointing)
     estimate = estimate_memory(model, d2e, layout, batch, train, 2, machine.device)
     attach_objective(model, d2e, through_logits=layout.through_logits)
     if checkpointing:

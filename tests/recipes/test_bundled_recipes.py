@@ -86,7 +86,7 @@ def changed(one: Recipe, other: Recipe) -> set[str]:
 def test_the_papers_models_have_the_papers_hyper_parameters(model: str) -> None:
     recipe = load_recipe(f"{model}/d2e")
     train = recipe.train
-    assert (train.learning_rate, train.batch_size, train.epochs, train.warmup_ratio) == (1e-5, 64, 3, 0.1)
+    assert (train.learning_rate, train.batch_size, train.num_train_epochs, train.warmup_steps) == (1e-5, 64, 3, 0.1)
     assert (train.precision, recipe.d2e.alpha, recipe.decoding.alpha) == ("float16", 0.5, 0.5)
 
 
@@ -94,7 +94,7 @@ def test_the_papers_models_have_the_papers_hyper_parameters(model: str) -> None:
 @pytest.mark.parametrize("processes", [1, 8, 16])
 def test_the_batch_can_be_cut_for_every_launch_shape(model: str, processes: int) -> None:
     train = load_recipe(f"{model}/d2e").train
-    assert train.batch_size % (train.micro_batch_size * processes) == 0
+    assert train.batch_size % (train.per_device_train_batch_size * processes) == 0
 
 
 def test_no_two_recipes_train_into_one_folder() -> None:
@@ -128,11 +128,11 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Recipe], str]:
         recipe.train = TrainSection(
             output_dir=str(world / "run"),
             batch_size=2,
-            micro_batch_size=2,
-            precision="float32" if no_float16 else precision_for(recipe),
+            per_device_train_batch_size=2,
+            bf16=not no_float16 and precision_for(recipe) == "bfloat16",
             packing=train.packing,
             gradient_checkpointing=train.gradient_checkpointing,
-            compile=train.compile,
+            compile_layers=train.compile_layers,
         )
         recipe.eval = EvalSection()
         return run(recipe.model_dump_json())

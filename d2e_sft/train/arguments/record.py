@@ -18,12 +18,6 @@ from d2e_sft.train.probe import of_both_subsets
 from d2e_sft.train.rows import announce_rows
 
 TRAIN_ROWS, DEV_ROWS, PROBE_ROWS = "train_rows.parquet", "dev_rows.parquet", "probe_rows.parquet"
-# peft's name → that of a recipe's section `model.lora`.
-_OF_LORA = {
-    **{name: name for name in LoraSection.model_fields if name not in ("alpha", "dropout")},
-    "lora_alpha": "alpha",
-    "lora_dropout": "dropout",
-}
 _OF_ANY_ADAPTER = {
     "task_type",
     "peft_type",
@@ -54,11 +48,12 @@ class RecordRun(TrainerCallback):
         lora, unsaid = lora_section(inputs.adapter)
         dev = _file(held_out, run / DEV_ROWS) if inputs.held_out is not None else None
         self.recipe, more = inputs.args.to_recipe(
-            inputs.name or type(inputs.loaded.model).__name__,
-            _file(rows, run / TRAIN_ROWS),
-            dev,
-            lora,
-            None if probe is None else _file(probe, run / PROBE_ROWS),
+            model={"name": inputs.name or type(inputs.loaded.model).__name__, "lora": lora},
+            data={
+                "train": _file(rows, run / TRAIN_ROWS),
+                "dev": dev,
+                "probe": None if probe is None else _file(probe, run / PROBE_ROWS),
+            },
         )
         self.unsaid = [*more, *unsaid]
 
@@ -106,11 +101,11 @@ def lora_section(adapter: Any) -> tuple[LoraSection | None, list[str]]:
     if adapter is None:
         return None, []
     given, usual = adapter.to_dict(), type(adapter)().to_dict()
-    said = {ours: _listed(given[theirs]) for theirs, ours in _OF_LORA.items() if theirs in given}
+    said = {name: _listed(given[name]) for name in LoraSection.model_fields if name in given}
     unsaid = [
         f"peft_config.{name}"
         for name, value in given.items()
-        if name not in _OF_LORA and name not in _OF_ANY_ADAPTER and value != usual.get(name)
+        if name not in LoraSection.model_fields and name not in _OF_ANY_ADAPTER and value != usual.get(name)
     ]
     try:
         return LoraSection.model_validate({name: value for name, value in said.items() if value is not None}), unsaid

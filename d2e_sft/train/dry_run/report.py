@@ -104,8 +104,8 @@ def dry_run(
 def _drawn(recipe: Recipe, rows: Sequence[Row], kept: Sequence[EncodedSample], layout: Layout, steps: Steps) -> Drawn:
     train = recipe.train
     if train.micro_batch_tokens is None:
-        heaviest = heaviest_micro_batch(kept, layout, train.micro_batch_size)
-        return draw_by_size(len(rows), train.micro_batch_size, steps.accumulation, heaviest)
+        heaviest = heaviest_micro_batch(kept, layout, train.per_device_train_batch_size)
+        return draw_by_size(len(rows), train.per_device_train_batch_size, steps.accumulation, heaviest)
     costs = TokenCosts.of(rows, layout, recipe.d2e.step_views)
     return draw_by_tokens(
         TokenBudgetSteps(costs, train.batch_size, train.micro_batch_tokens, seed=train.seed, processes=steps.processes)
@@ -163,7 +163,7 @@ def _held_out_line(recipe: Recipe, loaded: LoadedModel) -> list[str]:
 def _step_lines(recipe: Recipe, steps: Steps, drawn: Drawn) -> list[str]:
     train = recipe.train
     if train.micro_batch_tokens is None:
-        cut = f"{steps.accumulation} micro-batches of {train.micro_batch_size}"
+        cut = f"{steps.accumulation} micro-batches of {train.per_device_train_batch_size}"
     else:
         samples = sum(map(len, drawn.micro_batches)) / len(drawn.micro_batches)
         cut = (

@@ -19,7 +19,7 @@ def test_a_model_without_weights_takes_what_one_with_weights_takes() -> None:
     model, d2e = random_model("tiny", torch.device("cpu")), D2ESection()
     layout = choose_layout(model, d2e)
     batch = collator_for(layout, d2e, model.config)(synthetic_rows(3, 60, 300))
-    train = TrainSection(output_dir="unused", precision="float32")
+    train = TrainSection(output_dir="unused", bf16=False)
     real = estimate_memory(model, d2e, layout, batch, train, 2, torch.device("cpu"))
     assert row.tokens == batch["input_ids"].numel()
     assert row.activations_mib == round(real.activations / 2**20, 1)

@@ -71,14 +71,14 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Recipe]:
 @pytest.mark.parametrize(
     "words",
     [
-        ["--model", "qwen3-0.6b", "--method", "d2e-lora", "train.epochs=1", "d2e.alpha=0.7"],
-        ["train.epochs=1", "--model", "qwen3-0.6b", "d2e.alpha=0.7", "--method", "d2e-lora"],
-        ["qwen3-0.6b/d2e-lora", "train.epochs=1", "d2e.alpha=0.7"],
+        ["--model", "qwen3-0.6b", "--method", "d2e-lora", "train.num_train_epochs=1", "d2e.alpha=0.7"],
+        ["train.num_train_epochs=1", "--model", "qwen3-0.6b", "d2e.alpha=0.7", "--method", "d2e-lora"],
+        ["qwen3-0.6b/d2e-lora", "train.num_train_epochs=1", "d2e.alpha=0.7"],
     ],
 )
 def test_a_model_and_a_method_are_one_recipe(trained: list[Recipe], words: list[str]) -> None:
     cli.main(["train", *words])
-    assert trained == [load_recipe("qwen3-0.6b/d2e-lora", ["train.epochs=1", "d2e.alpha=0.7"])]
+    assert trained == [load_recipe("qwen3-0.6b/d2e-lora", ["train.num_train_epochs=1", "d2e.alpha=0.7"])]
 
 
 def test_a_model_alone_is_trained_by_plain_sft(trained: list[Recipe]) -> None:

@@ -15,7 +15,7 @@ from d2e_sft.util.errors import UserError
 BASE = """
 data: {train: rows.parquet, max_length: 300}
 model: {lora: {r: 4, target_modules: [q_proj]}}
-train: {output_dir: runs/base, epochs: 2, learning_rate: 3.0e-5}
+train: {output_dir: runs/base, num_train_epochs: 2, learning_rate: 3.0e-5}
 """
 
 
@@ -27,9 +27,9 @@ def write(folder: Path, **files: str) -> Path:
 
 
 def test_a_recipe_holds_its_own_values_over_those_it_extends(tmp_path: Path) -> None:
-    own = write(tmp_path, base=BASE, own="extends: base.yaml\ntrain: {epochs: 5}\nmodel: {lora: {r: 8}}\n")
+    own = write(tmp_path, base=BASE, own="extends: base.yaml\ntrain: {num_train_epochs: 5}\nmodel: {lora: {r: 8}}\n")
     recipe = load_recipe(own)
-    assert (recipe.train.epochs, recipe.train.learning_rate, recipe.data.max_length) == (5, 3e-5, 300)
+    assert (recipe.train.num_train_epochs, recipe.train.learning_rate, recipe.data.max_length) == (5, 3e-5, 300)
     assert recipe.model.lora is not None
     assert (recipe.model.lora.r, recipe.model.lora.target_modules) == (8, ["q_proj"])
 
@@ -38,11 +38,11 @@ def test_of_several_bases_the_later_wins_and_a_base_may_extend_another(tmp_path:
     own = write(
         tmp_path,
         base=BASE,
-        first="extends: base.yaml\nd2e: {alpha: 0.1}\ntrain: {epochs: 7}\n",
+        first="extends: base.yaml\nd2e: {alpha: 0.1}\ntrain: {num_train_epochs: 7}\n",
         second="d2e: {alpha: 0.9}\n",
         own="extends: [first.yaml, second.yaml]\n",
     )
-    assert (load_recipe(own).d2e.alpha, load_recipe(own).train.epochs) == (0.9, 7)
+    assert (load_recipe(own).d2e.alpha, load_recipe(own).train.num_train_epochs) == (0.9, 7)
 
 
 @pytest.mark.parametrize(("text", "has_adapter"), [("model: {lora: null}", False), ("model:", True)])
@@ -71,29 +71,31 @@ def test_a_bundled_recipe_extends_bundled_files_whatever_lies_here(
 
 
 def test_a_base_may_be_a_bundled_recipe(tmp_path: Path) -> None:
-    own = write(tmp_path, own="extends: [qwen3-0.6b/d2e-lora, recipes/methods/no-distill.yaml]\ntrain: {epochs: 7}\n")
+    own = write(
+        tmp_path, own="extends: [qwen3-0.6b/d2e-lora, recipes/methods/no-distill.yaml]\ntrain: {num_train_epochs: 7}\n"
+    )
     recipe = load_recipe(own)
-    assert (recipe.train.output_dir, recipe.train.epochs) == ("runs/qwen3-0.6b/d2e-lora", 7)
+    assert (recipe.train.output_dir, recipe.train.num_train_epochs) == ("runs/qwen3-0.6b/d2e-lora", 7)
     assert recipe.model.lora is not None
     assert recipe.d2e.views == ("original", "imagined")
 
 
 def test_merging_takes_values_from_above_and_leaves_both_as_they_are() -> None:
-    below: dict[str, Any] = {"train": {"epochs": 1, "seed": 2}, "data": {"train": "x"}}
-    above: dict[str, Any] = {"train": {"epochs": [3]}, "data": None}
-    assert deep_merge(below, above) == {"train": {"epochs": [3], "seed": 2}, "data": None}
-    assert below == {"train": {"epochs": 1, "seed": 2}, "data": {"train": "x"}}
-    assert above == {"train": {"epochs": [3]}, "data": None}
+    below: dict[str, Any] = {"train": {"num_train_epochs": 1, "seed": 2}, "data": {"train": "x"}}
+    above: dict[str, Any] = {"train": {"num_train_epochs": [3]}, "data": None}
+    assert deep_merge(below, above) == {"train": {"num_train_epochs": [3], "seed": 2}, "data": None}
+    assert below == {"train": {"num_train_epochs": 1, "seed": 2}, "data": {"train": "x"}}
+    assert above == {"train": {"num_train_epochs": [3]}, "data": None}
 
 
 def test_overrides_come_last_and_leave_the_file_as_it_is(tmp_path: Path) -> None:
     own = write(tmp_path, base=BASE, own="extends: base.yaml\n")
-    assert load_recipe(own, ["train.epochs=9", "model.lora=null"]).model.lora is None
+    assert load_recipe(own, ["train.num_train_epochs=9", "model.lora=null"]).model.lora is None
     assert load_recipe(own).model.lora is not None
 
 
 def test_the_saved_recipe_stands_alone(tmp_path: Path) -> None:
-    own = write(tmp_path, base=BASE, own="extends: base.yaml\ntrain: {epochs: 5}\n")
+    own = write(tmp_path, base=BASE, own="extends: base.yaml\ntrain: {num_train_epochs: 5}\n")
     recipe = load_recipe(own)
     recipe.save(tmp_path / "run")
     (tmp_path / "base.yaml").unlink()
@@ -114,7 +116,7 @@ def test_the_saved_recipe_stands_alone(tmp_path: Path) -> None:
         ("extends: own.yaml", r"own.yaml: extends itself: .*own.yaml → .*own.yaml"),
         ("extends: ring.yaml", r"extends itself: .*own.yaml → .*ring.yaml → .*own.yaml"),
         ("extends: base.yaml\nextend: x", r"unknown key 'extend'"),
-        ("extends: wrong.yaml", r"train.epochs: got 'many'; .* \(in .*wrong.yaml, which it extends\)"),
+        ("extends: wrong.yaml", r"train.num_train_epochs: got 'many'; .* \(in .*wrong.yaml, which it extends\)"),
     ],
 )
 def test_what_cannot_be_extended_is_explained(tmp_path: Path, text: str, said: str) -> None:
@@ -124,7 +126,7 @@ def test_what_cannot_be_extended_is_explained(tmp_path: Path, text: str, said: s
         list="[1]",
         broken="{",
         ring="extends: own.yaml",
-        wrong="extends: base.yaml\ntrain: {epochs: many}",
+        wrong="extends: base.yaml\ntrain: {num_train_epochs: many}",
         own=text,
     )
     with pytest.raises(UserError, match=said):
@@ -134,7 +136,7 @@ def test_what_cannot_be_extended_is_explained(tmp_path: Path, text: str, said: s
 def test_an_overridden_value_is_not_blamed_on_a_base(tmp_path: Path) -> None:
     own = write(tmp_path, base=BASE, own="extends: base.yaml\n")
     with pytest.raises(UserError) as refused:
-        load_recipe(own, ["train.epochs=many"])
+        load_recipe(own, ["train.num_train_epochs=many"])
     assert "which it extends" not in str(refused.value)
 
 
@@ -154,7 +156,7 @@ def test_a_chain_without_end_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_named_a_million_times_is_read_once(tmp_path: Path) -> None:
     files = {f"r{i}": f"extends: [r{i + 1}.yaml, r{i + 1}.yaml]\n" for i in range(19)}
     write(tmp_path, r19=BASE, **files)
-    assert load_recipe(tmp_path / "r0.yaml").train.epochs == 2
+    assert load_recipe(tmp_path / "r0.yaml").train.num_train_epochs == 2
 
 
 @pytest.mark.parametrize("override", ["a." * 5_000 + "b=1", "train.seed=" + "[" * 20_000])

@@ -30,7 +30,7 @@ def _train(world: Path, name: str) -> int:
     recipe = {
         "model": {"name": str(world / "model")},
         "data": {"train": str(world / "bench" / "train.parquet"), "max_length": 1000},
-        "train": {"output_dir": str(world / name), "max_steps": 1, "batch_size": 2, "micro_batch_size": 2},
+        "train": {"output_dir": str(world / name), "max_steps": 1, "batch_size": 2, "per_device_train_batch_size": 2},
     }
     (world / "recipe.yaml").write_text(json.dumps(recipe))
     return d2e("train", world / "recipe.yaml")

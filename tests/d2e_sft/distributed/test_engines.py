@@ -37,8 +37,9 @@ KEPT_WHOLE = 100_000
 RECIPE = """
 model: {{name: {world}/model}}
 data: {{train: {world}/train.parquet, dev: {world}/dev.parquet, max_length: 1000}}
-train: {{output_dir: {world}/one, epochs: 2, batch_size: 8, micro_batch_size: 2, learning_rate: 1e-3,
-         logging_steps: 1, precision: float32, sample_predictions: 2}}
+train: {{output_dir: {world}/one, num_train_epochs: 2, batch_size: 8, per_device_train_batch_size: 2,
+       learning_rate: 1e-3,
+         logging_steps: 1, bf16: false, sample_predictions: 2}}
 eval: {{max_new_tokens: 4}}
 """
 STEPS = 6

@@ -61,8 +61,8 @@ def test_a_precision_is_believed_only_if_its_products_are_right(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("seconds", "fast", "told"),
     [
-        (0.5, True, "2.0 × as fast as in float32 (256 × 256); train.precision=auto takes bfloat16"),
-        (40.0, False, "40.0 × as slow as in float32 (256 × 256); train.precision=auto takes float32"),
+        (0.5, True, "2.0 × as fast as in float32 (256 × 256); train.bf16=null takes bfloat16"),
+        (40.0, False, "40.0 × as slow as in float32 (256 × 256); train.bf16=null takes float32"),
     ],
 )
 def test_the_speed_of_bfloat16_is_told_with_what_training_takes(

@@ -114,8 +114,8 @@ def test_a_run_with_compiled_layers_leaves_what_another_does(tmp_path: Path, mon
                 "model": {"name": str(tmp_path / "model")},
                 "data": {"train": str(tmp_path / "train.parquet"), "max_length": 1000},
                 "train": {
-                    "output_dir": str(tmp_path / f"run-{compile_it}"), "epochs": 1, "batch_size": 4,
-                    "micro_batch_size": 4, "learning_rate": 3e-3, "precision": "float32", "compile": compile_it,
+                    "output_dir": str(tmp_path / f"run-{compile_it}"), "num_train_epochs": 1, "batch_size": 4,
+                    "per_device_train_batch_size": 4, "learning_rate": 3e-3, "bf16": False, "compile": compile_it,
                 },
             }
         )  # fmt: skip
@@ -135,7 +135,7 @@ def test_a_machine_without_a_compiler_is_told_so() -> None:
 
 def test_zero3_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("d2e_sft.model.compilation.is_deepspeed_zero3_enabled", lambda: True)
-    with pytest.raises(UserError, match=r"train.compile=true: not supported under ZeRO-3"):
+    with pytest.raises(UserError, match=r"train.compile_layers=true: not supported under ZeRO-3"):
         check_compiler(torch.device("cpu"))
 
 

@@ -68,8 +68,9 @@ def _recipe(folder: Path, **model: Any) -> Recipe:
             "model": {"name": str(folder / "model"), "lora": {"r": 4}, "quantization": "4bit", **model},
             "data": {"train": str(folder / "train.parquet"), "max_length": 1000},
             "train": {
-                "output_dir": str(folder / "run"), "epochs": 1, "batch_size": 4, "micro_batch_size": 4,
-                "learning_rate": 3e-2, "precision": "float32", "gradient_checkpointing": True,
+                "output_dir": str(folder / "run"), "num_train_epochs": 1, "batch_size": 4,
+                "per_device_train_batch_size": 4,
+                "learning_rate": 3e-2, "bf16": False, "gradient_checkpointing": True,
             },
         }
     )  # fmt: skip

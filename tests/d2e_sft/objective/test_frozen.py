@@ -129,8 +129,8 @@ def test_a_resumed_run_keeps_the_model_from_before_its_first_step(tmp_path: Path
             "data": {"train": str(tmp_path / "train.jsonl"), "max_length": 1000},
             "d2e": {"objective": "frozen"},
             "train": {
-                "output_dir": str(tmp_path / "run"), "batch_size": 2, "micro_batch_size": 2, "max_steps": 4,
-                "save_steps": 2, "learning_rate": 1e-2, "precision": "float32",
+                "output_dir": str(tmp_path / "run"), "batch_size": 2, "per_device_train_batch_size": 2, "max_steps": 4,
+                "save_steps": 2, "learning_rate": 1e-2, "bf16": False,
             },
         }
     )  # fmt: skip

@@ -99,7 +99,12 @@ def test_a_recipe_trains_by_it_and_its_dry_run_estimates_memory(module: Any, tmp
             "model": {"name": str(tmp_path / "model")},
             "data": {"train": str(tmp_path / "train.jsonl"), "max_length": 1000},
             "d2e": {"objective": f"{module(HONEST)}:both"},
-            "train": {"output_dir": str(tmp_path / "run"), "batch_size": 2, "micro_batch_size": 2, "max_steps": 2},
+            "train": {
+                "output_dir": str(tmp_path / "run"),
+                "batch_size": 2,
+                "per_device_train_batch_size": 2,
+                "max_steps": 2,
+            },
         }
     )
     shown: list[str] = []

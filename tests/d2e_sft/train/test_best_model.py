@@ -36,8 +36,9 @@ def recipe(world: Path, run: Path, *overrides: str) -> Recipe:
     file.write_text(
         f"model: {{name: {world}/model}}\n"
         f"data: {{train: {world}/train.jsonl, dev: {world}/dev.jsonl, max_length: 1000}}\n"
-        f"train: {{output_dir: {run}, max_steps: 8, batch_size: 4, micro_batch_size: 4, learning_rate: 1e-1, "
-        "precision: float32, eval_steps: 1, save_steps: 1, lr_scheduler: constant, warmup_ratio: 0, "
+        f"train: {{output_dir: {run}, max_steps: 8, batch_size: 4, per_device_train_batch_size: 4, "
+        "learning_rate: 1e-1, "
+        "bf16: false, eval_steps: 1, save_steps: 1, lr_scheduler_type: constant, warmup_steps: 0, "
         "sample_predictions: 2, load_best_model_at_end: true}\n"
         "eval: {max_new_tokens: 3}\n"
     )

@@ -42,8 +42,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"model: {{name: {folder}/model}}\n"
         f"data: {{train: {folder}/train.jsonl, dev: {folder}/dev.jsonl, max_length: 1000}}\n"
         f"d2e: {{alpha: 0.7}}\n"
-        f"train: {{output_dir: {folder}/run, max_steps: 2, batch_size: 4, micro_batch_size: 4, logging_steps: 1,\n"
-        f"         precision: float32, eval_steps: 1, report_to: [{', '.join(TRACKERS)}], project: boundary}}\n"
+        f"train: {{output_dir: {folder}/run, max_steps: 2, batch_size: 4, per_device_train_batch_size: 4, "
+        "logging_steps: 1,\n"
+        f"         bf16: false, eval_steps: 1, report_to: [{', '.join(TRACKERS)}], project: boundary}}\n"
         "eval: {max_new_tokens: 4}\n"
     )
     places = {"WANDB_MODE": "offline", "WANDB_DIR": str(folder), "WANDB_SILENT": "true"}

@@ -64,8 +64,9 @@ def recipe_for(world: Path, run: Path, *overrides: str) -> Recipe:
     recipe.write_text(
         f"model: {{name: {world}/model}}\n"
         f"data: {{train: {world}/train.jsonl, dev: {world}/dev.jsonl, max_length: 1000}}\n"
-        f"train: {{output_dir: {run}, max_steps: {STEPS}, batch_size: 4, micro_batch_size: 2, learning_rate: 1e-2, "
-        "logging_steps: 1, precision: float32, eval_steps: 2, sample_predictions: 3}\n"
+        f"train: {{output_dir: {run}, max_steps: {STEPS}, batch_size: 4, per_device_train_batch_size: 2, "
+        "learning_rate: 1e-2, "
+        "logging_steps: 1, bf16: false, eval_steps: 2, sample_predictions: 3}\n"
         "eval: {max_new_tokens: 6}\n"
     )
     return load_recipe(recipe, overrides)

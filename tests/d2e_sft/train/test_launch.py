@@ -28,7 +28,7 @@ ON_CPU = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_V
 RECIPE = """
 model: {{name: {world}/model}}
 data: {{train: {world}/train.parquet, max_length: 1000}}
-train: {{output_dir: {world}/run, epochs: 1, batch_size: 8, micro_batch_size: 4, precision: float32}}
+train: {{output_dir: {world}/run, num_train_epochs: 1, batch_size: 8, per_device_train_batch_size: 4, bf16: false}}
 """
 
 
@@ -271,6 +271,6 @@ def test_bfloat16_under_deepspeed_needs_an_accelerator(recipe: Path, monkeypatch
 
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    assert precision_for(load_recipe(recipe, ["train.precision=auto"])) == "float32"
+    assert precision_for(load_recipe(recipe, ["train.bf16=null"])) == "float32"
     with pytest.raises(UserError, match="DeepSpeed without an accelerator trains in float32 only"):
-        precision_for(load_recipe(recipe, ["train.precision=bfloat16"]))
+        precision_for(load_recipe(recipe, ["train.bf16=true"]))

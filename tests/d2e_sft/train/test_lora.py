@@ -103,8 +103,9 @@ def _train(world: Path, run: str, **train: Any) -> dict[str, torch.Tensor]:
             "data": {"train": str(world / "train.parquet"), "max_length": 1000},
             "d2e": {"view_gradients": train.pop("view_gradients")},
             "train": {
-                "output_dir": str(world / run), "epochs": 1, "batch_size": 4, "micro_batch_size": 2,
-                "learning_rate": 3e-3, "precision": "float32", **train,
+                "output_dir": str(world / run), "num_train_epochs": 1, "batch_size": 4,
+                "per_device_train_batch_size": 2,
+                "learning_rate": 3e-3, "bf16": False, **train,
             },
         }
     )  # fmt: skip

@@ -21,7 +21,7 @@ def recipe(folder: Path, **train: Any) -> Recipe:
         {
             "model": {"name": str(folder / "model")},
             "data": {"train": str(folder / "train.jsonl"), "max_length": 1000},
-            "train": {"output_dir": str(folder / "run"), "batch_size": 8, "micro_batch_size": 2, **train},
+            "train": {"output_dir": str(folder / "run"), "batch_size": 8, "per_device_train_batch_size": 2, **train},
         }
     )
 
@@ -29,9 +29,9 @@ def recipe(folder: Path, **train: Any) -> Recipe:
 def test_a_prepared_run_has_its_tokens_and_its_steps(tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "model")
     write_samples(make_samples(10), tmp_path / "train.jsonl")
-    asked = recipe(tmp_path, epochs=3)
+    asked = recipe(tmp_path, num_train_epochs=3)
     assert check_recipe(asked, processes=2) == 2
-    assert asked.train.precision != "auto"
+    assert asked.train.bf16 is not None
     prepared = prepare(asked, PartialState(cpu=True), processes=2)
     assert len(prepared.training.dataset) == 10
     assert set(prepared.training.dataset.column_names) == {"original", "imagined", "refined", "answer", "content"}
@@ -71,7 +71,7 @@ def test_what_needs_no_model_is_refused_before_one_is_loaded(tmp_path: Path) -> 
         check_recipe(recipe(tmp_path), processes=1)
     write_samples(make_samples(2), tmp_path / "train.jsonl")
     with pytest.raises(
-        UserError, match=r"cannot be cut into micro-batches of train.micro_batch_size=2 on 3 processes"
+        UserError, match=r"cannot be cut into micro-batches of train.per_device_train_batch_size=2 on 3 processes"
     ):
         check_recipe(recipe(tmp_path), processes=3)
 
@@ -84,7 +84,7 @@ def test_auto_takes_what_this_cpu_computes_fast(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("d2e_sft.model.device.cpu_multiplies_bfloat16_fast", lambda: fast)
     asked = recipe(tmp_path)
-    asked.train.precision = "auto"
+    asked.train.bf16 = None
     assert precision_for(asked) == chosen
 
 

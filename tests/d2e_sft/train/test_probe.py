@@ -44,8 +44,9 @@ def recipe_for(world: Path, run: Path, *overrides: str) -> Recipe:
     file.write_text(
         f"model: {{name: {world}/model}}\n"
         f"data: {{train: {world}/train.jsonl, probe: {world}/probe.jsonl, max_length: 1000}}\n"
-        f"train: {{output_dir: {run}, max_steps: 4, batch_size: 4, micro_batch_size: 2, learning_rate: 1e-2, "
-        "logging_steps: 100, precision: float32, eval_steps: 3, lr_scheduler: constant}\n"
+        f"train: {{output_dir: {run}, max_steps: 4, batch_size: 4, per_device_train_batch_size: 2, "
+        "learning_rate: 1e-2, "
+        "logging_steps: 100, bf16: false, eval_steps: 3, lr_scheduler_type: constant}\n"
     )
     return load_recipe(str(file), overrides)
 

@@ -45,8 +45,9 @@ def test_a_training_prints_lines_and_no_dict(tmp_path: Path, capsys: pytest.Capt
         f"model: {{name: {tmp_path}/model}}\n"
         f"data: {{train: {tmp_path}/train.jsonl, dev: {tmp_path}/dev.jsonl, probe: {tmp_path}/probe.jsonl, "
         "max_length: 1000}\n"
-        f"train: {{output_dir: {tmp_path}/run, max_steps: 2, batch_size: 2, micro_batch_size: 2, logging_steps: 1, "
-        "eval_steps: 2, precision: float32}\n"
+        f"train: {{output_dir: {tmp_path}/run, max_steps: 2, batch_size: 2, per_device_train_batch_size: 2, "
+        "logging_steps: 1, "
+        "eval_steps: 2, bf16: false}\n"
     )
     train_recipe(load_recipe(str(tmp_path / "recipe.yaml")))
     printed = capsys.readouterr().out

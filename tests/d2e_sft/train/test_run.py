@@ -51,8 +51,9 @@ def recipe(world: Path, out: Path, **changes: Any) -> Path:
         "model": {"name": str(world / "dropout")},
         "data": {"train": str(world / "train.jsonl"), "max_length": 1000},
         "train": {
-            "output_dir": str(out / "run"), "epochs": 2, "batch_size": 4, "micro_batch_size": 2, "learning_rate": 3e-3,
-            "logging_steps": 1, "save_steps": 2, "precision": "float32",
+            "output_dir": str(out / "run"), "num_train_epochs": 2, "batch_size": 4,
+            "per_device_train_batch_size": 2, "learning_rate": 3e-3,
+            "logging_steps": 1, "save_steps": 2, "bf16": False,
         },
     }  # fmt: skip
     for key, value in changes.items():
@@ -148,7 +149,11 @@ def test_a_killed_run_continues_as_if_it_had_not_been(
         ({"train__save_steps": 3, "train__logging_steps": 4}, after_step(3), [1, 3, 4, 6]),
         ({"train__max_steps": 5}, Kill(CHECKPOINTS + "_move_model"), [1, 2, 3, 4, 5]),
         (
-            {"model__name": "llama", "model__lora": {"r": 2, "dropout": 0.1}, "train__micro_batch_size": 4},
+            {
+                "model__name": "llama",
+                "model__lora": {"r": 2, "lora_dropout": 0.1},
+                "train__per_device_train_batch_size": 4,
+            },
             after_step(3),
             [1, 2, 3, 4, 5, 6],
         ),

@@ -29,8 +29,9 @@ def world(tmp_path: Path) -> Path:
         "model": {"name": str(tmp_path / "model")},
         "data": {"train": str(tmp_path / "train.jsonl"), "max_length": 1000},
         "train": {
-            "output_dir": str(tmp_path / "run"), "epochs": 3, "batch_size": 4, "micro_batch_size": 2, "save_steps": 1,
-            "save_total_limit": 1, "precision": "float32", "logging_steps": 5,
+            "output_dir": str(tmp_path / "run"), "num_train_epochs": 3, "batch_size": 4,
+            "per_device_train_batch_size": 2, "save_steps": 1,
+            "save_total_limit": 1, "bf16": False, "logging_steps": 5,
         },
     }  # fmt: skip
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
@@ -106,7 +107,12 @@ def test_too_little_memory_names_lengths_and_settings(
     assert "out of memory at step 2, in a micro-batch of 2 samples" in said
     assert said.count(" of made-up: original ") == 2
     assert "imagined " in said
-    for setting in ("train.micro_batch_size", "data.max_length", "train.gradient_checkpointing", "--resume"):
+    for setting in (
+        "train.per_device_train_batch_size",
+        "data.max_length",
+        "train.gradient_checkpointing",
+        "--resume",
+    ):
         assert setting in said
 
 

@@ -27,8 +27,9 @@ reference: {{objective: sft}}
 RECIPE = """
 model: {{name: {world}/model}}
 data: {{train: unused, max_length: 1000}}
-train: {{output_dir: unused, max_steps: 2, batch_size: 4, micro_batch_size: 4, learning_rate: 1e-3, eval_steps: 1,
-         precision: float32}}
+train: {{output_dir: unused, max_steps: 2, batch_size: 4, per_device_train_batch_size: 4, learning_rate: 1e-3,
+       eval_steps: 1,
+         bf16: false}}
 """
 
 

@@ -36,7 +36,7 @@ def test_a_comma_in_brackets_or_quotes_belongs_to_a_value() -> None:
 
 
 def test_points_are_all_combinations_with_their_values_in_name_and_recipe(recipe: str) -> None:
-    found = points(recipe, "d2e.alpha=0.1,0.5", "d2e.distill=true,false", "train.epochs=2")
+    found = points(recipe, "d2e.alpha=0.1,0.5", "d2e.distill=true,false", "train.num_train_epochs=2")
     assert [point.name for point in found] == [
         "alpha=0.1,distill=true",
         "alpha=0.1,distill=false",
@@ -46,17 +46,17 @@ def test_points_are_all_combinations_with_their_values_in_name_and_recipe(recipe
     assert [(p.recipe.d2e.alpha, p.recipe.d2e.distill) for p in found] == [
         (0.1, True), (0.1, False), (0.5, True), (0.5, False)
     ]  # fmt: skip
-    assert {point.recipe.train.epochs for point in found} == {2.0}
+    assert {point.recipe.train.num_train_epochs for point in found} == {2.0}
     assert found[0].recipe.train.output_dir == "out/alpha=0.1,distill=true"
-    assert found[0].overrides == ["d2e.alpha=0.1", "d2e.distill=true", "train.epochs=2"]
+    assert found[0].overrides == ["d2e.alpha=0.1", "d2e.distill=true", "train.num_train_epochs=2"]
 
 
 def test_names_are_folder_names_and_differ(recipe: str) -> None:
     found = points(recipe, "model.name=a/b,a:b,../c", "train.seed=0,1")
     assert len({point.name for point in found}) == 6
     assert all("/" not in point.name and ":" not in point.name for point in found)
-    both = points(recipe, "model.lora.alpha=8,16", "d2e.alpha=0.1,0.2")
-    assert both[0].name == "model.lora.alpha=8,d2e.alpha=0.1"
+    both = points(recipe, "model.lora.lora_alpha=8,16", "d2e.alpha=0.1,0.2")
+    assert both[0].name == "model.lora.lora_alpha=8,d2e.alpha=0.1"
 
 
 def test_what_has_no_effect_makes_no_second_training(recipe: str) -> None:

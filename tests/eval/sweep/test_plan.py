@@ -35,7 +35,7 @@ runs:
     )
     plan = read_plan(file)
     assert plan is not None
-    axis, points = plan_points(plan, plan.recipe, tmp_path / "out", ["train.seed=1", "train.epochs=2"])
+    axis, points = plan_points(plan, plan.recipe, tmp_path / "out", ["train.seed=1", "train.num_train_epochs=2"])
     found = {point.name: (point.trained_in, point.decoding.alpha, point.decoding.plausibility) for point in points}
     assert found == {
         "d2e": ("d2e", 0.5, 0.0), "d2e-plain": ("d2e", 0.0, 0.0),
@@ -45,7 +45,7 @@ runs:
     }  # fmt: skip
     assert points[-2].decoding.decoder == "adacad:floor=0"
     assert axis.values == tuple(found)
-    assert points[0].overrides == ["train.seed=1", "train.epochs=2", "train.seed=3"]
+    assert points[0].overrides == ["train.seed=1", "train.num_train_epochs=2", "train.seed=3"]
     assert points[0].recipe.train.seed == 3
     assert points[2].recipe.train.seed == 1
     assert plan.choose(["sft", "base-plain"]) == {"sft", "sft-plain", "sft-cut", "base-plain"}

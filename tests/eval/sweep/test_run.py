@@ -24,8 +24,9 @@ from tests.tiny import make_sample, make_samples, save_tiny_model
 RECIPE = """
 model: {{name: {world}/model}}
 data: {{train: {world}/train.jsonl, max_length: 1000}}
-train: {{output_dir: unused, epochs: 4, batch_size: 2, micro_batch_size: 2, learning_rate: 3e-3, logging_steps: 1,
-         save_steps: 2, save_total_limit: 100, precision: float32}}
+train: {{output_dir: unused, num_train_epochs: 4, batch_size: 2, per_device_train_batch_size: 2,
+       learning_rate: 3e-3, logging_steps: 1,
+         save_steps: 2, save_total_limit: 100, bf16: false}}
 eval: {{max_new_tokens: 3, batch_size: 8}}
 """
 AXES = ("d2e.debias=true,false", "d2e.alpha=0.5,1.0")
@@ -171,7 +172,7 @@ def test_another_grid_is_refused_there(world: Path, swept: Path, capsys: pytest.
 def test_a_point_that_fails_does_not_lose_the_others(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call = command(world, tmp_path / "out", "train.learning_rate=1e30,1e-3", "train.epochs=1")
+    call = command(world, tmp_path / "out", "train.learning_rate=1e30,1e-3", "train.num_train_epochs=1")
     assert d2e(*call) == 1
     printed = capsys.readouterr()
     assert "1 of 2 points failed" in printed.err
@@ -234,7 +235,7 @@ evaluations:
 runs:
   base: {{train: false}}
   d2e:
-    overrides: {{train.epochs: 1}}
+    overrides: {{train.num_train_epochs: 1}}
     evaluations:
       "": {{without_context: true}}
       -cut: {{plausibility: 0.2}}
@@ -321,6 +322,6 @@ def test_a_plan_may_grow_but_not_change(world: Path, tmp_path: Path, capsys: pyt
     plan.write_text(plan.read_text().replace("runs:\n", "runs:\n  sft: {overrides: {d2e.debias: false}}\n"))
     assert d2e("sweep", plan, "--out", out, "--dry-run") == 0
     assert "sft: to be trained and scored" in capsys.readouterr().out
-    plan.write_text(plan.read_text().replace("train.epochs: 1", "train.epochs: 2"))
+    plan.write_text(plan.read_text().replace("train.num_train_epochs: 1", "train.num_train_epochs: 2"))
     assert d2e("sweep", plan, "--out", out) == 1
-    assert "run d2e: train.epochs: 1.0 → 2.0" in capsys.readouterr().err
+    assert "run d2e: train.num_train_epochs: 1.0 → 2.0" in capsys.readouterr().err

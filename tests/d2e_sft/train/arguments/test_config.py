@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from transformers import TrainingArguments
 
-from d2e_sft.config.recipe import D2ESection, Recipe
-from d2e_sft.config.reference import recipe_keys
-from d2e_sft.train.arguments.config import SAME_IN_RECIPE, D2EConfig
+from d2e_sft.config.recipe import D2ESection, Recipe, TrainSection
+from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.util.errors import UserError
 
 
@@ -26,12 +25,11 @@ def recipe(**sections: dict[str, Any]) -> Recipe:
 def test_the_defaults_are_a_recipes() -> None:
     plain, of_recipe = D2EConfig("run"), D2EConfig.from_recipe(recipe())
     assert plain.d2e == of_recipe.d2e == recipe().d2e
-    resolved = {"run_name", "disable_tqdm", *D2ESection.model_fields}
+    resolved = {"disable_tqdm", *D2ESection.model_fields}
     for one in fields(plain):
         if one.name not in resolved and one.init:
             assert str(getattr(plain, one.name)) == str(getattr(of_recipe, one.name)), one.name
-    assert SAME_IN_RECIPE.keys() <= {one.name for one in fields(plain)}
-    assert set(SAME_IN_RECIPE.values()) <= {key.name for key in recipe_keys()}
+    assert {*TrainSection.model_fields, *D2ESection.model_fields} <= {one.name for one in fields(plain)}
 
 
 def test_a_recipe_of_other_values_comes_back_as_it_was() -> None:
@@ -40,8 +38,9 @@ def test_a_recipe_of_other_values_comes_back_as_it_was() -> None:
         data={"dev": "dev.parquet", "max_length": 300, "overlong": "drop"},
         d2e={"objective": "teacher", "kl_weight": 0.3},
         train={
-            "seed": 7, "epochs": 1.5, "max_steps": 9, "batch_size": 12, "micro_batch_size": 3, "learning_rate": 0.01,
-            "lr_scheduler": "linear", "optim": "sgd", "precision": "float32", "save_steps": 4, "eval_steps": 2,
+            "seed": 7, "num_train_epochs": 1.5, "max_steps": 9, "batch_size": 12, "per_device_train_batch_size": 3,
+            "learning_rate": 0.01, "lr_scheduler_type": "linear", "optim": "sgd", "bf16": False,
+            "save_steps": 4, "eval_steps": 2,
             "logging_steps": 3, "gradient_checkpointing": True, "sample_predictions": 2, "packing": "batched",
         },
         eval={"alpha": 0.2, "max_new_tokens": 5},
@@ -49,10 +48,9 @@ def test_a_recipe_of_other_values_comes_back_as_it_was() -> None:
     args = D2EConfig.from_recipe(told)
     assert (args.gradient_accumulation_steps, args.optim, args.bf16, args.max_steps) == (4, "sgd", False, 9)
     assert args.decoding.alpha == 0.2
-    again, unsaid = args.to_recipe("m", "rows.parquet", "dev.parquet")
+    again, unsaid = args.to_recipe({"name": "m"}, {"train": "rows.parquet", "dev": "dev.parquet"})
     assert again == told
     assert unsaid == []
-    assert D2EConfig.from_recipe(told, processes=2).gradient_accumulation_steps == 2
 
 
 @pytest.mark.parametrize("of_launcher", [None, "bf16"])
@@ -71,9 +69,25 @@ def test_precision_is_that_of_the_arguments_and_of_no_others(
 
 def test_what_a_recipe_cannot_say_is_named() -> None:
     args = D2EConfig("run", adam_beta1=0.8, lr_scheduler_type="polynomial", max_steps=2)
-    again, unsaid = args.to_recipe("m", "rows.parquet")
-    assert unsaid == ["adam_beta1", "train.lr_scheduler"]
+    again, unsaid = args.to_recipe({"name": "m"}, {"train": "rows.parquet"})
+    assert unsaid == ["adam_beta1", "train.lr_scheduler_type"]
     assert again.train.max_steps == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),  # global batch, micro-batch, accumulation, evaluation batch
+    [
+        ({}, (64, 8, 8, 8)),
+        ({"batch_size": 12, "per_device_train_batch_size": 4}, (12, 4, 3, 4)),
+        ({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}, (8, 4, 2, 4)),
+        ({"batch_size": 12, "micro_batch_tokens": 99, "per_device_train_batch_size": 4}, (12, 12, 1, 4)),
+        ({"per_device_eval_batch_size": 5}, (64, 8, 8, 5)),
+    ],
+)
+def test_the_global_batch_and_accumulation_follow_from_each_other(given: dict[str, Any], expected: Any) -> None:
+    args = D2EConfig("run", **given)
+    of_steps = (args.batch_size, args.per_device_train_batch_size, args.gradient_accumulation_steps)
+    assert (*of_steps, args.per_device_eval_batch_size) == expected
 
 
 def test_transformers_own_arguments_are_completed() -> None:
@@ -85,8 +99,8 @@ def test_transformers_own_arguments_are_completed() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"neftune_noise_alpha": 5}, "must have seen the same embeddings"),
-        ({"label_smoothing_factor": 0.1}, "the objective is the loss"),
+        ({"neftune_noise_alpha": 5}, "the subtraction needs equal embeddings"),
+        ({"label_smoothing_factor": 0.1}, "the objective defines the loss"),
         ({"torch_compile": True}, "set compile_layers=True"),
         ({"use_liger_kernel": True}, "pip install liger-kernel"),
         ({"objective": "techer"}, "Did you mean 'teacher'?"),
@@ -97,10 +111,3 @@ def test_what_cannot_be_had_is_refused_with_the_reason(given: dict[str, Any], to
     with pytest.raises(UserError) as caught:
         D2EConfig(str(tmp_path), **given)
     assert told in str(caught.value)
-
-
-def test_the_page_says_each_arguments_key() -> None:
-    page = (Path(__file__).resolve().parents[4] / "docs" / "python.md").read_text(encoding="utf-8")
-    for name, key in SAME_IN_RECIPE.items():
-        assert f"`{name}`" in page, name
-        assert f"`{key}`" in page or key.startswith("d2e."), key

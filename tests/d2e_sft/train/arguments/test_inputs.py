@@ -50,15 +50,16 @@ def losses(run: Path) -> list[tuple[float, float, float]]:
 
 @pytest.mark.parametrize("adapter", [False, True])
 def test_a_recipe_and_the_call_from_python_are_the_same_run(world: Path, tmp_path: Path, adapter: bool) -> None:
-    lora = {"r": 4, "dropout": 0.1, "use_dora": True} if adapter else None
+    lora = {"r": 4, "lora_dropout": 0.1, "use_dora": True} if adapter else None
     recipe = Recipe.model_validate(
         {
             "model": {"name": str(world / "model"), "lora": lora},
             "data": {"train": str(world / "rows.jsonl")},
             "d2e": {"alpha": 0.3},
             "train": {
-                "output_dir": str(tmp_path / "recipe"), "batch_size": 4, "micro_batch_size": 2, "learning_rate": 3e-3,
-                "max_steps": 3, "precision": "float32", "logging_steps": 1,
+                "output_dir": str(tmp_path / "recipe"), "batch_size": 4, "per_device_train_batch_size": 2,
+                "learning_rate": 3e-3,
+                "max_steps": 3, "bf16": False, "logging_steps": 1,
             },
         }
     )  # fmt: skip

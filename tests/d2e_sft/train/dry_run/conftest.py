@@ -12,8 +12,8 @@ from tests.tiny import make_samples, save_tiny_model
 RECIPE = """
 model: {{name: {folder}/model}}
 data: {{train: {folder}/train.parquet, max_length: 1000}}
-train: {{output_dir: {folder}/run, epochs: 3, batch_size: 8, micro_batch_size: 4, precision: float32,
-         warmup_ratio: 0.25}}
+train: {{output_dir: {folder}/run, num_train_epochs: 3, batch_size: 8, per_device_train_batch_size: 4, bf16: false,
+         warmup_steps: 0.25}}
 """
 
 

@@ -57,7 +57,7 @@ def estimate(
     d2e = d2e or D2ESection()
     layout = choose_layout(model, d2e, packing)
     batch = collator_for(layout, d2e, model.config)(rows(count))
-    train = TrainSection.model_validate({"output_dir": "x", "precision": "float32", **options})
+    train = TrainSection.model_validate({"output_dir": "x", "bf16": False, **options})
     return estimate_memory(model, d2e, layout, batch, train, accumulation, device)
 
 
@@ -139,7 +139,7 @@ def test_the_model_is_left_as_it_was() -> None:
         assert torch.equal(parameter, old)
 
 
-@pytest.mark.parametrize("options", [{"gradient_checkpointing": True}, {"precision": "bfloat16"}, {"count": 2}])
+@pytest.mark.parametrize("options", [{"gradient_checkpointing": True}, {"bf16": True}, {"count": 2}])
 def test_what_saves_activations_shows(options: dict[str, Any]) -> None:
     assert estimate(tiny_model(), **options).activations < 0.9 * estimate(tiny_model()).activations
 
@@ -163,7 +163,7 @@ def test_flex_attention_is_estimated_without_compiling_it() -> None:
     bare_model(model).set_attn_implementation(FLEX)
     layout = Layout("shared_batch", FLEX)
     batch = collator_for(layout, d2e, model.config)(rows())
-    flex = estimate_memory(model, d2e, layout, batch, TrainSection(output_dir="x", precision="float32"), 2, CPU)
+    flex = estimate_memory(model, d2e, layout, batch, TrainSection(output_dir="x", bf16=False), 2, CPU)
     assert flex.activations == pytest.approx(by_branch.activations, rel=0.25)
     assert model.config._attn_implementation == FLEX
 
@@ -210,7 +210,8 @@ def recipe_of_long_samples(folder: Path) -> Path:
     write_samples([long_sample(number) for number in range(8)], folder / "train.parquet")
     recipe.write_text(
         f"data: {{train: {folder}/train.parquet, max_length: 1000}}\n"
-        f"train: {{output_dir: {folder}/run, precision: float32, max_steps: 2, batch_size: 4, micro_batch_size: 2}}"
+        f"train: {{output_dir: {folder}/run, bf16: false, max_steps: 2, batch_size: 4, "
+        "per_device_train_batch_size: 2}"
     )
     return recipe
 

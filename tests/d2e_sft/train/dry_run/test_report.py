@@ -38,11 +38,11 @@ def test_the_command_shows_every_section_and_writes_nothing(
     recipe_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(recipe_file.parent.rglob("*"))
-    cli.main(["train", str(recipe_file), "train.epochs=2", "--dry-run"])
+    cli.main(["train", str(recipe_file), "train.num_train_epochs=2", "--dry-run"])
     printed = capsys.readouterr().out
     for title in ("recipe", "run folder", "samples", "lengths", "layout", "steps", "memory a device", "time"):
         assert f"== {title}" in printed, title
-    assert "epochs: 2" in section(printed, "recipe")
+    assert "num_train_epochs: 2" in section(printed, "recipe")
     assert sorted(recipe_file.parent.rglob("*")) == before
 
 
