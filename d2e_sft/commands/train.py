@@ -101,7 +101,7 @@ def train(
 
         flags = [flag for flag, given in (("--resume", resume), ("--overwrite", overwrite)) if given]
         meeting = Machines(1 if machines is None else machines, place["machine_rank"] or 0, place["main_address"])
-        command = launch_command(launcher, [*source.words, *overrides, *flags], processes=processes, machines=meeting)
+        command = launch_command(launcher, [source.name, *overrides, *flags], processes=processes, machines=meeting)
         sys.exit(launch(command))
     with collector_paused():
         from d2e_sft.train.run import train_recipe

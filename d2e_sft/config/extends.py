@@ -49,7 +49,7 @@ def _read(source: RecipeSource, above: tuple[Path, ...], known: dict[Path, Recip
     merged = _layered(_read_file(file, above, known) for file in source.files)
     if source.method is None:
         return merged
-    run = source.output_dir or f"{merged.sections['train']['output_dir']}/{source.method}"
+    run = f"{merged.sections['train']['output_dir']}/{source.method}"
     return RecipeContent(deep_merge(merged.sections, {"train": {"output_dir": run}}), merged.origins)
 
 

@@ -173,7 +173,7 @@ def precision_for(recipe: Recipe) -> Precision:
     if wanted == "auto":
         return automatic_precision()
     if wanted == "float16" and not cuda:
-        raise UserError("train.fp16=true: needs a CUDA device, and there is none", "use train.bf16=null or false")
+        raise UserError("train.fp16=true: needs a CUDA device, and there is none", "use train.fp16=false")
     if wanted == "bfloat16" and cuda and not has_bfloat16(cuda_alone=True):
         raise UserError("train.bf16=true: this CUDA device has no bfloat16", "use train.bf16=null or train.fp16=true")
     if wanted == "bfloat16" and torch.backends.mps.is_available():

@@ -171,7 +171,7 @@ def _sweep_of(
     for_eval, for_train = _words("--eval-args", eval_args), _words("--train-args", train_args)
     if plan is None:
         axes = parse_axes(words)
-        # In full, so that an earlier path, a bundled recipe's name and its files are the same recipe to a later call.
+        # In full, so that a bundled recipe's name and its files are the same recipe to a later call.
         name = require_recipe(recipe).name
         stem = Path(recipe).stem if recipe.endswith(".yaml") else name.replace("/", "-")
         folder = out or Path("runs") / f"sweep-{stem}"

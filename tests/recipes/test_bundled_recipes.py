@@ -178,7 +178,7 @@ def test_a_dry_run_works_on_a_stand_in_of_the_architecture(name: str, shown: Cal
 def test_a_float16_recipe_says_that_it_needs_cuda() -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has CUDA")
-    with pytest.raises(UserError, match="float16: needs a CUDA device"):
+    with pytest.raises(UserError, match="fp16=true: needs a CUDA device"):
         precision_for(load_recipe(f"{PAPER[0]}/d2e"))
 
 
