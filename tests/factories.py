@@ -64,10 +64,10 @@ def write_recipe(world: Path, run: Path, *overrides: str) -> Path:
             "output_dir": str(run),
             "max_steps": 4,
             "batch_size": 4,
-            "micro_batch_size": 2,
+            "per_device_train_batch_size": 2,
             "learning_rate": 3e-3,
             "logging_steps": 1,
-            "precision": "float32",
+            "bf16": False,
         },
     }
     for override in overrides:
