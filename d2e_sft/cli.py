@@ -20,7 +20,7 @@ from d2e_sft.util.errors import ProcessError, UserError, did_you_mean
 from d2e_sft.util.own_path import claim_packages, leave_working_folder
 from d2e_sft.util.quiet import quieten
 from d2e_sft.util.signals import end_with_parent
-from d2e_sft.util.terminal.folding import folded, folded_usage
+from d2e_sft.util.terminal import folded, folded_usage
 
 _FULL = (
     "\n  remedy: make room on this disk; what was there before is as it was, and the same command goes on from what "

@@ -20,7 +20,7 @@ from d2e_sft.doctor.finding import Finding
 from d2e_sft.doctor.run import lines
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.tables import WIDTH, hanging
-from d2e_sft.util.terminal.folding import folded, warn
+from d2e_sft.util.terminal import folded, warn
 from data_builders.commands.tables import print_table
 from tests.command import d2e
 from tests.eval.compare.measures.results import accuracy, save_result

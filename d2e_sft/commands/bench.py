@@ -13,7 +13,7 @@ import click
 from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
-from d2e_sft.util.terminal.narrow import narrowed
+from d2e_sft.util.narrow import narrowed
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

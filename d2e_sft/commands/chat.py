@@ -12,7 +12,7 @@ from d2e_sft.config.decoding import DECODERS, MAX_ALPHA, describe
 from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.imports import collector_paused
-from d2e_sft.util.terminal.folding import folded
+from d2e_sft.util.terminal import folded
 
 
 @click.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal.folding import warn
+from d2e_sft.util.terminal import warn
 
 
 def position_limit(config: Any) -> int | None:

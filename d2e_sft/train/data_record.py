@@ -18,7 +18,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import file_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_whole
-from d2e_sft.util.terminal.folding import warn
+from d2e_sft.util.terminal import warn
 
 if TYPE_CHECKING:  # training on tokens does without
     import datasets

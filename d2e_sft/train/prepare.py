@@ -28,7 +28,7 @@ from d2e_sft.objective.own import function_of
 from d2e_sft.train.rows import TokenRows, read_rows
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal.folding import warn
+from d2e_sft.util.terminal import warn
 
 # Names of optimisers → the module that transformers imports for them, and the package that has it.
 _OPTIMIZER_PACKAGES = {

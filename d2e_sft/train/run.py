@@ -25,7 +25,7 @@ from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.distributed import decided_by_main, process_state, same_everywhere
 from d2e_sft.util.locks import only_one
 from d2e_sft.util.signals import Termination, on_sigterm
-from d2e_sft.util.terminal.folding import warn
+from d2e_sft.util.terminal import warn
 
 
 def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> Path:

@@ -19,7 +19,7 @@ from d2e_sft.train.data_record import DATA_FILE, refuse_other_source
 from d2e_sft.train.safeguards import NON_FINITE_FILE
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.locks import LOCK_FILE
-from d2e_sft.util.terminal.folding import warn
+from d2e_sft.util.terminal import warn
 
 _TRAINER_STATE = "trainer_state.json"
 _LEFT_BY_TRAINING = (

@@ -42,7 +42,7 @@ from d2e_sft.train.probe import ReadingProbe
 from d2e_sft.train.progress import LossLines
 from d2e_sft.train.safeguards import ROWS, GuardedSteps, NumberedBatches, StepChecks
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal.folding import warn
+from d2e_sft.util.terminal import warn
 
 # Parts of the loop, and what their shares of its time are called in a log.
 _SHARES = {

@@ -8,7 +8,7 @@ from dataclasses import astuple
 
 import click
 
-from d2e_sft.util.terminal.folding import warn
+from d2e_sft.util.terminal import warn
 from data_builders.build.coverage import Row
 from data_builders.build.mixture import Mixture
 from data_builders.build.run import Result

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.util.terminal.folding import warn
+from d2e_sft.util.terminal import warn
 
 
 @click.command()

@@ -11,7 +11,7 @@ import click
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, Split
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal.folding import warn
+from d2e_sft.util.terminal import warn
 from data_builders.build.options import BuildOptions
 from data_builders.build.reading import read_datasets
 from data_builders.dataset.sample_sets import SampleSet, read_set

@@ -11,7 +11,7 @@ from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.tables import WIDTH
+from d2e_sft.util.terminal import WIDTH
 from eval.compare.context_use import answers_without_context
 from eval.compare.error_patterns import (
     error_prompts,

@@ -18,8 +18,8 @@ from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.narrow import narrowed
 from d2e_sft.util.signals import on_sigterm
-from d2e_sft.util.terminal.narrow import narrowed
 from eval.commands.engine_options import engine_options
 from eval.commands.judging import judge_run, refuse_what_is_not_judged, refuse_without_free_answers
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite

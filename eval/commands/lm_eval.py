@@ -11,7 +11,7 @@ from unittest import mock
 import click
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal.folding import folded
+from d2e_sft.util.terminal import folded
 
 TASKS = Path(__file__).resolve().parent.parent / "lm_eval" / "tasks"
 

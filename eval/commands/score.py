@@ -11,7 +11,7 @@ import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
-from d2e_sft.util.terminal.folding import warn
+from d2e_sft.util.terminal import warn
 from eval.compare.measures.comparison import MeasureComparison
 from eval.compare.measures.tables import latex_table
 from eval.systems.flat.templates import write_template

@@ -12,7 +12,7 @@ import click
 from d2e_sft.config.lookup import require_recipe
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.terminal.narrow import narrowed
+from d2e_sft.util.narrow import narrowed
 from eval.study.study import Study, combinations, read_study
 from eval.sweep.grid import describe_point, grid, parse_axes, varying
 from eval.sweep.plan import Plan, plan_points, read_plan

@@ -22,7 +22,7 @@ import d2e_sft
 from d2e_sft.util.errors import ProcessError, UserError
 from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.locks import only_one
-from d2e_sft.util.terminal.folding import warn
+from d2e_sft.util.terminal import warn
 from eval.run.engines.engine import Engine, Task
 from eval.run.fingerprint import check_fingerprint
 from eval.run.journal_files import (

@@ -15,7 +15,7 @@ from d2e_sft.config.recipe import EvalSection, ModelSection, recipe_of
 from d2e_sft.data.prompts import Setting
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal.folding import warn
+from d2e_sft.util.terminal import warn
 from eval.score.likelihood import Normalise
 
 EngineName = Literal["auto", "transformers", "vllm", "openai"]

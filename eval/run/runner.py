@@ -20,7 +20,7 @@ from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples
 from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
-from d2e_sft.util.terminal.folding import warn
+from d2e_sft.util.terminal import warn
 from d2e_sft.vllm.pairing import check_decoder
 from eval.run.benchmark import Benchmark, BenchmarkRows, choose_per_group, locate_benchmark, with_candidates
 from eval.run.demonstrations import Demonstrations, load_demonstrations

@@ -17,7 +17,7 @@ from d2e_sft.data.prompts import Setting, SettingPrompts, load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
-from d2e_sft.util.terminal.folding import warn
+from d2e_sft.util.terminal import warn
 from eval.compare.measures.measure import Measure, digest, shares
 from eval.compare.runs import ScoredRun
 from eval.run.benchmark import Benchmark, locate_benchmark

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.judge.options import JudgeOptions
-from d2e_sft.util.tables import WIDTH
+from d2e_sft.util.terminal import WIDTH
 from eval.compare.compare import compare_runs
 from eval.compare.faithfulness import compare_faithfulness
 from eval.compare.judged_answers import JUDGED_FILE, judge_answers

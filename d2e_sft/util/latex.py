@@ -1,0 +1,83 @@
+"""A table as LaTeX."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable
+
+from d2e_sft.util.table import Styled, Table, is_number
+
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    # At the start of a row, \\ and \midrule would take these as their arguments.
+    "[": "{[}",
+    "*": "{*}",
+    "²": r"\textsuperscript{2}",
+    "α": r"$\alpha$",
+    "λ": r"$\lambda$",
+    "±": r"$\pm$",
+    "–": "--",
+    "†": r"\textsuperscript{\dag}",
+    "\n": " ",
+}
+
+
+def latex_table(table: Table, label: str) -> str:
+    r"""The table as a `table*` environment; its preamble needs booktabs and, with two header rows, multirow.
+
+    Args:
+        label: what `\ref` calls it, after `tab:`.
+    """
+    *over, names = ([latex_text(name) for name in row] for row in table.header())
+    first, *columns = names
+    header = [_row(names)]
+    form = " ".join("c" * len(columns))
+    if over:
+        groups = [(text, len(list(own))) for text, own in itertools.groupby(over[0][1:])]
+        starts = itertools.accumulate((n for _, n in groups), initial=2)
+        heads = [rf"\multicolumn{{{n}}}{{c}}{{{text}}}" for text, n in groups]
+        rules = (rf"\cmidrule(lr){{{start}-{start + n - 1}}}" for start, (_, n) in zip(starts, groups, strict=False))
+        header = [_row([rf"\multirow{{2}}{{*}}{{{first}}}", *heads]), "".join(rules), _row(["", *columns])]
+    body = [line for _, rows in table.blocks() for line in (r"\midrule", *(_row(map(_cell, row)) for row in rows))]
+    lines = [
+        rf"% \usepackage{{booktabs{',multirow' * bool(over)}}}",
+        r"\begin{table*}[t]",
+        r"\centering",
+        r"\small",
+        r"\setlength{\tabcolsep}{3pt}",
+        rf"\begin{{tabular}}{{l {form}}}",
+        r"\toprule",
+        *header,
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+        rf"\caption{{{latex_text(' '.join([table.caption, *table.notes]))}}}",
+        rf"\label{{tab:{label}}}",
+        r"\end{table*}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def latex_text(text: str) -> str:
+    """The text with the characters escaped that have a meaning in LaTeX."""
+    return re.sub("|".join(map(re.escape, _ESCAPES)), lambda match: _ESCAPES[match[0]], text)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _cell(cell: Styled) -> str:
+    """A cell's text; the best value is bold, and text after a number is small."""
+    number, space, rest = cell.partition(" ") if is_number(cell) else (str(cell), "", "")
+    value = latex_text(number.rstrip("†"))
+    text = (rf"\textbf{{{value}}}" if cell.best else value) + latex_text("†" * number.endswith("†"))
+    text += rf" {{\scriptsize {latex_text(rest)}}}" if space else ""
+    return text + (rf"\textsubscript{{{latex_text(cell.note)}}}" if cell.note else "")

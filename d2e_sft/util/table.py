@@ -1,0 +1,254 @@
+"""Tables: a pandas DataFrame of cells with a caption, written for the terminal, Markdown, HTML, LaTeX and JSON.
+
+Rows with the same index form a block. A named index is shown: as headings in the terminal, as the first column
+elsewhere. Columns with two levels have a heading over several columns. Columns of numbers are aligned right; in their
+cells, text after the first space (an interval) is small print. LaTeX is written by `d2e_sft.util.latex`, HTML by the
+template `d2e_sft/util/html/table.html`.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from d2e_sft.util.terminal import filled, terminal_width
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+NONE = "–"
+_NUMBER = re.compile(r"[-+–<±]?\d.*|[–-]?", re.DOTALL)
+_NARROWEST = 20  # characters; longer text may be folded to this width in the terminal
+_GAP = 2  # spaces between columns, and indent of a block
+
+
+class Styled(str):
+    """A cell with a style: `best` marks the best value of its block, `note` is small print after the text."""
+
+    best: bool = False
+    note: str = ""
+
+    @classmethod
+    def of(cls, text: str, *, best: bool = False, note: str = "") -> Styled:
+        """The text with a style; text that has one keeps it."""
+        if isinstance(text, Styled):
+            return text
+        made = cls(text)
+        made.best, made.note = best, note
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table to write.
+
+    Attributes:
+        frame: cells as text.
+        caption: paragraph above the table.
+        notes: paragraphs below it.
+        keys: number of leading columns that name a row; each part repeats them when a wide table is split.
+    """
+
+    frame: DataFrame
+    caption: str = ""
+    notes: Sequence[str] = ()
+    keys: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        columns: Sequence[Any],
+        rows: Sequence[Sequence[Any]],
+        caption: str = "",
+        *,
+        blocks: tuple[str, Sequence[str]] | None = None,
+        notes: Sequence[str] = (),
+        keys: int = 1,
+    ) -> Table:
+        """Make a table from rows; whole numbers get thousands separators, None becomes a dash.
+
+        Args:
+            columns: names, or pairs of a heading over several columns and a name.
+            blocks: the index: its name (empty to hide it) and the block of each row.
+        """
+        import pandas as pd
+
+        name, index = blocks or ("", [""] * len(rows))
+        header = pd.MultiIndex.from_tuples(columns) if isinstance(columns[0], tuple) else pd.Index(columns)
+        frame = pd.DataFrame(
+            [[_text(cell) for cell in row] for row in rows],
+            index=pd.Index(list(index), name=name, dtype=object),
+            columns=header,
+            dtype=object,
+        )
+        return cls(frame, caption, notes, keys)
+
+    def header(self) -> list[list[str]]:
+        """The header rows, from the top."""
+        columns = self.frame.columns
+        return [list(columns.get_level_values(level)) for level in range(columns.nlevels)]
+
+    def rows(self) -> list[list[Styled]]:
+        """The cells of each row."""
+        return [list(map(Styled.of, row)) for row in self.frame.to_numpy().tolist()]
+
+    def blocks(self) -> Iterator[tuple[str, list[list[Styled]]]]:
+        """The name and the rows of each block."""
+        for name, pairs in itertools.groupby(
+            zip(self.frame.index, self.rows(), strict=True), key=lambda pair: pair[0]
+        ):
+            yield str(name), [row for _, row in pairs]
+
+    def with_index(self) -> Table:
+        """The table with a named index as its first column."""
+        name = self.frame.index.name
+        if not name:
+            return self
+        frame = self.frame.reset_index(drop=True)
+        frame.insert(0, name, list(self.frame.index), allow_duplicates=True)
+        return Table(frame, self.caption, self.notes, self.keys + 1)
+
+    def records(self) -> list[dict[str, str]]:
+        """The rows as JSON objects: column → cell."""
+        flat = self.with_index()
+        return [dict(zip(flat.header()[-1], map(str, row), strict=True)) for row in flat.rows()]
+
+    def markdown(self, *, escape: bool = True) -> str:
+        """The table as Markdown, its columns padded.
+
+        Args:
+            escape: False keeps Markdown in cells of text.
+        """
+        flat = self.with_index()
+        *over, names = flat.header()
+        right = flat.numeric()
+        rows = [
+            [_markdown(cell, escape=escape and not number) for cell, number in zip(row, right, strict=True)]
+            for row in flat.rows()
+        ]
+        lines = [[_markdown(Styled(name), escape=False) for name in names], *rows]
+        if over:  # Markdown has one header row, which takes the headings
+            heads = [text if n == 0 or text != over[0][n - 1] else "" for n, text in enumerate(over[0])]
+            lines = [[names[0], *heads[1:]], ["", *(f"**{name}**" for name in names[1:])], *rows]
+        widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
+        rule = ["-" * (width - number) + ":" * number for width, number in zip(widths, right, strict=True)]
+        padded = (
+            [
+                f"{cell:{'>' if number else '<'}{width}}"
+                for cell, width, number in zip(line, widths, right, strict=True)
+            ]
+            for line in (lines[0], rule, *lines[1:])
+        )
+        table = "\n".join(f"| {' | '.join(line)} |" for line in padded)
+        return "\n\n".join(filter(None, [self.caption, table, *self.notes]))
+
+    def terminal(self, width: int | None = None) -> str:
+        """The table as aligned columns; a wide one is split into parts and its long texts are folded.
+
+        Args:
+            width: characters; None is the terminal's width, 100 when the output is piped.
+        """
+        room = width or terminal_width()
+        parts = [self._part(places, room) for places in self._parts(room)]
+        texts = [filled(text, room) for text in (self.caption, *self.notes)]
+        return "\n\n".join(filter(None, [texts[0], *parts, *texts[1:]]))
+
+    def numeric(self) -> list[bool]:
+        """Whether each column holds numbers, perhaps with an interval or a unit."""
+        columns = (self.frame.iloc[:, place] for place in range(self.frame.shape[1]))
+        return [all(map(is_number, cells)) and any(cell not in ("", NONE) for cell in cells) for cells in columns]
+
+    @property
+    def _indent(self) -> str:
+        return " " * _GAP if self.frame.index.name else ""
+
+    def _parts(self, room: int) -> Iterator[list[int]]:
+        """The columns of each part: the keys, and as many others as fit, at least one."""
+        _, least = self._widths()
+        heads = self.header()[0] if self.frame.columns.nlevels > 1 else [""] * len(least)
+        part = list(range(self.keys))
+        for place in range(self.keys, len(least)):
+            is_full = sum(least[i] + _GAP for i in [*part, place]) - _GAP > room
+            if len(part) > self.keys and (is_full or heads[place] != heads[place - 1]):
+                yield part
+                part = list(range(self.keys))
+            part.append(place)
+        yield part
+
+    def _widths(self) -> tuple[list[int], list[int]]:
+        """The width of each column in the terminal, whole and with its text folded."""
+        from rich.cells import cell_len
+
+        rows = [self.header()[-1], *map(_plain, self.rows())]
+        whole = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+        whole[0] += len(self._indent)
+        return whole, [w if n else min(w, _NARROWEST) for w, n in zip(whole, self.numeric(), strict=True)]
+
+    def _part(self, places: Sequence[int], room: int) -> str:
+        """Some of the columns as text: the header, then each block under its heading."""
+        widths, least = ([own[place] for place in places] for own in self._widths())
+        while sum(widths) + _GAP * (len(widths) - 1) > room and widths != least:
+            widest = max(range(len(widths)), key=lambda i: (widths[i] > least[i]) * widths[i])
+            widths[widest] -= 1
+        right = [self.numeric()[place] for place in places]
+        *over, names = ([row[place] for place in places] for row in self.header())
+        lines = [over[0][-1]] if over else []
+        lines.append(_aligned([[self._indent + names[0], *names[1:]]], widths, right))
+        for name, rows in self.blocks():
+            lines += [name] if self._indent else []
+            plain = [_plain([row[place] for place in places]) for row in rows]
+            lines.append(_aligned([[self._indent + row[0], *row[1:]] for row in plain], widths, right))
+        return "\n".join(lines)
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number, perhaps with an interval or a unit, or empty."""
+    return _NUMBER.fullmatch(cell) is not None
+
+
+def percent(share: float | None) -> str:
+    """A share in percent, `61.3`; a dash for None."""
+    return NONE if share is None else f"{100 * share:.1f}"
+
+
+def percent_interval(mean: float, low: float, high: float) -> str:
+    """A share with its interval in percent: `61.3 [58.2, 64.4]`."""
+    return f"{percent(mean)} [{percent(low)}, {percent(high)}]"
+
+
+def _text(cell: Any) -> str:
+    if isinstance(cell, str):
+        return cell
+    return NONE if cell is None else f"{cell:,}" if isinstance(cell, int) else str(cell)
+
+
+def _plain(row: Sequence[Styled]) -> list[str]:
+    """Cells with their style in characters."""
+    return [f"{cell}{'*' * cell.best}{f' ({cell.note})' if cell.note else ''}" for cell in row]
+
+
+def _aligned(rows: Sequence[Sequence[str]], widths: Sequence[int], right: Sequence[bool]) -> str:
+    """Rows as columns of these widths; cells that are longer are folded."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    table = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for width, number in zip(widths, right, strict=True):
+        table.add_column(justify="right" if number else "left", width=width, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    shown = io.StringIO()
+    Console(file=shown, width=sum(widths) + _GAP * len(widths), color_system=None).print(table)
+    return "\n".join(line.rstrip() for line in shown.getvalue().splitlines())
+
+
+def _markdown(cell: Styled, *, escape: bool) -> str:
+    text = re.sub(r"(?<!\\)\|", r"\|", " ".join(cell.split()))
+    if escape:
+        text = re.sub(r"([*`<\[]|(?<!\w)_|_(?!\w))", r"\\\1", text)
+    return (f"**{text}**" if cell.best else text) + (f" <sub>{cell.note}</sub>" if cell.note else "")

@@ -1,0 +1,76 @@
+"""Messages as wide as the terminal: long lines are folded between words, and a folded command can still be pasted."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import sys
+import textwrap
+
+import click
+
+WIDTH = 100  # characters of a line when the output is piped
+_LEAST = 40
+_INDENT = 4  # of the folded rest of a line
+_LEAD = re.compile(r"\s*(?:remedy: |then: )?")
+_COMMAND = re.compile(r"(?:[A-Z][A-Z0-9_]*=\S+ )*(?:d2e|pip|python|make|git|accelerate) ")
+_PROSE = re.compile(r"[,;:.] |[,;:.…)]$")  # marks a sentence that begins with a command
+
+
+def terminal_width() -> int:
+    """The terminal's width in characters, at least 40; 100 when the output is piped."""
+    return max(shutil.get_terminal_size((WIDTH, 24)).columns, _LEAST)
+
+
+def filled(text: str, width: int | None = None, *, lead: str = "") -> str:
+    """A paragraph folded between words; lines after the first are indented by the lead's length.
+
+    Args:
+        width: None is the terminal's width.
+    """
+    return textwrap.fill(
+        text,
+        max(width or terminal_width(), len(lead) + 20),
+        initial_indent=lead,
+        subsequent_indent=" " * len(lead),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def folded(message: str) -> str:
+    """The message with each line folded to the terminal's width.
+
+    A folded command ends its lines in a backslash. Words are never cut, so a long path stays whole.
+    """
+    width = terminal_width()
+    return "\n".join(_fold(line, width) for line in message.splitlines())
+
+
+def warn(message: str) -> None:
+    """Print a warning on stderr, folded."""
+    print(folded(f"warning: {message}"), file=sys.stderr, flush=True)
+
+
+def folded_usage(error: click.ClickException) -> str:
+    """The usage and the error that click shows for a wrong call, folded."""
+    shown = io.StringIO()
+    error.show(file=shown)
+    return folded(shown.getvalue().rstrip())
+
+
+def _fold(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    lead = _LEAD.match(line)
+    text = line[lead.end() if lead else 0 :]
+    is_command = _COMMAND.match(text) is not None and _PROSE.search(text) is None
+    lines = textwrap.wrap(
+        line,
+        width - 2 * is_command,
+        subsequent_indent=" " * (len(line) - len(line.lstrip()) + _INDENT),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return (" \\\n" if is_command else "\n").join(lines)

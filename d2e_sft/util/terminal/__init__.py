@@ -1,1 +1,0 @@
-"""What is printed, as wide as the terminal: messages folded, tables in parts."""
