@@ -15,13 +15,10 @@ from click.testing import CliRunner
 from d2e_sft import cli
 from d2e_sft.bench.decode import Measured
 from d2e_sft.bench.decode import as_table as decode_table
-from d2e_sft.commands.bench import _report as bench_report
 from d2e_sft.doctor.finding import Finding
 from d2e_sft.doctor.run import lines
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.tables import WIDTH, hanging
-from d2e_sft.util.terminal import folded, warn
-from data_builders.commands.tables import print_table
+from d2e_sft.util.terminal import WIDTH, filled, folded, warn
 from tests.command import d2e
 from tests.eval.compare.measures.results import accuracy, save_result
 from tests.eval.paper_runs import run
@@ -111,6 +108,7 @@ def test_errors_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     assert max(map(len, folded("word " * 40).splitlines())) == 39, "no narrower than can be read"
 
 
+@pytest.mark.usefixtures("piped")
 @pytest.mark.parametrize("call", ["recipes list", "recipes list --parts", "recipes explain", "data list"])
 def test_lists(call: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert d2e(*call.split()) == 0
@@ -119,6 +117,7 @@ def test_lists(call: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert not too_wide(printed)
 
 
+@pytest.mark.usefixtures("piped")
 def test_scores_of_every_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gold = {
         "wiqa": save_lines(tmp_path / "wiqa.jsonl", QUESTIONS),
@@ -138,6 +137,7 @@ def test_scores_of_every_system(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert not too_wide(capsys.readouterr().out), system
 
 
+@pytest.mark.usefixtures("piped")
 def test_runs_with_long_names_are_compared_and_laid_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [run(tmp_path / f"{LONG}-{number}") for number in range(3)]
     system = [save_result(tmp_path / f"{LONG}-s{n}", accuracy([1, 0, n, 1]), bench="boxes") for n in range(2)]
@@ -148,32 +148,25 @@ def test_runs_with_long_names_are_compared_and_laid_out(tmp_path: Path, capsys: 
         assert not too_wide(printed.replace(str(tmp_path), "")), verb
 
 
+@pytest.mark.usefixtures("piped")
 def test_what_the_doctor_finds_is_folded_under_itself() -> None:
     found = [Finding("flash-attn", "warn", "not installed " * 12, "pip install it " * 12, "packages")]
     text = "\n".join(line for _, line in lines(found))
     assert not too_wide(text)
     assert len(text.splitlines()) >= 5
-    assert hanging("  name  ", "one two", 20) == "  name  one two"
-    assert hanging("n  ", "aaaa bbbb cccc dddd eeee", 23) == "n  aaaa bbbb cccc dddd\n   eeee"
+    assert filled("one two", 20, lead="  name  ") == "  name  one two"
+    assert filled("aaaa bbbb cccc dddd eeee", 23, lead="n  ") == "n  aaaa bbbb cccc dddd\n   eeee"
 
 
-def test_tables_of_speed_are_shown_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("piped")
+def test_tables_of_speed_are_shown_in_parts() -> None:
     rows = json.loads((ROOT / "docs" / "results" / "bench-decode-cpu.json").read_text(encoding="utf-8"))["rows"]
-    table = decode_table([Measured(**row) for row in rows])
-    assert too_wide(table)
-    bench_report(table, [], None, keys=3)
-    printed = capsys.readouterr().out
-    assert printed.count("| prompt |") == 2
+    printed = decode_table([Measured(**row) for row in rows]).terminal()
+    assert printed.count("prompt  ") == 2
     assert not too_wide(printed)
 
 
 @pytest.mark.usefixtures("piped")
-def test_what_a_build_tells_of_differences_is_folded_below_its_row(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(("dataset", "rows", "reason"), [("a", 12345, "word " * 40), ("b", 1, "short"), ("c", 2, "")])
-    printed = capsys.readouterr().out
-    assert printed.splitlines()[:2] == ["dataset  rows    reason", "a        12,345"]
-    assert printed.splitlines()[2].startswith("    word word")
-    assert printed.splitlines()[-3:] == ["b        1       short", "c        2", ""]
-    assert not too_wide(printed)
+def test_warnings_are_folded(capsys: pytest.CaptureFixture[str]) -> None:
     warn("word " * 40)
     assert not too_wide(capsys.readouterr().err)

@@ -13,7 +13,7 @@ import torch
 from d2e_sft.bench.engines import synthetic_rows
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import PackedCollator
-from d2e_sft.util.tables import markdown_table
+from d2e_sft.util.table import Table
 
 VOCABULARY = 49_152  # SmolLM2's
 
@@ -97,8 +97,8 @@ def _one_pass(loader: torch.utils.data.DataLoader[Any], samples: int) -> tuple[f
     return made / seconds, tokens / seconds
 
 
-def as_table(rows: Sequence[Pipeline]) -> str:
-    """The rows as a Markdown table."""
+def as_table(rows: Sequence[Pipeline]) -> Table:
+    """The rows as a table."""
     columns = ("context", "samples", "workers", "samples/s", "lowest", "highest", "tokens/s")
     lines = [
         [
@@ -109,4 +109,4 @@ def as_table(rows: Sequence[Pipeline]) -> str:
         ]
         for row in rows
     ]  # fmt: skip
-    return markdown_table(columns, lines)
+    return Table.of(columns, lines, keys=3)

@@ -21,7 +21,7 @@ from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.device import frozen_heap, timed
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.tables import markdown_table
+from d2e_sft.util.table import Table
 
 ALPHA = 0.5  # guidance_scale 2
 
@@ -150,8 +150,8 @@ def _engines(
     }
 
 
-def as_table(measured: Sequence[Measured]) -> str:
-    """The rows as a Markdown table."""
+def as_table(measured: Sequence[Measured]) -> Table:
+    """The rows as a table."""
     columns = (
         "prompt", "batch", "new", "plain ms", "debiased ms", "guidance ms", "debiased / plain",
         "debiased / guidance", "transformers' plain ms", "same tokens as guidance",
@@ -164,4 +164,4 @@ def as_table(measured: Sequence[Measured]) -> str:
         ]
         for row in measured
     ]  # fmt: skip
-    return markdown_table(columns, lines)
+    return Table.of(columns, lines, keys=3)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,7 +29,7 @@ from d2e_sft.model.packing_support import choose_layout
 from d2e_sft.model.peak_memory import PeakMemory
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
-from d2e_sft.util.tables import markdown_table
+from d2e_sft.util.table import Table
 
 _PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "triton")
 
@@ -228,24 +228,27 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def as_tables(report: Report) -> str:
-    """The report as two Markdown tables and what was left out."""
+def as_text(report: Report, write: Callable[[Table], str]) -> str:
+    """The report as text: the device, a table for training and one for decoding, and the skipped cases.
+
+    Args:
+        write: such as `Table.markdown`.
+    """
     sheet = report.device.data_sheet_flops
     of = "its data sheet's" if sheet else "measured on a large product"
     lines = [
         f"{report.device.device}: {report.device.best_flops / 1e12:,.1f} TFLOP/s {of}, "
         f"{report.device.bytes_per_s / 1e9:,.0f} GB/s copying; "
         + ", ".join(f"{name} {number}" for name, number in report.versions.items()),
-        "",
-        *(_training_table(report.training) if report.training else []),
-        *(_decoding_table(report.decoding) if report.decoding else []),
+        *([write(_training_table(report.training))] if report.training else []),
+        *([write(_decoding_table(report.decoding))] if report.decoding else []),
         *(f"skipped: {one['case']}: {one['reason']}" for one in report.skipped),
         f"{report.seconds:.0f} s in all",
     ]
-    return "\n".join(lines)
+    return "\n\n".join(lines)
 
 
-def _training_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _training_table(rows: Sequence[dict[str, Any]]) -> Table:
     columns = ("shape", "engine", "ms", "± ms", "tokens/s", "MFU", "/ sft", "/ plain", "/ trl", "peak GB")
     cells = [
         [
@@ -258,11 +261,10 @@ def _training_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         ]
         for row in rows
     ]  # fmt: skip
-    yield markdown_table(columns, cells, left=("shape", "engine"))
-    yield ""
+    return Table.of(columns, cells, keys=2)
 
 
-def _decoding_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _decoding_table(rows: Sequence[dict[str, Any]]) -> Table:
     columns = ("shape", "batch", "plain ms", "debiased ms", "/ plain", "/ guidance", "/ roofline", "same tokens")
     cells = [
         [
@@ -272,5 +274,4 @@ def _decoding_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         ]
         for row in rows
     ]  # fmt: skip
-    yield markdown_table(columns, cells, left=("shape",))
-    yield ""
+    return Table.of(columns, cells, keys=2)

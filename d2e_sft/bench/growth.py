@@ -17,7 +17,7 @@ from d2e_sft.config.recipe import D2ESection, Precision, TrainSection
 from d2e_sft.model.attention.registry import BY_BRANCH, register
 from d2e_sft.model.packing_support import Layout, collator_for
 from d2e_sft.train.dry_run.memory import estimate_memory
-from d2e_sft.util.tables import markdown_table
+from d2e_sft.util.table import Table
 
 CPU = torch.device("cpu")
 
@@ -117,8 +117,8 @@ def _mib(size: int) -> float:
     return round(size / 2**20, 1)
 
 
-def as_table(rows: Sequence[Growth]) -> str:
-    """The rows as a Markdown table, the base once; memory in MiB."""
+def as_table(rows: Sequence[Growth]) -> Table:
+    """The rows as a table, the base once; memory in MiB."""
     columns = ("model", "batch", "words", "tokens", "weights", "D²E", "SFT", "checkpointed")
     lines = [
         [
@@ -129,4 +129,4 @@ def as_table(rows: Sequence[Growth]) -> str:
         ]
         for row in rows
     ]  # fmt: skip
-    return markdown_table(columns, [line for i, line in enumerate(lines) if line not in lines[:i]], left=("model",))
+    return Table.of(columns, [line for i, line in enumerate(lines) if line not in lines[:i]])

@@ -25,7 +25,7 @@ from d2e_sft.model.loading import load_model
 from d2e_sft.model.packing_support import choose_layout
 from d2e_sft.model.peak_memory import PeakMemory
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.tables import markdown_table
+from d2e_sft.util.table import Table
 
 
 @dataclass(frozen=True)
@@ -234,8 +234,8 @@ def compare(cases: Sequence[Case], context: int, samples: int) -> Iterator[Measu
         )
 
 
-def as_table(measured: Sequence[Measured]) -> str:
-    """The rows as a Markdown table."""
+def as_table(measured: Sequence[Measured]) -> Table:
+    """The rows as a table."""
     with_trl = any(row.ratio_to_trl is not None for row in measured)
     columns = (
         "context", "samples", "engine", "view gradients", "tokens", "median ms",
@@ -250,15 +250,15 @@ def as_table(measured: Sequence[Measured]) -> str:
         ]
         for row in measured
     ]  # fmt: skip
-    return markdown_table(columns, lines, left=("engine", "view gradients"))
+    return Table.of(columns, lines, keys=4)
 
 
-def profile_table(measured: Sequence[Measured]) -> str:
-    """Percent of a step's time by kind, of rows that were profiled, as a Markdown table: a column a row."""
+def profile_table(measured: Sequence[Measured]) -> Table:
+    """Percent of a step's time by kind of operation, a column for each profiled row."""
     columns = ["percent of", *(f"{row.engine}, {row.view_gradients}, {row.context}" for row in measured)]
     profiles = [row.time_by_kind for row in measured if row.time_by_kind is not None]
     lines = [[kind, *(f"{100 * by_kind[kind]:.1f}" for by_kind in profiles)] for kind in KINDS]
-    return markdown_table(columns, lines, left=("percent of",))
+    return Table.of(columns, lines)
 
 
 def _ratio(value: float | None) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.util.table import Table
 
 PREFIX, QUESTION = 40, 30
 
@@ -99,13 +100,14 @@ def bench_vllm(
     )
 
 
-def as_table(measured: Throughput) -> str:
-    """The measurement in three lines."""
-    return (
-        f"plain     {measured.plain_s:8.1f} s  {measured.plain_tokens_per_s:8.0f} new tokens/s\n"
-        f"debiased  {measured.debiased_s:8.1f} s  {measured.debiased_tokens_per_s:8.0f} new tokens/s\n"
-        f"ratio     {measured.debiased_to_plain:8.2f}    resubmissions {measured.resubmissions}"
-    )
+def as_table(measured: Throughput) -> Table:
+    """Both ways in a table, with their ratio below it."""
+    rows = [
+        ("plain", f"{measured.plain_s:.1f}", f"{measured.plain_tokens_per_s:,.0f}"),
+        ("debiased", f"{measured.debiased_s:.1f}", f"{measured.debiased_tokens_per_s:,.0f}"),
+    ]
+    ratio = f"debiased / plain: {measured.debiased_to_plain:.2f}; resubmissions: {measured.resubmissions}"
+    return Table.of(("decoding", "seconds", "new tokens/s"), rows, notes=[ratio])
 
 
 def _prompts(llm: Any, count: int, shortest: int, longest: int) -> tuple[list[list[int]], list[list[int]]]:

@@ -13,7 +13,8 @@ import click
 from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
-from d2e_sft.util.narrow import narrowed
+from d2e_sft.util.table import Table
+from d2e_sft.util.terminal import folded
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -104,8 +105,8 @@ def train(model: str, engines: str, json_file: Path | None, **options: Any) -> N
     only = [name.strip() for name in engines.split(",")] if engines else ()
     measured = bench_training(model, only=only, progress=lambda line: click.echo(line, err=True), **options)
     if options["profile"]:
-        click.echo(narrowed(profile_table(measured)) + "\n")
-    _report(as_table(measured), measured, json_file, keys=4)
+        click.echo(profile_table(measured).terminal() + "\n")
+    _report(as_table(measured), measured, json_file)
 
 
 @bench.command("decode")
@@ -142,7 +143,7 @@ def decode(model: str, json_file: Path | None, **options: Any) -> None:
         ),
         **options,
     )
-    _report(as_table(measured), measured, json_file, keys=3)
+    _report(as_table(measured), measured, json_file)
 
 
 @bench.command("gpu")
@@ -158,7 +159,7 @@ def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
 
     Example: d2e bench gpu --out runs/gpu
     """
-    from d2e_sft.bench.gpu import as_tables, bench_gpu
+    from d2e_sft.bench.gpu import as_text, bench_gpu
 
     out.mkdir(parents=True, exist_ok=True)
     report = bench_gpu(
@@ -168,9 +169,8 @@ def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
         rehearse=rehearse or os.environ.get("D2E_DEVICE") == "cpu",
         progress=lambda line: click.echo(line, err=True),
     )
-    tables = as_tables(report)
-    write_whole(out / "bench-gpu.md", tables + "\n")
-    click.echo(narrowed(tables, keys=2))
+    write_whole(out / "bench-gpu.md", as_text(report, Table.markdown) + "\n")
+    click.echo(folded(as_text(report, Table.terminal)))
     click.echo(f"wrote {out / 'bench-gpu.json'} and bench-gpu.md")
     if report.failed:
         raise UserError(f"d2e bench gpu: {', '.join(report.failed)} failed", "the reasons stand above")
@@ -222,7 +222,7 @@ def batches(json_file: Path | None, **options: Any) -> None:
         ),
         **options,
     )
-    _report(as_table(rows), rows, json_file, keys=3)
+    _report(as_table(rows), rows, json_file)
 
 
 @bench.command("vllm")
@@ -262,8 +262,8 @@ def vllm(model: str, dtype: str, tensor_parallel_size: int, json_file: Path | No
     _report(as_table(measured), [measured], json_file)
 
 
-def _report(table: str, measured: Sequence[Any], file: Path | None, *, keys: int = 1) -> None:
-    click.echo(narrowed(table, keys=keys))
+def _report(table: Table, measured: Sequence[Any], file: Path | None) -> None:
+    click.echo(table.terminal())
     if file is not None:
         write_json(file, {"rows": [asdict(row) for row in measured]})
         click.echo(f"wrote {file}")

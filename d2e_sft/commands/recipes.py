@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from d2e_sft.config.lookup import RecipeSource, bundled_parts, bundled_recipes, require_recipe
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.tables import hanging
+from d2e_sft.util.terminal import filled
 
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -58,7 +58,7 @@ def list_recipes(*, words: tuple[str, ...], parts: bool) -> None:
         )
     width = max(len(name) for name, _ in shown)
     for name, line in shown:
-        click.echo(hanging(f"{name:<{width}}  ", line))
+        click.echo(filled(line, lead=f"{name:<{width}}  "))
 
 
 @recipes.command()

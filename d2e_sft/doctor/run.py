@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from d2e_sft.doctor.finding import Finding
-from d2e_sft.util.tables import hanging
+from d2e_sft.util.terminal import filled
 
 # topic → (module, function): imported one by one, so that a broken library is a finding and not the end.
 _CHECKS = {
@@ -44,9 +44,9 @@ def lines(found: Iterable[Finding]) -> Iterator[tuple[str, str]]:
         if finding.topic != topic:
             yield "", f"{'' if not topic else chr(10)}{finding.topic}"
             topic = finding.topic
-        yield finding.status, hanging(f"  {finding.status:<5} {finding.name:<16} ", finding.value)
+        yield finding.status, filled(finding.value, lead=f"  {finding.status:<5} {finding.name:<16} ")
         if finding.remedy:
-            yield "", hanging("        remedy: ", finding.remedy)
+            yield "", filled(finding.remedy, lead="        remedy: ")
 
 
 def summary(found: Iterable[Finding]) -> str:

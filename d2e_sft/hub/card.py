@@ -25,7 +25,8 @@ from d2e_sft.hub.training import TrainingData, training_data
 from d2e_sft.hub.usage import Usage, style_of
 from d2e_sft.hub.weights import base_of_adapter
 from d2e_sft.model.loading import BUILTIN, BUILTIN_HUB_NAME, load_tokenizer
-from d2e_sft.util.tables import harmless_markdown, inline_code, markdown_cell, markdown_table
+from d2e_sft.util.markdown import harmless_markdown, inline_code, one_line
+from d2e_sft.util.table import Table
 
 CARD_NAME = "README.md"
 PAPER = "PIPER: Benchmarking and Prompting Event Reasoning Boundary of LLMs via Debiasing-Distillation Enhanced Tuning"
@@ -63,7 +64,7 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
         title=_title(run),
         introduction=_introduction(recipe, adapter),
         method=_method(recipe),
-        facts=[(name, markdown_cell(value)) for name, value in _facts(recipe, adapter, prompt_set)],
+        facts=[(name, one_line(value)) for name, value in _facts(recipe, adapter, prompt_set)],
         adapter=adapter,
         alpha=recipe.decoding.alpha,
         code=usage.code(),
@@ -209,7 +210,7 @@ def _chat_wording(said: Mapping[str, Any]) -> str:
 def _formats(prompt_set: PromptSet) -> str:
     columns = ("format", "context line", "prompt")
     rows = [(fmt, _code(wording.context), _code(wording.user)) for fmt, wording in prompt_set.zero_shot.items()]
-    return markdown_table(columns, rows, left=columns)
+    return Table.of(columns, rows).markdown(escape=False)
 
 
 def _limits(recipe: Recipe, results: Sequence[BenchmarkResult], data: TrainingData, *, at_home: bool) -> list[str]:
@@ -233,4 +234,4 @@ def _limits(recipe: Recipe, results: Sequence[BenchmarkResult], data: TrainingDa
 
 def _code(template: str) -> str:
     text = template.replace("\n", "⏎")
-    return inline_code(markdown_cell(text))
+    return inline_code(one_line(text))

@@ -15,7 +15,7 @@ from huggingface_hub import EvalResult
 
 from d2e_sft.config.decoding import describe
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.tables import markdown_table, percent, percent_interval
+from d2e_sft.util.table import Table, percent, percent_interval
 
 SCORES_FILE = "scores.json"
 _TABLES_FILE = "tables.md"
@@ -125,7 +125,7 @@ def _table(scores: Mapping[str, Any]) -> str:
             lines.append([relation, f"**average of {len(groups)}**", "", total, *means])
     if len(scores["groups"]) > 1:
         lines.append(_line(scores["overall"], "all", "**all samples**"))
-    return markdown_table(_COLUMNS, lines, left=_COLUMNS[:3])
+    return Table.of(_COLUMNS, lines).markdown(escape=False)
 
 
 def _line(group: Mapping[str, Any], relation: str, dataset: str) -> list[str]:

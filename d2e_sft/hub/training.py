@@ -15,7 +15,8 @@ from typing import Any
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.train.data_record import DATA_FILE
 from d2e_sft.util.files import sha256_of
-from d2e_sft.util.tables import markdown_cell, markdown_table
+from d2e_sft.util.markdown import one_line
+from d2e_sft.util.table import Table
 
 MANIFEST_NAME = "manifest.json"
 
@@ -55,7 +56,7 @@ def training_data(run: Path, recipe: Recipe) -> TrainingData:
     datasets, unknown = _datasets(train, sha256)
     if unknown:
         return TrainingData(f"{begin} Licences: unknown ({unknown}).", described=False)
-    table = markdown_table(_COLUMNS, datasets, left=[name for name in _COLUMNS if name != "rows"])
+    table = Table.of(_COLUMNS, datasets).markdown(escape=False)
     text = f"{begin} The file's sources, with the licences of their raw data:\n\n{table}"
     entries = [entry for entry in _entries(train) if _rows(entry, train.stem)]
     relations = {name for entry in entries for name in entry["splits"][train.stem].get("rows_by_relation", {})}
@@ -92,8 +93,8 @@ def _cells(name: str, entry: dict[str, Any], split: str) -> list[str]:
         f"[{name}]({homepage})" if homepage else name,
         ", ".join(entry["splits"][split].get("rows_by_relation", {})),
         f"{_rows(entry, split):,}",
-        markdown_cell(entry.get("licence") or "unknown"),
-        markdown_cell(entry.get("redistribution") or "unknown"),
+        one_line(entry.get("licence") or "unknown"),
+        one_line(entry.get("redistribution") or "unknown"),
     ]
 
 

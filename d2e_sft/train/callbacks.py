@@ -26,7 +26,7 @@ from d2e_sft.train.rows import choose_samples
 from d2e_sft.util.answers import exact_match, token_f1
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.tables import markdown_cell, markdown_table
+from d2e_sft.util.table import Table
 
 PREDICTIONS_FILE = "held_out_predictions.jsonl"
 # Trackers whose module has another name, or that another package may stand in for.
@@ -96,9 +96,7 @@ def log_table(trainer: Any, name: str, rows: Sequence[dict[str, Any]]) -> None:
         callbacks = trainer.callback_handler.callbacks
         writer = next((c.tb_writer for c in callbacks if isinstance(c, TensorBoardCallback)), None)
         if writer is not None:
-            writer.add_text(
-                name, markdown_table(columns, [[markdown_cell(value) for value in row] for row in values]), step
-            )
+            writer.add_text(name, Table.of(columns, values).markdown(), step)
 
 
 class SamplePredictions:

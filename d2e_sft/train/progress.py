@@ -11,7 +11,7 @@ from typing import Any
 from transformers.trainer_callback import ProgressCallback
 
 from d2e_sft.train.probe import DEBIASED, IMAGINED, PLAIN, PREFIX
-from d2e_sft.util.tables import percent
+from d2e_sft.util.table import percent
 
 _TERMS = ("ce", "refined_ce", "imagined_ce", "kl")
 _WIDTH = 9

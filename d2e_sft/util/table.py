@@ -228,7 +228,14 @@ def _text(cell: Any) -> str:
 
 def _plain(row: Sequence[Styled]) -> list[str]:
     """Cells with their style in characters."""
-    return [f"{cell}{'*' * cell.best}{f' ({cell.note})' if cell.note else ''}" for cell in row]
+    return [_styled(cell, cell, "{}*", " ({})") for cell in row]
+
+
+def _styled(cell: Styled, text: str, best: str, note: str) -> str:
+    """The text in the cell's style: `best` is the format of its number, `note` of its note."""
+    number, space, small = text.partition(" ") if is_number(cell) else (text, "", "")
+    shown = best.format(number.rstrip("†")) + "†" * number.endswith("†") + space + small if cell.best else str(text)
+    return shown + note.format(cell.note) if cell.note else shown
 
 
 def _aligned(rows: Sequence[Sequence[str]], widths: Sequence[int], right: Sequence[bool]) -> str:
@@ -251,4 +258,4 @@ def _markdown(cell: Styled, *, escape: bool) -> str:
     text = re.sub(r"(?<!\\)\|", r"\|", " ".join(cell.split()))
     if escape:
         text = re.sub(r"([*`<\[]|(?<!\w)_|_(?!\w))", r"\\\1", text)
-    return (f"**{text}**" if cell.best else text) + (f" <sub>{cell.note}</sub>" if cell.note else "")
+    return _styled(cell, text, "**{}**", " <sub>{}</sub>")

@@ -29,13 +29,17 @@ def filled(text: str, width: int | None = None, *, lead: str = "") -> str:
     Args:
         width: None is the terminal's width.
     """
-    return textwrap.fill(
-        text,
-        max(width or terminal_width(), len(lead) + 20),
-        initial_indent=lead,
-        subsequent_indent=" " * len(lead),
-        break_long_words=False,
-        break_on_hyphens=False,
+    return (
+        lead.rstrip()
+        if not text
+        else textwrap.fill(
+            text,
+            max(width or terminal_width(), len(lead) + 20),
+            initial_indent=lead,
+            subsequent_indent=" " * len(lead),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.tables import harmless_markdown, markdown_cell
+from d2e_sft.util.markdown import harmless_markdown, one_line
 from data_builders.build.suites import SUITES
 from data_builders.dataset.manifest import restricted, rows_of
 from data_builders.raw.source import SPLITS
@@ -393,7 +393,7 @@ def _table(header: Sequence[str], rows: Iterable[Iterable[str | int]], *, number
 
 def _escaped(text: str) -> str:
     """Text that neither ends a table's cell nor is read as HTML."""
-    return harmless_markdown(markdown_cell(text))
+    return harmless_markdown(one_line(text))
 
 
 def _is_are(names: Mapping[str, Any]) -> str:

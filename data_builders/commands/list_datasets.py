@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from d2e_sft.util.files import write_json
-from d2e_sft.util.tables import text_table
+from d2e_sft.util.table import Table
 from data_builders.build.suites import SUITES, Suite
 from data_builders.raw.download import cached_path
 from data_builders.raw.source import RawFile, Source
@@ -18,12 +19,11 @@ from data_builders.sources import SOURCES
 
 _HEAD = ("dataset", "format", "splits", "suites", "test rows", "raw", "cache", "licence", "source")
 _WIDE = ("splits", "source")
-_LONGEST = 30  # characters of a licence
 
 
 @click.command("list")
 @click.option("--json", "json_file", metavar="FILE", help="Write all that is known as JSON; `-` prints it instead.")
-@click.option("--wide", is_flag=True, help="Also the splits and where the data come from, in more than 100 columns.")
+@click.option("--wide", is_flag=True, help="Also the splits and where the data come from.")
 def list_datasets(*, json_file: str | None, wide: bool) -> None:
     """List the datasets that d2e builds.
 
@@ -39,19 +39,12 @@ def list_datasets(*, json_file: str | None, wide: bool) -> None:
     if json_file == "-":
         click.echo(json.dumps(found, indent=2, ensure_ascii=False))
         return
-    rows = [_HEAD, *(_row(item) for item in found)]
-    if not wide:
-        rows = [
-            tuple(_shortened(cell) for name, cell in zip(_HEAD, row, strict=True) if name not in _WIDE) for row in rows
-        ]
-    click.echo(text_table(rows))
+    table = Table.of(_HEAD, [_row(item) for item in found])
+    shown = table if wide else replace(table, frame=table.frame.drop(columns=list(_WIDE)))
+    click.echo(shown.terminal())
     if json_file is not None:
         write_json(Path(json_file), found)
         click.echo(f"wrote {json_file}")
-
-
-def _shortened(cell: str) -> str:
-    return cell if len(cell) <= _LONGEST else f"{cell[: _LONGEST - 1]}…"
 
 
 def _described(source: Source) -> dict[str, Any]:

@@ -9,8 +9,7 @@ import click
 
 from d2e_sft.config.recipe import ModelSection
 from d2e_sft.util.files import write_json
-from d2e_sft.util.tables import percent
-from data_builders.commands.tables import print_table
+from d2e_sft.util.table import Table, percent
 from data_builders.dataset.sample_sets import read_set
 
 if TYPE_CHECKING:
@@ -73,22 +72,24 @@ def _print(found: Stats) -> None:
         (*name(group), relation, fmt, rows) for group in found.groups for (relation, fmt), rows in group.counts.items()
     ]
     total = (*([""] * len(head)), "", "all", found.rows)
-    print_table((*head, "relation", "format", "rows"), [*counts, total])
+    click.echo(Table.of((*head, "relation", "format", "rows"), [*counts, total]).terminal() + "\n")
     lengths = [
         (*name(group), view, one.n, *(f"{words:,.0f}" for words in (one.mean, one.median, one.p95)), one.longest)
         for group in found.groups
         for view, one in group.lengths.items()
     ]
-    print_table((*head, "view", "n", f"mean {found.unit}", "median", "95 %", "longest"), lengths)
+    click.echo(
+        Table.of((*head, "view", "n", f"mean {found.unit}", "median", "95 %", "longest"), lengths).terminal() + "\n"
+    )
     if refined := [(*name(g), f"{percent(g.refined_share)} %") for g in found.groups if g.refined_share is not None]:
-        print_table((*head, "words the refiner keeps"), refined)
+        click.echo(Table.of((*head, "words the refiner keeps"), refined).terminal() + "\n")
     if nli := [group for group in found.groups if group.context_free]:
         header = (*head, "n", "contexts", "positive", "majority label", "hypothesis alone")
-        print_table(header, [(*name(g), *_nli_cells(g)) for g in nli])
+        click.echo(Table.of(header, [(*name(g), *_nli_cells(g)) for g in nli]).terminal() + "\n")
         click.echo("hypothesis alone: accuracy of a classifier that never sees the context, 5-fold by context")
         views: tuple[View, ...] = ("original", "refined")
         cells = [(*name(g), *(_accuracy(g.by_places.get(view)) for view in views)) for g in nli]
-        print_table((*head, *(f"places in the {view} context" for view in views)), cells)
+        click.echo(Table.of((*head, *(f"places in the {view} context" for view in views)), cells).terminal() + "\n")
         click.echo("places: of a classifier that also sees in which third of a context each of its words stands")
 
 

@@ -17,7 +17,7 @@ from d2e_sft.data.sample import NLI_LABELS, RELATIONS
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, WIDTH, inline_svg, legend_name
 from d2e_sft.util.html.pages import page_environment
-from d2e_sft.util.tables import percent
+from d2e_sft.util.table import percent
 from data_builders.quality.stats import GroupStats, Lengths, Stats
 
 _INK = "#222222"

@@ -18,7 +18,6 @@ from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.narrow import narrowed
 from d2e_sft.util.signals import on_sigterm
 from eval.commands.engine_options import engine_options
 from eval.commands.judging import judge_run, refuse_what_is_not_judged, refuse_without_free_answers
@@ -193,7 +192,7 @@ def _evaluate_system(
     system = load_system(name)
     _, result, folder = evaluate_system(model, system, run=run, data=data, given=given, options=EvalOptions(**options))
     if os.environ.get("RANK", "0") == "0":
-        click.echo(narrowed("\n\n".join(table.text() for table in result.tables)))
+        click.echo("\n\n".join(table.terminal() for table in result.tables))
         click.echo(f"scores, tables and predictions: {folder}")
 
 

@@ -11,7 +11,7 @@ from d2e_sft.data.sample import read_samples
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.tables import hanging
+from d2e_sft.util.terminal import filled
 from eval.systems.registry import SYSTEM_NAMES
 
 
@@ -27,7 +27,7 @@ def judge_run(run: Path, bench: str, asked: Judge, options: JudgeOptions) -> Non
     click.echo(f"\n{faithfulness_tables(compare_runs([scored]), words=False)}")
     if without := verdicts.count(None):
         click.echo(f"answers without a verdict, which the judge did not give in the form asked for: {without}")
-    click.echo(hanging("", asked.describe_usage()))
+    click.echo(filled(asked.describe_usage()))
     click.echo(f"verdicts and their reasons: {scored.folder / JUDGED_FILE}")
 
 

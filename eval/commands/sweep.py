@@ -12,9 +12,10 @@ import click
 from d2e_sft.config.lookup import require_recipe
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.narrow import narrowed
+from d2e_sft.util.table import Table
+from d2e_sft.util.terminal import folded
 from eval.study.study import Study, combinations, read_study
-from eval.sweep.grid import describe_point, grid, parse_axes, varying
+from eval.sweep.grid import describe_point, grid, parse_axes
 from eval.sweep.plan import Plan, plan_points, read_plan
 from eval.sweep.record import Sweep, check_inputs, refuse_other_sweep
 
@@ -118,9 +119,8 @@ def _study(
         return
     failed = run_study(chosen, folder, rows, jobs=jobs, keep_models=study.keep_models, say=click.echo)
     found = settings(study, read_rows(rows))
-    text = study_tables(found)
-    write_whole(folder / "study.md", text + "\n")
-    click.echo(f"\n{narrowed(text)}\n\nwrote {folder / 'study.md'}")
+    write_whole(folder / "study.md", study_tables(found, Table.markdown) + "\n")
+    click.echo(f"\n{folded(study_tables(found, Table.terminal))}\n\nwrote {folder / 'study.md'}")
     click.echo(f"wrote {write_study_page(f'Study: {Path(file).stem}', found, folder / 'study.html')}")
     if failed:
         listed = "\n  ".join(one.combination.name for one in failed)
@@ -136,7 +136,7 @@ def _run(planned: Sweep) -> None:
 
     failures = run_sweep(planned, click.echo)
     results = collect(planned, failures)
-    click.echo(f"\n{narrowed(results_table(planned.axes, results), keys=len(varying(planned.axes)))}\n")
+    click.echo(f"\n{results_table(planned.axes, results).terminal()}\n")
     from eval.pages.report.sweep_page import write_sweep_page
 
     for file in [*write_results(planned, results), *write_sweep_page(planned, results)]:

@@ -1,13 +1,13 @@
-"""A study's results in words and Markdown: a table a setting, and a line on what is decided."""
+"""A study's results: a table for each setting, and a line for each verdict."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from d2e_sft.util.tables import markdown_cell, markdown_table, percent
+from d2e_sft.util.table import Table, percent
 from eval.score.statistics import Difference, Interval
 from eval.study.rows import WITHOUT_CONTEXT, Row, typed
 from eval.study.study import SEED, Study
@@ -53,8 +53,12 @@ def settings(study: Study, rows: Sequence[Row], basis: str = "cpu_seconds") -> l
     return made
 
 
-def study_tables(found: Sequence[Setting]) -> str:
-    """All settings as Markdown: what is decided, then a table each."""
+def study_tables(found: Sequence[Setting], write: Callable[[Table], str]) -> str:
+    """Each setting as text: its verdicts, then its table.
+
+    Args:
+        write: such as `Table.markdown`.
+    """
     parts = [
         "Accuracy at the end of training; differences to the reference at equal compute, in percentage points with\n"
         "95 % intervals: of the means over the curves (Δ), and where the shorter curve ends (at end). p of a paired\n"
@@ -64,7 +68,7 @@ def study_tables(found: Sequence[Setting]) -> str:
         if setting.name:
             parts.append(f"## {setting.name[0].upper()}{setting.name[1:]}")
         parts.append("\n".join(f"- {line}" for line in verdicts(setting)))
-        parts.append(setting_table(setting))
+        parts.append(write(setting_table(setting)))
     return "\n\n".join(parts)
 
 
@@ -86,7 +90,7 @@ def verdicts(setting: Setting) -> list[str]:
     return lines
 
 
-def setting_table(setting: Setting) -> str:
+def setting_table(setting: Setting) -> Table:
     """A row a way: accuracies at its end, and differences to the reference at equal compute."""
     columns = ["way", "seeds", "cost", "aligned", "conflict", "Δaligned", "Δconflict", "p", "at end", "verdict"]
     lines = []
@@ -103,8 +107,8 @@ def setting_table(setting: Setting) -> str:
             cells += [f"{one.cost:.1f}", percent(end["aligned"]), percent(end["conflict"])]
             cells += [f"{100 * aligned.mean:+.1f}", points(conflict), p_of(conflict)]
             cells += [f"{100 * one.at_end['conflict'].mean:+.1f}, p {p_of(one.at_end['conflict'])}", one.verdict]
-        lines.append([markdown_cell(cell) for cell in cells])
-    return markdown_table(columns, lines, left=("way", "verdict"), tight=True)
+        lines.append(cells)
+    return Table.of(columns, lines)
 
 
 def points(difference: Interval) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from d2e_sft.data.sample import Subset
 from d2e_sft.util.files import write_json, write_whole
-from d2e_sft.util.tables import markdown_cell, markdown_table, percent
+from d2e_sft.util.table import Styled, Table, percent
 from eval.compare.compare import compare_runs
 from eval.compare.paper_entries import read_table
 from eval.compare.paper_render import write_table
@@ -105,7 +105,7 @@ def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
     A grid has the paper's tables 5 and 6, where benchmark and axes fit them.
     """
     written = [sweep.out / f"{RESULTS}.md", sweep.out / f"{RESULTS}.json"]
-    write_whole(written[0], results_table(sweep.axes, results) + "\n")
+    write_whole(written[0], results_table(sweep.axes, results).markdown() + "\n")
     write_json(written[1], [_json(result) for result in results])
     for name, points in sweep.plan.comparisons.items() if sweep.plan is not None else ():
         runs, bench = scored_folders(sweep, results, points)
@@ -122,8 +122,8 @@ def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
     return written
 
 
-def results_table(axes: Sequence[Axis], results: Sequence[PointResult]) -> str:
-    """The table as Markdown; the best mean, or conflict accuracy, is bold, and equal points share it."""
+def results_table(axes: Sequence[Axis], results: Sequence[PointResult]) -> Table:
+    """A row for each point; the best mean, or conflict accuracy, is marked, and equal points share the mark."""
     short = short_keys(axes)
     relations = relations_of(results)
     of_scores = (
@@ -141,10 +141,10 @@ def results_table(axes: Sequence[Axis], results: Sequence[PointResult]) -> str:
             cells = (
                 _subset_cells(result) if have_conflict(results) else _cells(result.scores, result.relations, relations)
             )
-            cells[0] = _bold(cells[0]) if result.drawn is not None and result.drawn.mean == best else cells[0]
+            cells[0] = Styled.of(cells[0], best=result.drawn is not None and result.drawn.mean == best)
             cells.append(percent(result.scores.overall.extraction.get("none", 0.0)))
-        lines.append([markdown_cell(cell) for cell in [*values, *cells, result.status]])
-    return markdown_table(columns, lines, left=("status",), tight=True)
+        lines.append([*values, *cells, result.status])
+    return Table.of(columns, lines, keys=len(varying(axes)))
 
 
 def _cells(scores: RunScores, averages: Mapping[str, float], relations: Sequence[str]) -> list[str]:
@@ -157,11 +157,6 @@ def _subset_cells(result: PointResult) -> list[str]:
     gap = None if result.subsets is None else result.subsets.gap
     rate = None if conflict is None else conflict.habit_rate
     return [with_interval(one) for one in (result.accuracy("conflict"), result.accuracy("aligned"), gap, rate)]
-
-
-def _bold(cell: str) -> str:
-    number, _, bounds = cell.partition(" ")
-    return f"**{number}** {bounds}"
 
 
 def _json(result: PointResult) -> dict[str, Any]:

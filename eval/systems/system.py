@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.tables import WIDTH, markdown_table
+from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure
 from eval.systems.asker import Asker
 from eval.systems.score_files import file_in
@@ -51,42 +50,6 @@ class SystemOptions(BaseModel):
 
 
 @dataclass(frozen=True)
-class ScoreTable:
-    """One table of a report.
-
-    Attributes:
-        left: columns of text, which are set to the left.
-    """
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    left: Sequence[str] = ()
-
-    def markdown(self) -> str:
-        """Title and table."""
-        return f"{self.title}\n\n{markdown_table(self.columns, self.rows, self.left or self.columns[:1])}"
-
-    def text(self) -> str:
-        """The same for a terminal of 100 columns: where it is wider, its widest column is folded."""
-        widths = [max(len(line[place]) for line in (self.columns, *self.rows)) for place in range(len(self.columns))]
-        widest = widths.index(max(widths))
-        room = max(WIDTH - (sum(widths) - widths[widest]) - 3 * len(widths) - 1, 20)
-        rows = (
-            self.rows if widths[widest] <= room else [part for row in self.rows for part in _folded(row, widest, room)]
-        )
-        return textwrap.fill(self.title, WIDTH) + "\n\n" + replace(self, title="", rows=rows).markdown().lstrip()
-
-
-def _folded(row: Sequence[str], place: int, room: int) -> list[list[str]]:
-    """A row as several, of which the first has all cells and the others what one of them has left."""
-    first, *rest = textwrap.wrap(row[place], room, break_on_hyphens=False) or [""]
-    empty = [""] * len(row)
-    texts = [[*row[:place], first, *row[place + 1 :]]]
-    return texts + [[*empty[:place], text, *empty[place + 1 :]] for text in rest]
-
-
-@dataclass(frozen=True)
 class SystemResult:
     """What a run or a scorer found.
 
@@ -99,7 +62,7 @@ class SystemResult:
     """
 
     scores: dict[str, Any]
-    tables: Sequence[ScoreTable]
+    tables: Sequence[Table]
     files: Mapping[str, str] = field(default_factory=dict)
     warnings: Sequence[str] = ()
     measures: Sequence[Measure] = ()

@@ -11,7 +11,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import EncodedSample
 from d2e_sft.model.packing import pack
 from d2e_sft.train.rows import TokenRows
-from d2e_sft.util.tables import WIDTH, hanging
+from d2e_sft.util.terminal import filled, terminal_width
 
 PERCENTILES = (50, 90, 95, 99, 100)
 
@@ -85,8 +85,8 @@ def render_example(which: str, sample: EventSample, encoded: EncodedSample, toke
 
 
 def _marked(mark: str, line: str) -> str:
-    """A line of the text behind its mark; what does not fit a terminal goes on below it, without a mark."""
-    return f"{mark}{line}" if len(mark + line) <= WIDTH else hanging(mark, line)
+    """A line of the text after its mark; a long line is folded."""
+    return f"{mark}{line}" if len(mark + line) <= terminal_width() else filled(line, lead=mark)
 
 
 def _runs(tokenizer: Any, encoded: EncodedSample) -> list[tuple[bool, str]]:

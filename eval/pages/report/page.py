@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.pages import page_environment
-from d2e_sft.util.tables import percent
+from d2e_sft.util.table import percent
 from eval.compare.compare import Comparison, compare_runs
 from eval.compare.error_patterns import RunPatterns, read_patterns
 from eval.compare.faithfulness import ABOUT_JUDGED, ABOUT_WORDS, measures_of

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.figures import COLOURS, INK, STYLE, WIDTH, inline_svg, legend_name
 from d2e_sft.util.html.pages import page_environment
-from d2e_sft.util.tables import percent
+from d2e_sft.util.table import percent
 from eval.study.rows import WITHOUT_CONTEXT
 from eval.study.summary import Curve, averaged, over_seeds
 from eval.study.tables import Setting, p_of, points, verdicts

@@ -18,12 +18,11 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from d2e_sft.util.html.figures import COLOURS, LINES, STYLE
-from d2e_sft.util.tables import percent, percent_interval
+from d2e_sft.util.table import Table, percent, percent_interval
 from eval.compare.measures.measure import Measure, digest, measure
 from eval.score.statistics import bootstrap_average
 from eval.systems.boxes.answers import MODIFIERS, in_words_of_t5, right, right_officially
 from eval.systems.boxes.gold import Question, clauses, mentions, states
-from eval.systems.system import ScoreTable
 
 _MOST = 3
 _THING = re.compile(rf"\b[Tt]he ((?:(?:{'|'.join(MODIFIERS)}) )?\S+)")
@@ -94,7 +93,7 @@ def measures(questions: Sequence[Question], predictions: Sequence[str | None], *
     ]
 
 
-def tables(scores: dict[str, Any], total: int) -> list[ScoreTable]:
+def tables(scores: dict[str, Any], total: int) -> list[Table]:
     """The scores in percent with 95 % intervals.
 
     Args:
@@ -126,17 +125,12 @@ def tables(scores: dict[str, Any], total: int) -> list[ScoreTable]:
     scored = f"{questions:,} questions" if questions == total else f"{questions:,} of {total:,} questions"
     columns = ("n", "accuracy", "corrected", "random baseline")
     return [
-        ScoreTable(
-            f"Boxes, {scored}: percent with 95 % bootstrap intervals; unparsed {percent(scores['unparsed'])} %",
+        Table.of(
             ("", *columns),
             [*rows, ("whole states", f"{scores['states']:,}", *whole)],
+            f"Boxes, {scored}: percent with 95 % bootstrap intervals; unparsed {percent(scores['unparsed'])} %",
         ),
-        ScoreTable(
-            "By the number of operations that touched the box",
-            ("operations", "changed", *columns),
-            detail,
-            left=("changed",),
-        ),
+        Table.of(("operations", "changed", *columns), detail, "By the number of operations that touched the box"),
     ]
 
 

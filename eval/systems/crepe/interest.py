@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.tables import percent
+from d2e_sft.util.table import Table, percent
 from eval.systems.crepe.gold import EQUALLY, Procedure, label_in, official_label
 from eval.systems.crepe.predictions import Predicted
 from eval.systems.crepe.scorer import macro_f1
 from eval.systems.json_file import expect_list, expect_object, read_json, shown
-from eval.systems.system import ScoreTable
 
 # Field of the labels → what it says where it is "True" and "False".
 FACTORS = {
@@ -104,7 +103,7 @@ def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
     return [gold for gold, _ in pairs], [found for _, found in pairs]
 
 
-def interest_table(scores: Mapping[str, Any]) -> ScoreTable:
+def interest_table(scores: Mapping[str, Any]) -> Table:
     """The groups, with what is unlabelled in the title."""
     left_out = scores["unlabelled_pairs"]
     title = "By entity of interest" + f" ({left_out} pairs are unlabelled)" * bool(left_out)
@@ -113,4 +112,4 @@ def interest_table(scores: Mapping[str, Any]) -> ScoreTable:
         for name, row in scores.items()
         if name != "unlabelled_pairs"
     ]
-    return ScoreTable(title, ["pairs", "macro-F1 %", "as the official script counts, %", "pairs, each once"], rows)
+    return Table.of(["pairs", "macro-F1 %", "as the official script counts, %", "pairs, each once"], rows, title)

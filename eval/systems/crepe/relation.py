@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.tables import percent
+from d2e_sft.util.table import Table, percent
 from eval.systems.crepe.gold import Procedure, label_in, official_label
 from eval.systems.crepe.scorer import macro_f1
 from eval.systems.json_file import shown
-from eval.systems.system import ScoreTable
 
 FIELD = "event_entity_inference"
 RELATIONS = ("entailment", "contradiction", "unrelated")
@@ -65,8 +64,8 @@ def _relation(row: Mapping[str, Any], place: str) -> str:
     return str(value[-1])
 
 
-def relation_table(scores: Mapping[str, Any]) -> ScoreTable:
+def relation_table(scores: Mapping[str, Any]) -> Table:
     """The relations, with the predicted changes that have none in the title."""
     title = f"By logical relation (predicted changes without one: {scores['unlabelled_changes']})"
     rows = [[name, percent(scores[name]["macro_f1"]), str(scores[name]["pairs"])] for name in RELATIONS]
-    return ScoreTable(title, ["predicted changes", "macro-F1 %", "number"], rows)
+    return Table.of(["predicted changes", "macro-F1 %", "number"], rows, title)

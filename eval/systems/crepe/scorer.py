@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.tables import percent
+from d2e_sft.util.table import Table, percent
 from eval.compare.measures.measure import Measure, digest, measure
 from eval.score.counts import macro_f1 as macro_f1_of
 from eval.score.statistics import LEVEL, RESAMPLES
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, Procedure, label_in
 from eval.systems.crepe.predictions import Predicted
-from eval.systems.system import ScoreTable
 
 # Appendix C splits the procedures at their mean number of steps, which it gives as 7.
 LONG = 7
@@ -242,12 +241,12 @@ def _chance(gold: NDArray[np.int64], seeds: int, seed: int) -> NDArray[np.float6
     return np.concatenate(parts)
 
 
-def tables(scores: dict[str, Any], title: str, notes: list[str]) -> list[ScoreTable]:
+def tables(scores: dict[str, Any], title: str, notes: list[str]) -> list[Table]:
     """The tables of a report: the main one with the baselines, then the breakdowns."""
     return [_main(scores, title, notes), *_breakdowns(scores)]
 
 
-def _main(scores: dict[str, Any], title: str, notes: list[str]) -> ScoreTable:
+def _main(scores: dict[str, Any], title: str, notes: list[str]) -> Table:
     low, high = scores["macro_f1_interval"]
     way, baselines = scores["which_way"], scores["baselines"]
     interval = "" if low is None else f"{percent(low)}–{percent(high)}"
@@ -267,10 +266,10 @@ def _main(scores: dict[str, Any], title: str, notes: list[str]) -> ScoreTable:
         figures.append(("unparsed", scores["unparsed"]["share"], f"{scores['unparsed']['pairs']} pairs"))
     rows = [[name, percent(share), remark] for name, share, remark in figures]
     rows += [["note", "", note] for note in notes]
-    return ScoreTable(title, ["score", "%", "remarks"], rows, left=["score", "remarks"])
+    return Table.of(["score", "%", "remarks"], rows, title)
 
 
-def _breakdowns(scores: dict[str, Any]) -> list[ScoreTable]:
+def _breakdowns(scores: dict[str, Any]) -> list[Table]:
     gold, predicted = scores["counts"]["gold"], scores["counts"]["predicted"]
     labels = [[name, percent(scores["f1"][name]), str(gold[name]), str(predicted[name])] for name in LABELS]
     lengths = [
@@ -278,6 +277,6 @@ def _breakdowns(scores: dict[str, Any]) -> list[ScoreTable]:
         for name, row in scores["by_length"].items()
     ]
     return [
-        ScoreTable("By label", ["label", "F1 %", "gold", "predicted"], labels),
-        ScoreTable("By length", ["length", "macro-F1 %", "procedures", "pairs"], lengths),
+        Table.of(["label", "F1 %", "gold", "predicted"], labels, "By label"),
+        Table.of(["length", "macro-F1 %", "procedures", "pairs"], lengths, "By length"),
     ]

@@ -20,13 +20,14 @@ from typing import Any, Literal
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure, digest
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
 from eval.systems.openpi2.gold import alternatives, find_official, normalise, official_text, read_official
 from eval.systems.openpi2.metrics import PrecisionRecall, cell, f1_measure, mean
 from eval.systems.openpi2.task import AttributeForm, OpenPIOptions, ScorerOptions, Task, conversation, drawn
-from eval.systems.system import ScoreTable, SystemCall, SystemResult
+from eval.systems.system import SystemCall, SystemResult
 
 ENTITY_INPUT, ENTITY_GOLD = "dev_data_mini_entity.json", "dev_data_mini_annotated_entity.json"
 ATTRIBUTE_INPUT, ATTRIBUTE_GOLD = "dev_data_mini_attr.json", "dev_data_mini_annotated_attr.json"
@@ -344,7 +345,7 @@ def clusters_result(scores: Mapping[Kind, Sequence[ClusterScores]]) -> SystemRes
             rows.append((f"{what}, {name}", *map(cell, figures), str(len(items))))
         headline[f"{what}_cluster_f1"] = _mean(kinds["official"], "f1")
     title = "Clusters, exact match (officially precision and recall have their names swapped)"
-    table = ScoreTable(title, ("of", "precision", "recall", "F1", "mean of"), rows)
+    table = Table.of(("of", "precision", "recall", "F1", "mean of"), rows, title)
     return SystemResult({**headline, "clusters": detail}, [table])
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 
+from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure
 from eval.systems.openpi2.gold import (
     Change,
@@ -32,7 +33,7 @@ from eval.systems.openpi2.metrics import (
     scored,
 )
 from eval.systems.openpi2.tracking import listing_task
-from eval.systems.system import ScoreTable, SystemResult
+from eval.systems.system import SystemResult
 
 
 def parse_sentences(reply: str) -> list[str]:
@@ -121,7 +122,7 @@ def complete_result(
     rows = [(name, cell(item.precision), cell(item.recall), cell(item.f1)) for name, item in figures.items()]
     title = f"Complete sentences, exact match ({scored(len(predictions), len(gold))})"
     tables = [
-        ScoreTable(title, ("scorer", "precision", "recall", "F1"), rows),
+        Table.of(("scorer", "precision", "recall", "F1"), rows, title),
         bertscore_table("Complete sentences, BERTScore", [("sentences", bert["plain"], bert.get("expanded"))]),
     ]
     exact = {name: item.as_json() for name, item in figures.items()}

@@ -9,6 +9,7 @@ from typing import Any
 
 from d2e_sft.data.chat_template import ChatEncoder, Messages
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.table import Table
 from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
@@ -27,7 +28,7 @@ from eval.systems.openpi2.entity_states import (
 from eval.systems.openpi2.gold import Procedure
 from eval.systems.openpi2.metrics import cell
 from eval.systems.openpi2.task import OpenPIOptions, Task, conversation, drawn, sampling
-from eval.systems.system import ScoreTable, SystemCall, SystemResult
+from eval.systems.system import SystemCall, SystemResult
 
 _WORDING: Any = wording("openpi2/prompts/crepe")
 _TOKENS = 16
@@ -162,7 +163,7 @@ def downstream_result(
     columns = ("entity states", "macro-F1", "entities a step", f"prompt {unit}", "saved, against all")
     title = f"CREPE, zero-shot ({len(gold)} pairs of event and step)"
     headline = {f"crepe_macro_f1_{name}": found["macro_f1"] for name, found in detail.items()}
-    return SystemResult({**headline, "crepe": {"pairs": len(gold), **detail}}, [ScoreTable(title, columns, rows)])
+    return SystemResult({**headline, "crepe": {"pairs": len(gold), **detail}}, [Table.of(columns, rows, title)])
 
 
 def _run(call: SystemCall, asker: Asker) -> SystemResult:

@@ -106,6 +106,6 @@ def with_other_lines(result: SystemResult, count: int) -> SystemResult:
     first, *others = result.tables
     if count:
         told = f"lines of the predicted entity states that are no state change, and are left out: {count}"
-        first = replace(first, title=f"{first.title}; {told}")
+        first = replace(first, caption=f"{first.caption}; {told}")
     scores = {**result.scores, "lines_that_are_no_state_change": count}
     return replace(result, scores=scores, tables=[first, *others])

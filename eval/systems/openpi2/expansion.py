@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.chat_template import Messages
+from d2e_sft.util.table import Table
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
 from eval.systems.openpi2.clusters import TEMPERATURE, context, parse_groups
@@ -26,7 +27,7 @@ from eval.systems.openpi2.gold import (
 )
 from eval.systems.openpi2.metrics import PrecisionRecall, cell
 from eval.systems.openpi2.task import Task, conversation, drawn
-from eval.systems.system import ScoreTable, SystemCall, SystemResult
+from eval.systems.system import SystemCall, SystemResult
 
 _TOKENS = 96
 # (entity, attribute) → paraphrases; the attribute is empty for those of the entity itself.
@@ -129,7 +130,7 @@ def expansion_result(gold: Mapping[str, Procedure], paraphrases: Mapping[str, Pa
         detail[kind] |= {"in_official": shared[0], "of_official": shared[1]}
     columns = ("of", "clusters", "paraphrases each", "share that the official file has", "share of its own found")
     headline = {f"{kind}_paraphrases_in_official": detail[kind]["in_official"] for kind in detail}
-    return SystemResult({**headline, "expansion": detail}, [ScoreTable("Expansion of clusters", columns, rows)])
+    return SystemResult({**headline, "expansion": detail}, [Table.of(columns, rows, "Expansion of clusters")])
 
 
 def _run(call: SystemCall, asker: Asker) -> SystemResult:

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure, measure
-from eval.systems.system import ScoreTable
 
 # Candidates and references, one to one → F1 of each.
 Scorer = Callable[[Sequence[str], Sequence[str]], list[float]]
@@ -136,12 +136,12 @@ def cell(value: float | None) -> str:
     return NOT_COMPUTED if value is None else f"{value:.3f}"
 
 
-def bertscore_table(title: str, rows: list[tuple[str, float | None, float | None]]) -> ScoreTable:
+def bertscore_table(title: str, rows: list[tuple[str, float | None, float | None]]) -> Table:
     """BERTScore without and with expansion; says what to do where none was computed."""
     missing = all(plain is None and expanded is None for _, plain, expanded in rows)
     title = f"{title}: not computed, set bertscore_model=NAME" if missing else title
     lines = [(what, cell(plain), cell(expanded)) for what, plain, expanded in rows]
-    return ScoreTable(title, ("of", "BERTScore", "+ expansion"), lines)
+    return Table.of(("of", "BERTScore", "+ expansion"), lines, title)
 
 
 def scored(count: int, total: int, what: str = "procedures") -> str:

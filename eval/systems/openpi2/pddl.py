@@ -20,6 +20,7 @@ import yaml
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import load_yaml
+from d2e_sft.util.table import Table
 from eval.compare.measures.measure import digest, shares
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
@@ -28,7 +29,7 @@ from eval.systems.openpi2.entity_states import StateChange, StateChanges, ask_en
 from eval.systems.openpi2.gold import Procedure, read_official
 from eval.systems.openpi2.metrics import cell, mean
 from eval.systems.openpi2.task import OpenPIOptions, ScorerOptions, Task, conversation, drawn, sampling
-from eval.systems.system import ScoreTable, SystemCall, SystemResult
+from eval.systems.system import SystemCall, SystemResult
 
 OWN_PROCEDURES = Path(__file__).parent / "prompts" / "pddl_procedures.yaml"
 _TOKENS = 1024
@@ -247,8 +248,8 @@ def pddl_result(written: Mapping[str, Written], planner: Planner) -> SystemResul
     columns = ("task", "verdict", "plan or reason")
     rows = [(key, verdict.outcome, verdict.why.replace("|", "/")[:80]) for key, verdict in verdicts.items()]
     tables = [
-        ScoreTable(title, ("verdict", "tasks"), [(name, str(count)) for name, count in counts.items()]),
-        ScoreTable("By task", columns, rows, columns),
+        Table.of(("verdict", "tasks"), [(name, str(count)) for name, count in counts.items()], title),
+        Table.of(columns, rows, "By task"),
     ]
     solvable = {key: float(verdict.outcome == "solvable") for key, verdict in verdicts.items()}
     measures = shares("solvable", "tasks", digest(sorted(solvable)), solvable)

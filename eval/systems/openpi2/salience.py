@@ -18,6 +18,7 @@ import numpy as np
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure, digest, shares
 from eval.run.engines.conversation_task import Conversation
 from eval.systems.asker import Asker
@@ -26,7 +27,7 @@ from eval.systems.json_file import Node
 from eval.systems.openpi2.gold import Procedure, find_official, look_for, official_text, read_official, read_procedures
 from eval.systems.openpi2.metrics import cell, scored
 from eval.systems.openpi2.task import ScorerOptions, Task, drawn, sampling
-from eval.systems.system import ScoreTable, SystemCall, SystemResult
+from eval.systems.system import SystemCall, SystemResult
 
 HUMAN = "dev-data-reformatted-v4_votes_score_salience_1-20.json"
 SECOND_HUMAN = "dev-data-reformatted-v4_votes_salience_1-20_human2.json"
@@ -244,7 +245,7 @@ def salience_result(human: Saliences, second: Saliences | None, predictions: Sal
         if name == "predictions":
             headline = {f"salience_{level}": found[f"{level}_official"].mean for level in ("global", "local")}
     columns = ("with the first annotator", "global", "global, corrected", "local", "local, corrected")
-    table = ScoreTable("Salience, mean Pearson's r of procedures (- is undefined)", columns, rows)
+    table = Table.of(columns, rows, "Salience, mean Pearson's r of procedures (- is undefined)")
     measures = [] if predictions is None else _measures(human, predictions)
     return SystemResult({**headline, "salience": detail}, [table], measures=measures)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain, product
 from typing import Any, TypeVar
 
+from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure
 from eval.systems.json_file import Node
 from eval.systems.openpi2.gold import Cluster, Procedure, digest_of, has_expansion, names_of, normalise
@@ -28,7 +29,7 @@ from eval.systems.openpi2.metrics import (
     scored,
 )
 from eval.systems.openpi2.tracking import listing_task
-from eval.systems.system import ScoreTable, SystemResult
+from eval.systems.system import SystemResult
 
 Item = TypeVar("Item")
 # Of one step: entity → its attributes.
@@ -282,7 +283,7 @@ def schemata_result(
     }
     title = f"Schemata, exact match ({scored(len(predictions), len(gold))})"
     tables = [
-        ScoreTable(title, _COLUMNS, [_row(level, official, corrected) for level in _LEVELS]),
+        Table.of(_COLUMNS, [_row(level, official, corrected) for level in _LEVELS], title),
         bertscore_table(
             "Schemata, BERTScore", [(n, bert["plain"][n], bert.get("expanded", {}).get(n)) for n in bert["plain"]]
         ),

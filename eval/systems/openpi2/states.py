@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure, digest, measure
 from eval.score.statistics import bootstrap_average
 from eval.systems.asker import Asker
@@ -43,7 +44,7 @@ from eval.systems.openpi2.task import (
     scorer_of,
 )
 from eval.systems.openpi2.tracking import cut_answer, states_chat_prompt, states_text_prompt
-from eval.systems.system import ScoreTable, SystemCall, SystemResult
+from eval.systems.system import SystemCall, SystemResult
 
 _STATES_TOKENS = 64
 ERROR = "Error"
@@ -233,7 +234,7 @@ def states_result(gold: GoldStates, predictions: Predictions, scorer: Scorer | N
         "corrected": accuracies["any accepted state (corrected)"],
         "bertscore": bert,
     }
-    table = ScoreTable(title, ("gold", "accuracy", "low", "high"), rows)
+    table = Table.of(("gold", "accuracy", "low", "high"), rows, title)
     headline = {"states_accuracy": mean(official), "states_bertscore": bert, "states": detail}
     return SystemResult(headline, [table], measures=_measures(gold, predictions))
 

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.tables import percent
+from d2e_sft.util.table import Table, percent
 from eval.systems.flat.lines import read_lines
 from eval.systems.json_file import shown
-from eval.systems.system import ScoreTable
 from eval.systems.wiqa.questions import LABELS, TYPES, Answers, Label, Question, label_of, question_id
 
 METRICS = ("EQDIR", "XDIR", "XSENTID", "YSENTID")
@@ -103,10 +102,10 @@ def _shares(rights: Sequence[tuple[bool, ...]]) -> dict[str, Any]:
     return {**shares, "questions": len(rights)}
 
 
-def explanation_table(scores: Mapping[str, Any]) -> ScoreTable:
+def explanation_table(scores: Mapping[str, Any]) -> Table:
     """The shares by type and overall."""
     parts = {**scores["by_type"], "all": scores}
     rows = [[name, *(percent(row[key]) for key in METRICS), str(row["questions"])] for name, row in parts.items()]
     left_out = f", {scores['without_gold']} questions without a gold one left out" * bool(scores["without_gold"])
     silent = f", {scores['without_prediction']} predictions without one" * bool(scores["without_prediction"])
-    return ScoreTable(f"Explanations, %{left_out}{silent}", ["type", *METRICS, "questions"], rows)
+    return Table.of(["type", *METRICS, "questions"], rows, f"Explanations, %{left_out}{silent}")

@@ -22,11 +22,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from d2e_sft.util.tables import percent
+from d2e_sft.util.table import Table, percent
 from eval.compare.measures.measure import Measure, digest, shares
 from eval.score.statistics import bootstrap_average
 from eval.systems.conversations import wording
-from eval.systems.system import ScoreTable
 from eval.systems.wiqa.graphs import Graph, plain
 from eval.systems.wiqa.questions import LABELS, POLARITY, TYPES, Answers, Label, Question
 
@@ -209,12 +208,12 @@ def _share(values: Iterable[bool]) -> dict[str, Any]:
     return {"score": sum(found) / len(found) if found else None, "count": len(found)}
 
 
-def tables(scores: dict[str, Any], title: str, notes: list[str]) -> list[ScoreTable]:
+def tables(scores: dict[str, Any], title: str, notes: list[str]) -> list[Table]:
     """The tables of a report: accuracy beside the baselines, hops, consistency, labels."""
     return [_main_table(scores, title, notes), *_other_tables(scores)]
 
 
-def _main_table(scores: dict[str, Any], title: str, notes: list[str]) -> ScoreTable:
+def _main_table(scores: dict[str, Any], title: str, notes: list[str]) -> Table:
     low, high = scores["accuracy_interval"]
     types = list(TYPES.values())
     by_type = [scores["by_type"][name] for name in types]
@@ -225,10 +224,10 @@ def _main_table(scores: dict[str, Any], title: str, notes: list[str]) -> ScoreTa
     rows.append(["questions", *(str(row["questions"]) for row in by_type), str(scores["counts"]["questions"])])
     rows.append(["unparsed", *[""] * len(types), percent(scores["unparsed"]["share"])])
     rows += [[f"note: {note}", *[""] * (len(types) + 1)] for note in notes]
-    return ScoreTable(title, ["accuracy, %", *types, "all"], rows)
+    return Table.of(["accuracy, %", *types, "all"], rows, title)
 
 
-def _other_tables(scores: dict[str, Any]) -> list[ScoreTable]:
+def _other_tables(scores: dict[str, Any]) -> list[Table]:
     hops = [[name, percent(row["accuracy"]), str(row["questions"])] for name, row in scores["by_hops"].items()]
     transitive, disjunctive = scores["consistency"]["transitive"], scores["consistency"]["disjunctive"]
     groups = {
@@ -242,7 +241,7 @@ def _other_tables(scores: dict[str, Any]) -> list[ScoreTable]:
     gold, predicted = scores["counts"]["gold"], scores["counts"]["predicted"]
     labels = [[label, str(gold[label]), str(predicted[label])] for label in LABELS]
     return [
-        ScoreTable("By number of hops", ["hops", "accuracy, %", "questions"], hops),
-        ScoreTable("Consistency", ["consistency", "%", "groups of questions", "random, %"], consistent),
-        ScoreTable("By label", ["label", "gold", "predicted"], labels),
+        Table.of(["hops", "accuracy, %", "questions"], hops, "By number of hops"),
+        Table.of(["consistency", "%", "groups of questions", "random, %"], consistent, "Consistency"),
+        Table.of(["label", "gold", "predicted"], labels, "By label"),
     ]

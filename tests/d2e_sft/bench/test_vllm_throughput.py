@@ -60,7 +60,7 @@ def test_both_ways_take_turns_from_an_empty_cache_and_the_first_round_is_not_cou
     assert (measured.plain_s, measured.debiased_s, measured.debiased_to_plain) == (2.0, 4.0, 2.0)
     assert (measured.plain_tokens_per_s, measured.debiased_tokens_per_s) == (7.5, 3.75)
     assert (measured.resubmissions, measured.engine["dtype"]) == (1, "bfloat16")
-    assert "ratio         2.00    resubmissions 1" in as_table(measured)
+    assert as_table(measured).notes == ["debiased / plain: 2.00; resubmissions: 1"]
 
 
 def test_imagined_prompts_are_the_originals_without_their_contexts(engine: _Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from d2e_sft.util.table import Table
 from eval.study.study import Study
 from eval.study.tables import setting_table, settings, study_tables
 from tests.eval.study.test_summary import study_rows
@@ -19,13 +20,13 @@ def test_a_setting_is_compared_within_itself_and_says_what_is_decided() -> None:
     rows = [{**row, "strength": strength} for strength in (0.5, 0.95) for row in study_rows()]
     found = settings(Study.model_validate(STUDY), rows)
     assert [setting.name for setting in found] == ["strength 0.5", "strength 0.95"]
-    text = study_tables(found)
+    text = study_tables(found, Table.markdown)
     assert "## Strength 0.95" in text
     lines = [line for line in text.splitlines() if line.startswith("- ")]
     assert lines[0].startswith("- good reads more than sft: conflict +")
     assert max(map(len, text.splitlines())) <= 120
     assert lines[1].startswith("- slow reads less than sft: conflict -")
-    table = setting_table(found[0]).splitlines()
+    table = setting_table(found[0]).markdown().splitlines()
     assert table[2].startswith("| sft ")
     assert "reference" in table[2]
     assert all("without_context" not in line for line in table)

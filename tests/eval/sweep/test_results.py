@@ -11,7 +11,10 @@ from tests.eval.fake_sweeps import make_sweep
 
 def test_the_table_has_a_row_for_each_point(tmp_path: Path) -> None:
     sweep, results = make_sweep(tmp_path)
-    lines = [[cell.strip() for cell in line.split(" | ")] for line in results_table(sweep.axes, results).splitlines()]
+    lines = [
+        [cell.strip() for cell in line.split(" | ")]
+        for line in results_table(sweep.axes, results).markdown().splitlines()
+    ]
     assert [line[-1].strip("| ") for line in lines[2:]] == [
         "not scored", "scored", "scored", "same as debias=false,alpha=0.1",
     ]  # fmt: skip
@@ -22,7 +25,8 @@ def test_the_table_has_a_row_for_each_point(tmp_path: Path) -> None:
 def test_of_rows_with_subsets_the_table_has_conflict_and_aligned_side_by_side(tmp_path: Path) -> None:
     sweep, results = make_sweep(tmp_path, tagged=True)
     head, _, *lines = [
-        [cell.strip(" |") for cell in line.split(" | ")] for line in results_table(sweep.axes, results).splitlines()
+        [cell.strip(" |") for cell in line.split(" | ")]
+        for line in results_table(sweep.axes, results).markdown().splitlines()
     ]
     assert head == ["debias", "alpha", "conflict", "aligned", "gap", "habit rate", "unparsed", "status"]
     assert [[cell.split()[0] for cell in line[2:6]] for line in lines] == [

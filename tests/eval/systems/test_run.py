@@ -10,12 +10,13 @@ import pytest
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.table import Table
 from eval.compare.measures.measure import read_measures, shares
 from eval.run.engines.conversation_task import Conversation
 from eval.run.options import EvalOptions
 from eval.systems.asker import Asker
 from eval.systems.run import evaluate_system
-from eval.systems.system import ScoreTable, System, SystemCall, SystemOptions, SystemResult
+from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 from tests.tiny import save_tiny_model
 
 
@@ -30,7 +31,7 @@ def ask_riddles(call: SystemCall, asker: Asker) -> SystemResult:
     outputs = asker.ask("riddles", asked)
     return SystemResult(
         {"asked": len(outputs)},
-        [ScoreTable("Riddles", ("asked",), [(str(len(outputs)),)])],
+        [Table.of(("asked",), [(str(len(outputs)),)], "Riddles")],
         {"riddles.txt": "said"},
         measures=shares("solved", "riddles", "gold", dict.fromkeys(questions, 1.0)),
     )

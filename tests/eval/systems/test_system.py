@@ -10,7 +10,7 @@ import pytest
 from pydantic import Field
 
 from d2e_sft.util.errors import UserError
-from eval.systems.system import ScoreTable, SystemCall, SystemOptions, parse_options
+from eval.systems.system import SystemCall, SystemOptions, parse_options
 
 
 class Options(SystemOptions):
@@ -67,23 +67,3 @@ def test_samples_are_drawn_with_the_seed_and_keep_their_order() -> None:
     assert len(set(some)) == 10
     assert some == sorted(some) == drawn(10)
     assert some != drawn(10, seed=1)
-
-
-def test_a_table_sets_its_first_column_to_the_left() -> None:
-    text = ScoreTable("Scores", ("of", "F1"), [("x", "0.5")]).markdown()
-    assert text.startswith("Scores\n\n| of")
-    assert text.endswith("|  F1 |\n| -- | --- |\n| x  | 0.5 |")
-
-
-def test_a_table_that_is_too_wide_for_a_terminal_is_folded_in_its_widest_column() -> None:
-    table = ScoreTable(
-        "Scores", ("score", "%", "remarks"), [("a", "50.0", "word " * 30), ("b", "1.0", "")], left=("remarks",)
-    )
-    first, *lines = table.text().splitlines()
-    assert first == "Scores"
-    assert max(map(len, lines)) <= 100
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[3:]]
-    assert [row[0] for row in rows] == ["a", "", "b"]
-    assert " ".join(row[2] for row in rows[:2]).split() == ["word"] * 30
-    narrow = ScoreTable("Scores", ("score", "%"), [("a", "50.0")])
-    assert narrow.text() == narrow.markdown()

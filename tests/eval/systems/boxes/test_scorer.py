@@ -31,7 +31,7 @@ def test_accuracy_is_counted_by_operations_and_change_and_a_state_needs_all_its_
     ]
     assert [row["corrected"]["mean"] for row in scores["by_numops"]] == [2 / 3, 1]
     main, detail = tables(scores, total=8)
-    assert main.title.startswith("Boxes, 6 of 8 questions:")
+    assert main.caption.startswith("Boxes, 6 of 8 questions:")
     assert [row[:2] for row in main.rows] == [
         ("all questions", "6"),
         ("changed boxes", "3"),

@@ -50,7 +50,7 @@ def test_the_four_shares_overall_and_by_type(tmp_path: Path) -> None:
     assert [in_paragraph[name] for name in ("EQDIR", "XDIR", "XSENTID", "YSENTID")] == [0.5, 0.5, 1, 0.5]
     assert found["by_type"]["no effect"] == {"EQDIR": 1, "XDIR": 1, "XSENTID": 1, "YSENTID": 1, "questions": 1}
     assert "| all " in result.tables[-1].markdown()
-    assert "1 questions without a gold one left out, 2 predictions without one" in result.tables[-1].title
+    assert "1 questions without a gold one left out, 2 predictions without one" in result.tables[-1].caption
 
 
 def test_nothing_is_said_of_explanations_where_one_side_has_none(tmp_path: Path) -> None:
