@@ -21,7 +21,9 @@ from d2e_sft.model.collation import IGNORE, BatchedCollator, Row
 from d2e_sft.model.forward import hidden_states
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, collator_for
-from d2e_sft.objective.attach import Objective, loss_of_states, step_through_states
+from d2e_sft.objective.attach import chunked_head, objective_of, step
+from d2e_sft.objective.chunks import sum_in_chunks
+from d2e_sft.objective.terms import AnswerTokens
 
 SFT = D2ESection(debias=False, distill=False)
 PREFIX, QUESTION, ANSWER, REFINED_SHARE = 130, 30, 10, 0.4
@@ -107,7 +109,8 @@ def _three_forwards(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
         index, targets = inputs.pop("answer_index")[0], inputs.pop("targets")
         with nullcontext() if view == "original" or d2e.view_gradients == "all" else torch.no_grad():
             states[view] = hidden_states(model, **inputs).flatten(0, 1)[index]
-    return loss_of_states(model, Objective.of(model, d2e), targets, states)["loss"]
+    tokens = AnswerTokens(targets, torch.ones_like(targets, dtype=torch.bool))
+    return sum_in_chunks(objective_of(model, d2e), chunked_head(model, targets), states, tokens)["loss"]
 
 
 def _collated(
@@ -115,7 +118,7 @@ def _collated(
 ) -> Tensor:
     """The trainer's own step, collation included."""
     inputs = model_inputs(collator_for(Layout(packing, attention=""), d2e, model.config)(rows), model.device)
-    return step_through_states(model, Objective.of(model, d2e), inputs.pop("targets"), inputs)["loss"]
+    return step(model, objective_of(model, d2e), inputs.pop("targets"), inputs)["loss"]
 
 
 _batched = partial(_collated, packing="batched")

@@ -9,7 +9,7 @@ from d2e_sft.chat.conversation import Conversation, Wording
 from d2e_sft.config.decoding import DecodingConfig, given_decoder
 from d2e_sft.config.recipe import EvalSection, ModelSection, Recipe, recipe_of
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.model.device import has_bfloat16, usable_device
+from d2e_sft.model.device import automatic_dtype, usable_device
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
 
@@ -53,7 +53,7 @@ def open_conversation(model: str, options: ChatOptions) -> Conversation:
     wording = _wording(recipe, options)
     dtype = options.dtype or section.dtype
     if dtype == "auto":
-        dtype = "bfloat16" if has_bfloat16() else "float32"
+        dtype = automatic_dtype()
     loaded = load_model(model, dtype=dtype, attention=section.attention)
     loaded.model.to(usable_device()).eval()
     return Conversation(loaded, decoding, wording)

@@ -178,7 +178,7 @@ def prefill(model: Any, row: PackedRow, prefix: Prefix, places: Sequence[int]) -
     states: list[Tensor] = []
     owners: list[Tensor] = []
     for end in _ends(row, start, len(prefix.tokens)):
-        inputs = packed_inputs(model, forest, tokens, start, end, remember=packed, recall=packed if start else None)
+        inputs = packed_inputs(model, forest, tokens, (start, end), remember=packed, recall=packed if start else None)
         part = hidden_states(model, **inputs)[0]
         here = ((wanted >= start) & (wanted < end)).nonzero().squeeze(1)
         states.append(part[wanted[here] - start])

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from d2e_sft.doctor.finding import Finding
-from d2e_sft.model.device import has_bfloat16, usable_device
+from d2e_sft.model.device import automatic_dtype, usable_device
 
 _FAST = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
 _SIDE = 256
@@ -127,7 +127,7 @@ def _half(
     if name == "float16" and device.type != "cuda":
         return Finding(name, "ok", f"{text}; train.fp16=true needs CUDA")
     if name == "bfloat16":
-        text += f"; train.bf16=null takes {'bfloat16' if has_bfloat16() else 'float32'}"
+        text += f"; train.bf16=null takes {automatic_dtype()}"
     return Finding(name, "ok", text)
 
 

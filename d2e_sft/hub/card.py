@@ -16,7 +16,7 @@ import yaml
 from huggingface_hub import ModelCardData
 
 from d2e_sft import __version__
-from d2e_sft.config.objectives import spec_of
+from d2e_sft.config.objectives import BASE, spec_of
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import Format
@@ -142,7 +142,12 @@ def _method(recipe: Recipe) -> str:
     views, debiased, spec = recipe.d2e.views, recipe.d2e.effective_alpha > 0, spec_of(recipe.d2e.objective)
     names = {"original": "with its context", "imagined": "without it", "refined": "with its relevant parts alone"}
     seen = " and ".join(filter(None, [", ".join(names[v] for v in views[:-1]), names[views[-1]]]))
-    learnt = "`z_original − α·z_imagined`, the logits with the habit taken out" if debiased else "the logits"
+    learnt = spec.learnt or (
+        "`z_original − α·z_imagined`, the logits with the habit taken out" if debiased else "the logits"
+    )
+    if recipe.d2e.frozen_views:
+        of = "the model before training" if recipe.d2e.bias_model == BASE else f"`{recipe.d2e.bias_model}`"
+        learnt += f", the imagined logits those of {of}"
     kept = ", kept close to those of the refined view by a divergence" if recipe.d2e.distils_both_ways else ""
     difference = "that difference" if spec.learnt is None else "`z_original − α·z_imagined`"
     decoded = (
@@ -150,7 +155,6 @@ def _method(recipe: Recipe) -> str:
         if recipe.decoding.alpha > 0
         else "the model is decoded as any other"
     )
-    learnt = spec.learnt or learnt
     return f"Each sample was seen {seen}, and its answer learnt from {learnt}{kept}. At inference {decoded}."
 
 

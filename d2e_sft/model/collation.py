@@ -1,14 +1,13 @@
-"""Encoded samples → one batch of tokens, packed or a row a view.
+"""Encoded samples → a batch of tokens: one packed row, or one padded row per view.
 
-A view's tokens are its prompt and the answer without its last token: that one is predicted, but predicts nothing.
+The tokens of a view are its prompt and the answer without its last token, which predicts nothing.
 
-Every collator returns `input_ids` and what the model needs beside them, `labels` (B, A) filled with −100, `content`
-(B, A) where the rows say which answer tokens the response form leaves open, `weights` (B, A), float32, where they have
-a `weight`, and `view_tokens`, the tokens of all views
-as they would be without sharing or padding. Answer tokens that a row says are not `trained` are read by the tokens
-after them, and are neither labels nor indexed.
+Every collator returns `input_ids` and the model's other inputs, `labels` (B, A) filled with −100, `content` (B, A) if
+the rows mark the response form, `weights` (B, A), float32, if they have a `weight`, and `view_tokens`, the tokens of
+all views without sharing or padding. Answer tokens that are not `trained` are context for the tokens after them; they
+are neither labels nor indexed.
 
-Legend: B samples, A tokens of the longest answer, N answer tokens of the batch, T tokens of a packed row.
+Legend: B samples, A tokens of the longest answer, N trained answer tokens of the batch, T tokens of a packed row.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from d2e_sft.config.objectives import View, ViewGradients
 from d2e_sft.model.packing import pack
 
 IGNORE = -100
-# One dataset row: the prompt ids of each view, `answer`, and in `content`, and perhaps `trained`, a bool for each of
-# its tokens, and perhaps its `weight` in the loss.
+# A dataset row: the prompt ids of each view and `answer`; optionally `content` and `trained`, a bool per answer token,
+# and `weight`, the weight of its loss.
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class PackedCollator:
-    """One row for the whole batch, shared prefixes once.
+    """Packs the batch into one row, shared prefixes once.
 
-    Returns `input_ids` (1, T), `answer_index` (views, N), where in the row each view predicts each
+    Returns `input_ids` (1, T), `answer_index` (views, N), the position in the row at which each view predicts each
     answer token, and the row's `forest`.
 
     Args:
         views: the views of each sample, `original` first.
-        share_across_samples: share what all samples begin with too, not only the views of each.
-        view_gradients: with `original`, what the other views need alone stands at the row's end.
+        share_across_samples: share prefixes of all samples, not only those of the views of a sample.
+        view_gradients: `original` moves the tokens that only other views use to the end of the row.
     """
 
     views: Sequence[View]
@@ -48,7 +47,7 @@ class PackedCollator:
     view_gradients: ViewGradients = "all"
 
     def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
-        # View by view, so that the originals lead their group.
+        # View by view: the originals lead their group.
         sequences = [[_tokens(sample, view) for sample in batch] for view in self.views]
         if self.share_across_samples:
             groups = [[tokens for of_view in sequences for tokens in of_view]]
@@ -61,7 +60,7 @@ class PackedCollator:
         if not self.share_across_samples:
             indices = [indices[b * len(self.views) + v] for v in range(len(self.views)) for b in range(len(batch))]
         return {
-            # torch.tensor reads a list six times as slowly, which was a third of the time of a batch.
+            # torch.tensor takes six times as long on a list, a third of a batch's time.
             "input_ids": torch.frombuffer(array("q", row.tokens), dtype=torch.int64)[None],
             "forest": row.forest,
             **_answers(indices, batch, len(self.views)),
@@ -71,10 +70,10 @@ class PackedCollator:
 
 @dataclass(frozen=True)
 class BatchedCollator:
-    """One left-padded row a view and sample: `[original × B | imagined × B | refined × B]`.
+    """Pads one row per view and sample on the left: `[original × B | imagined × B | refined × B]`.
 
-    Returns `input_ids`, `attention_mask`, `position_ids` (views · B, L) and `answer_index` (views, N), which counts
-    through the flattened rows.
+    Returns `input_ids`, `attention_mask`, `position_ids` (views · B, L) and `answer_index` (views, N) into the
+    flattened rows.
     """
 
     views: Sequence[View]
@@ -94,10 +93,10 @@ class BatchedCollator:
 
 @dataclass(frozen=True)
 class EncoderDecoderCollator:
-    """For encoder-decoder models: one right-padded encoder row a view and sample, one decoder row a sample.
+    """For encoder-decoder models: one right-padded encoder row per view and sample, one decoder row per sample.
 
     Returns `input_ids`, `attention_mask` (views · B, L), view by view, `decoder_input_ids` (B, A), the start token and
-    the answer without its last token, and `answer_index` (views, N), which counts through views · B decoder rows.
+    the answer without its last token, and `answer_index` (views, N) into views · B flattened decoder rows.
     """
 
     views: Sequence[View]
@@ -119,33 +118,31 @@ class EncoderDecoderCollator:
 
 
 def left_pad(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
-    """Stack rows of ids, aligned to the right; mask and positions come from lengths, never from the pad id.
+    """Return `input_ids`, `attention_mask` and `position_ids`, each (rows, longest), int64, aligned to the right.
 
-    Returns `input_ids`, `attention_mask` and `position_ids`, each (rows, longest), int64.
+    Mask and positions come from lengths, not from the pad id.
     """
-    longest = max(len(row) for row in rows)
-    input_ids = torch.full((len(rows), longest), pad, dtype=torch.long)
-    attention_mask = torch.zeros((len(rows), longest), dtype=torch.long)
-    for i, row in enumerate(rows):
-        input_ids[i, longest - len(row) :] = torch.tensor(row, dtype=torch.long)
-        attention_mask[i, longest - len(row) :] = 1
+    longest = max(map(len, rows))
+    input_ids = torch.tensor([[*[pad] * (longest - len(row)), *row] for row in rows])
+    padding = torch.tensor([longest - len(row) for row in rows])
+    attention_mask = (torch.arange(longest) >= padding[:, None]).long()
     position_ids = (attention_mask.cumsum(dim=-1) - 1).clamp(min=0)
     return {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
 
 
 def encoder_inputs(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
-    """`input_ids` and `attention_mask`, each (rows, longest), int64, of rows for an encoder, aligned to the left."""
+    """Return `input_ids` and `attention_mask` for an encoder, each (rows, longest), int64, aligned to the left."""
     return {"input_ids": right_pad(rows, pad), "attention_mask": right_pad([[1] * len(row) for row in rows], 0)}
 
 
 def right_pad(rows: Sequence[Sequence[int]], pad: int) -> Tensor:
-    """(rows, longest), int64, aligned to the left."""
-    longest = max(len(row) for row in rows)
+    """Return (rows, longest), int64, aligned to the left."""
+    longest = max(map(len, rows))
     return torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
 
 
 def trained_tokens(row: Row) -> int:
-    """How many tokens of the row's answer the loss is on."""
+    """Return how many answer tokens of the row the loss is on."""
     return sum(_trained(row))
 
 
@@ -158,10 +155,10 @@ def _tokens(sample: Row, view: View) -> list[int]:
 
 
 def _answers(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: int) -> dict[str, Tensor]:
-    """`labels`, `content`, and as `answer_index` (views, N) each sequence's last tokens, as many as its answer has.
+    """Return `labels`, `content` and `weights`, and as `answer_index` the last tokens of each sequence.
 
     Args:
-        indices: of the tokens of each sequence; sequences view by view.
+        indices: the indices of each sequence's tokens, sequences view by view.
     """
     answers = [sample["answer"] for sample in batch]
     trained = [_trained(sample) for sample in batch]

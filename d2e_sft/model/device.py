@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -18,36 +18,40 @@ Result = TypeVar("Result")
 
 
 def usable_device() -> torch.device:
-    """The accelerator that torch finds (CUDA, MPS, XPU, …), else the CPU."""
+    """Return the accelerator that torch finds (CUDA, MPS, XPU, …), or the CPU."""
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return found or torch.device("cpu")
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
-    """Mixed precision as the trainer uses it."""
+    """Return the context of mixed precision as the trainer uses it."""
     if precision not in ("bfloat16", "float16"):
         return nullcontext()
     return torch.autocast(device.type, getattr(torch, precision))
 
 
-def has_bfloat16(cuda_alone: bool = False) -> bool:
-    """Whether the device computes in bfloat16 natively and fast: a CUDA device that has it, or such a CPU.
+def automatic_dtype() -> Literal["bfloat16", "float32"]:
+    """Return the fastest safe dtype of this machine; `auto` in recipes and on the command line stands for it."""
+    return "bfloat16" if has_bfloat16() else "float32"
+
+
+def has_bfloat16(cuda_only: bool = False) -> bool:
+    """Whether the device computes in bfloat16 natively and fast: a CUDA device that supports it, or a fast CPU.
 
     Args:
-        cuda_alone: a CPU does not count.
+        cuda_only: a CPU does not count.
     """
     if torch.cuda.is_available():
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return not cuda_alone and not torch.accelerator.is_available() and cpu_multiplies_bfloat16_fast()
+    return not cuda_only and not torch.accelerator.is_available() and cpu_multiplies_bfloat16_fast()
 
 
 @functools.cache
 def cpu_multiplies_bfloat16_fast() -> bool:
     """Whether products in bfloat16 take less than two thirds of their time in float32 on this CPU; measured once.
 
-    With AMX or AVX512-BF16 they take about a third. Without either they are emulated, which takes 3 to 100 times as
-    long, so what counts is measured and not read from a list of features. A few rows are tried before many: where
-    bfloat16 is that slow, many would take seconds.
+    With AMX or AVX512-BF16 they take about a third; emulation takes 3 to 100 times as long. A few rows are tried
+    first: many would take seconds with emulation.
     """
     many, few = 256, 8
     [float32] = _seconds_of_products(many, torch.float32)
@@ -59,12 +63,12 @@ def cpu_multiplies_bfloat16_fast() -> bool:
 
 
 def _seconds_of_products(rows: int, *dtypes: torch.dtype) -> list[float]:
-    """For each dtype, of the product of a small model's layer on `rows` tokens; the quickest of three."""
+    """Time the product of a small model's layer on `rows` tokens, per dtype; the fastest of three."""
     left, right = torch.ones(rows, 576), torch.ones(576, 1536)
     pairs = {dtype: (left.to(dtype), right.to(dtype)) for dtype in dtypes}
     seconds: dict[torch.dtype, list[float]] = {dtype: [] for dtype in dtypes}
     with torch.no_grad():
-        for _ in range(4):  # in turns, so that all meet the same load; the first is to warm up
+        for _ in range(4):  # alternating, so that the load is the same for all; the first warms up
             for dtype, (one, other) in pairs.items():
                 start = time.perf_counter()
                 torch.mm(one, other)
@@ -73,7 +77,7 @@ def _seconds_of_products(rows: int, *dtypes: torch.dtype) -> list[float]:
 
 
 def timed(act: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
-    """What a call returns, and the seconds that the device took for it."""
+    """Return the result of a call and its seconds on the device."""
     _synchronize(device)
     start = time.perf_counter()
     result = act()
@@ -83,10 +87,10 @@ def timed(act: Callable[[], Result], device: torch.device) -> tuple[Result, floa
 
 @contextmanager
 def frozen_heap() -> Iterator[None]:
-    """Python's garbage collector passes over the objects that are there already.
+    """Exclude existing objects from garbage collection.
 
-    Each of its runs walks over all of them, hundreds of thousands once torch and transformers are imported. Between
-    measurements that takes longer than a small step does, and evicts what the processor has cached.
+    A collection walks over hundreds of thousands of objects once torch and transformers are imported. During
+    measurements that takes longer than a small step, and evicts the processor's caches.
     """
     gc.collect()
     gc.freeze()
@@ -97,9 +101,9 @@ def frozen_heap() -> Iterator[None]:
 
 
 class LapTimer:
-    """Which parts of a loop take how much of its time: on CUDA of the device's own time, elsewhere of the clock.
+    """Measures the share of each part of a loop: in device time on CUDA, in wall time elsewhere.
 
-    On CUDA a part of the host's work that the device does not wait for takes none of it.
+    On CUDA, host work that the device does not wait for counts as nothing.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -107,7 +111,7 @@ class LapTimer:
         self._marks: list[tuple[str, Any]] = []
 
     def enter(self, part: str) -> None:
-        """What follows belongs to `part`, until the next call."""
+        """Attribute the time until the next call to `part`."""
         if self._cuda:
             mark: Any = torch.cuda.Event(enable_timing=True)
             mark.record()
@@ -116,11 +120,10 @@ class LapTimer:
         self._marks.append((part, mark))
 
     def shares(self) -> dict[str, float]:
-        """Each part's share of the time since the first `enter`, or since this was last asked; they add up to 1."""
+        """Return the share of each part since the first `enter` or the last call of this; they add up to 1."""
         if not self._marks:
             return {}
-        now_in = self._marks[-1][0]
-        self.enter(now_in)
+        self.enter(self._marks[-1][0])
         if self._cuda:
             self._marks[-1][1].synchronize()
         seconds: dict[str, float] = dict.fromkeys((part for part, _ in self._marks), 0.0)
@@ -137,7 +140,7 @@ def _synchronize(device: torch.device) -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on an accelerator or on the CPU; torch says the latter as a RuntimeError."""
+    """Whether an allocation failed, on an accelerator or on the CPU, where torch raises RuntimeError."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     said = str(error).lower()

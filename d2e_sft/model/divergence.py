@@ -1,4 +1,4 @@
-"""How far two next-token distributions are apart; torch only."""
+"""The divergence of two next-token distributions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
-    """½ KL(p ‖ m) + ½ KL(q ‖ m) with m = (p + q) / 2, of each row's softmax, (n,) from 0 to log 2."""
+    """½ KL(p ‖ m) + ½ KL(q ‖ m) with m = (p + q) / 2, p and q the softmax of each row; (n,) from 0 to log 2."""
     log_p, log_q = F.log_softmax(first, dim=-1), F.log_softmax(second, dim=-1)
     log_m = torch.logaddexp(log_p, log_q) - math.log(2)
     return ((log_p.exp() * (log_p - log_m) + log_q.exp() * (log_q - log_m)) / 2).sum(dim=-1)

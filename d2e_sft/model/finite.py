@@ -1,4 +1,4 @@
-"""Whether a model's weights are numbers: one NaN or infinity among them makes every output worthless."""
+"""Detect NaN and infinity in a model's weights: one of them makes every output worthless."""
 
 from __future__ import annotations
 
@@ -14,53 +14,44 @@ from d2e_sft.util.errors import UserError
 
 
 def non_finite(parameters: Sequence[tuple[str, Tensor]]) -> str | None:
-    """The name of the first weight with a NaN or an infinity; None where there is none.
+    """Return the name of the first weight that contains NaN or infinity, or None.
 
-    Of weights that are spread over processes (ZeRO-3, FSDP2) this process's part is looked at. It reads every weight
-    once, and waits for the device once.
+    Sharded weights (ZeRO-3, FSDP2) are checked shard by shard, each process its own. Every weight is read once, and
+    the device is waited for once.
     """
-    found = [(name, part) for name, parameter in parameters if (part := _own_part(parameter)) is not None]
+    found = [(name, part) for name, parameter in parameters if (part := _local_part(parameter)) is not None]
     if not found:
         return None
     device = found[0][1].device
-    # The sum is finite where all are, and needs no mask of the same size; it may overflow, so then each is looked at.
+    # The sum needs no mask of the same size and is finite if all are; it may overflow, so suspects are checked fully.
     finite = torch.stack([part.sum(dtype=torch.float32).isfinite().to(device) for _, part in found]).tolist()
     suspects = [named for named, fine in zip(found, finite, strict=True) if not fine]
     return next((name for name, part in suspects if not bool(part.isfinite().all())), None)
 
 
-def _own_part(parameter: Any) -> Tensor | None:
-    """What this process holds of a parameter; None where that is no floating-point number at all."""
+def _local_part(parameter: Any) -> Tensor | None:
     part = getattr(parameter, "ds_tensor", parameter).detach()
     part = part.to_local() if hasattr(part, "to_local") else part
     return part if part.is_floating_point() and part.device.type != "meta" and part.numel() else None
 
 
 def refuse_non_finite(model: Any, name: str) -> None:
-    """Refuse a model whose weights are no numbers.
-
-    Raises:
-        UserError: names the weight.
-    """
+    """Raise a UserError that names the weight if a weight of the model contains NaN or infinity."""
     _refuse(non_finite(list(model.named_parameters())), name)
 
 
 def refuse_non_finite_files(folder: Path, name: str) -> None:
-    """The same of the weights in a folder's safetensors files, for an engine that loads them itself.
-
-    Raises:
-        UserError: names the weight.
-    """
+    """Do the same for the safetensors files of a folder, for an engine that loads them itself."""
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, framework="pt") as weights:
-            for key in weights.keys():  # noqa: SIM118 (it is no mapping)
+            for key in weights.keys():  # noqa: SIM118 (not a mapping)
                 _refuse(non_finite([(key, weights.get_tensor(key))]), name)
 
 
 def _refuse(weight: str | None, model: str) -> None:
     if weight is not None:
         raise UserError(
-            f"model {model!r}: the weight {weight} holds NaN or infinite values, so every output would be worthless",
-            remedy="the training that made it diverged, or the file is damaged: use an earlier checkpoint of its run, "
-            "or download it again",
+            f"model {model!r}: the weight {weight} contains NaN or infinity, so every output would be worthless",
+            remedy="its training diverged, or the file is damaged: use an earlier checkpoint of the run, or download "
+            "it again",
         )

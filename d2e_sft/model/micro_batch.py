@@ -14,10 +14,10 @@ from d2e_sft.model.device import autocast
 
 
 def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -> dict[str, Any]:
-    """What the trainer makes of a collator's batch: `targets`, `content`, `weights` (N,) for padded rows, no counts.
+    """Turn the batch of a collator into model inputs: `targets`, `content` and `weights` (N,) instead of padded rows.
 
     Args:
-        device: where the tensors are moved; None leaves them.
+        device: moves the tensors there; None leaves them.
     """
     labels: Tensor = batch["labels"]
     inputs = {name: value for name, value in batch.items() if name not in ("labels", "view_tokens")}
@@ -30,26 +30,25 @@ def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -
 
 
 def forward_backward(model: nn.Module, inputs: Mapping[str, Any], precision: Precision, device: torch.device) -> None:
-    """Add a micro-batch's gradients to the parameters of a model that `attach_objective` has been given.
+    """Add a micro-batch's gradients to the parameters of a model with an attached objective.
 
     Args:
-        inputs: of `model_inputs`, on the model's device.
+        inputs: from `model_inputs`, on the model's device.
         precision: resolved, not `auto`.
     """
     with autocast(precision, device):
-        sums = model(**inputs, view_accuracy=False)
-        loss = sums["loss"] / len(inputs["targets"])
+        loss = model(**inputs)["loss"] / len(inputs["targets"])
     loss.backward()
 
 
 def enable_checkpointing(model: Any) -> None:
-    """Gradient checkpointing as the trainer turns it on; transformers 5.17 has its former name alone."""
+    """Turn gradient checkpointing on as the trainer does; transformers 5.17 has only the former name."""
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable()
 
 
 def checkpointing_argument() -> str:
-    """What TrainingArguments calls gradient checkpointing, whose name transformers changed after 5.17."""
+    """Return the name of gradient checkpointing in TrainingArguments, which changed after transformers 5.17."""
     from transformers import TrainingArguments
 
     known = TrainingArguments.__dataclass_fields__

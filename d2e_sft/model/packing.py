@@ -1,8 +1,8 @@
 """Token sequences → one packed row in which every shared prefix stands once.
 
-The views of a sample begin alike, and so do the samples of a format (their system prompt). A row is therefore a
-forest: a segment's tokens see the segments above it and, causally, themselves; positions restart where branches
-part. One forward over the row equals one forward for each sequence.
+The views of a sample share a prefix, and so do the samples of a format (their system prompt). A row is therefore a
+forest: the tokens of a segment see the segments above it and, causally, their own; positions restart at each branch.
+One forward over the row equals one forward per sequence.
 
 Legend: T tokens in the row, S segments.
 """
@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Fewer shared tokens than this are computed twice: a segment of its own costs two attention calls a layer.
+# Shorter shared prefixes are computed twice: a segment costs two attention calls per layer.
 MIN_SHARED = 8
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of tokens that the same set of sequences goes through."""
+    """A run of tokens shared by a set of sequences."""
 
     start: int  # in the row
     end: int
@@ -35,7 +35,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class AttentionBlock:
-    """Queries [q_start, q_end) see keys [k_start, k_end): all of them, or (a segment itself) causally."""
+    """Queries [q_start, q_end) see all keys [k_start, k_end), or see them causally (a segment itself)."""
 
     q_start: int
     q_end: int
@@ -45,10 +45,10 @@ class AttentionBlock:
 
 
 class TokenForest:
-    """Which token of a packed row sees which.
+    """Which tokens of a packed row see which.
 
-    Segments stand so that the descendants of each are contiguous within either part of the row: first the segments
-    that some `leading` sequence goes through, [0, `lead`), then the others.
+    The row has two parts: first the segments that some `leading` sequence passes, [0, `lead`), then the others. Within
+    a part, the descendants of each segment are contiguous.
     """
 
     def __init__(self, segments: Sequence[Segment], lead: int) -> None:
@@ -58,13 +58,13 @@ class TokenForest:
         self._plans: dict[tuple[int, int], AttentionPlan] = {}
 
     def plan(self, start: int, end: int) -> AttentionPlan:
-        """Attention of the tokens [start, end), whole segments, to the tokens [0, end)."""
+        """Return the attention of the tokens [start, end), whole segments, to the tokens [0, end)."""
         if (start, end) not in self._plans:
             self._plans[start, end] = AttentionPlan(self, start, end)
         return self._plans[start, end]
 
     def path(self, segment: int) -> list[int]:
-        """A segment's ancestors from the root down, and itself."""
+        """Return a segment's ancestors from the root down, and itself."""
         path = [segment]
         while (parent := self.segments[path[-1]].parent) >= 0:
             path.append(parent)
@@ -84,7 +84,7 @@ class TokenForest:
 
     @cached_property
     def is_above(self) -> Tensor:
-        """(S, S) bool: [a, b] says that b is a or an ancestor of a."""
+        """(S, S) bool: [a, b] is True if b is a or an ancestor of a."""
         above = torch.zeros(len(self.segments), len(self.segments), dtype=torch.bool)
         for i in range(len(self.segments)):
             above[i, self.path(i)] = True
@@ -92,28 +92,28 @@ class TokenForest:
 
 
 class AttentionPlan:
-    """What the queries [start, end) of a forest see among the keys [0, end); made once a batch, for all layers."""
+    """What the queries [start, end) of a forest see of the keys [0, end); made once per batch, for all layers."""
 
     def __init__(self, forest: TokenForest, start: int, end: int) -> None:
         self.forest = forest
         self.start = start
         self.end = end
-        self.block_masks: dict[int | None, Any] = {}  # flex_attention's form, by window
+        self.block_masks: dict[int | None, Any] = {}  # flex_attention's masks, by window
 
     @property
     def length(self) -> int:
-        """Queries."""
+        """The number of queries."""
         return self.end - self.start
 
     @cached_property
     def own_segments(self) -> tuple[int, ...]:
-        """Segments of the queries."""
+        """The segments of the queries."""
         forest = self.forest
         return tuple(i for i, s in enumerate(forest.segments) if self.start <= s.start and s.end <= self.end)
 
     @cached_property
     def blocks(self) -> tuple[AttentionBlock, ...]:
-        """Each segment to itself, then each segment's descendants to it; query indices count from `start`."""
+        """Each segment with itself, then with its descendants as queries; query indices count from `start`."""
         segments = self.forest.segments
         own = [segments[i] for i in self.own_segments]
         itself = [AttentionBlock(s.start - self.start, s.end - self.start, s.start, s.end, causal=True) for s in own]
@@ -128,12 +128,12 @@ class AttentionPlan:
         return (*itself, *below)
 
     def longest_distance(self) -> int:
-        """Positions between a query and the farthest key that it sees."""
+        """Return the largest distance, in positions, between a query and a key that it sees."""
         segments = self.forest.segments
         return max(segments[i].position + segments[i].end - segments[i].start - 1 for i in self.own_segments)
 
     def mask(self, *, window: int | None = None) -> Tensor:
-        """(queries, keys) bool, True where a query sees a key; a `window` counts positions, the query's included."""
+        """Return (queries, keys) bool, True if a query sees a key; a `window` includes the position of the query."""
         forest = self.forest
         segment, position = forest.segment_ids, forest.position_ids
         q_segment, q_position = segment[self.start : self.end], position[self.start : self.end]
@@ -145,11 +145,11 @@ class AttentionPlan:
 
 @dataclass(frozen=True)
 class PackedRow:
-    """A forest's tokens, and where each sequence's tokens are found in the row."""
+    """The tokens of a forest, and the index in the row of each token of each sequence."""
 
     forest: TokenForest
     tokens: list[int]
-    indices: list[list[int]]  # one list a sequence: the row index of each of its tokens
+    indices: list[list[int]]  # one list per sequence
 
 
 def pack(
@@ -159,15 +159,14 @@ def pack(
     min_shared: int = MIN_SHARED,
     prefix: int = 0,
 ) -> PackedRow:
-    """Pack sequences into one row; prefixes are shared inside a group only.
+    """Pack sequences into one row; prefixes are shared only inside a group.
 
     Args:
-        groups: token sequences, none empty. The views of one sample are a group, or all the views of a batch.
-        leading: the first `leading` sequences of each group are placed, with all they share, before all others
-            (they carry gradient and the others do not); None for all.
+        groups: token sequences, none empty. A group is the views of one sample, or all views of a batch.
+        leading: the first `leading` sequences of each group, with all they share, precede all others (they carry
+            gradient and the others do not); None for all.
         min_shared: shorter shared runs are not shared.
-        prefix: tokens that all sequences are known to begin with, and to be longer than: a segment by themselves, the
-            row's first.
+        prefix: length of a prefix that all sequences are known to share and exceed; the first segment of the row.
 
     Returns:
         the row; `indices` in the order of the groups' sequences.
@@ -210,7 +209,7 @@ class _Grower:
     def grow(
         self, group: Mapping[int, Sequence[int]], start: int, known: int, parent: int
     ) -> Iterator[tuple[int, int]]:
-        """Add nodes for sequences that agree in [0, known), from `start` on; yields each one's last node."""
+        """Add nodes from `start` on for sequences that agree in [0, known); yield the last node of each."""
         first = min(group)
         alone = len(group) == 1
         split = len(group[first]) if alone else common_length([*group.values()], known)
@@ -222,7 +221,7 @@ class _Grower:
             return
         children: dict[int, dict[int, Sequence[int]]] = {}
         for i, sequence in group.items():
-            # A sequence that ends here gets its last token to itself: so every sequence has a segment of its own.
+            # A sequence that ends here keeps its last token apart, so every sequence has its own segment.
             key = sequence[split] if len(sequence) > split + 1 else -1 - i
             children.setdefault(key, {})[i] = sequence
         for child in children.values():
@@ -230,9 +229,9 @@ class _Grower:
 
 
 def common_length(sequences: Sequence[Sequence[int]], known: int = 0) -> int:
-    """Tokens that all sequences begin with, each one's last token left out."""
+    """Return the length of the common prefix of all sequences, without the last token of each."""
     limit = max(min(map(len, sequences)) - 1, known)
     rest = [list(sequence[known:limit]) for sequence in sequences]
-    # What the first and the last of them in order share, all share.
+    # The smallest and the largest sequence share only what all share.
     differ = compress(count(known), map(operator.ne, min(rest), max(rest)))
     return next(differ, limit)

@@ -1,7 +1,7 @@
-"""Which batch layout a model takes: a packed row where that is exact for it, else a row a view.
+"""Choose the batch layout of a model: packed rows if they are exact for it, else one row per view.
 
-Exactness is not taken on trust: beside what the architecture says, the model itself is asked once, with a few random
-tokens, whether packed and separate sequences get the same hidden states. Only under ZeRO-3 it cannot be asked.
+Exactness is checked by the architecture, and measured once: packed and separate sequences of random tokens must have
+the same hidden states. Under ZeRO-3 it cannot be measured.
 """
 
 from __future__ import annotations
@@ -32,37 +32,42 @@ _TAKES_PACKED_ROWS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class Layout:
-    """How batches are laid out; `reason` says why not packed, where packing was to be chosen automatically."""
+    """How batches are laid out.
+
+    Attributes:
+        reason: why the automatic choice is not to pack.
+        through_logits: take the logits of the model's own forward, as `head_of` does not know its head.
+    """
 
     packing: Literal["shared_batch", "shared_prefix", "batched", "encoder_decoder"]
     attention: str
     reason: str | None = None
-    through_logits: bool = False  # the head is not one that `head_of` knows, so the model's own logits are taken
+    through_logits: bool = False
 
     def describe(self) -> str:
-        """One line for the log."""
+        """Return one line for the log."""
         why = f" ({self.reason})" if self.reason else ""
         return f"packing: {self.packing}{why}; attention: {self.attention}"
 
 
 def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attention: str | None = None) -> Layout:
-    """Decide how the model's batches are laid out, and set its attention implementation for it.
+    """Choose the layout of a model's batches and set its attention implementation accordingly.
 
     Args:
-        model: a transformers model, possibly with an adapter, on the device and (autocast) in the precision that it is
-            trained in.
+        model: a transformers model, possibly with an adapter, on the device and (autocast) in the precision of
+            training.
         d2e: the objective.
-        packing: `auto` takes `shared_batch` where it is exact for the model.
+        packing: `auto` chooses `shared_batch` if it is exact for the model.
         attention: transformers' name of an implementation, one of `IMPLEMENTATIONS`, or None to choose.
 
     Raises:
-        UserError: packing is asked for by name and is not exact for the model or the attention implementation.
+        UserError: the requested packing is not exact for the model or the attention implementation.
     """
     causal = bare_model(model)
     given = causal.config._attn_implementation
     if causal.config.is_encoder_decoder:
         if packing not in ("auto", "batched"):
-            raise _cannot(packing, "an encoder sees its whole input at once, so nothing before a branch is shared")
+            raise _inexact(packing, "an encoder sees its whole input at once, so views share no prefix")
         return Layout("encoder_decoder", given)
     through_logits = not _head_is_known(causal)
     if packing == "batched":
@@ -81,14 +86,14 @@ def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attent
             return Layout("shared_batch" if packing == "auto" else packing, chosen)
         causal.set_attn_implementation(given)
     if packing != "auto":
-        raise _cannot(packing, reason)
+        raise _inexact(packing, reason)
     return Layout("batched", given, reason, through_logits)
 
 
 def takes_packed_rows(model: Any) -> bool:
-    """Whether a causal model's hidden states in packed rows are exact, branch by branch, and lead through `head_of`.
+    """Whether packed rows of a causal model are exact, branch by branch, and `head_of` knows its head.
 
-    It is asked once; its attention implementation is left as it was.
+    Measured once per model; its attention implementation stays unchanged.
     """
     causal = bare_model(model)
     if causal not in _TAKES_PACKED_ROWS:
@@ -106,12 +111,12 @@ def takes_packed_rows(model: Any) -> bool:
 def collator_for(
     layout: Layout, d2e: D2ESection, config: Any, pad_token_id: int = 0, views: Sequence[View] | None = None
 ) -> Any:
-    """The collator that makes a layout's batches.
+    """Return the collator of a layout.
 
     Args:
-        views: those of a batch; None for those that a step of the objective runs.
-        config: the model's; an encoder-decoder's names the first decoder token.
-        pad_token_id: fills masked places where there are any.
+        config: the model's; that of an encoder-decoder names the first decoder token.
+        pad_token_id: fills masked positions, if there are any.
+        views: the views of a batch; None for those that a step of the objective runs.
     """
     views = d2e.step_views if views is None else views
     if layout.packing == "batched":
@@ -125,7 +130,7 @@ def collator_for(
 
 
 def _structural_reason(model: Any) -> str | None:
-    """Why the architecture cannot be packed, or None."""
+    """Return why the architecture cannot be packed, or None."""
     name, config = type(model).__name__, model.config.get_text_config()
     if not model._supports_attention_backend:
         return f"{name} does not take an attention function"
@@ -142,13 +147,13 @@ def _structural_reason(model: Any) -> str | None:
 def _attention_reason(attention: str | None, d2e: D2ESection) -> str | None:
     if attention in DENSE and d2e.view_gradients == "original" and len(d2e.step_views) > 1:
         return f"attention {attention!r} cannot reuse a prefix without gradient (d2e.view_gradients=original)"
-    if attention is None or attention in IMPLEMENTATIONS or attention in DENSE:
+    if attention is None or attention in (*IMPLEMENTATIONS, *DENSE):
         return None
-    return f"attention {attention!r} takes no packed rows; {', '.join((*IMPLEMENTATIONS, *DENSE))} do"
+    return f"attention {attention!r} does not support packed rows; {', '.join((*IMPLEMENTATIONS, *DENSE))} do"
 
 
 def _best_attention(model: Any) -> str:
-    """flex_attention where it compiles and is right, else branch by branch."""
+    """Choose flex_attention if it compiles and is correct, else attention by branch."""
     device = usable_device()
     if device.type != "cuda":
         return BY_BRANCH
@@ -159,25 +164,25 @@ def _best_attention(model: Any) -> str:
     return FLEX if flex_agrees(device, heads=heads, key_heads=key_heads, width=width) else BY_BRANCH
 
 
-def _cannot(packing: str, reason: str) -> UserError:
+def _inexact(packing: str, reason: str) -> UserError:
     return UserError(
         f"train.packing={packing}: not exact here ({reason})", "use train.packing=auto, which then batches the views"
     )
 
 
 def _measured_reason(model: Any) -> str | None:
-    """Compare hidden states of a packed row with those of its sequences alone; None if they agree."""
-    # Weights are in pieces until DeepSpeed's engine holds the model, so nothing can be asked of it.
+    """Return how hidden states of a packed row differ from those of separate sequences; None if they agree."""
+    # Weights are sharded until DeepSpeed's engine holds the model, so it cannot run.
     if is_deepspeed_zero3_enabled():
         return None
     sequences = _probe_sequences(model)
     try:
         with torch.no_grad(), _evaluating(model):
             alone = [hidden_states(model, **_one_row(sequence, model.device))[0] for sequence in sequences]
-            # In one pass, and in two as `view_gradients: original` has it; a dense mask has no second pass.
+            # In one pass, and in two as with `view_gradients: original`, which a dense mask does not support.
             parts = (None, 1) if model.config._attn_implementation in IMPLEMENTATIONS else (None,)
             packed = [_packed_states(model, sequences, leading) for leading in parts]
-    # Whatever a layer makes of arguments that it was not written for.
+    # A layer may raise any of these for arguments that it does not know.
     except (NotImplementedError, TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
         return f"{type(model).__name__} cannot run a packed row: {str(error).splitlines()[0]}"
     difference = max(_difference(one, other) for states in packed for one, other in zip(states, alone, strict=True))
@@ -187,13 +192,13 @@ def _measured_reason(model: Any) -> str | None:
 
 
 def _packed_states(model: Any, sequences: list[list[int]], leading: int | None) -> list[torch.Tensor]:
-    """Hidden states of each sequence from one packed row."""
+    """Return the hidden states of each sequence from one packed row."""
     row = pack([sequences], leading=leading)
     forest, tokens = row.forest, torch.tensor([row.tokens], device=model.device)
     shared: KeysAndValues = {}
-    states = hidden_states(model, **packed_inputs(model, forest, tokens, 0, forest.lead, remember=shared))
+    states = hidden_states(model, **packed_inputs(model, forest, tokens, (0, forest.lead), remember=shared))
     if forest.lead < forest.length:
-        rest = packed_inputs(model, forest, tokens, forest.lead, forest.length, recall=shared)
+        rest = packed_inputs(model, forest, tokens, (forest.lead, forest.length), recall=shared)
         states = torch.cat([states, hidden_states(model, **rest)], dim=1)
     return [states[0, index] for index in row.indices]
 
@@ -210,8 +215,8 @@ def _head_is_known(model: Any) -> bool:
 
 
 def _probe_sequences(model: Any) -> list[list[int]]:
-    """Three random sequences that branch twice."""
-    # A generator of its own: the run's random numbers must not depend on this.
+    """Return three random sequences that branch twice."""
+    # Its own generator, so the run's random numbers do not depend on it.
     generator = torch.Generator().manual_seed(0)
     tokens: list[int] = torch.randint(model.config.get_text_config().vocab_size, (30,), generator=generator).tolist()
     prefix, branch = tokens[:9], tokens[:18]
@@ -228,7 +233,7 @@ def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def _tolerance(tensor: torch.Tensor) -> float:
-    # A wrong mask or position shows in the first digit; rounding does not.
+    # A wrong mask or position changes the first digit; rounding does not.
     return 1e-3 if tensor.dtype in (torch.float32, torch.float64) else 0.1
 
 

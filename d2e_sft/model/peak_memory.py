@@ -1,4 +1,4 @@
-"""The most memory that a stretch of code holds: of the device, or of this process where there is none."""
+"""The peak memory of the device, or of this process on the CPU."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MB = 2**20
 
 
 class PeakMemory:
-    """Peaks above what the process held when this was made, in MB (2²⁰ bytes).
+    """Measures peaks in MB (2²⁰ bytes), on the CPU above the memory held when this object is made.
 
-    On CUDA the allocator's own figures; on the CPU of a Linux machine the resident set of the process.
+    Uses the allocator's figures on CUDA, and the resident set of the process on the CPU under Linux.
 
     Raises:
-        UserError: neither is there.
+        UserError: on any other device or system.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class PeakMemory:
         self._start = 0 if self.device.type == "cuda" else _status("VmRSS")
 
     def reset(self) -> None:
-        """Forget the peak so far; memory that is free but kept is given back first."""
+        """Release cached memory and forget the peak so far."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
@@ -42,15 +42,13 @@ class PeakMemory:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # proc(5): resets the peak resident set
 
     def peak_mb(self) -> float:
-        """The peak since `reset`."""
+        """Return the peak since `reset`."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated() / _MB
         return (_status("VmHWM") - self._start) / _MB
 
 
 def _status(name: str) -> int:
-    """A line of /proc/self/status, in bytes."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    raise UserError(f"/proc/self/status has no {name}")
+    """Return an entry of /proc/self/status in bytes."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))

@@ -1,4 +1,4 @@
-"""How many tokens a model was made for, and whether samples fit."""
+"""The number of positions of a model, and whether samples fit."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from d2e_sft.util.terminal import warn
 
 
 def position_limit(config: Any) -> int | None:
-    """Positions of a transformers model, from its config; None where it states none."""
-    limit: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return limit
+    """Return the number of positions in a transformers config, or None."""
+    return getattr(config.get_text_config(), "max_position_embeddings", None)
 
 
 def check_positions(config: Any, longest: int) -> None:
-    """Compare the tokens of the longest sample with the positions that a model has.
+    """Check that the longest sample fits into the positions of a model.
 
-    Rotary positions go on beyond what the model was trained on, so that is a warning; learned ones end.
+    Rotary positions extend beyond training, so exceeding them is only a warning.
 
     Raises:
-        UserError: a sample is longer than the model's table of learned positions.
+        UserError: the sample is longer than the model's table of learned positions.
     """
     if config.is_encoder_decoder:
-        return  # positions are relative, or the model's own forward complains
+        return  # relative positions, or the model's own forward raises
     text = config.get_text_config()
     limit = position_limit(config)
     if limit is None or longest <= limit:

@@ -1,7 +1,7 @@
 """Quantised weights under an adapter (QLoRA, arXiv:2305.14314), through bitsandbytes.
 
-4bit is NF4 with double quantisation: weights are expanded for each product, so packed rows stay exact. 8bit is
-LLM.int8(), which rounds activations too: there, packing is exact up to that rounding.
+4bit is NF4 with double quantisation; weights are expanded for each product, so packed rows stay exact. 8bit is
+LLM.int8(), which also rounds activations, so packed rows are exact up to that rounding.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _INSTALL = "pip install 'd2e-sft[train-gpu]'"
 
 
 def quantization_config(kind: Quantization, precision: Precision) -> Any:
-    """transformers' BitsAndBytesConfig for `model.quantization`.
+    """Return transformers' BitsAndBytesConfig for `model.quantization`.
 
     Args:
-        precision: the resolved precision of training; products with 4-bit weights are computed in it.
+        precision: the resolved precision of training, in which products with 4-bit weights are computed.
 
     Raises:
-        UserError: bitsandbytes is not installed or cannot run on this machine, or the weights are to be sharded.
+        UserError: bitsandbytes is missing or cannot run on this machine, or the launcher shards the weights.
     """
     engine = "ZeRO-3" if is_deepspeed_zero3_enabled() else "FSDP" if asked_for("FSDP") else None
     if engine:
         raise UserError(
-            f"model.quantization={kind}: {engine} shards the weights, and quantised ones are not to be sharded",
+            f"model.quantization={kind}: {engine} shards the weights, which quantised weights do not support",
             remedy="use --launch ddp or zero2, or model.quantization=null",
         )
     _check_bitsandbytes(kind)
@@ -48,15 +48,15 @@ def quantization_config(kind: Quantization, precision: Precision) -> Any:
 
 
 def prepare_for_adapter(model: Any) -> Any:
-    """Freeze a quantised model and keep what is not quantised (norms, embeddings, head) in float32, as peft advises.
+    """Freeze a quantised model and keep its other weights (norms, embeddings, head) in float32, as peft advises.
 
-    Gradient checkpointing is left to the trainer, whose form needs no gradients at the embeddings.
+    The trainer turns gradient checkpointing on, in a form that needs no gradients at the embeddings.
     """
     from peft import prepare_model_for_kbit_training
 
     for module in model.modules():
-        # On CPUs with AVX-512 BF16, bitsandbytes would repack 4-bit weights for good at the first forward without
-        # gradient, in a form that is rounded further and that training cannot use.
+        # On CPUs with AVX-512 BF16, bitsandbytes repacks 4-bit weights permanently at the first forward without
+        # gradient, with more rounding and in a form that training cannot use.
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
     return prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
@@ -65,8 +65,7 @@ def prepare_for_adapter(model: Any) -> Any:
 def _check_bitsandbytes(kind: Quantization) -> None:
     try:
         import bitsandbytes
-    # A native library that does not load is no ImportError.
-    except (ImportError, OSError, RuntimeError) as error:
+    except (ImportError, OSError, RuntimeError) as error:  # a native library that fails to load raises the latter two
         missing = isinstance(error, ModuleNotFoundError) and error.name == "bitsandbytes"
         why = "is not installed" if missing else f"cannot be imported ({error})"
         raise UserError(f"model.quantization={kind}: bitsandbytes {why}", remedy=_INSTALL) from None

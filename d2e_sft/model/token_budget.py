@@ -1,8 +1,7 @@
-"""Micro-batches of at most so many tokens, all of an optimiser step about equally full.
+"""Balanced micro-batches within a token budget.
 
-Which samples a step takes is decided as ever, by the seed; how they are cut into micro-batches is decided by their
-lengths. The loss is a mean over the answer tokens of the whole step, so the cut changes memory and time and nothing
-else.
+The seed decides which samples a step takes; their lengths decide how they are cut into micro-batches. The loss is a
+mean over the answer tokens of the step, so the cut changes only memory and time.
 
 Legend: n samples, S samples of a step, P processes.
 """
@@ -22,20 +21,20 @@ from d2e_sft.model.collation import IGNORE, Row, right_pad
 from d2e_sft.model.packing import common_length, pack
 from d2e_sft.model.packing_support import Layout
 
-REPEATED = "repeated"  # in a micro-batch that only keeps step with other processes: it counts for nothing
+REPEATED = "repeated"  # marks a micro-batch with weight 0 that only keeps processes in step
 
 
 @dataclass(frozen=True)
 class TokenCosts:
-    """What each row takes of a micro-batch.
+    """The tokens that each row adds to a micro-batch.
 
-    A packed row has the tokens of its samples, less those that all samples begin with; what only some samples share
-    is counted for each, so a row may have fewer tokens than counted. Padded rows are as wide as the widest.
+    A packed micro-batch holds the prefix that all samples share once. Prefixes that only some samples share are
+    counted for each, so it may hold fewer tokens than counted. Padded rows are as wide as the widest.
 
     Attributes:
-        tokens: (n) of each row; where rows are padded, of its widest view, answer included.
-        shared: tokens that all samples begin with and that stand once in a micro-batch.
-        views: rows a sample, where rows are padded; 0 where they are packed.
+        tokens: (n) tokens of each row; of its widest view with the answer, if rows are padded.
+        shared: tokens of the prefix that all samples share.
+        views: rows per sample if rows are padded; 0 if they are packed.
     """
 
     tokens: Sequence[int]
@@ -44,7 +43,7 @@ class TokenCosts:
 
     @classmethod
     def of(cls, rows: Sequence[Row], layout: Layout, views: Sequence[View]) -> TokenCosts:
-        """Count each row once; it takes about a tenth of a millisecond a row."""
+        """Count the tokens of each row, which takes about 0.1 ms per row."""
         if layout.packing in ("batched", "encoder_decoder"):
             widest = [max(len(row[view]) for view in views) + len(row["answer"]) - 1 for row in rows]
             return cls(widest, 0, len(views))
@@ -60,7 +59,7 @@ class TokenCosts:
         return cls(tokens, shared, 0)
 
     def of_micro_batch(self, rows: Sequence[int]) -> int:
-        """Tokens of the rows together, at most."""
+        """Return an upper bound of the tokens of the rows together."""
         if not rows:
             return 0
         if self.views:
@@ -69,11 +68,11 @@ class TokenCosts:
 
 
 def cut_by_tokens(rows: Sequence[int], costs: TokenCosts, budget: int, processes: int = 1) -> list[list[int]]:
-    """The rows of an optimiser step as micro-batches of at most `budget` tokens, a multiple of `processes` of them.
+    """Cut the rows of an optimiser step into micro-batches of at most `budget` tokens, a multiple of `processes`.
 
-    Packed rows are filled evenly (the longest sample first, each into the emptiest micro-batch), padded ones hold
-    samples of like length. A sample that has more tokens by itself is a micro-batch by itself. With fewer samples
-    than processes some micro-batches are empty.
+    Packed micro-batches are filled evenly (the longest sample first, each into the emptiest one), padded ones hold
+    samples of similar length. A sample over the budget is a micro-batch of its own. With fewer samples than processes,
+    some micro-batches are empty.
     """
     order = sorted(rows, key=lambda i: (-costs.tokens[i], i))
     cut = _in_runs if costs.views else _evenly
@@ -112,14 +111,14 @@ def _in_runs(order: Sequence[int], costs: TokenCosts, budget: int, count: int) -
 
 
 class TokenBudgetSteps(Sampler[list[list[int]]]):
-    """Of each optimiser step this process's micro-batches, as row indices; the same number on each process.
+    """Yields this process's micro-batches of each optimiser step, as row indices; equally many on each process.
 
-    Rows are shuffled by seed and epoch alone, as accelerate's seedable sampler does, so a step has the same samples
-    whatever the budget and the number of processes.
+    Seed and epoch decide the order of rows, as in accelerate's seedable sampler, so a step has the same samples for
+    any budget and number of processes.
 
     Args:
-        step_size: samples of an optimiser step, over all processes.
-        budget: tokens of a micro-batch.
+        step_size: samples per optimiser step, over all processes.
+        budget: tokens per micro-batch.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class TokenBudgetSteps(Sampler[list[list[int]]]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Which shuffle comes next."""
+        """Select the shuffle of the next pass."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -145,7 +144,7 @@ class TokenBudgetSteps(Sampler[list[list[int]]]):
 
 
 class MicroBatchRows(Dataset[list[Row]]):
-    """Rows by lists of indices, for a loader whose batches are the micro-batches of a step."""
+    """Rows indexed by lists, for a loader whose batches are the micro-batches of a step."""
 
     def __init__(self, rows: Any) -> None:
         self.rows = rows
@@ -154,13 +153,13 @@ class MicroBatchRows(Dataset[list[Row]]):
         return len(self.rows)
 
     def __getitem__(self, indices: Sequence[int]) -> list[Row]:
-        # An empty micro-batch runs a row that counts for nothing, since all processes run as many forwards.
+        # All processes run equally many forwards, so an empty micro-batch runs a row with weight 0.
         return [self.rows[i] for i in indices] or [{**self.rows[0], REPEATED: True}]
 
 
 @dataclass(frozen=True)
 class StepCollator:
-    """A step's micro-batches, each as `collate` makes it, under `micro_batches`; `labels` has those that count."""
+    """Collates each micro-batch of a step, under `micro_batches`; `labels` holds the answers that count."""
 
     collate: Callable[[Sequence[Row]], dict[str, Any]]
 

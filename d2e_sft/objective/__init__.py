@@ -1,1 +1,1 @@
-"""The training objective: the loss, how a model computes it in its forward, what is logged of it."""
+"""The training objective: its loss, the model forward that computes it, and its logged metrics."""

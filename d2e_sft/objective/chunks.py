@@ -1,116 +1,114 @@
-"""A loss of hidden states, a few rows of logits at a time; torch only.
+"""The objective from hidden states, with the logits of one chunk of answer tokens in memory at a time.
 
-A chunk's gradient is computed in the forward, while its logits are there, and the backward only scales it. So no more
-than one chunk's logits are in memory, and each is projected once.
+The gradient of a chunk is computed in the forward, while its logits exist; the backward only scales it. So each logit
+is computed once.
 
-Legend: N answer tokens, n those of a chunk, V vocabulary, H hidden size.
+Legend: N answer tokens, n tokens of a chunk, V vocabulary, H hidden size.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-Project = Callable[[Tensor], Tensor]  # a language model's head, (n, H) → (n, V)
-# Of a chunk: sums by name; and pairs of a tensor made of its logits and that tensor's gradient.
-SumsAndGradients = tuple[dict[str, Tensor], list[tuple[Tensor, Tensor]]]
+from d2e_sft.objective.terms import AnswerTokens, Objective, Project, at_least_float32
 
 
 @dataclass(frozen=True)
-class ChunkedObjective(ABC):
-    """What is summed over chunks.
+class Head:
+    """The head of a language model.
 
     Attributes:
-        project: the language model's head; called once a chunk for all states that carry gradient.
-        states: (N, H) each, by name.
-        targets: (N,) the answer tokens.
-        weights: name of a term → how often it counts in the loss.
-        detached: the states whose logits carry no gradient, not to the head's weights either.
-        heads: of states that have a head of their own; these are detached.
+        project: (n, H) → (n, V); called once per chunk for all states that carry gradient.
+        parameters: the tensors that `project` uses; those that require gradients get them.
+        chunk_rows: answer tokens per chunk; None for one chunk.
+        min_chunks: for a head that is gathered from several processes at each call (ZeRO-3), which all processes must
+            call equally often.
     """
 
     project: Project
-    states: Mapping[str, Tensor]
-    targets: Tensor
-    weights: Mapping[str, float]
-    detached: Collection[str]
-    heads: Mapping[str, Project] = field(default_factory=dict, kw_only=True)
-
-    @abstractmethod
-    def of_chunk(self, part: slice, logits: dict[str, Tensor]) -> SumsAndGradients:
-        """The chunk's sums, the terms first, and the gradients of the loss.
-
-        Args:
-            part: the chunk's rows.
-            logits: (n, V) of each of the states, with gradient but for those `detached`.
-        """
-
-    def sums(self, parts: Sequence[slice], gradients: Gradients | None) -> dict[str, Tensor]:
-        """`loss` and what `of_chunk` names, over all chunks; to be called without gradient."""
-        chunks = [self._of_part(part, gradients) for part in parts]
-        totals = {name: torch.stack([chunk[name] for chunk in chunks]).sum(dim=0) for name in chunks[0]}
-        weighted = [weight * totals[name] for name, weight in self.weights.items() if name in totals]
-        return {"loss": torch.stack(weighted).sum(dim=0), **totals}
-
-    def _of_part(self, part: slice, gradients: Gradients | None) -> dict[str, Tensor]:
-        pieces = {name: view[part].detach().requires_grad_(view.requires_grad) for name, view in self.states.items()}
-        with torch.set_grad_enabled(gradients is not None):
-            logits = self._logits(pieces)
-        sums, pairs = self.of_chunk(part, logits)
-        if gradients is not None:
-            gradients.add(part, [*pieces.values()], pairs)
-        return sums
-
-    def _logits(self, pieces: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        with torch.no_grad():
-            found = {name: head(pieces[name]) for name, head in self.heads.items()}
-        for without in (False, True):
-            names = [name for name in pieces if name not in self.heads and (name in self.detached) is without]
-            if names:
-                with torch.set_grad_enabled(torch.is_grad_enabled() and not without):
-                    logits = self.project(torch.cat([pieces[name] for name in names])).chunk(len(names))
-                found.update(zip(names, logits, strict=True))
-        return {name: found[name] for name in pieces}
+    parameters: Sequence[Tensor] = ()
+    chunk_rows: int | None = None
+    min_chunks: int | None = None
 
 
 def sum_in_chunks(
-    objective: ChunkedObjective,
-    parameters: Sequence[Tensor],
-    chunk_rows: int | None = None,
-    chunks: int | None = None,
+    objective: Objective, head: Head, states: Mapping[Any, Tensor], tokens: AnswerTokens
 ) -> dict[str, Tensor]:
-    """The objective's sums; `loss` carries gradient to its states and to the head, and its backward can be run once.
+    """Return `Objective.sums` of hidden states (N, H) per view.
 
-    Args:
-        parameters: those of the head, as `project` uses them; the ones that require gradients get them.
-        chunk_rows: answer tokens a chunk; None for all at once.
-        chunks: chunks at least, for a head that is gathered from several processes for each of its calls (ZeRO-3): all
-            must then call it as often.
+    `loss` carries gradient to the states and to the head; its backward can run once.
     """
-    tokens = len(objective.targets)
-    rows = tokens if chunk_rows is None else chunk_rows
-    count = max(1, chunks or 1, -(-tokens // max(rows, 1)))
-    parts = [slice(i * rows, (i + 1) * rows) for i in range(count)]  # the last ones may be empty
+    count = len(tokens.targets)
+    rows = count if head.chunk_rows is None else head.chunk_rows
+    chunks = max(1, head.min_chunks or 1, -(-count // max(rows, 1)))
+    parts = [slice(i * rows, (i + 1) * rows) for i in range(chunks)]  # the last ones may be empty
+    loss = _ChunkedLoss(objective, head, states, tokens, parts)
     if not torch.is_grad_enabled():
-        return objective.sums(parts, None)
-    trained = [parameter for parameter in parameters if parameter.requires_grad]
-    states = [*objective.states.values()]
-    # A gathered head is whole only in a call and in a call's backward, and has to be when its gradients are handed
-    # out. So it is called once more, without rows; that call's backward comes after the loss's.
-    call = objective.project(states[0][:0]) if chunks is not None and trained else None
+        return loss.sums(None)
+    trained = [parameter for parameter in head.parameters if parameter.requires_grad]
+    inputs = [*states.values()]
+    # A gathered head is whole only inside a call and inside the backward of a call, and must be whole when its
+    # gradients are handed out. So it is called once more, without rows; the backward of that call follows the loss's.
+    call = head.project(inputs[0][:0]) if head.min_chunks is not None and trained else None
     names: list[str] = []
-    gradients = Gradients(states, trained)
-    sums = _GradientInForward.apply(objective, parts, gradients, names, call, *states, *trained)
+    sums = _GradientInForward.apply(loss, _Gradients(inputs, trained), names, call, *inputs, *trained)
     return dict(zip(names, sums, strict=True))
 
 
-class Gradients:
+@dataclass(frozen=True)
+class _ChunkedLoss:
+    objective: Objective
+    head: Head
+    states: Mapping[Any, Tensor]
+    tokens: AnswerTokens
+    parts: Sequence[slice]
+
+    def sums(self, gradients: _Gradients | None) -> dict[str, Tensor]:
+        """Sum over chunks and collect gradients; call without gradient."""
+        chunks = [self._of_chunk(part, gradients) for part in self.parts]
+        return {name: torch.stack([chunk[name] for chunk in chunks]).sum(dim=0) for name in chunks[0]}
+
+    def _of_chunk(self, part: slice, gradients: _Gradients | None) -> dict[str, Tensor]:
+        pieces = {
+            view: state[part].detach().requires_grad_(state.requires_grad) for view, state in self.states.items()
+        }
+        with torch.set_grad_enabled(gradients is not None):
+            logits = self._logits(pieces)
+            # Leaves, so that the gradients at the logits can be scaled for float16 before they go through the head.
+            leaves = {view: at_least_float32(z.detach()).requires_grad_(z.requires_grad) for view, z in logits.items()}
+            sums = self.objective.sums(leaves, self.tokens[part])
+        loss = sums["loss"]
+        if gradients is not None and loss.requires_grad:
+            views = [view for view, z in leaves.items() if z.requires_grad]
+            found = torch.autograd.grad(loss, [leaves[view] for view in views], allow_unused=True)
+            pairs = [(logits[view], one) for view, one in zip(views, found, strict=True) if one is not None]
+            gradients.add(part, [*pieces.values()], pairs)
+        return {**sums, "loss": loss.detach()}
+
+    def _logits(self, pieces: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
+        """Project each view: frozen views by their own head, detached ones without gradient."""
+        d2e, found = self.objective.d2e, dict[Any, Tensor]()
+        frozen = [view for view in pieces if view in d2e.frozen_views]
+        others = [view for view in pieces if view not in frozen]
+        trained = others if d2e.view_gradients == "all" else ["original"]
+        with torch.no_grad():
+            if self.objective.bias_head is not None:
+                found = {view: self.objective.bias_head(pieces[view]) for view in frozen}
+        for views, enabled in ((trained, torch.is_grad_enabled()), ([v for v in others if v not in trained], False)):
+            if views:
+                with torch.set_grad_enabled(enabled):
+                    logits = self.head.project(torch.cat([pieces[view] for view in views])).chunk(len(views))
+                found.update(zip(views, logits, strict=True))
+        return {view: found[view] for view in pieces}
+
+
+class _Gradients:
     """Gradients of hidden states and of the head's parameters, filled chunk by chunk."""
 
     def __init__(self, states: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
@@ -121,19 +119,19 @@ class Gradients:
         self._of_parameters: list[Tensor | None] = [None] * len(parameters)
 
     def add(self, part: slice, pieces: Sequence[Tensor], pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Take the gradients of a chunk's logits through the head.
+        """Propagate the gradients of a chunk's logits through the head.
 
         Args:
-            part: the chunk's rows.
-            pieces: the chunk's hidden states, for which the head was called.
-            pairs: what came of them, and its gradients.
+            part: the rows of the chunk.
+            pieces: its hidden states.
+            pairs: logits of a view, and their gradient.
         """
         wanted = [piece for piece in pieces if piece.requires_grad] + [*self._parameters]
-        of_logits = [gradient for _, gradient in pairs]
-        pairs = [(z, gradient) for z, gradient in pairs if z.requires_grad]
         if not wanted or not pairs:
             return
-        scale = _scale_for_float16(pieces, of_logits) if any(z.dtype == torch.float16 for z, _ in pairs) else None
+        scale = None
+        if any(z.dtype == torch.float16 for z, _ in pairs):
+            scale = _scale_for_float16(pieces, [gradient for _, gradient in pairs])
         found = torch.autograd.grad(
             [z for z, _ in pairs],
             wanted,
@@ -149,30 +147,24 @@ class Gradients:
             self._of_parameters[i] = one if total is None else total if one is None else total.add_(one)
 
     def times(self, factor: Tensor) -> list[Tensor | None]:
-        """All of them multiplied by the loss's own gradient, in place."""
+        """Multiply all gradients by that of the loss, in place."""
         return [one if one is None else one.mul_(factor) for one in (*self._of_states, *self._of_parameters)]
 
 
 class _GradientInForward(torch.autograd.Function):
-    """The sums of a `ChunkedObjective`, whose gradients are ready when the forward ends.
+    """The sums of a `_ChunkedLoss`; their gradients are ready when the forward ends.
 
-    The head's parameters are inputs, so that their gradients are handed out in the backward, where the hooks of DDP,
-    FSDP and DeepSpeed wait for them.
+    The head's parameters are inputs, so their gradients are handed out in the backward, where the hooks of DDP, FSDP
+    and DeepSpeed expect them.
     """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        objective: ChunkedObjective,
-        parts: Sequence[slice],
-        gradients: Gradients,
-        names: list[str],
-        call: Tensor | None,
-        *inputs: Tensor,
+        ctx: Any, chunked: _ChunkedLoss, gradients: _Gradients, names: list[str], call: Tensor | None, *inputs: Tensor
     ) -> tuple[Tensor, ...]:
         ctx.gradients, ctx.dtypes = gradients, [tensor.dtype for tensor in inputs]
         ctx.of_call = None if call is None else torch.zeros_like(call)
-        sums = objective.sums(parts, gradients)
+        sums = chunked.sums(gradients)
         names += sums
         loss, *others = sums.values()
         ctx.mark_non_differentiable(*others)
@@ -185,14 +177,14 @@ class _GradientInForward(torch.autograd.Function):
             raise RuntimeError("a second backward of a chunked loss; the gradients were given away by the first")
         scaled, ctx.gradients = ctx.gradients.times(gradient), None
         of_inputs = (one if one is None else one.to(dtype) for one, dtype in zip(scaled, ctx.dtypes, strict=True))
-        return None, None, None, None, ctx.of_call, *of_inputs
+        return None, None, None, ctx.of_call, *of_inputs
 
 
 def _scale_for_float16(states: Sequence[Tensor], to_logits: Sequence[Tensor]) -> Tensor:
-    """() what gradients in float16 are multiplied by on their way through the head.
+    """() the factor of float16 gradients on their way through the head.
 
-    The loss is not scaled yet, and most of p is below what float16 holds. As large as no product can leave its range:
-    the bound is that of the weights' gradient, a sum over rows, and of the states', with weights of at most 16.
+    The loss is not scaled yet, and float16 cannot hold most of p. The factor is the largest for which no product can
+    overflow: it is bounded by the weights' gradient, a sum over rows, and by the states', with weights of at most 16.
     """
     largest = torch.stack([state.abs().max() for state in states if state.numel()] or [states[0].new_ones(())]).max()
     over_rows = sum(gradient.abs().sum(dim=0).amax() for gradient in to_logits) * largest
@@ -201,11 +193,6 @@ def _scale_for_float16(states: Sequence[Tensor], to_logits: Sequence[Tensor]) ->
     return torch.exp2(torch.floor(torch.log2(4096 / bound)))
 
 
-def at_least_float32(view: Tensor) -> Tensor:
-    """The same numbers in float32, or float64 where they are."""
-    return view if view.dtype in (torch.float32, torch.float64) else view.float()
-
-
 def _wide(tensor: Tensor) -> torch.dtype:
-    """The dtype that a gradient is kept in until it is scaled."""
+    """The dtype of a gradient until it is scaled."""
     return torch.float32 if tensor.dtype == torch.float16 else tensor.dtype

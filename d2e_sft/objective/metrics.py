@@ -1,4 +1,4 @@
-"""Sums of the objective over several micro-batches, and the values that are logged of them."""
+"""Sums of the objective over several micro-batches, and the values logged from them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from d2e_sft.config.recipe import D2ESection
 
 
 class ObjectiveMetrics:
-    """Accumulates the objective's parts over the steps between two logs, or a pass over held-out rows.
+    """Sums the objective over the steps between two logs, or over held-out rows.
 
     Args:
         d2e: the objective.
-        weights: the names of its terms, and how often each counts in the loss; see `Objective`.
-        device: where the sums are kept; reading them waits for it, so that is done once, by `compute`.
+        weights: name of each term → its weight in the loss; see `Objective`.
+        device: holds the sums; only `compute` waits for it.
     """
 
     def __init__(self, d2e: D2ESection, weights: Mapping[str, float], device: torch.device) -> None:
@@ -25,7 +25,7 @@ class ObjectiveMetrics:
         self.weights = weights
         precise = torch.float32 if device.type == "mps" else torch.float64
         self._weighted = False
-        self._sums = torch.zeros(len(weights) + 8, dtype=precise, device=device)
+        self._sums = torch.zeros(len(weights) + 7, dtype=precise, device=device)
 
     def update(
         self,
@@ -38,44 +38,40 @@ class ObjectiveMetrics:
         """Add a micro-batch.
 
         Args:
-            sums: as the model's forward returns them, over its answer tokens; without `plain_correct` and
-                `imagined_correct` the micro-batch does not count for the accuracies of single views.
-            targets: (N,) its answer tokens.
-            view_tokens: tokens of all its views.
-            token_weights: (N,) of the rows, where they have any; already in the sums.
-            scale: what its sums are multiplied by in the loss; 1 gives every answer token the same weight.
+            sums: the result of the model's forward.
+            targets: (N,) the answer tokens.
+            view_tokens: tokens of all views.
+            scale: the factor of its sums in the loss; 1 gives every answer token the same weight.
+            token_weights: (N,) the rows' weights, if they have any; already in the sums.
         """
         self._weighted |= token_weights is not None
         answers = torch.tensor(len(targets), device=targets.device)
         mass = answers if token_weights is None else token_weights.sum()
         tokens = torch.tensor(view_tokens, device=targets.device)
         of_loss = [*(sums[term] * scale for term in self.weights), answers * scale]
-        none = torch.zeros_like(answers)
-        of_views = [sums.get(name, none) for name in ("plain_correct", "imagined_correct")]
-        counted = answers if "plain_correct" in sums else none
-        self._sums += torch.stack([*of_loss, sums["correct"], answers, *of_views, counted, tokens, mass]).detach()
+        correct = [sums[name] for name in ("correct", "plain_correct", "imagined_correct")]
+        self._sums += torch.stack([*of_loss, *correct, answers, tokens, mass]).detach()
 
     def compute(self, accelerator: Any) -> tuple[dict[str, float], float]:
-        """The values to log, and the number of tokens of all views, over all processes; the sums begin anew.
+        """Return the values to log and the number of view tokens, over all processes, and reset the sums.
 
-        Terms are in nats an answer token, weighted as the loss is; the accuracies are shares of answer tokens.
+        Terms are in nats per answer token, weighted like the loss; accuracies are shares of answer tokens.
         """
         sums, self._sums = self._sums, torch.zeros_like(self._sums)
         if accelerator.num_processes > 1:
             sums = accelerator.gather(sums[None]).sum(dim=0)
-        # In training the shares of one optimiser step add up to `num_processes`, so `share` is the number of steps in
-        # that unit, and the weighted sum of the terms equals the mean of step losses that the Trainer logs.
-        *terms, share, correct, answers, plain, imagined, counted, tokens, mass = sums.tolist()
+        # In training the shares of one optimiser step add up to `num_processes`, so `share` counts steps in that unit,
+        # and the weighted sum of the terms equals the mean of step losses that the Trainer logs.
+        *terms, share, correct, plain, imagined, answers, tokens, mass = sums.tolist()
         values = {name: term / share for name, term in zip(self.weights, terms, strict=True)}
         values["debiased_accuracy"] = correct / answers
         if self._weighted:
             values["sample_weight"] = mass / answers
-        if counted:
-            values["plain_accuracy"] = plain / counted
-            if "imagined" in self.d2e.views:
-                values["bias_share"] = imagined / counted
+        values["plain_accuracy"] = plain / answers
+        if "imagined" in self.d2e.views:
+            values["bias_share"] = imagined / answers
         return values, tokens
 
     def loss_of(self, values: Mapping[str, float]) -> float:
-        """The loss of an answer token, of what `compute` returns."""
+        """Return the loss per answer token from the values of `compute`."""
         return sum(weight * values[name] for name, weight in self.weights.items())

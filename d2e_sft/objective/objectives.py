@@ -1,15 +1,14 @@
-"""The objectives: what each makes of the views' logits and the answer's tokens.
+"""The objectives: functions from the logits of the views to loss terms.
 
 An objective is a function of
 
-    logits   view → (n, V), float32 at least, at the positions that predict the answer tokens
+    logits   view → (n, V), float32 or float64, at the positions that predict the answer tokens
     targets  (n,) the answer tokens
-    content  (n,) bool, False where the response form fixes the token ("The answer is:", the end of the turn)
-    options  the recipe's section `d2e`
+    content  (n,) bool, False for tokens of the response form ("The answer is:", the end of the turn)
+    options  section `d2e` of the recipe
 
-to its terms by name, (n,) each, in nats. The loss of a token is their sum, in which `kl` counts `kl_weight` times and
-`imagined_ce` `imagined_weight` times.
-Gradient flows through what is not detached. A function of your own has the same signature (see `own`).
+and returns its terms by name, (n,) each, in nats. The loss of a token is the sum of its terms, with weight `kl_weight`
+for `kl` and `imagined_weight` for `imagined_ce`. A function of your own has the same signature (see `own`).
 
 Legend: z_o, z_im, z_r logits of the original, imagined and refined view, p their softmax, y the answer token,
 CE(z) = −log softmax(z)[y], λ `kl_weight`, μ `imagined_weight`.
@@ -27,29 +26,31 @@ from torch import Tensor
 from d2e_sft.config.objectives import View
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.divergence import jensen_shannon
-from d2e_sft.objective.loss import debias
 
 Logits = Mapping[View, Tensor]
 ObjectiveFunction = Callable[[Logits, Tensor, Tensor, D2ESection], dict[str, Tensor]]
 
 
-def sft(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
-    """CE(z_o): plain supervised fine-tuning."""
-    return {"ce": cross_entropy(logits["original"], targets)}
+def debias(original: Tensor, imagined: Tensor | None, alpha: float | Tensor) -> Tensor:
+    """Debiased logits `original − α · imagined` (PIPER paper, equations 1 and 2); same shape as `original`."""
+    return original if imagined is None else original - alpha * imagined
 
 
 def d2e(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
-    """CE(u) + λ · KL(u ‖ v) with u = z_o − α·z_im, v = z_r − α·z_im (PIPER paper, equations 3 to 9)."""
+    """CE(u) + λ · KL(u ‖ v) with u = z_o − α·z_im, v = z_r − α·z_im (PIPER paper, equations 3 to 9).
+
+    Without a refined view `kl` is 0; with the original view only, this is plain supervised fine-tuning.
+    """
     return _debiased_terms(logits, targets, options, options.effective_alpha)
 
 
 def product(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
-    """CE(z_o + w · log p_im, detached), a product of experts, of which the first is decoded alone.
+    """CE(z_o + w · log p_im, detached): a product of experts, decoded with the first expert only.
 
-    What the habit explains the original view need not learn again. On tokens that the response form fixes there is no
-    product: the habit explains them wholly, and the model would unlearn the form. w is `product_weight`. Clark et al.,
-    EMNLP 2019 (arXiv 1909.03683). With `imagined_weight` the second expert is trained, too, by a cross entropy of its
-    own, as by Karimi Mahabadi et al., ACL 2020 (arXiv 1909.06321).
+    The original view need not learn what the habit already explains. Tokens of the response form are trained without
+    the product: the habit explains them fully, so the model would unlearn the form. w is `product_weight`. Clark et
+    al., EMNLP 2019 (arXiv 1909.03683). `imagined_weight` also trains the second expert, by a cross entropy of its
+    own, as in Karimi Mahabadi et al., ACL 2020 (arXiv 1909.06321).
     """
     habit = options.product_weight * F.log_softmax(logits["imagined"].detach(), dim=-1)
     experts = logits["original"] + torch.where(content[:, None], habit, torch.zeros_like(habit))
@@ -60,10 +61,9 @@ def product(logits: Logits, targets: Tensor, content: Tensor, options: D2ESectio
 
 
 def honest(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
-    """CE(z_o) + μ · CE(z_im): the imagined view learns what the habit is worth; it is subtracted in decoding alone.
+    """CE(z_o) + μ · CE(z_im): the imagined view learns the habit, which is subtracted only in decoding.
 
-    As the question-only branch of CF-VQA has a cross entropy of its own and is subtracted at test time (Niu et al.,
-    CVPR 2021).
+    The question-only branch of CF-VQA is trained and subtracted in the same way (Niu et al., CVPR 2021).
     """
     return {
         "ce": cross_entropy(logits["original"], targets),
@@ -72,10 +72,10 @@ def honest(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection
 
 
 def teacher(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
-    """CE(u) + CE(v) + λ · KL(v, detached ‖ u), u and v the original and the refined view's logits.
+    """CE(u) + CE(v) + λ · KL(v, detached ‖ u), u and v the logits of the original and the refined view.
 
-    The refined view learns from the answers alone, so that no divergence draws it to what needs no context: context
-    distillation (Snell et al., 2022, arXiv 2209.15189) with a teacher in training. With `debias`,
+    The refined view learns only from the answers, so no divergence pulls it towards answers that need no context:
+    context distillation (Snell et al., 2022, arXiv 2209.15189) with a teacher in training. With `debias`,
     u = z_o − α·z_im and v = z_r − α·z_im.
     """
     student, tutor = _debiased(logits, options.effective_alpha)
@@ -95,19 +95,11 @@ def honest_teacher(logits: Logits, targets: Tensor, content: Tensor, options: D2
     }
 
 
-def frozen(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
-    """`d2e`, whose imagined logits are those of the model as it was before training, without gradient.
-
-    So the imagined view cannot become the habit's opposite. See `frozen.FrozenView`.
-    """
-    return d2e(logits, targets, content, options)
-
-
 def weighted(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
-    """`d2e` with α·w in place of α, w of each token and without gradient.
+    """`d2e` with α·w instead of α; w is computed per token, without gradient.
 
-    `agreement`: w is 0 where z_o and z_im have the same argmax, as they have on the response form, else 1. `jsd`: the
-    Jensen–Shannon divergence of p_o and p_im in bits, from 0 (equal) to 1, as AdaCAD weighs decoding (Wang et al.,
+    `agreement`: w is 0 where z_o and z_im have the same argmax (as on the response form), else 1. `jsd`: w is the
+    Jensen–Shannon divergence of p_o and p_im in bits, from 0 (equal) to 1, AdaCAD's weight in decoding (Wang et al.,
     NAACL 2025, arXiv 2409.07394).
     """
     if "imagined" not in logits:
@@ -122,13 +114,12 @@ def weighted(logits: Logits, targets: Tensor, content: Tensor, options: D2ESecti
 
 
 FUNCTIONS: dict[str, ObjectiveFunction] = {
-    "sft": sft,
+    "sft": d2e,
     "d2e": d2e,
     "product": product,
     "honest": honest,
     "teacher": teacher,
     "honest-teacher": honest_teacher,
-    "frozen": frozen,
     "weighted": weighted,
 }
 
@@ -139,7 +130,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def divergence(first: Tensor, second: Tensor) -> Tensor:
-    """KL(softmax(first) ‖ softmax(second)) of each row, (n,)."""
+    """KL(softmax(first) ‖ softmax(second)) per row, (n,)."""
     log_p, log_q = F.log_softmax(first, dim=-1), F.log_softmax(second, dim=-1)
     return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
 
@@ -151,7 +142,7 @@ def _debiased(logits: Logits, alpha: float | Tensor) -> tuple[Tensor, Tensor | N
 
 def _debiased_terms(logits: Logits, targets: Tensor, options: D2ESection, alpha: float | Tensor) -> dict[str, Tensor]:
     u, v = _debiased(logits, alpha)
-    terms = {"ce": cross_entropy(u, targets)}
-    if v is not None:
-        terms["kl"] = divergence(u, v) if options.kl_direction == "original_refined" else divergence(v, u)
-    return terms
+    ce = cross_entropy(u, targets)
+    if v is None:
+        return {"ce": ce, "kl": torch.zeros_like(ce)}
+    return {"ce": ce, "kl": divergence(u, v) if options.kl_direction == "original_refined" else divergence(v, u)}

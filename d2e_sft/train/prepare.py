@@ -21,7 +21,7 @@ from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import check_readable
 from d2e_sft.model.attention.registry import IMPLEMENTATIONS
-from d2e_sft.model.device import has_bfloat16
+from d2e_sft.model.device import automatic_dtype, has_bfloat16
 from d2e_sft.model.loading import LoadedModel, load_model, resolve_name, untrained_model
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.objective.own import function_of
@@ -174,7 +174,7 @@ def precision_for(recipe: Recipe) -> Precision:
         return automatic_precision()
     if wanted == "float16" and not cuda:
         raise UserError("train.fp16=true: needs a CUDA device, and there is none", "use train.fp16=false")
-    if wanted == "bfloat16" and cuda and not has_bfloat16(cuda_alone=True):
+    if wanted == "bfloat16" and cuda and not has_bfloat16(cuda_only=True):
         raise UserError("train.bf16=true: this CUDA device has no bfloat16", "use train.bf16=null or train.fp16=true")
     if wanted == "bfloat16" and torch.backends.mps.is_available():
         raise UserError("train.bf16=true: not supported on MPS", "use train.bf16=null or false")
@@ -188,7 +188,7 @@ def precision_for(recipe: Recipe) -> Precision:
 
 def automatic_precision() -> Precision:
     """What `auto` stands for on this machine, see `precision_for`."""
-    return "bfloat16" if not _trains_in_float32_alone() and has_bfloat16() else "float32"
+    return "float32" if _trains_in_float32_alone() else automatic_dtype()
 
 
 def _trains_in_float32_alone() -> bool:

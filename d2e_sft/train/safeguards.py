@@ -18,7 +18,7 @@ from transformers import Trainer, TrainerCallback
 from d2e_sft.model.collation import Row
 from d2e_sft.model.device import is_out_of_memory
 from d2e_sft.model.finite import non_finite
-from d2e_sft.objective.frozen import NUMBER
+from d2e_sft.objective.bias_model import NUMBER
 from d2e_sft.util.errors import ProcessError, UserError
 from d2e_sft.util.files import write_json
 from d2e_sft.util.signals import Termination

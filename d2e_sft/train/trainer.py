@@ -30,7 +30,7 @@ from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.model.token_budget import REPEATED, MicroBatchRows, StepCollator, TokenBudgetSteps, TokenCosts
 from d2e_sft.objective.attach import attach_objective
-from d2e_sft.objective.frozen import FrozenCollator, numbered, states_before_training
+from d2e_sft.objective.bias_model import FrozenCollator, numbered, states_of_bias_model
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.arguments.inputs import Refiner, UserInputs, refined_by_rule
@@ -245,7 +245,7 @@ class D2ETrainer(GuardedSteps, AtomicCheckpoints, HeldOutEvaluation):
         self.eval_dataset = None if held_out is None else numbered(held_out, len(rows) if rows is not None else 0)
         given = [row for dataset in (rows, held_out) if dataset is not None for row in dataset]
         with self.compute_loss_context_manager():
-            states = states_before_training(
+            states = states_of_bias_model(
                 self.model,
                 d2e,
                 self.layout,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Collection
@@ -41,6 +40,7 @@ def model_folder(name: str) -> str:
             of a folder is NaN or infinite.
     """
     from d2e_sft.model.finite import refuse_non_finite_files
+    from d2e_sft.model.identity import folder_digest
     from d2e_sft.model.loading import load_model, resolve_name
 
     source = resolve_name(name)
@@ -54,7 +54,7 @@ def model_folder(name: str) -> str:
             )
         refuse_non_finite_files(folder, name)  # vLLM would serve it
         return source
-    target = cache_dir() / "merged" / _content_hash(folder)
+    target = cache_dir() / "merged" / folder_digest(folder)[:24]
     if not (target / "config.json").is_file():
         base = json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"]
         loaded = load_model(name, dtype=_stored_dtype(resolve_name(base)))
@@ -157,15 +157,6 @@ def check_probe(tokens: Collection[int], sentinel: int) -> None:
             remedy="install d2e-sft in the environment that the engine's workers run in, so that its entry point "
             "vllm.logits_processors is found there",
         )
-
-
-def _content_hash(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.iterdir() if path.is_file()):
-        if path.suffix in (".json", ".safetensors", ".bin", ".jinja"):
-            digest.update(path.name.encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:24]
 
 
 def _stored_dtype(source: str) -> str:

@@ -49,7 +49,7 @@ def fingerprint(
     """All that the outputs of a pass over a benchmark depend on, as flat JSON.
 
     Args:
-        identity: see `eval.run.model_identity`; of an endpoint its address and model.
+        identity: see `d2e_sft.model.identity`; of an endpoint its address and model.
     """
     options, decoding = config.options, config.decoding
     return {

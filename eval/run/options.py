@@ -110,7 +110,9 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
     if engine == "openai":
         _refuse_what_endpoints_cannot(model, options)
     elif engine == "transformers" and options.dtype == "auto":
-        options = replace(options, dtype=_fast_dtype())
+        from d2e_sft.model.device import automatic_dtype  # torch, which options alone do not need
+
+        options = replace(options, dtype=automatic_dtype())
     recipe = None if engine == "openai" else recipe_of(model)
     own = EvalSection() if recipe is None else recipe.eval
     default = DecodingConfig(alpha=0.0) if recipe is None else recipe.decoding
@@ -134,12 +136,6 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
         max_samples=options.max_samples or own.max_samples,
         section=recipe.model if recipe is not None else ModelSection(),
     )
-
-
-def _fast_dtype() -> str:
-    from d2e_sft.model.device import has_bfloat16  # torch, which options alone do not need
-
-    return "bfloat16" if has_bfloat16() else "float32"
 
 
 def warn_of_idle_options(config: EvalConfig) -> None:

@@ -13,8 +13,9 @@ from d2e_sft.bench.engines import synthetic_rows
 from d2e_sft.config.recipe import D2ESection, TrainSection
 from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
 from d2e_sft.model.packing_support import choose_layout, collator_for
-from d2e_sft.objective.attach import attach_objective
-from d2e_sft.objective.loss import CHUNK_ELEMENTS, chunked_d2e_loss, d2e_loss
+from d2e_sft.objective.attach import CHUNK_ELEMENTS, attach_objective
+from d2e_sft.objective.chunks import Head, sum_in_chunks
+from d2e_sft.objective.terms import AnswerTokens, Objective
 from d2e_sft.train.dry_run.memory import TensorBytes, estimate_memory
 from tests.gpu.conftest import Machine
 
@@ -48,25 +49,25 @@ def test_the_chunked_loss_is_the_whole_one_at_262k_words_in_less_memory(
     targets = torch.randint(VOCABULARY, (rows,), generator=generator).to(machine.device)
     head = leaves(VOCABULARY, width) / width**0.5
     start = [leaves(rows, width) for _ in range(3)]
+    d2e = D2ESection()
+    objective, tokens = (
+        Objective.of(d2e, VOCABULARY),
+        AnswerTokens(targets, torch.ones_like(targets, dtype=torch.bool)),
+    )
     results: dict[str, list[torch.Tensor]] = {}
 
     def run(name: str, chunk_rows: int) -> None:
         weight = head.clone().requires_grad_()
         states = [state.clone().requires_grad_() for state in start]
-        original, imagined, refined = states
 
         def project(hidden: torch.Tensor) -> torch.Tensor:
             return F.linear(hidden, weight)
 
+        views = dict(zip(d2e.views, states, strict=True))
         if name == "whole":
-            loss = d2e_loss(
-                project(original), targets, imagined=project(imagined), refined=project(refined), alpha=0.5
-            ).loss
+            loss = objective.sums({view: project(state) for view, state in views.items()}, tokens)["loss"]
         else:
-            loss = chunked_d2e_loss(
-                original, targets, project, imagined=imagined, refined=refined, alpha=0.5, linear=True,
-                parameters=[weight], chunk_rows=chunk_rows,
-            ).loss  # fmt: skip
+            loss = sum_in_chunks(objective, Head(project, [weight], chunk_rows), views, tokens)["loss"]
         loss.backward()
         results[name] = [loss.detach(), *(state.grad for state in states), weight.grad]  # type: ignore[list-item]
 

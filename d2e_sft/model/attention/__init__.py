@@ -1,1 +1,1 @@
-"""Attention over packed rows, one file a way of computing it."""
+"""Attention over packed rows, one file per way of computing it."""

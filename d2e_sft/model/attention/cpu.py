@@ -1,8 +1,8 @@
 """Attention block by block with torch's flash kernel for CPU.
 
-Each block of (queries, keys) runs the kernel by itself, in float32 at least: its bfloat16 backward takes six times as
-long (torch 2.13, Xeon with AMX), and sums over blocks should not be rounded. Partial results are merged by their
-log-sum-exp, and the backward kernel, given the merged output and log-sum-exp, returns each block's exact share of the
+Each block of (queries, keys) is one kernel call, in float32 at least: the bfloat16 backward takes six times as long
+(torch 2.13, Xeon with AMX), and sums over blocks should not be rounded. Partial results are merged by their
+log-sum-exp; given the merged output and log-sum-exp, the backward kernel returns each block's exact share of the
 gradients.
 """
 
@@ -24,15 +24,12 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 def branch_flash_attention(
     query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[AttentionBlock], scale: float
 ) -> Tensor:
-    """softmax(query · keyᵀ · scale) · value over the pairs that the blocks name.
+    """Return softmax(query · keyᵀ · scale) · value over the pairs in the blocks, (1, H, Q, D) stored as (1, Q, H, D).
 
     Args:
         query: (1, H, Q, D).
         key, value: (1, H or a divisor of H, K, D).
-        blocks: a query's keys are those of all its blocks; the causal blocks come first and hold each query once.
-
-    Returns:
-        (1, H, Q, D), laid out as (1, Q, H, D).
+        blocks: a query sees the keys of all its blocks; the causal blocks come first and hold each query once.
     """
     output: Tensor = _BranchFlash.apply(query, key, value, blocks, scale)
     return output

@@ -1,4 +1,4 @@
-"""Attention over a packed row by torch's flex_attention, which compiles a kernel for the row's pattern (CUDA)."""
+"""Attention over a packed row by torch's flex_attention, which compiles a kernel for a row's pattern (CUDA)."""
 
 from __future__ import annotations
 
@@ -9,31 +9,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from d2e_sft.model.attention.segments import segment_attention
+from d2e_sft.model.attention.segments import LayerOptions, segment_attention
 from d2e_sft.model.packing import AttentionPlan, pack
 
 logger = logging.getLogger(__name__)
-# The pattern is written out once a batch before it is packed into blocks: 2²⁶ pairs take half a gigabyte.
+# The pattern is materialised once per batch before it is packed into blocks: 2²⁶ pairs take half a gigabyte.
 _MOST_PAIRS = 2**26
 
 
-def flex_attention(
-    query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scaling: float, dropout: float, window: int | None
-) -> Tensor:
-    """As `segment_attention`, which also takes what flex_attention does not: dropout, and very long rows."""
-    if dropout or plan.length * plan.end > _MOST_PAIRS:
-        return segment_attention(query, key, value, plan, scaling, dropout, window)
+def flex_attention(query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, options: LayerOptions) -> Tensor:
+    """Like `segment_attention`, which is used for dropout and very long rows."""
+    if options.dropout or plan.length * plan.end > _MOST_PAIRS:
+        return segment_attention(query, key, value, plan, options)
     output: Tensor = _kernel(query.device.type)(
         query, key, value,
-        block_mask=_block_mask(plan, query.device, window), scale=scaling,
+        block_mask=_block_mask(plan, query.device, options.window), scale=options.scaling,
         enable_gqa=query.shape[1] != key.shape[1],
     )  # fmt: skip
     return output
 
 
 def flex_agrees(device: torch.device, *, heads: int, key_heads: int, width: int) -> bool:
-    """Whether flex_attention runs on this device and gives what attention by segments gives, gradients too."""
-    # Different lengths and starts, as training has them: shapes that compile once must serve again.
+    """Whether flex_attention works on this device and agrees with attention by segments, gradients included."""
+    # Different lengths and starts, as in training: kernels must work for shapes other than the first.
     generator = torch.Generator().manual_seed(0)
     for rest in (40, 70):
         prefix = list(range(50))
@@ -45,9 +43,9 @@ def flex_agrees(device: torch.device, *, heads: int, key_heads: int, width: int)
             results = []
             for attention in (flex_attention, segment_attention):
                 try:
-                    output = attention(query, key, value, forest.plan(start, end), width**-0.5, 0.0, None)
+                    output = attention(query, key, value, forest.plan(start, end), LayerOptions(width**-0.5))
                     results.append([output, *torch.autograd.grad(output.square().sum(), (query, key, value))])
-                except Exception as error:  # a compiler that is missing or fails, a width without a kernel
+                except Exception as error:  # no working compiler, or a width without a kernel
                     logger.warning("flex_attention is not used: %s", str(error).splitlines()[0])
                     return False
             # CUDA may multiply in TF32.
@@ -61,19 +59,19 @@ def flex_agrees(device: torch.device, *, heads: int, key_heads: int, width: int)
 def _kernel(device: str) -> Any:
     from torch.nn.attention.flex_attention import flex_attention as kernel
 
-    # Uncompiled it builds the whole score matrix: right on CPU, where only comparisons use it.
+    # Uncompiled it builds the whole score matrix, which is fine for comparisons on the CPU.
     return torch.compile(kernel, dynamic=True) if device == "cuda" else kernel
 
 
 def _block_mask(plan: AttentionPlan, device: torch.device, window: int | None) -> Any:
-    """flex_attention's BlockMask of a plan, kept with the plan for the other layers."""
+    """Return flex_attention's BlockMask of a plan, cached in the plan for the other layers."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     kept = plan.block_masks
     if window not in kept:
         forest = plan.forest
         k_segment, k_position = forest.segment_ids.to(device), forest.position_ids.to(device)
-        # Tensors of this part alone: a number in the pattern would compile a kernel for each of its values.
+        # Tensors instead of an offset: a number in the pattern would compile a kernel for each of its values.
         q_segment, q_position = k_segment[plan.start : plan.end], k_position[plan.start : plan.end]
         above = forest.is_above.to(device)
 

@@ -1,8 +1,8 @@
-"""Attention over a packed row one segment at a time, by torch's public attention: any device, windows and dropout."""
+"""Attention over a packed row, segment by segment, by torch's public attention: any device, windows and dropout."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -11,10 +11,16 @@ from torch import Tensor
 from d2e_sft.model.packing import AttentionPlan
 
 
-def segment_attention(
-    query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scaling: float, dropout: float, window: int | None
-) -> Tensor:
-    """One call of scaled_dot_product_attention a segment, over the keys of its path; (1, H, Q, D) as the queries."""
+class LayerOptions(NamedTuple):
+    """The options of a layer's attention; a `window` counts positions, the query's included."""
+
+    scaling: float
+    dropout: float = 0.0
+    window: int | None = None
+
+
+def segment_attention(query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, options: LayerOptions) -> Tensor:
+    """Call scaled_dot_product_attention once per segment, over the keys of its path; (1, H, Q, D) like the queries."""
     segments = plan.forest.segments
     outputs = []
     for i in plan.own_segments:
@@ -23,26 +29,23 @@ def segment_attention(
         keys = torch.cat([key[:, :, s.start : s.end] for s in path], dim=2)
         values = torch.cat([value[:, :, s.start : s.end] for s in path], dim=2)
         queries = query[:, :, own.start - plan.start : own.end - plan.start]
-        outputs.append(_lower_right_attention(queries, keys, values, scaling, dropout, window))
+        outputs.append(_lower_right_attention(queries, keys, values, options))
     return torch.cat(outputs, dim=2)
 
 
-def _lower_right_attention(
-    query: Tensor, key: Tensor, value: Tensor, scaling: float, dropout: float, window: int | None
-) -> Tensor:
-    """Causal attention whose last query sees the last key, queries and keys at consecutive positions."""
-    length, total = query.shape[2], key.shape[2]
-    options: dict[str, Any] = {"scale": scaling, "dropout_p": dropout, "enable_gqa": query.shape[1] != key.shape[1]}
-    if window is None and length == total:
-        return F.scaled_dot_product_attention(query, key, value, is_causal=True, **options)
-    if window is None and query.device.type == "cuda":
+def _lower_right_attention(query: Tensor, key: Tensor, value: Tensor, options: LayerOptions) -> Tensor:
+    """Causal attention in which the last query sees the last key, queries and keys at consecutive positions."""
+    length, total, window = query.shape[2], key.shape[2], options.window
+    mask: Any = None
+    if window is not None or (length < total and query.device.type != "cuda"):
+        q_position = torch.arange(total - length, total, device=query.device)
+        distance = q_position[:, None] - torch.arange(total, device=query.device)[None, :]
+        mask = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+    elif length < total:
         from torch.nn.attention.bias import causal_lower_right
 
-        # The one form of this mask that CUDA's fused kernels take without a matrix.
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=causal_lower_right(length, total), **options
-        )
-    q_position = torch.arange(total - length, total, device=query.device)
-    distance = q_position[:, None] - torch.arange(total, device=query.device)[None, :]
-    mask = distance >= 0 if window is None else (distance >= 0) & (distance < window)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, **options)
+        mask = causal_lower_right(length, total)  # the only form that CUDA's fused kernels take without a matrix
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, is_causal=mask is None,
+        scale=options.scaling, dropout_p=options.dropout, enable_gqa=query.shape[1] != key.shape[1],
+    )  # fmt: skip

@@ -75,7 +75,7 @@ class D2EConfig(TrainingArguments):
             `gradient_accumulation_steps` determines the global batch instead.
         logging_nan_inf_filter: None filters in float16 only, where the scaler skips a step with a NaN.
         save_strategy, eval_strategy: None derives them from `save_steps` and `eval_steps`.
-        objective … own_views: the section `d2e`; None is the objective's own default.
+        objective … bias_model: the section `d2e`; None is the objective's own default.
         decoding_alpha: the key `eval.alpha`.
         model_init_kwargs: for a model given by name: `dtype`, `attn_implementation`, `quantization_config`.
 
@@ -126,6 +126,7 @@ class D2EConfig(TrainingArguments):
     imagined_weight: float | None = None
     alpha_weight: str = _DEFAULT["alpha_weight"]
     own_views: list[str] | None = None
+    bias_model: str | None = None
     attention: str | None = None
     prompt_set: str = _DEFAULT["prompt_set"]
     max_length: int = _DEFAULT["max_length"]

@@ -23,7 +23,7 @@ from d2e_sft.model.micro_batch import enable_checkpointing
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.model.token_budget import TokenBudgetSteps, TokenCosts
 from d2e_sft.objective.attach import attach_objective
-from d2e_sft.objective.frozen import FrozenCollator, blank_states, numbered
+from d2e_sft.objective.bias_model import FrozenCollator, blank_states, numbered
 from d2e_sft.train.dry_run.data import describe_overlong, example_indices, length_table, render_example
 from d2e_sft.train.dry_run.memory import estimate_memory, on_each_device
 from d2e_sft.train.dry_run.speed import (

@@ -63,6 +63,6 @@ def identity_of(model: str, config: EvalConfig) -> str:
         from eval.run.engines.endpoint import CALLER
 
         return f"{model} at {find_endpoint(config.options.endpoint, CALLER).url}"
-    from eval.run.model_identity import model_identity
+    from d2e_sft.model.identity import model_identity
 
     return model_identity(model)

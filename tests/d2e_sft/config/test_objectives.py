@@ -27,7 +27,8 @@ MINIMAL = "data: {train: rows.parquet}\ntrain: {output_dir: runs/x}\n"
         ({"objective": "teacher"}, "or", 0, 0),
         ({"objective": "teacher", "debias": True}, "oir", 0.5, 0.5),
         ({"objective": "honest-teacher"}, "oir", 0, 0.5),
-        ({"objective": "frozen"}, "oir", 0.5, 0.5),
+        ({"bias_model": "base"}, "oir", 0.5, 0.5),
+        ({"objective": "product", "bias_model": "base"}, "oi", 0, 0),
         ({"objective": "weighted", "distill": False}, "oi", 0.5, 0.5),
         ({"objective": "mine.losses:best"}, "oi", 0, 0),
         ({"objective": "mine:best", "own_views": ["original", "refined"], "debias": True}, "or", 0.5, 0.5),
@@ -40,7 +41,7 @@ def test_views_and_ratios(options: dict[str, Any], views: str, training: float, 
 
 
 def test_a_step_does_not_run_a_frozen_view() -> None:
-    d2e = D2ESection(objective="frozen")
+    d2e = D2ESection(bias_model="base")
     assert (d2e.frozen_views, d2e.step_views) == (("imagined",), ("original", "refined"))
     assert D2ESection().step_views == D2ESection().views
 
@@ -65,14 +66,15 @@ def test_a_recipe_of_a_version_without_objectives_is_d2es(tmp_path: Path) -> Non
         (["objective=prodct"], r"d2e\.objective=prodct: no such objective\. Did you mean 'product'\? Expected one of"),
         (
             ["objective=mine:2nd"],
-            r"d2e\.objective=mine:2nd: no such objective.*or a function of your own as module:function",
+            r"d2e\.objective=mine:2nd: no such objective.*or your own function as module:function",
         ),
-        (["objective=sft", "debias=true"], r"d2e\.debias=true: the objective sft is always with debias=false"),
+        (["objective=sft", "debias=true"], r"d2e\.debias=true: the objective sft always has debias=false"),
         (
             ["objective=honest", "distill=true"],
-            r"d2e\.distill=true: the objective honest is always with distill=false",
+            r"d2e\.distill=true: the objective honest always has distill=false",
         ),
-        (["objective=frozen", "debias=false"], r"d2e\.debias=false: the objective frozen is always with debias=true"),
+        (["objective=honest", "bias_model=base"], r"d2e\.bias_model=base: the objective honest trains the imagined"),
+        (["objective=product", "bias_model=base", "imagined_weight=1"], r"expected .* product with imagined_weight=0"),
         (["objective=teacher", "view_gradients=original"], r"the objective teacher trains the other views"),
         (
             ["objective=product", "imagined_weight=0.5", "view_gradients=original"],
@@ -113,9 +115,9 @@ def test_another_objective_has_its_own_defaults_whatever_a_saved_recipe_spells_o
 
 def test_what_a_recipe_says_against_its_objectives_defaults_holds_for_another_objective(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(MINIMAL + "d2e: {distill: false, view_gradients: original}\n")
-    d2e = load_recipe(tmp_path / "recipe.yaml", ["d2e.objective=frozen"]).d2e
+    d2e = load_recipe(tmp_path / "recipe.yaml", ["d2e.objective=weighted"]).d2e
     assert (d2e.debias, d2e.distill, d2e.view_gradients) == (True, False, "original")
-    with pytest.raises(UserError, match=r"d2e\.debias=true: the objective sft is always with debias=false"):
+    with pytest.raises(UserError, match=r"d2e\.debias=true: the objective sft always has debias=false"):
         load_recipe(tmp_path / "recipe.yaml", ["d2e.objective=sft", "d2e.debias=true"])
 
 

@@ -47,7 +47,7 @@ Trained = tuple[Path, list[dict[str, Any]]]
 """A run folder, and what each process recorded."""
 # `frozen` keeps states of each row before training, `product` is told which tokens the response form fixes.
 OTHERS = {
-    "frozen": ["d2e.objective=frozen"],
+    "frozen": ["d2e.bias_model=base"],
     "product": ["d2e.objective=product", "d2e.imagined_weight=0.5"],
     "product-plain": ["d2e.objective=product"],
 }

@@ -69,7 +69,7 @@ def test_the_speed_of_bfloat16_is_told_with_what_training_takes(
     monkeypatch: pytest.MonkeyPatch, seconds: float, fast: bool, told: str
 ) -> None:
     monkeypatch.setattr(devices, "_seconds", lambda a, b: 1.0 if a.dtype == torch.float32 else seconds)
-    monkeypatch.setattr(devices, "has_bfloat16", lambda: fast)
+    monkeypatch.setattr(devices, "automatic_dtype", lambda: "bfloat16" if fast else "float32")
     assert named(devices.check_precisions(), "bfloat16").value == f"cpu multiplies in it, {told}"
 
 

@@ -89,7 +89,7 @@ def make_tokenizer_local(run: Path) -> Path:
             ("drawn to the refined", "as any other"),
             ("kept", "α"),
         ),
-        (("d2e.objective=frozen",), "original, imagined, refined", ("of the model before training, kept",), ()),
+        (("d2e.bias_model=base",), "original, imagined, refined", ("of the model before training, kept",), ()),
         (("d2e.objective=my.losses:best", *PLAIN), "original, imagined", ("its author's own", "as any other"), ("α",)),
     ],
 )

@@ -97,5 +97,5 @@ def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     run = make_run(tmp_path)
     (run / "config.json").unlink()
-    assert "the folder holds no model" in message_of(capsys, "export", run, tmp_path / "out")
+    assert "the folder contains no model" in message_of(capsys, "export", run, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -84,7 +84,7 @@ def test_what_cannot_be_merged_is_refused_with_what_to_do(tmp_path: Path, capsys
     for run, expected in (
         (whole, f"{whole}: a whole model, with nothing to merge; expected an adapter"),
         (tmp_path / "nowhere", "no such folder; expected a run with an adapter"),
-        (tmp_path / "data", "the folder holds no model"),
+        (tmp_path / "data", "the folder contains no model"),
     ):
         assert d2e("merge", run, "--out", tmp_path / "merged") == 1
         error = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Weights that are no numbers."""
+"""NaN and infinity in weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_model_with_one_bad_weight_is_not_loaded(tmp_path: Path, value: float)
         model.model.layers[1].mlp.up_proj.weight[3, 2] = value
     model.save_pretrained(tmp_path)
     tiny_tokenizer().save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"the weight model\.layers\.1\.mlp\.up_proj\.weight holds NaN or infinite"):
+    with pytest.raises(UserError, match=r"the weight model\.layers\.1\.mlp\.up_proj\.weight contains NaN or infinity"):
         load_model(str(tmp_path))
 
 

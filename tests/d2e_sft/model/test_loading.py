@@ -48,7 +48,7 @@ def test_an_adapter_has_no_architecture_to_begin_with(tmp_path: Path) -> None:
 
 def test_a_run_that_has_not_finished_points_to_its_checkpoints(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-4").mkdir()
-    with pytest.raises(UserError, match=r"holds no model(.|\n)*checkpoint-4"):
+    with pytest.raises(UserError, match=r"contains no model(.|\n)*checkpoint-4"):
         resolve_name(str(tmp_path))
 
 
@@ -133,6 +133,6 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
         "auto_map": {"AutoConfig": "evil.EvilConfig", "AutoModelForCausalLM": "evil.Evil"},
     }
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match="wants to run Python code of its own"):
+    with pytest.raises(UserError, match="needs Python code from its repository"):
         load_model(str(folder))
     assert not mark.exists()

@@ -37,7 +37,7 @@ def test_choosing_a_layout_draws_no_random_numbers() -> None:
 def test_an_attention_without_a_packed_form_is_named() -> None:
     layout = choose_layout(tiny_model("llama"), D2ESection(), "auto", "flash_attention_2")
     assert layout.packing == "batched"
-    assert "'flash_attention_2' takes no packed rows" in layout.describe()
+    assert "'flash_attention_2' does not support packed rows" in layout.describe()
 
 
 def test_a_window_that_a_layer_keeps_to_itself_is_found_out() -> None:
@@ -46,4 +46,4 @@ def test_a_window_that_a_layer_keeps_to_itself_is_found_out() -> None:
     model.config.sliding_window = 40
     layout = choose_layout(model, D2ESection())
     assert layout.packing == "batched"
-    assert "does not hand its sliding window on" in layout.describe()
+    assert "does not pass its sliding window" in layout.describe()

@@ -34,7 +34,40 @@ def test_every_objective_of_a_recipe_has_its_function() -> None:
 
 
 def test_sft_is_the_cross_entropy_of_the_original_view() -> None:
-    assert terms(D2ESection(objective="sft"), 1, original=ORIGINAL) == pytest.approx({"ce": LOG(4)})
+    assert terms(D2ESection(objective="sft"), 1, original=ORIGINAL) == pytest.approx({"ce": LOG(4), "kl": 0})
+
+
+def test_d2e_subtracts_the_imagined_view_and_adds_the_divergence_to_the_refined_one() -> None:
+    # α = 0.5; o − α·im = (log 4, log 2, log 2) and r − α·im = (log 6, 0, 0): p = (½, ¼, ¼), q = (¾, ⅛, ⅛).
+    imagined = torch.tensor([[2.0, -4.0, 6.0]])
+    original = torch.tensor([[LOG(4) + 1.0, LOG(2) - 2.0, LOG(2) + 3.0]])
+    refined = torch.tensor([[LOG(6) + 1.0, -2.0, 3.0]])
+    given = {"original": original, "imagined": imagined, "refined": refined}
+    kl = 0.5 * LOG(0.5 / 0.75) + 2 * 0.25 * LOG(0.25 / 0.125)
+    assert terms(D2ESection(), 1, **given) == pytest.approx({"ce": LOG(4), "kl": kl}, abs=1e-6)
+    other = 0.75 * LOG(1.5) + 2 * 0.125 * LOG(0.5)
+    d2e = D2ESection(kl_direction="refined_original")
+    assert terms(d2e, 1, **given) == pytest.approx({"ce": LOG(4), "kl": other}, abs=1e-6)
+
+
+@pytest.mark.parametrize("direction", ["original_refined", "refined_original"])
+def test_gradients_of_d2e_equal_the_closed_forms(direction: Any) -> None:
+    torch.manual_seed(0)
+    o, im, cr = (torch.randn(6, 11, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    targets = torch.randint(11, (6,))
+    d2e = D2ESection(alpha=0.7, kl_weight=1.3, kl_direction=direction)
+    found = FUNCTIONS["d2e"]({"original": o, "imagined": im, "refined": cr}, targets, targets >= 0, d2e)
+    (found["ce"] + 1.3 * found["kl"]).sum().backward()
+    with torch.no_grad():
+        p, q = torch.softmax(o - 0.7 * im, -1), torch.softmax(cr - 0.7 * im, -1)
+        y = torch.nn.functional.one_hot(targets, 11)
+        d = p.log() - q.log()
+        if direction == "original_refined":
+            g_u, g_v = p - y + 1.3 * p * (d - (p * d).sum(-1, keepdim=True)), 1.3 * (q - p)
+        else:
+            g_u, g_v = p - y + 1.3 * (p - q), 1.3 * q * ((q * d).sum(-1, keepdim=True) - d)
+    for tensor, expected in ((o, g_u), (cr, g_v), (im, -0.7 * (g_u + g_v))):
+        torch.testing.assert_close(tensor.grad, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_product_multiplies_the_distributions_but_on_the_response_form() -> None:
@@ -92,8 +125,8 @@ def test_honest_teacher_has_the_terms_of_both() -> None:
 def test_where_the_views_agree_nothing_is_subtracted() -> None:
     d2e = D2ESection(objective="weighted", alpha=1.0, distill=False)
     agreeing = logits_of(0.8, 0.1, 0.1)
-    assert terms(d2e, 0, original=ORIGINAL, imagined=agreeing) == pytest.approx({"ce": LOG(2)})
-    assert terms(d2e, 0, original=ORIGINAL, imagined=IMAGINED) == pytest.approx({"ce": -LOG(5 / 7.8125)})
+    assert terms(d2e, 0, original=ORIGINAL, imagined=agreeing) == pytest.approx({"ce": LOG(2), "kl": 0})
+    assert terms(d2e, 0, original=ORIGINAL, imagined=IMAGINED)["ce"] == pytest.approx(-LOG(5 / 7.8125))
 
 
 def test_alpha_is_weighed_by_the_divergence_in_bits() -> None:

@@ -13,7 +13,7 @@ import pytest
 from d2e_sft.config.recipe import D2ESection, Recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.objective.own import function_of
-from d2e_sft.objective.terms import Terms
+from d2e_sft.objective.terms import Objective
 from d2e_sft.train.dry_run.report import dry_run
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
@@ -44,9 +44,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return write
 
 
-def returning(module: Any, expression: str, views: str = "[original, imagined]") -> Terms:
+def returning(module: Any, expression: str, views: str = "[original, imagined]") -> Objective:
     name = module(f"import torch\ndef loss(logits, targets, content, options):\n    return {expression}\n")
-    return Terms.of(D2ESection(objective=f"{name}:loss", own_views=views.strip("[]").split(", ")), 11)
+    return Objective.of(D2ESection(objective=f"{name}:loss", own_views=views.strip("[]").split(", ")), 11)
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def returning(module: Any, expression: str, views: str = "[original, imagined]")
         ("{'ce': logits['original'].sum()}", r"the term 'ce' is a tensor of shape \(\); .* of shape \(2,\)"),
         ("{'ce': logits['original']}", r"the term 'ce' is a tensor of shape \(2, 11\); expected .* of shape \(2,\)"),
         ("{'ce': 1.0}", r"the term 'ce' is 1.0, a float; expected .* of shape \(2,\)"),
-        ("logits['original'].sum()", r"returned a tensor of shape \(\); expected a dict from a term's name"),
+        ("logits['original'].sum()", r"returned a tensor of shape \(\); expected a dict from the name of a term"),
         ("None", "returned None, a NoneType; expected a dict"),
         ("{}", "returned {}, a dict; expected a dict from"),
         ("{'ce': targets / 0 * 1.0}", "the term 'ce' is nan at answer token 0 of 2; expected finite numbers"),
-        ("{'loss': targets * 1.0}", "a term is named 'loss', as something else in the log is"),
+        ("{'loss': targets * 1.0}", "the term name 'loss' is already used in the log"),
         (
             "{'ce': logits['refined'].sum(-1)}",
-            r"reads the view 'refined', and is given original, im.*\n.*own_views",
+            r"uses the view 'refined' but gets only original, im.*\n.*own_views",
         ),
     ],
 )

@@ -184,7 +184,7 @@ def test_a_model_that_was_moved_in_half_is_not_taken_for_one(tmp_path: Path, mon
             patch.setattr(os, "replace", stopping)
             with pytest.raises(KeyboardInterrupt):
                 trainer.save_model()
-        with pytest.raises(UserError, match="holds no model"):
+        with pytest.raises(UserError, match="contains no model"):
             resolve_name(str(half))
 
 

@@ -39,7 +39,7 @@ def test_weights_that_are_no_numbers_are_refused_before_vllm_loads_them(tmp_path
     name = sorted(weights)[-1]
     weights[name].view(-1)[-1] = number
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(UserError, match=f"the weight {re.escape(name)} holds NaN or infinite values"):
+    with pytest.raises(UserError, match=f"the weight {re.escape(name)} contains NaN or infinity"):
         model_folder(str(folder))
 
 

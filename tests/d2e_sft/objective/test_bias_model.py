@@ -1,4 +1,4 @@
-"""A frozen view: what is kept before training is what the model would have said, whatever it has become since."""
+"""The bias model: its imagined view stays what it was before training, whatever the trained model becomes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ from d2e_sft.config.recipe import D2ESection, Packing, Recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import choose_layout, collator_for
-from d2e_sft.objective import frozen
+from d2e_sft.objective import bias_model
 from d2e_sft.objective.attach import attach_objective
-from d2e_sft.objective.frozen import FrozenCollator, numbered, states_before_training
+from d2e_sft.objective.bias_model import FrozenCollator, frozen_head, load_bias_model, numbered, states_of_bias_model
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 from tests.naive import encoded_rows, gradients_of, naive_terms
-from tests.tiny import make_samples, save_tiny_model, tiny_model
+from tests.naive import naive_loss as naive_total
+from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer
 
 CONFIGS = {
-    "frozen": D2ESection(objective="frozen"),
-    "original-gradient": D2ESection(objective="frozen", view_gradients="original", alpha=1.2),
-    "no-distill": D2ESection(objective="frozen", distill=False),
+    "d2e": D2ESection(bias_model="base"),
+    "original-gradient": D2ESection(bias_model="base", view_gradients="original", alpha=1.2),
+    "no-distill": D2ESection(bias_model="base", distill=False),
+    "product": D2ESection(objective="product", bias_model="base", product_weight=0.6),
+    "weighted": D2ESection(objective="weighted", bias_model="base", alpha_weight="jsd"),
 }
 
 
@@ -54,39 +57,62 @@ def naive_loss(model: Any, before: Any, rows: list[dict[str, Any]], config: D2ES
             if view == "imagined" or (view == "refined" and config.view_gradients == "original"):
                 logits[view] = logits[view].detach()
         terms = naive_terms(logits, answer, torch.tensor(row["content"]), config)
-        loss = loss + terms["ce"] + config.kl_weight * terms["kl"]
+        loss = loss + naive_total(terms, config)
     return loss
 
 
-def as_d2e(config: D2ESection) -> D2ESection:
-    """The same formula by its own name, for the naive terms."""
-    return D2ESection(**{**config.model_dump(), "objective": "d2e"})
-
-
-@pytest.mark.parametrize("packing", ["shared_batch", "shared_prefix", "batched"])
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "gemma3"])  # qwen2: the head is tied to the embeddings
-def test_a_step_equals_three_forwards_of_which_one_is_of_the_model_before(
-    kind: str, config: D2ESection, packing: Packing
-) -> None:
-    model, rows = tiny_model(kind, seed=3), encoded_rows(config, 5)
-    before = copy.deepcopy(model)
-    layout = choose_layout(model, config, packing)
-    attach_objective(model, config)
-    states = states_before_training(model, config, layout, rows, batch_size=2)
-    collate = FrozenCollator(collator_for(layout, config, model.config), states)
-    changed(model)
-    reference = copy.deepcopy(before)
-    reference.load_state_dict(model.state_dict())
-    sums = model(**model_inputs(collate(numbered(rows))))
+def assert_step_equals_naive(model: Any, rows: Any, inputs: Any, bias: Any, config: D2ESection) -> None:
+    """A step of the attached model equals one forward per view and sample, the imagined view from `bias`."""
+    reference = copy.deepcopy(model)
+    del reference.forward  # the objective's
+    sums = model(**inputs)
     sums["loss"].backward()
-    expected = naive_loss(reference, before, rows, as_d2e(config))
+    expected = naive_loss(reference, bias, rows, config)
     expected.backward()
     assert sums["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
     theirs = gradients_of(reference)
     for name, gradient in gradients_of(model).items():
         if theirs[name].norm() > 1e-4:
             assert (gradient - theirs[name]).norm() <= 1e-4 * theirs[name].norm(), name
+
+
+@pytest.mark.parametrize("packing", ["shared_batch", "shared_prefix", "batched"])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gemma3"])  # qwen2: the head is tied to the embeddings
+def test_base_is_the_model_before_training(kind: str, config: D2ESection, packing: Packing) -> None:
+    model, rows = tiny_model(kind, seed=3), encoded_rows(config, 5)
+    before = copy.deepcopy(model)
+    layout = choose_layout(model, config, packing)
+    attach_objective(model, config)
+    states = states_of_bias_model(model, config, layout, rows, batch_size=2)
+    collate = FrozenCollator(collator_for(layout, config, model.config), states)
+    changed(model)
+    assert_step_equals_naive(model, rows, model_inputs(collate(numbered(rows))), before, config)
+
+
+@pytest.mark.parametrize("config", [CONFIGS["d2e"], CONFIGS["product"]], ids=["d2e", "product"])
+def test_another_model_of_another_size_takes_the_imagined_view(tmp_path: Path, config: D2ESection) -> None:
+    save_tiny_model(tmp_path / "bias", kind="gemma3", seed=9)
+    config = config.model_copy(update={"bias_model": str(tmp_path / "bias")})
+    model, rows = tiny_model("llama", seed=3), encoded_rows(config, 5)
+    layout = choose_layout(model, config)
+    bias, bias_layout = load_bias_model(config, model, tiny_tokenizer())
+    states = states_of_bias_model(bias, config, bias_layout, rows)
+    attach_objective(model, config, bias_head=frozen_head(bias, config, own_logits=bias_layout.through_logits))
+    collate = FrozenCollator(collator_for(layout, config, model.config), states)
+    assert_step_equals_naive(model, rows, model_inputs(collate(numbered(rows))), bias, config)
+
+
+def test_a_model_with_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path / "bias")
+    config = D2ESection(bias_model=str(tmp_path / "bias"))
+    model, tokenizer = tiny_model("llama"), copy.deepcopy(tiny_tokenizer())
+    tokenizer.add_tokens(["zyx"])
+    with pytest.raises(UserError, match=r"d2e\.bias_model=.*bias: has another tokenizer, so its logits cannot be sub"):
+        load_bias_model(config, model, tokenizer)
+    model.config.vocab_size = 7
+    with pytest.raises(UserError, match=r"has a vocabulary of \d+ tokens, not 7"):
+        load_bias_model(config, model)
 
 
 def trainer_for(model: Any, config: D2ESection, folder: Path, rows: Any, held_out: Any = None) -> D2ETrainer:
@@ -98,8 +124,8 @@ def trainer_for(model: Any, config: D2ESection, folder: Path, rows: Any, held_ou
 
 
 @pytest.mark.parametrize("adapter", [False, True])
-def test_training_keeps_the_model_of_before_in_mind(tmp_path: Path, adapter: bool) -> None:
-    config = D2ESection(objective="frozen", distill=False)
+def test_training_subtracts_the_model_before_training(tmp_path: Path, adapter: bool) -> None:
+    config = D2ESection(bias_model="base", distill=False)
     rows, held_out = encoded_rows(config, 6), encoded_rows(config, 3)
     model = tiny_model("llama", seed=3)
     before = copy.deepcopy(model)
@@ -114,20 +140,20 @@ def test_training_keeps_the_model_of_before_in_mind(tmp_path: Path, adapter: boo
     tokens = sum(len(row["answer"]) for row in held_out)
     with torch.no_grad():
         del plain.forward  # the objective's
-        expected = naive_loss(plain, before, held_out, as_d2e(config)) / tokens
-        drifted = naive_loss(plain, plain, held_out, as_d2e(config)) / tokens
+        expected = naive_loss(plain, before, held_out, config) / tokens
+        drifted = naive_loss(plain, plain, held_out, config) / tokens
     assert found["eval_loss"] == pytest.approx(expected.item(), rel=1e-4)
     assert abs(drifted - expected) > 0.01 * expected, "the model has not changed enough to tell"
 
 
-def test_a_resumed_run_keeps_the_model_from_before_its_first_step(tmp_path: Path) -> None:
+def test_a_resumed_run_subtracts_the_model_before_its_first_step(tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "model")
     write_samples(make_samples(8), tmp_path / "train.jsonl")
     recipe = Recipe.model_validate(
         {
             "model": {"name": str(tmp_path / "model")},
             "data": {"train": str(tmp_path / "train.jsonl"), "max_length": 1000},
-            "d2e": {"objective": "frozen"},
+            "d2e": {"bias_model": "base"},
             "train": {
                 "output_dir": str(tmp_path / "run"), "batch_size": 2, "per_device_train_batch_size": 2, "max_steps": 4,
                 "save_steps": 2, "learning_rate": 1e-2, "bf16": False,
@@ -143,20 +169,20 @@ def test_a_resumed_run_keeps_the_model_from_before_its_first_step(tmp_path: Path
     assert all(torch.equal(resumed[name], straight[name]) for name in straight)
 
 
-def test_rows_that_the_trainer_does_not_know_are_refused(tmp_path: Path) -> None:
-    config = D2ESection(objective="frozen")
+def test_rows_without_states_are_refused(tmp_path: Path) -> None:
+    config = D2ESection(bias_model="base")
     trainer = trainer_for(tiny_model("llama"), config, tmp_path, encoded_rows(config, 4))
-    with pytest.raises(ValueError, match="rows without the states of the model before training"):
+    with pytest.raises(ValueError, match="rows without the states of the bias model"):
         trainer.evaluate(eval_dataset=encoded_rows(config, 2))
 
 
-def test_a_model_in_pieces_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(frozen, "is_deepspeed_zero3_enabled", lambda: True)
-    config = D2ESection(objective="frozen")
-    with pytest.raises(UserError, match=r"d2e\.objective=frozen: .*under ZeRO-3 .*\n.*--launch ddp or zero2"):
+def test_zero3_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(bias_model, "is_deepspeed_zero3_enabled", lambda: True)
+    config = D2ESection(bias_model="base")
+    with pytest.raises(UserError, match=r"d2e\.bias_model=base: .*ZeRO-3 shards them.*\n.*--launch ddp or zero2"):
         trainer_for(tiny_model("llama"), config, tmp_path, encoded_rows(config, 4))
 
 
-def test_a_model_with_logits_of_its_own_is_refused() -> None:
-    with pytest.raises(UserError, match=r"d2e\.objective=frozen: .*T5ForConditionalGeneration"):
-        attach_objective(tiny_model("t5"), D2ESection(objective="frozen"))
+def test_a_model_without_a_plain_head_is_refused() -> None:
+    with pytest.raises(UserError, match=r"d2e\.bias_model=base: .*T5ForConditionalGeneration"):
+        attach_objective(tiny_model("t5"), D2ESection(bias_model="base"))

@@ -1,4 +1,4 @@
-"""Which model it was that decoded: by content, so that a folder trained anew under an old name is another model."""
+"""The identity of a model by content, so a folder that is trained anew under an old name is another model."""
 
 from __future__ import annotations
 
@@ -10,27 +10,17 @@ from pathlib import Path
 from d2e_sft.model.loading import load_tokenizer, resolve_name
 from d2e_sft.util.files import sha256_of
 
-# What a decoded token depends on: weights, architecture, tokenizer, chat template, stop tokens.
+# Decoded tokens depend on weights, architecture, tokenizer, chat template and stop tokens.
 _PATTERNS = (
-    "*.safetensors",
-    "*.bin",
-    "*.gguf",
-    "config.json",
-    "adapter_config.json",
-    "generation_config.json",
-    "tokenizer*",
-    "*.jinja",
-    "vocab*",
-    "merges.txt",
-    "special_tokens_map.json",
-    "added_tokens.json",
+    *("*.safetensors", "*.bin", "*.gguf", "config.json", "adapter_config.json", "generation_config.json"),
+    *("tokenizer*", "*.jinja", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json"),
 )
 _NOT_THE_MODEL = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin"})
 _HASHING_THREADS = 8
 
 
 def model_identity(name: str) -> str:
-    """`sha256:…` over the files of a folder (and of the base under an adapter), `NAME@COMMIT` for a Hub name.
+    """Return `sha256:…` of a folder (and of the base under an adapter), or `NAME@COMMIT` of a Hub name.
 
     Args:
         name: as for `d2e_sft.model.loading.load_model`.
@@ -40,13 +30,14 @@ def model_identity(name: str) -> str:
     """
     source = resolve_name(name)
     folder = Path(source)
-    return f"sha256:{_digest(folder)}" if folder.is_dir() else f"{source}@{_commit(source)}"
+    return f"sha256:{folder_digest(folder)}" if folder.is_dir() else f"{source}@{_commit(source)}"
 
 
-def _digest(folder: Path) -> str:
+def folder_digest(folder: Path) -> str:
+    """Return the SHA-256 of a model folder's files, with the identity of the base under an adapter."""
     files = sorted({file for pattern in _PATTERNS for file in folder.glob(pattern) if file.is_file()})
     files = [file for file in files if file.name not in _NOT_THE_MODEL]
-    with ThreadPoolExecutor(_HASHING_THREADS) as pool:  # hashing leaves the interpreter lock to the other threads
+    with ThreadPoolExecutor(_HASHING_THREADS) as pool:  # hashing releases the interpreter lock
         digests = list(pool.map(sha256_of, files))
     content = [f"{file.name} {digest}" for file, digest in zip(files, digests, strict=True)]
     adapter = folder / "adapter_config.json"
@@ -58,6 +49,6 @@ def _digest(folder: Path) -> str:
 def _commit(name: str) -> str:
     from transformers import AutoConfig
 
-    load_tokenizer(name)  # says it well if there is no such model
+    load_tokenizer(name)  # raises a clear error if there is no such model
     commit = getattr(AutoConfig.from_pretrained(name, trust_remote_code=False), "_commit_hash", None)
     return commit or "unknown"

@@ -1,0 +1,78 @@
+"""What a model computes for each view at the positions that predict the answer, from the batch of a collator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from d2e_sft.config.objectives import View, ViewGradients
+from d2e_sft.model.attention.registry import KeysAndValues
+from d2e_sft.model.forward import hidden_states, packed_inputs
+from d2e_sft.model.packing import TokenForest
+
+
+def states_of_views(
+    model: Any, views: Sequence[View], gradients: ViewGradients, inputs: dict[str, Any]
+) -> dict[View, Tensor]:
+    """Return the hidden states (N, H) of each view.
+
+    Args:
+        model: a bare causal language model.
+        views: the views of the batch, in its order.
+        gradients: the views that carry gradient.
+        inputs: the batch without its answers.
+    """
+    if "forest" in inputs:
+        return dict(zip(views, _packed_states(model, inputs), strict=True))
+    return by_view(views, gradients, inputs, lambda **rows: hidden_states(model, **rows))
+
+
+def by_view(
+    views: Sequence[View], gradients: ViewGradients, inputs: dict[str, Any], run: Callable[..., Tensor]
+) -> dict[View, Tensor]:
+    """Run a model on one row per view and sample, and return (N, H or V) of each view.
+
+    The views of an encoder-decoder model differ in the input of the encoder; its decoder sees only the answers.
+
+    Args:
+        run: inputs → hidden states or logits, (rows, L, H or V).
+    """
+    own = {name: value for name, value in inputs.items() if name not in ("answer_index", "decoder_input_ids")}
+    batch = len(inputs["input_ids"]) // len(views)
+
+    def of_views(first: int, last: int) -> tuple[Tensor, ...]:
+        rows = {name: value[first * batch : last * batch] for name, value in own.items()}
+        if "decoder_input_ids" in inputs:
+            rows["decoder_input_ids"] = inputs["decoder_input_ids"].repeat(last - first, 1)
+        flat = run(**rows).flatten(0, 1)
+        start = first * (len(flat) // (last - first))
+        return flat[inputs["answer_index"][first:last] - start].unbind()
+
+    if gradients == "all" or len(views) == 1:
+        parts = of_views(0, len(views))
+    else:
+        with torch.no_grad():
+            others = of_views(1, len(views))
+        parts = (*of_views(0, 1), *others)
+    return dict(zip(views, parts, strict=True))
+
+
+def _packed_states(model: Any, inputs: dict[str, Any]) -> Sequence[Tensor]:
+    forest: TokenForest = inputs["forest"]
+    tokens, answer_index = inputs["input_ids"], inputs["answer_index"]
+    if forest.lead == forest.length:
+        row = packed_inputs(model, forest, tokens, (0, forest.length))
+        return hidden_states(model, **row)[0][answer_index].unbind()
+    shared: KeysAndValues = {}
+    lead = packed_inputs(model, forest, tokens, (0, forest.lead), remember=shared)
+    original = hidden_states(model, **lead)[0]
+    # Gradient checkpointing runs the layers again in the backward, when nothing is to be remembered any more.
+    lead["packed"].remember = None
+    with torch.no_grad():
+        rest = packed_inputs(model, forest, tokens, (forest.lead, forest.length), recall=shared)
+        # The first answer token may be predicted by a token that both parts share.
+        others = torch.cat([original.detach(), hidden_states(model, **rest)[0]])[answer_index[1:]].unbind()
+    return (original[answer_index[0]], *others)

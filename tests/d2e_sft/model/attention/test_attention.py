@@ -1,0 +1,102 @@
+"""Attention over packed rows: each implementation equals one dense mask, values and gradients."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from d2e_sft.model.attention.cpu import branch_flash_attention
+from d2e_sft.model.attention.flex import flex_agrees, flex_attention
+from d2e_sft.model.attention.registry import branch_attention
+from d2e_sft.model.attention.segments import LayerOptions, segment_attention
+from d2e_sft.model.packing import TokenForest, pack
+
+
+@pytest.fixture(scope="module")
+def forest() -> TokenForest:
+    """Three groups of three sequences that share prefixes; one sequence of each group leads."""
+    source = random.Random(0)
+
+    def some(count: int) -> list[int]:
+        return [source.randrange(1000) for _ in range(count)]
+
+    system, group = some(40), []
+    for _ in range(3):
+        head = [*system, *some(source.randint(8, 20))]
+        group += [[*head, *some(source.randint(1, 50))] for _ in range(3)]
+    return pack([group], leading=3).forest
+
+
+def qkv(queries: int, keys: int, dtype: torch.dtype) -> list[Tensor]:
+    """(1, H, tokens, D) as models make them: transposed views; fewer key heads than query heads."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((1, queries, 4, 16), (1, keys, 2, 16), (1, keys, 2, 16))
+    return [torch.randn(s, generator=generator).to(dtype).transpose(1, 2).requires_grad_() for s in shapes]
+
+
+def with_gradients(output: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    """The output and the gradients of a weighted sum of it."""
+    weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view(output.shape)
+    return [output, *torch.autograd.grad((output * weights).sum(), tensors)]
+
+
+@pytest.mark.parametrize("attention", [branch_attention, segment_attention])
+@pytest.mark.parametrize("window", [None, 25])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.float32, 1e-5)])
+def test_packed_attention_equals_one_dense_mask(
+    forest: TokenForest, attention: Any, window: int | None, dtype: torch.dtype, tolerance: float
+) -> None:
+    for start, end in ((0, forest.length), (0, forest.lead), (forest.lead, forest.length)):
+        plan = forest.plan(start, end)
+        tensors = qkv(plan.length, end, dtype)
+        mask = plan.mask(window=window)
+        dense = F.scaled_dot_product_attention(*tensors, attn_mask=mask, scale=0.3, enable_gqa=True)
+        ours = attention(*tensors, plan, LayerOptions(0.3, window=window))
+        torch.testing.assert_close(
+            with_gradients(ours, tensors), with_gradients(dense, tensors), rtol=tolerance, atol=tolerance
+        )
+
+
+@pytest.mark.parametrize("window", [None, 25])
+def test_flex_attention_follows_the_same_plan(forest: TokenForest, window: int | None) -> None:
+    # Forward only: torch has no backward of flex_attention on CPU, so it is not chosen there.
+    plan, options = forest.plan(0, forest.length), LayerOptions(0.3, window=window)
+    tensors = [tensor.detach() for tensor in qkv(plan.length, plan.end, torch.float32)]
+    expected = segment_attention(*tensors, plan, options)
+    torch.testing.assert_close(flex_attention(*tensors, plan, options), expected, rtol=1e-5, atol=1e-5)
+    assert not flex_agrees(torch.device("cpu"), heads=4, key_heads=2, width=16)
+
+
+def test_the_flash_kernel_ignores_keys_outside_its_blocks(forest: TokenForest) -> None:
+    plan = forest.plan(0, forest.lead)
+    query, *others = qkv(plan.length, plan.end, torch.float64)
+    longer = [torch.cat([t, t[:, :, :5] * 100], dim=2) for t in others]
+    expected = branch_flash_attention(query, *others, plan.blocks, 0.3)
+    assert torch.equal(branch_flash_attention(query, *longer, plan.blocks, 0.3), expected)
+
+
+def test_bfloat16_sums_over_branches_in_float32(forest: TokenForest) -> None:
+    plan = forest.plan(0, forest.length)
+    exact = qkv(plan.length, plan.end, torch.float64)
+    rounded = [tensor.detach().bfloat16().requires_grad_() for tensor in exact]
+    ours, reference = (
+        with_gradients(branch_attention(*given, plan, LayerOptions(0.3)), given) for given in (rounded, exact)
+    )
+    for one, other in zip(ours, reference, strict=True):
+        assert (one.double() - other).norm() / other.norm() < 0.02
+
+
+def test_dropout_keeps_the_expected_output(forest: TokenForest) -> None:
+    plan = forest.plan(0, forest.length)
+    query, key, value = (tensor.detach() for tensor in qkv(plan.length, plan.end, torch.float32))
+    torch.manual_seed(0)
+    ones, options = torch.ones_like(value), LayerOptions(0.3, dropout=0.25)
+    # With values of one the output is the sum of the kept weights, in expectation 1.
+    total = torch.stack([branch_attention(query, key, ones, plan, options) for _ in range(30)])
+    assert total.mean().item() == pytest.approx(1, abs=0.01)
+    assert total.std().item() > 0.05

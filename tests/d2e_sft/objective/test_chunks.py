@@ -1,0 +1,192 @@
+"""The loss in chunks and its gradients equal the formulas on whole logits."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from d2e_sft.config.recipe import D2ESection
+from d2e_sft.objective.chunks import Head, sum_in_chunks
+from d2e_sft.objective.terms import AnswerTokens, Objective
+from d2e_sft.util.errors import UserError
+from tests.naive import naive_loss, naive_terms
+
+ROWS, WIDTH, VOCABULARY = 13, 8, 50
+CONFIGS = {
+    "sft": D2ESection(objective="sft"),
+    "d2e": D2ESection(kl_weight=0.3, alpha=0.7),
+    "other-kl": D2ESection(kl_direction="refined_original", kl_weight=0.3),
+    "original-gradient": D2ESection(view_gradients="original"),
+    "no-debias": D2ESection(debias=False),
+    "product": D2ESection(objective="product", product_weight=0.6),
+    "product-of-trained": D2ESection(objective="product", imagined_weight=0.4),
+    "honest": D2ESection(objective="honest"),
+    "teacher": D2ESection(objective="teacher", kl_weight=0.3),
+    "debiased-teacher": D2ESection(objective="teacher", debias=True),
+    "honest-teacher": D2ESection(objective="honest-teacher"),
+    "weighted": D2ESection(objective="weighted", alpha=1.3),
+    "weighted-jsd": D2ESection(objective="weighted", alpha_weight="jsd", view_gradients="original"),
+}
+
+
+class Drawn:
+    """Random head weights, hidden states and answer tokens, in float64."""
+
+    def __init__(self, config: D2ESection) -> None:
+        torch.manual_seed(0)
+        self.weight = torch.randn(VOCABULARY, WIDTH, dtype=torch.float64, requires_grad=True)
+        self.states: dict[Any, torch.Tensor] = {
+            view: torch.randn(ROWS, WIDTH, dtype=torch.float64, requires_grad=True) for view in config.views
+        }
+        self.tokens = AnswerTokens(torch.randint(VOCABULARY, (ROWS,)), torch.arange(ROWS) % 3 > 0)
+        self.objective = Objective.of(config, VOCABULARY)
+
+    def project(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden @ self.weight.T
+
+
+def identity_sums(objective: Objective, states: dict[Any, torch.Tensor], targets: torch.Tensor) -> Any:
+    """The sums of states that are logits already."""
+    tokens = AnswerTokens(targets, torch.ones_like(targets, dtype=torch.bool))
+    return sum_in_chunks(objective, Head(lambda logits: logits), states, tokens)
+
+
+def assert_same_gradients(ours: torch.Tensor, theirs: torch.Tensor, of: list[torch.Tensor]) -> None:
+    pair = (torch.autograd.grad(loss, of, allow_unused=True, materialize_grads=True) for loss in (ours, theirs))
+    for one, other in zip(*pair, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("cap", [None, 5.0])
+@pytest.mark.parametrize(("chunk_rows", "min_chunks"), [(None, None), (4, None), (4, 9)])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_chunks_sum_to_the_formulas_on_whole_logits(
+    config: D2ESection, chunk_rows: int | None, min_chunks: int | None, cap: float | None
+) -> None:
+    given = Drawn(config)
+
+    def project(hidden: torch.Tensor) -> torch.Tensor:
+        logits = given.project(hidden)
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    logits: dict[Any, torch.Tensor] = {view: project(state) for view, state in given.states.items()}
+    if config.view_gradients == "original":
+        logits = {view: z if view == "original" else z.detach() for view, z in logits.items()}
+    expected = naive_terms(logits, given.tokens.targets, given.tokens.content, config)
+    loss = naive_loss(expected, config)
+    head = Head(project, [given.weight], chunk_rows, min_chunks)
+    ours = sum_in_chunks(given.objective, head, given.states, given.tokens)
+    torch.testing.assert_close(ours["loss"], loss, rtol=1e-12, atol=1e-12)
+    for name in given.objective.weights:
+        torch.testing.assert_close(ours[name], expected[name], rtol=1e-11, atol=1e-12, msg=name)
+        assert not ours[name].requires_grad
+    assert_same_gradients(ours["loss"], loss, [given.weight, *given.states.values()])
+    torch.testing.assert_close(ours, given.objective.sums(logits, given.tokens), rtol=1e-12, atol=1e-12)
+
+
+def test_a_frozen_view_gives_neither_head_a_gradient() -> None:
+    given = Drawn(D2ESection(bias_model="base", distill=False))
+    before = torch.randn(VOCABULARY, WIDTH, dtype=torch.float64)
+    given.states["imagined"].requires_grad_(False)
+    objective = Objective.of(given.objective.d2e, VOCABULARY, bias_head=lambda hidden: hidden @ before.T)
+    ours = sum_in_chunks(objective, Head(given.project, [given.weight], 4), given.states, given.tokens)["loss"]
+    debiased = given.project(given.states["original"]) - 0.5 * (given.states["imagined"] @ before.T)
+    expected = torch.nn.functional.cross_entropy(debiased, given.tokens.targets, reduction="sum")
+    torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
+    assert_same_gradients(ours, expected, [given.weight, given.states["original"]])
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.004), (torch.float16, 0.0005)])
+def test_low_precision_logits_are_debiased_in_float32(dtype: torch.dtype, tolerance: float) -> None:
+    torch.manual_seed(0)
+    config = D2ESection(alpha=0.7, view_gradients="original")
+    states: dict[Any, torch.Tensor] = {view: (20 * torch.randn(6, 30)).to(dtype) for view in config.views}
+    original, targets = states["original"].requires_grad_(), torch.randint(30, (6,))
+    reference = naive_loss(
+        naive_terms({view: z.double() for view, z in states.items()}, targets, targets >= 0, config), config
+    )
+    ours = identity_sums(Objective.of(config, 30), states, targets)["loss"]
+    assert ours.dtype == torch.float32
+    assert ours.item() == pytest.approx(reference.item(), rel=1e-6)
+    (expected,), (gradient,) = (torch.autograd.grad(loss, original) for loss in (reference, ours))
+    assert gradient.dtype == dtype
+    assert (gradient - expected).abs().max() <= tolerance * expected.abs().max()
+
+
+def test_float16_gradients_are_scaled_before_they_are_rounded() -> None:
+    # Probabilities of 1e-9 vanish in float16; times the loss scale of 2¹⁶ they do not.
+    logits = torch.tensor([[20.0, 0.0, 0.0]], dtype=torch.float16, requires_grad=True)
+    loss = identity_sums(Objective.of(CONFIGS["sft"], 3), {"original": logits}, torch.tensor([0]))["loss"]
+    (gradient,) = torch.autograd.grad(loss * 2**16, logits)
+    assert gradient[0, 1].item() == pytest.approx(2**16 * math.exp(-20), rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("alpha", [0.5, 5.0])
+def test_loss_and_gradients_are_finite_for_logits_up_to_1e4(alpha: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    states: dict[Any, torch.Tensor] = {
+        view: torch.tensor([1e4, -1e4, 0.0])[torch.randint(3, (20, 12))].to(dtype).requires_grad_()
+        for view in ("original", "imagined", "refined")
+    }
+    ours = identity_sums(Objective.of(D2ESection(alpha=alpha), 12), states, torch.randint(12, (20,)))["loss"]
+    assert ours.isfinite()
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(ours, [*states.values()]))
+
+
+def test_an_objective_whose_terms_change_is_refused() -> None:
+    objective = Objective.of(CONFIGS["honest"], VOCABULARY)
+    fewer = Objective(objective.d2e, lambda *given: {"ce": torch.zeros(2)}, objective.weights)
+    tokens = AnswerTokens(torch.zeros(2, dtype=torch.long), torch.ones(2, dtype=torch.bool))
+    with pytest.raises(UserError, match="returned the terms ce, before that ce, imagined_ce"):
+        fewer.sums({"original": torch.zeros(2, 3), "imagined": torch.zeros(2, 3)}, tokens)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_a_weight_of_two_counts_a_token_twice_and_a_weight_of_zero_leaves_it_out(config: D2ESection) -> None:
+    times = torch.tensor([0, 1, 2, 1, 3, 1, 0, 1, 1, 2, 1, 1, 1])
+    found = []
+    for repeated in (False, True):
+        given = Drawn(config)
+        targets, content = given.tokens.targets, given.tokens.content
+        tokens, rows = AnswerTokens(targets, content, times.double()), given.states
+        if repeated:
+            rows = {view: state.repeat_interleave(times, 0) for view, state in rows.items()}
+            tokens = AnswerTokens(targets.repeat_interleave(times), content.repeat_interleave(times))
+        sums = sum_in_chunks(given.objective, Head(given.project, [given.weight], 4), rows, tokens)
+        sums["loss"].backward()
+        terms = {name: sums[name] for name in ("loss", *given.objective.weights)}
+        found.append((terms, given.weight.grad, given.states["original"].grad))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
+
+
+_LONG_ANSWER = """
+import resource, torch
+from d2e_sft.config.recipe import D2ESection
+from d2e_sft.objective.attach import CHUNK_ELEMENTS
+from d2e_sft.objective.chunks import Head, sum_in_chunks
+from d2e_sft.objective.terms import AnswerTokens, Objective
+rows, width, vocabulary = 1024, 8, 131072
+torch.manual_seed(0)
+weight = torch.randn(vocabulary, width, requires_grad=True)
+states = {view: torch.randn(rows, width, requires_grad=True) for view in ("original", "imagined", "refined")}
+tokens = AnswerTokens(torch.randint(vocabulary, (rows,)), torch.ones(rows, dtype=torch.bool))
+objective = Objective.of(D2ESection(), vocabulary)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+head = Head(lambda hidden: hidden @ weight.T, [weight], CHUNK_ELEMENTS // vocabulary)
+sum_in_chunks(objective, head, states, tokens)["loss"].backward()
+assert all(tensor.grad.isfinite().all() and tensor.grad.any() for tensor in (weight, *states.values()))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20)
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_answers_times_vocabulary_times_views() -> None:
+    # The logits of three views would be 1.5 GiB, their gradients as much.
+    result = subprocess.run([sys.executable, "-c", _LONG_ANSWER], capture_output=True, text=True, check=True)
+    assert float(result.stdout) < 1.25, "GiB above the inputs"
