@@ -88,7 +88,7 @@ def untrained_model(name: str, *, dtype: str = "float32", attention: str | None 
     """
     with _loading(name):
         source = resolve_name(name)
-        if base_of_adapter(Path(source)) is not None:
+        if (Path(source) / "adapter_config.json").is_file():
             raise UserError(f"model {name!r}: an adapter, which has no architecture of its own", "name its base model")
         config = _config(source)
         with torch.random.fork_rng():

@@ -115,7 +115,8 @@ def test_a_run_with_compiled_layers_leaves_what_another_does(tmp_path: Path, mon
                 "data": {"train": str(tmp_path / "train.parquet"), "max_length": 1000},
                 "train": {
                     "output_dir": str(tmp_path / f"run-{compile_it}"), "num_train_epochs": 1, "batch_size": 4,
-                    "per_device_train_batch_size": 4, "learning_rate": 3e-3, "bf16": False, "compile": compile_it,
+                    "per_device_train_batch_size": 4, "learning_rate": 3e-3, "bf16": False,
+                    "compile_layers": compile_it,
                 },
             }
         )  # fmt: skip

@@ -153,18 +153,6 @@ def test_logged_loss_is_ce_plus_weighted_kl_over_the_logging_window(tmp_path: Pa
         assert entry["tokens_per_second"] > 0
 
 
-def test_single_views_are_projected_on_logging_steps_only(tmp_path: Path) -> None:
-    trainer = _trainer(tmp_path, D2ESection(), micro=4, accumulation=1, max_steps=4, logging_steps=3)
-    rows: list[int] = []
-    trainer.model.lm_head.register_forward_hook(lambda head, inputs, output: rows.append(len(output)))
-    trainer.train()
-    # Once a step for the loss (original and refined, imagined subtracted from both), on steps 3 and 4 once more.
-    assert len(rows) == 4 + 2
-    assert all(
-        {"plain_accuracy", "bias_share"} <= entry.keys() for entry in trainer.state.log_history if "loss" in entry
-    )
-
-
 def test_plain_sft_is_what_transformers_computes_with_masked_prompts(tmp_path: Path) -> None:
     config = D2ESection(debias=False, distill=False)
     trainer = _trainer(tmp_path, config, micro=8, accumulation=1)
