@@ -56,9 +56,10 @@ def bench_vllm(
         new_tokens: of every answer; no token stops one.
         repeats: timed runs of each way, after one that is not counted.
     """
-    from d2e_sft.vllm.offline import generate_debiased
+    from d2e_sft.decoding.pairs import token_pairs
+    from d2e_sft.vllm.offline import generate
 
-    originals, imagined = _prompts(llm, prompts, shortest, longest)
+    pairs = token_pairs(*_prompts(llm, prompts, shortest, longest))
     seconds: dict[str, list[float]] = {"plain": [], "debiased": []}
     resubmitted: list[int] = []
     for repeat in range(repeats + 1):
@@ -67,9 +68,7 @@ def bench_vllm(
             decoding = DecodingConfig(alpha=alpha_of_way, max_new_tokens=new_tokens)
             llm.reset_prefix_cache()
             started = time.perf_counter()
-            answers = generate_debiased(
-                llm, originals, imagined, decoding, stop_ids=[], on_resubmission=resubmitted.append
-            )
+            answers = generate(llm, pairs, decoding, stop_ids=[], on_resubmission=resubmitted.append)
             taken = time.perf_counter() - started
             assert all(len(answer) == new_tokens for answer in answers)
             if repeat:

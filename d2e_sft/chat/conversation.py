@@ -1,32 +1,31 @@
 """A conversation about a context: its two prompts, and the answers to the next turn.
 
-The context stands before the last thing that the user said, as in a chat request to `d2e serve`; the imagined prompt
-is the same conversation without it. So the context can be replaced between two turns, and both prompts know the
-turns so far.
+The context precedes the user's last turn, as in a chat request to `d2e serve`; the imagined prompt is the same
+conversation without it. So the context can be replaced between turns, and both prompts hold the turns so far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.data.chat_template import ChatEncoder, Messages, pad_id
-from d2e_sft.decoding import generate_debiased, stop_token_ids
+from d2e_sft.data.chat_template import ChatEncoder, Messages
+from d2e_sft.decoding import PromptPair, stop_token_ids, stream
+from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import UserError
 
-OnText = Callable[[str], object]  # gets each new piece of an answer
+OnText = Callable[[str, str], object]  # gets "plain" or "debiased", and each new piece of that answer
 
 
 @dataclass(frozen=True)
 class Wording:
-    """What is put around what the user says.
+    """The texts around a user's turns.
 
     Attributes:
-        system: the system message; empty is none.
+        system: the system message; empty: none.
         context: the context line, with `{context}`.
         user: a turn, with `{context_block}` and `{question}`.
     """
@@ -36,7 +35,7 @@ class Wording:
     user: str = "{context_block}{question}"
 
     def turn(self, question: str, context: str = "") -> str:
-        """One turn of the user; braces in either text are text."""
+        """One turn of the user; braces in the question or the context are kept as they are."""
         block = self.context.replace("{context}", context) if context.strip() else ""
         before, placed, after = self.user.partition("{context_block}")
         parts = [before, block if placed else "", after]
@@ -48,19 +47,14 @@ class Reply:
     """The answers to one turn.
 
     Attributes:
-        plain: with the context, nothing subtracted.
-        debiased: what the decoder says; None where there is no context to contrast with, or nothing is subtracted.
-        forgotten: how many of the oldest turns had to be left out.
+        plain: with the context, decoded plainly.
+        debiased: by the conversation's decoder; None if there is no context, or the decoder is plain.
+        forgotten: number of old turns that were left out.
     """
 
     plain: str
     debiased: str | None = None
     forgotten: int = 0
-
-    @property
-    def kept(self) -> str:
-        """The answer that the conversation goes on with."""
-        return self.plain if self.debiased is None else self.debiased
 
 
 @dataclass
@@ -68,10 +62,9 @@ class Conversation:
     """A model, a context and the turns so far.
 
     Attributes:
-        decoding: how the debiased answer is decoded; may be replaced between two turns.
-        wording: of system, context line and turns.
-        context: what the next turn is about; empty: nothing, and answers are plain.
-        turns: question and answer of each turn, as they were said.
+        decoding: of the debiased answer; may be replaced between turns.
+        context: of the next turn; if empty, answers are plain.
+        turns: question and answer of each turn, in the words of user and model.
     """
 
     loaded: LoadedModel
@@ -83,9 +76,8 @@ class Conversation:
     def __post_init__(self) -> None:
         config = self.loaded.model.config
         self._encoder = ChatEncoder(self.loaded.tokenizer, encoder_decoder=config.is_encoder_decoder)
-        # Of an encoder-decoder the answer has positions of its own.
-        limit = position_limit(config)
-        self._limit = None if limit is None or config.is_encoder_decoder else limit
+        # The answer of an encoder-decoder has positions of its own.
+        self._limit = None if config.is_encoder_decoder else position_limit(config)
 
     def messages(self, question: str, *, context: str, forgotten: int = 0) -> Messages:
         """The conversation up to the answer, without its oldest turns."""
@@ -95,25 +87,25 @@ class Conversation:
             messages.append({"role": "assistant", "content": answer})
         return [*messages, {"role": "user", "content": self.wording.turn(question, context)}]
 
-    def ask(self, question: str, *, on_plain: OnText | None = None, on_debiased: OnText | None = None) -> Reply:
-        """Answer a turn and remember it, with the debiased answer where there is one.
+    def ask(self, question: str, on_text: OnText = lambda name, text: None) -> Reply:
+        """Answer a turn and remember it, with the debiased answer if there is one.
 
         Raises:
-            UserError: context and question alone are longer than the model's context. Nothing is remembered then, nor
-                where an answer is interrupted.
+            UserError: context and question alone exceed the model's context. Then, and if an answer is interrupted,
+                the turn is not remembered.
         """
         forgotten, original = self._fitted(question)
         [imagined] = self._encoder.ids([self.messages(question, context="", forgotten=forgotten)])
-        plain = self._decode(original, None, replace(self.decoding, decoder="plain", plausibility=0.0), on_plain)
+        plainly = replace(self.decoding, decoder="plain", plausibility=0.0)
+        plain = self._decode(PromptPair(original), plainly, "plain", on_text)
         debiased = None
         if self.context.strip() and self.decoding.needs_imagined:
-            debiased = self._decode(original, imagined, self.decoding, on_debiased)
-        reply = Reply(plain, debiased, forgotten)
-        self.turns.append((question, reply.kept))
-        return reply
+            debiased = self._decode(PromptPair(original, imagined), self.decoding, "debiased", on_text)
+        self.turns.append((question, plain if debiased is None else debiased))
+        return Reply(plain, debiased, forgotten)
 
     def _fitted(self, question: str) -> tuple[int, list[int]]:
-        """How many of the oldest turns are left out so that the rest fits, and the original prompt's tokens."""
+        """How many old turns to leave out so that the rest fits, and the original prompt's tokens."""
         for forgotten in range(len(self.turns) + 1):
             [prompt] = self._encoder.ids([self.messages(question, context=self.context, forgotten=forgotten)])
             if self._limit is None or len(prompt) + self.decoding.max_new_tokens <= self._limit:
@@ -125,42 +117,23 @@ class Conversation:
             remedy="shorten the context, or lower --max-new-tokens",
         )
 
-    def _decode(
-        self, original: list[int], imagined: list[int] | None, decoding: DecodingConfig, on_text: OnText | None
-    ) -> str:
+    def _decode(self, pair: TokenPair, decoding: DecodingConfig, name: str, on_text: OnText) -> str:
+        """Decode an answer and report its text piece by piece."""
         tokenizer, model = self.loaded.tokenizer, self.loaded.model
-        stream = _Stream(tokenizer, on_text) if on_text is not None else None
-        [tokens] = generate_debiased(
-            model,
-            [original],
-            None if imagined is None else [imagined],
-            decoding,
-            on_token=None if stream is None else stream.add,
-            stop_ids=stop_token_ids(model, self._encoder.end_of_turn),
-            pad_id=pad_id(tokenizer),
-        )
-        text = str(tokenizer.decode(tokens, skip_special_tokens=True)).strip()
-        if stream is not None:
-            stream.end(text)
+        tokens: list[int] = []
+        reported = text = ""
+
+        def report() -> None:
+            nonlocal reported
+            if text.startswith(reported) and len(text) > len(reported):
+                on_text(name, text[len(reported) :])
+                reported = text
+
+        for _, token in stream(model, [pair], decoding, stop_ids=stop_token_ids(model, self._encoder.end_of_turn)):
+            tokens.append(token)
+            text = str(tokenizer.decode(tokens, skip_special_tokens=True)).lstrip()
+            if not text.endswith("\ufffd"):  # an incomplete character waits for the next token
+                report()
+        text = text.rstrip()
+        report()
         return text
-
-
-class _Stream:
-    """New tokens as text; a character that is not complete yet waits for the next token."""
-
-    def __init__(self, tokenizer: Any, on_text: OnText) -> None:
-        self._tokenizer, self._on_text = tokenizer, on_text
-        self._tokens: list[int] = []
-        self._said = ""
-
-    def add(self, index: int, token: int) -> None:
-        self._tokens.append(token)
-        text = str(self._tokenizer.decode(self._tokens, skip_special_tokens=True)).lstrip()
-        if not text.endswith("\ufffd"):
-            self.end(text)
-
-    def end(self, text: str) -> None:
-        """Say what of a text has not been said."""
-        if text.startswith(self._said) and len(text) > len(self._said):
-            self._on_text(text[len(self._said) :])
-            self._said = text

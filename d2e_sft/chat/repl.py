@@ -107,11 +107,7 @@ class Repl:
                 begun.add(name)
             self._say(text)
 
-        reply = conversation.ask(
-            question,
-            on_plain=lambda text: say_as("plain", text),
-            on_debiased=lambda text: say_as("debiased", text),
-        )
+        reply = conversation.ask(question, say_as)
         for name, text in (("plain", reply.plain), ("debiased", reply.debiased)):
             if text == "":
                 say_as(name, "(an empty answer)")

@@ -1,8 +1,8 @@
-"""Keys and values of rows that grow by a token a step, read where they lie.
+"""Keys and values of rows that grow by one token per step.
 
-transformers' own cache copies everything it holds for each new token, pads all rows to the longest and repeats each
-key head for its query heads. Here a row's tokens stand in a buffer that is allocated once; originals and imagined rows
-have one each, as the imagined are much shorter; and the tokens that all rows begin with are kept, and read, once.
+transformers' own cache copies everything for each new token, pads all rows to the longest and repeats each key head
+for its query heads. Here each row has a buffer that is allocated once. Original and imagined rows have separate
+buffers, as imagined rows are much shorter. The prefix that all rows share is stored and read once.
 
 Legend: R rows, K key heads, G query heads a key head, D head width, C capacity in tokens, P tokens of the prefix.
 """
@@ -18,18 +18,13 @@ from torch import Tensor
 
 from d2e_sft.model.attention.registry import KeysAndValues
 
-# Tokens by which the buffers of compiled rows grow.
+# Buffers of compiled rows are multiples of this many tokens.
 _CAPACITY = 256
 _flash_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
 class SharedPrefix:
-    """Keys and values (1, K, P, D) by layer of the tokens that all rows begin with.
-
-    Args:
-        packed: of a packed row.
-        length: how many of its first tokens they are.
-    """
+    """Keys and values (1, K, P, D) by layer of a packed row's first `length` tokens, which all rows share."""
 
     def __init__(self, packed: KeysAndValues, length: int) -> None:
         self.length = length
@@ -40,16 +35,18 @@ class SharedPrefix:
 
 
 class RowBlock:
-    """Rows of like length, behind a shared prefix.
+    """Rows of similar length, after a shared prefix.
 
     Args:
         packed: by layer, keys and values (1, K, T, D) of a packed row.
-        prefix: tokens of the shared prefix, which are not copied.
-        indices: for each row, where in the packed row its other tokens stand.
+        prefix: shared by all rows; not copied.
+        indices: for each row, the places of its other tokens in the packed row.
         room: tokens that each row can grow by.
     """
 
-    def __init__(self, packed: KeysAndValues, prefix: int, indices: Sequence[Sequence[int]], room: int) -> None:
+    def __init__(
+        self, packed: KeysAndValues, prefix: SharedPrefix, indices: Sequence[Sequence[int]], room: int
+    ) -> None:
         self.rows = len(indices)
         self.prefix = prefix
         lengths = [len(row) for row in indices]
@@ -57,22 +54,22 @@ class RowBlock:
         device = next(iter(packed.values()))[0].device
         padding = torch.tensor([self.used - length for length in lengths], device=device)
         slot = torch.arange(self.used + room, device=device)
-        self.positions = prefix + slot[None, :] - padding[:, None]  # (R, C); below the prefix where padded
+        self.positions = prefix.length + slot[None, :] - padding[:, None]  # (R, C); padding lies below the prefix
         self.is_padded = bool(padding.any())
         self.buffers = _buffers(packed, indices, self.used + room)
         self.masks: dict[tuple[torch.dtype, int | None], Tensor] = {}
 
     def newest_positions(self) -> Tensor:
-        """(R,): of each row's next token."""
+        """Position of each row's next token, (R,)."""
         return self.positions[:, self.used]
 
     def grow(self) -> None:
-        """The token that every layer has attended from now belongs to its row."""
+        """Add the token that every layer has just attended from to its row."""
         self.used += 1
         self.masks.clear()
 
     def keep(self, order: Sequence[int]) -> None:
-        """Go on with these rows in this order; see `filled_holes` for one that moves few."""
+        """Keep these rows, in this order; `filled_holes` gives an order that moves few."""
         moves = [(i, row) for i, row in enumerate(order) if i != row]
         for buffers in self.buffers.values():
             for buffer in buffers:
@@ -83,7 +80,7 @@ class RowBlock:
         self.masks.clear()
 
     def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep a token's (R, K, 1, D) key and value; all of each row's own, (R, K, L, D)."""
+        """Store a token's (R, K, 1, D) key and value; returns all keys and values of the rows, (R, K, L, D)."""
         keys, values = self.buffers[layer]
         keys[: self.rows, :, self.used] = key[:, :, 0]
         values[: self.rows, :, self.used] = value[:, :, 0]
@@ -92,45 +89,34 @@ class RowBlock:
     def attend_own(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
     ) -> tuple[Tensor, Tensor]:
-        """Attention to a row's own tokens alone, (R, K, G, D), with its log-sum-exp (R, K, G); on a CPU."""
+        """Attention to a row's own tokens, (R, K, G, D), and its log-sum-exp (R, K, G); CPU only."""
         keys, values = self.append(layer, key, value)
         mask = self._mask(query.dtype, None)[:, None, None] if self.is_padded else None
         both: tuple[Tensor, Tensor] = _flash_on_cpu(query, keys, values, 0.0, False, attn_mask=mask, scale=scaling)
         return both
 
     def attend_all(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        prefix: SharedPrefix,
-        scaling: float,
-        window: int | None,
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None
     ) -> Tensor:
-        """Attention to the prefix and a row's own tokens side by side, (R, K, G, D): any device, and windows."""
+        """Attention to the prefix and a row's own tokens together, (R, K, G, D); any device, with windows."""
         keys, values = self.append(layer, key, value)
         mask = self._mask(query.dtype, window)
-        if self.prefix:
-            prefix_keys, prefix_values = prefix.of_layer[layer]
+        if self.prefix.length:
+            prefix_keys, prefix_values = self.prefix.of_layer[layer]
             keys = torch.cat([prefix_keys.expand(self.rows, -1, -1, -1), keys], dim=2)
             values = torch.cat([prefix_values.expand(self.rows, -1, -1, -1), values], dim=2)
-            mask = torch.cat([self._prefix_mask(query.dtype, window), mask], dim=1)
+            positions = torch.arange(self.prefix.length, device=mask.device).expand(self.rows, -1)
+            mask = torch.cat([_as_bias(self._in_window(positions, window), query.dtype), mask], dim=1)
         every_head = mask[:, None, None].expand(-1, 1, query.shape[2], -1)
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=every_head, scale=scaling)
 
     def _mask(self, dtype: torch.dtype, window: int | None) -> Tensor:
-        """(R, own tokens), added to the scores of a row's own tokens; made once a step, for all layers."""
+        """Bias of a row's own tokens, (R, own tokens); made once per step, for all layers."""
         if (dtype, window) not in self.masks:
             positions = self.positions[:, : self.used + 1]
-            seen = (positions >= self.prefix) & self._in_window(positions, window)
+            seen = (positions >= self.prefix.length) & self._in_window(positions, window)
             self.masks[dtype, window] = _as_bias(seen, dtype)
         return self.masks[dtype, window]
-
-    def _prefix_mask(self, dtype: torch.dtype, window: int | None) -> Tensor:
-        """(R, P), the same for the tokens of the prefix."""
-        positions = torch.arange(self.prefix, device=self.positions.device).expand(self.rows, -1)
-        return _as_bias(self._in_window(positions, window), dtype)
 
     def _in_window(self, positions: Tensor, window: int | None) -> Tensor:
         newest = self.positions[:, self.used, None]
@@ -138,7 +124,7 @@ class RowBlock:
 
 
 def filled_holes(running: Sequence[bool]) -> list[int]:
-    """An order of the rows that are running in which few change their place: the last ones fill the holes."""
+    """An order of the running rows that moves few of them: the last ones fill the holes."""
     left = [i for i, runs in enumerate(running) if runs]
     movers = (i for i in left if i >= len(left))
     return [i if running[i] else next(movers) for i in range(len(left))]
@@ -151,7 +137,7 @@ def _as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
 def _buffers(
     packed: KeysAndValues, indices: Sequence[Sequence[int]], capacity: int
 ) -> dict[int, tuple[Tensor, Tensor]]:
-    """By layer, buffers (R, K, C, D) with each row's tokens of a packed (1, K, T, D); rows end at the same place."""
+    """By layer, buffers (R, K, C, D) with each row's tokens of a packed row (1, K, T, D), aligned to the right."""
     longest = max(len(row) for row in indices)
     places = torch.tensor([[0] * (longest - len(row)) + list(row) for row in indices], dtype=torch.long).flatten()
 
@@ -165,11 +151,11 @@ def _buffers(
 
 
 class StaticBlock:
-    """Rows of like length whose tensors keep their shape from step to step, for a compiled step (CUDA).
+    """Rows of similar length whose tensors keep their shape from step to step, for a compiled step (CUDA).
 
-    A step then costs few kernel launches, which is what a small model's step on a GPU consists of. The price: no pair
-    leaves before the last has finished, attention reads the whole buffer, and no prefix is shared. Buffers grow in
-    steps of `_CAPACITY` tokens, so that few shapes are compiled; each row's next place is in a tensor, too.
+    A step then takes few kernel launches, which dominate a small model's step on a GPU. The price: no pair leaves
+    before the last has finished, attention reads the whole buffer, and no prefix is shared. Buffers are multiples of
+    `_CAPACITY` tokens, so that few shapes are compiled; each row's next place is a tensor, too.
     """
 
     def __init__(self, packed: KeysAndValues, indices: Sequence[Sequence[int]], room: int) -> None:
@@ -185,7 +171,7 @@ class StaticBlock:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None
     ) -> Tensor:
-        """One token's attention for each row, its own key and value kept: (R, K, G, D) → the same shape."""
+        """Store one token's key and value per row, and attend from it: (R, K, G, D) → the same shape."""
         keys, values = self.buffers[layer]
         keys.index_copy_(2, self.next, key)
         values.index_copy_(2, self.next, value)
@@ -197,20 +183,20 @@ class StaticBlock:
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)
 
     def newest_positions(self) -> Tensor:
-        """(R,): of each row's next token."""
+        """Position of each row's next token, (R,)."""
         return self.positions.index_select(1, self.next)[:, 0]
 
     def grow(self) -> None:
-        """The token that every layer has attended from now belongs to its row."""
+        """Add the token that every layer has just attended from to its row."""
         self.next += 1
 
 
 class RowCache:
-    """The originals' rows and the imagined ones, in this order in every forward; what attention is given.
+    """The cache that attention gets: the originals' rows, then the imagined ones.
 
     Args:
-        blocks: of rows; `RowBlock`s behind one prefix, or blocks that attend by themselves (`StaticBlock`).
-        prefix: what all rows of `RowBlock`s begin with.
+        blocks: `RowBlock`s after one prefix, or `StaticBlock`s.
+        prefix: of the `RowBlock`s.
     """
 
     def __init__(self, blocks: Sequence[Any], prefix: SharedPrefix | None = None) -> None:
@@ -221,7 +207,7 @@ class RowCache:
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None
     ) -> Tensor:
         """(R, K·G, 1, D) queries of one token a row, with its (R, K, 1, D) key and value → (R, K·G, 1, D)."""
-        # The query heads of a key head are as queries of one token: no key is repeated for them.
+        # The query heads of a key head are treated as queries of one token, so that no key is repeated for them.
         grouped = query.reshape(len(query), key.shape[1], -1, query.shape[3])
         sizes = [block.rows for block in self.blocks]
         parts = zip(self.blocks, *(tensor.split(sizes) for tensor in (grouped, key, value)), strict=True)
@@ -231,13 +217,11 @@ class RowCache:
             own = [block.attend_own(layer, q, k, v, scaling) for block, q, k, v in parts]
             output = self._merged(layer, grouped, own, scaling)
         else:
-            output = torch.cat(
-                [block.attend_all(layer, q, k, v, self.prefix, scaling, window) for block, q, k, v in parts]
-            )
+            output = torch.cat([block.attend_all(layer, q, k, v, scaling, window) for block, q, k, v in parts])
         return output.reshape(len(query), -1, 1, value.shape[3])
 
     def _merged(self, layer: int, query: Tensor, own: Sequence[tuple[Tensor, Tensor]], scaling: float) -> Tensor:
-        """Attention to own tokens and to the prefix, merged by their log-sum-exp; the prefix's keys are read once."""
+        """Merge attention to own tokens and to the prefix by their log-sum-exp; the prefix's keys are read once."""
         output, normaliser = (torch.cat(parts) for parts in zip(*own, strict=True))
         if self.prefix is None or not self.prefix.length:
             return output
@@ -249,11 +233,11 @@ class RowCache:
         return torch.lerp(output, shared, share[..., None].to(output.dtype))
 
     def positions(self) -> Tensor:
-        """(R, 1): of each row's next token."""
+        """Position of each row's next token, (R, 1)."""
         return torch.cat([block.newest_positions() for block in self.blocks])[:, None]
 
     def grow(self) -> None:
-        """After a forward: see `RowBlock.grow`."""
+        """Call after a forward; see `RowBlock.grow`."""
         for block in self.blocks:
             block.grow()
 

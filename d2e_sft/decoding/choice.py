@@ -1,4 +1,4 @@
-"""From the last states of the rows to the next token of each pair.
+"""From the states of a batch's rows to the next token of each pair.
 
 Legend: B pairs, I imagined rows (a pair that is decoded plainly has none), H hidden size, V vocabulary.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,12 +20,12 @@ from d2e_sft.decoding.decoders import ChosenDecoder, decoder_of
 
 @dataclass(frozen=True)
 class RowStates:
-    """What the rows' last tokens lead to: hidden states, or logits where the head's map is not linear or not known.
+    """Hidden states that predict the next tokens; logits if the head is not linear or not known.
 
     Attributes:
         original: (B, H or V).
         imagined: (I, H or V).
-        partner: (I,) the pair that each imagined row belongs to.
+        partner: (I,) the pair of each imagined row.
     """
 
     original: Tensor
@@ -35,21 +35,21 @@ class RowStates:
 
 @dataclass(frozen=True)
 class Head:
-    """From states to logits; a `linear` head is applied once a pair if the decoder is linear, too, else once a row."""
+    """From states to logits; with a linear decoder, a `linear` head is applied once per pair, else once per row."""
 
     project: Callable[[Tensor], Tensor]
     linear: bool
 
 
 class TokenChoice:
-    """Chooses each pair's next token; keeps the random numbers of each request.
+    """Chooses each pair's next token, with random draws that depend on the seed and the pair's index only.
 
     Args:
-        decoding: the decoder, plausibility, temperature, `top_k`, `top_p` and seed are read.
-        names: of the requests; a request's draws depend on its name and the seed alone.
+        decoding: decoder, plausibility, temperature, `top_k`, `top_p` and seed.
+        indices: of all pairs of the batch.
     """
 
-    def __init__(self, decoding: DecodingConfig, names: Sequence[int]) -> None:
+    def __init__(self, decoding: DecodingConfig, indices: Iterable[int]) -> None:
         self.decoder = decoder_of(decoding)
         self.plausibility = decoding.plausibility
         self.greedy = decoding.temperature == 0
@@ -60,14 +60,14 @@ class TokenChoice:
                 self.warpers.append(TopKLogitsWarper(decoding.top_k))
             if decoding.top_p < 1:
                 self.warpers.append(TopPLogitsWarper(decoding.top_p))
-        self.draws = [random.Random(f"{decoding.seed}/{name}") for name in names]
+        self.draws = {index: random.Random(f"{decoding.seed}/{index}") for index in indices}
 
-    def __call__(self, states: RowStates, head: Head, alpha: Tensor, requests: Sequence[int]) -> Tensor:
+    def __call__(self, states: RowStates, head: Head, alpha: Tensor, indices: Sequence[int]) -> Tensor:
         """(B,) tokens.
 
         Args:
-            alpha: (I,) of each imagined row; read by the decoder `d2e`.
-            requests: (B,) whose turn each pair is.
+            alpha: (I,) ratio of each imagined row, for the decoder `d2e`.
+            indices: (B,) of the pairs.
         """
         scores, original = decoded_scores(states, head, self.decoder, alpha, with_original=self.plausibility > 0)
         if self.plausibility > 0:
@@ -75,31 +75,29 @@ class TokenChoice:
             scores = scores.masked_fill(original < floor, -torch.inf)
         if self.greedy:
             return scores.argmax(dim=-1)
-        warped: Tensor = self.warpers(None, scores)  # they look at no earlier token
-        return self._drawn(warped.double().softmax(dim=-1), requests)
-
-    def _drawn(self, probabilities: Tensor, requests: Sequence[int]) -> Tensor:
-        at = torch.tensor([[self.draws[request].random()] for request in requests], dtype=torch.float64)
-        cumulative = probabilities.cumsum(dim=-1)
-        # Rounding may leave the sum short of 1, and a token of probability 0 must not be drawn for it.
+        warped: Tensor = self.warpers(None, scores)  # none of them uses earlier tokens
+        cumulative = warped.double().softmax(dim=-1).cumsum(dim=-1)
+        at = torch.tensor([[self.draws[index].random()] for index in indices], dtype=torch.float64)
+        # Rounding may leave the sum below 1; a token of probability 0 must not be drawn because of it.
         return torch.searchsorted(cumulative, at.to(cumulative.device) * cumulative[:, -1:], right=True).squeeze(1)
 
 
 def decoded_scores(
     states: RowStates, head: Head, decoder: ChosenDecoder, alpha: Tensor, *, with_original: bool
 ) -> tuple[Tensor, Tensor]:
-    """The decoder's scores of each pair, float32 (B, V), and the original's logits; a pair of one row keeps these.
+    """The decoder's scores of each pair, float32 (B, V), and the original's logits; plain pairs keep their logits.
 
     Args:
-        alpha: (I,) of each imagined row.
-        with_original: the second result is needed; else it is only what came about, which may be the first.
+        alpha: (I,) ratio of each imagined row.
+        with_original: compute the second result; otherwise it is unspecified.
     """
     pairs = len(states.original)
     if not len(states.partner):
         logits = head.project(states.original).float()
         return logits, logits
     if not (head.linear and decoder.linear):
-        logits = head.project(torch.cat([states.original, states.imagined])).float()  # its weights are read once
+        # One projection of both, so that the head's weights are read once.
+        logits = head.project(torch.cat([states.original, states.imagined])).float()
         original, imagined = logits[:pairs], logits[pairs:]
         return _combine(original, imagined, states.partner, decoder, alpha), original
     dtype = states.original.dtype

@@ -147,9 +147,7 @@ class ChosenDecoder:
         if not isinstance(scores, Tensor) or scores.shape != original.shape or scores.isnan().any():
             got: str = type(scores).__name__
             if isinstance(scores, Tensor):
-                got = (
-                    f"shape {tuple(scores.shape)}" if scores.shape != original.shape else "scores that are no numbers"
-                )
+                got = f"shape {tuple(scores.shape)}" if scores.shape != original.shape else "scores that contain NaN"
             raise UserError(
                 f"decoder {self.name}: returned {got}; expected a tensor of scores of shape {tuple(original.shape)}, "
                 "as its two arguments have"

@@ -1,18 +1,16 @@
-"""The rows of a batch and how they take a step: packed prompts where that is exact for the model, else padded ones.
+"""The rows of a batch and how they take a step: packed if the model allows it exactly, otherwise padded.
 
-Packed prompts stand in one row, without padding, and what several begin with is computed once: a format's system
-prompt, the demonstrations of a few-shot prompt, an imagined prompt that several samples have. Then each row takes one
-token a step. Padded rows go through any model, with transformers' own cache.
+Packed prompts form one row without padding, and shared prefixes are computed once: a format's system prompt, the
+demonstrations of a few-shot prompt, an imagined prompt of several samples. Then each row takes one token per step.
+Padded rows work with any model and use transformers' own cache.
 
-Legend: B pairs, I imagined rows, L longest prompt, H hidden size, K key heads, T tokens of the packed row, D head
-width, V vocabulary.
+Legend: B pairs, I imagined rows, H hidden size, K key heads, T tokens of the packed row, D head width, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -23,44 +21,35 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.cache import RowBlock, RowCache, SharedPrefix, StaticBlock, filled_holes
 from d2e_sft.decoding.choice import Head, RowStates
-from d2e_sft.model.attention.registry import BY_BRANCH, KeysAndValues, placeholder_mask
+from d2e_sft.decoding.pairs import Prefix, TokenPair
+from d2e_sft.decoding.prefill import prefill
+from d2e_sft.model.attention.registry import BY_BRANCH, placeholder_mask
 from d2e_sft.model.collation import encoder_inputs, left_pad
-from d2e_sft.model.forward import bare_model, head_of, hidden_states, last_logits, packed_inputs, unwrapped
-from d2e_sft.model.packing import PackedRow, pack
+from d2e_sft.model.forward import bare_model, head_of, hidden_states, last_logits, unwrapped
+from d2e_sft.model.packing import pack
 from d2e_sft.model.packing_support import takes_packed_rows
-
-# Tokens of a prompt's packed row that go through the model at once: beyond it more at once is no faster.
-PREFILL_TOKENS = 8192
-
-
-@dataclass
-class Prefix:
-    """Tokens that all prompts of several batches begin with; their keys and values once they are computed."""
-
-    tokens: Sequence[int]
-    packed: KeysAndValues = field(default_factory=dict)
 
 
 def is_sharded(model: Any) -> bool:
-    """Whether weights are gathered by the whole model's forward (FSDP, ZeRO-3), which must then be called itself."""
+    """Whether the model's own forward must be called because it gathers sharded weights (FSDP, ZeRO-3)."""
     from torch.distributed.fsdp import FSDPModule
 
     return unwrapped(model) is not model or isinstance(model, FSDPModule) or bool(is_deepspeed_zero3_enabled())
 
 
 def no_gradients(model: Any) -> AbstractContextManager[Any]:
-    """Inference mode, where that is harmless: weights gathered in it (FSDP) could not be trained on afterwards."""
+    """Inference mode; `no_grad` for sharded models, as weights gathered in inference mode could not be trained."""
     return torch.no_grad() if is_sharded(model) else torch.inference_mode()
 
 
 def decodes_packed(model: Any) -> bool:
-    """Whether prompts go through the model in packed rows; else in padded ones."""
+    """Whether prompts go through the model in packed rows."""
     return not (model.config.is_encoder_decoder or is_sharded(model)) and takes_packed_rows(model)
 
 
 @contextmanager
 def attending_by_branch(model: Any) -> Iterator[Any]:
-    """The model inside its wrappers, with the attention that packed rows need; as it was afterwards."""
+    """Set the attention that packed rows need, for the duration of the block; gives the model without wrappers."""
     causal = bare_model(model)
     given = causal.config._attn_implementation
     causal.set_attn_implementation(BY_BRANCH)
@@ -70,67 +59,69 @@ def attending_by_branch(model: Any) -> Iterator[Any]:
         causal.set_attn_implementation(given)
 
 
-def _next_states(model: Any, inputs: dict[str, Any]) -> Tensor:
-    """(R, H) hidden states of one new token a row."""
-    return hidden_states(model, **inputs)[:, -1]
+@contextmanager
+def rows_of(
+    model: Any, pairs: Sequence[TokenPair], decoding: DecodingConfig, prefix: Prefix
+) -> Iterator[PackedRows | PaddedRows]:
+    """The rows of a batch, ready for their first step.
+
+    Args:
+        pairs: resolved, see `d2e_sft.decoding.pairs.resolved`.
+        prefix: tokens that all prompts begin with, and are longer than.
+    """
+    if not decodes_packed(model):
+        with no_gradients(model):
+            rows = (EncoderDecoderRows if model.config.is_encoder_decoder else PaddedRows)(model, pairs)
+        yield rows
+        return
+    with attending_by_branch(model) as causal:
+        with no_gradients(model):
+            packed = PackedRows(causal, pairs, decoding, prefix)
+        yield packed
 
 
-@cache
-def _compiled_next_states() -> Callable[..., Tensor]:
-    """Compiled once in a process, every combination of rows and capacities anew. Made when it is asked for, since
-    `torch.compile` imports Inductor, which takes most of a second."""
-    return torch.compile(_next_states, dynamic=False)
+def prompts_of(pairs: Sequence[TokenPair]) -> tuple[list[Any], list[int]]:
+    """All original prompts, then the imagined ones; and the pair of each imagined prompt."""
+    partner = [place for place, pair in enumerate(pairs) if pair.imagined is not None]
+    return [*(pair.original for pair in pairs), *(pairs[place].imagined for place in partner)], partner
 
 
 class PackedRows:
-    """The rows of a batch: B originals, then I imagined; `partner` (I,) is each imagined row's original.
-
-    The model's attention implementation must be `d2e_by_branch` while they are used.
+    """Rows of prompts that were packed; the model must attend by branch (`attending_by_branch`) while they are used.
 
     Args:
-        originals, imagined: prompts; all begin with `prefix` and are longer.
-        decoding: where `compiled`, shapes are kept from step to step and the step is compiled; see `StaticBlock`.
+        decoding: if `compiled`, shapes stay the same from step to step and the step is compiled (`StaticBlock`).
     """
 
-    def __init__(
-        self,
-        model: Any,
-        originals: Sequence[Sequence[int]],
-        imagined: Sequence[Sequence[int]],
-        partner: Sequence[int],
-        decoding: DecodingConfig,
-        prefix: Prefix,
-    ) -> None:
-        self.model = bare_model(model)
-        self.head = Head(*head_of(self.model))
-        self.partner = list(partner)
-        count = len(originals)
-        row = pack([[*originals, *imagined]], prefix=len(prefix.tokens))
-        packed, states = prefill(self.model, row, prefix, [index[-1] for index in row.indices])
+    def __init__(self, model: Any, pairs: Sequence[TokenPair], decoding: DecodingConfig, prefix: Prefix) -> None:
+        self.model, self.pairs = model, len(pairs)
+        self.head = Head(*head_of(model))
+        prompts, self.partner = prompts_of(pairs)
+        row = pack([prompts], prefix=len(prefix.tokens))
+        packed, states = prefill(model, row, prefix, [index[-1] for index in row.indices])
         self.compiled, room = decoding.compiled, decoding.max_new_tokens
         self.forward = _compiled_next_states() if self.compiled else _next_states
-        of_views = [rows for rows in (row.indices[:count], row.indices[count:]) if rows]
+        views = [rows for rows in (row.indices[: self.pairs], row.indices[self.pairs :]) if rows]
         if self.compiled:
-            self.cache = RowCache([StaticBlock(packed, rows, room) for rows in of_views])
+            self.cache = RowCache([StaticBlock(packed, rows, room) for rows in views])
         else:
             segments = row.forest.segments
             shared = segments[0].end if all(segment.parent >= 0 for segment in segments[1:]) else 0
-            own = [[index[shared:] for index in rows] for rows in of_views]
-            blocks = [RowBlock(packed, shared, rows, room) for rows in own]
-            self.cache = RowCache(blocks, SharedPrefix(packed, shared))
+            common = SharedPrefix(packed, shared)
+            blocks = [RowBlock(packed, common, [index[shared:] for index in rows], room) for rows in views]
+            self.cache = RowCache(blocks, common)
         self.states: Tensor | None = states
-        self.pairs = count
         self.tokens = torch.empty(0)
 
     def next_states(self) -> RowStates:
-        """Hidden states of the rows' last tokens; to be called once a token."""
+        """Hidden states of the rows' last tokens; call once per token."""
         states = self._step() if self.states is None else self.states
         self.states = None
         partner = torch.tensor(self.partner, dtype=torch.long, device=states.device)
         return RowStates(states[: self.pairs], states[self.pairs :], partner)
 
     def keep(self, running: Sequence[bool]) -> list[int]:
-        """Go on with the pairs (B,) that are running; returns their old places in their new order."""
+        """Keep only the pairs (B,) that are running; returns their old places in their new order."""
         if self.compiled:
             return list(range(self.pairs))
         order = filled_holes(running)
@@ -147,7 +138,7 @@ class PackedRows:
         return order
 
     def append(self, tokens: Tensor) -> None:
-        """A token (B,) for each pair, the same for both of its rows."""
+        """Append one token (B,) to both rows of each pair."""
         self.tokens = torch.cat([tokens, tokens[self.partner]]) if self.partner else tokens
 
     def _step(self) -> Tensor:
@@ -162,114 +153,83 @@ class PackedRows:
         return states
 
 
-def prefill(model: Any, row: PackedRow, prefix: Prefix, places: Sequence[int]) -> tuple[KeysAndValues, Tensor]:
-    """Keys and values of a packed row by layer, (1, K, T, D) each, and the states (places, H) of some of its tokens.
-
-    A prefix that has been computed before is not computed again; one that has not is, and keeps the result.
-
-    Args:
-        places: of tokens in the row, behind the prefix, in any order; one may be there twice.
-    """
-    forest = row.forest
-    tokens = torch.tensor([row.tokens], device=model.device)
-    packed = dict(prefix.packed)
-    start = len(prefix.tokens) if packed else 0
-    wanted = torch.tensor(places, device=model.device)
-    states: list[Tensor] = []
-    owners: list[Tensor] = []
-    for end in _ends(row, start, len(prefix.tokens)):
-        inputs = packed_inputs(model, forest, tokens, (start, end), remember=packed, recall=packed if start else None)
-        part = hidden_states(model, **inputs)[0]
-        here = ((wanted >= start) & (wanted < end)).nonzero().squeeze(1)
-        states.append(part[wanted[here] - start])
-        owners.append(here)
-        if end == len(prefix.tokens):
-            prefix.packed = dict(packed)
-        start = end
-    return packed, torch.cat(states)[torch.cat(owners).argsort()]
+def _next_states(model: Any, inputs: dict[str, Any]) -> Tensor:
+    return hidden_states(model, **inputs)[:, -1]  # (R, H)
 
 
-def _ends(row: PackedRow, start: int, prefix: int) -> list[int]:
-    """Where the parts of a prefill end: after whole segments, after the prefix, and after about PREFILL_TOKENS."""
-    ends = []
-    for segment in row.forest.segments:
-        if segment.end <= start:
-            continue
-        if segment.end == prefix or segment.end - start >= PREFILL_TOKENS:
-            ends.append(segment.end)
-            start = segment.end
-    return ends if ends and ends[-1] == row.forest.length else [*ends, row.forest.length]
+@cache
+def _compiled_next_states() -> Callable[..., Tensor]:
+    """The compiled step; made on first use, as `torch.compile` imports Inductor, which takes most of a second."""
+    return torch.compile(_next_states, dynamic=False)
 
 
 class PaddedRows:
-    """Prompts of a causal model, left-padded, originals before imagined ones; answers grow at their end."""
+    """Left-padded rows of a causal model; answers grow at their end."""
 
     head = Head(project=lambda logits: logits, linear=False)
 
-    def __init__(
-        self,
-        model: Any,
-        originals: Sequence[Sequence[int]],
-        imagined: Sequence[Sequence[int]],
-        partner: Sequence[int],
-        pad_id: int,
-    ) -> None:
-        self.model = model
-        self.pairs = len(originals)
+    def __init__(self, model: Any, pairs: Sequence[TokenPair]) -> None:
+        self.model, self.pairs = model, len(pairs)
+        prompts, partner = prompts_of(pairs)
         self.partner = torch.tensor(partner, dtype=torch.long, device=model.device)
         self.cache: Any = None
-        self.tokens, self.of_rows = self._begin([*originals, *imagined], pad_id)
+        self.tokens, self.row_inputs = self._begin(prompts)
 
     def next_states(self) -> RowStates:
-        """Logits of the token after the last; to be called once a token."""
+        """Logits of the next token; call once per token."""
         inputs = {**self._inputs(), "past_key_values": self.cache, "use_cache": True}
         logits, output = last_logits(self.model, 1, **inputs)
         self.cache = output.past_key_values
         return RowStates(logits[: self.pairs, -1], logits[self.pairs :, -1], self.partner)
 
     def keep(self, running: Sequence[bool]) -> list[int]:
-        """Go on with the pairs (B,) that are running; returns their old places in their new order, which stays."""
+        """Keep only the pairs (B,) that are running; returns their old places, in order."""
         runs = torch.tensor(running, device=self.partner.device)
         stays = runs[self.partner]
         rows = torch.cat([runs, stays]).nonzero().squeeze(1)
         self.cache.batch_select_indices(rows)
-        self.of_rows = {name: tensor[rows] for name, tensor in self.of_rows.items()}
+        self.row_inputs = {name: tensor[rows] for name, tensor in self.row_inputs.items()}
         self.partner = (runs.cumsum(0) - 1)[self.partner[stays]]
         self.pairs = int(runs.sum())
-        return [i for i, still in enumerate(running) if still]
+        return [place for place, runs_on in enumerate(running) if runs_on]
 
     def append(self, tokens: Tensor) -> None:
-        """A token (B,) for each pair, the same for both of its rows."""
+        """Append one token (B,) to both rows of each pair."""
         self.tokens = torch.cat([tokens, tokens[self.partner]])[:, None]
-        mask = self.of_rows["attention_mask"]
-        self.of_rows = {
+        mask = self.row_inputs["attention_mask"]
+        self.row_inputs = {
             "attention_mask": torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1),
-            "position_ids": self.of_rows["position_ids"][:, -1:] + 1,
+            "position_ids": self.row_inputs["position_ids"][:, -1:] + 1,
         }
 
-    def _begin(self, prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """The tokens of the first forward, and what each row has beside them."""
-        inputs = {name: tensor.to(self.model.device) for name, tensor in left_pad(prompts, pad_id).items()}
+    def _begin(self, prompts: Sequence[Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The tokens of the first forward, and each row's other inputs."""
+        inputs = {name: tensor.to(self.model.device) for name, tensor in left_pad(prompts, 0).items()}
         return inputs.pop("input_ids"), inputs
 
     def _inputs(self) -> dict[str, Any]:
-        return {"input_ids": self.tokens, **self.of_rows}
+        return {"input_ids": self.tokens, **self.row_inputs}
 
 
 class EncoderDecoderRows(PaddedRows):
     """Prompts of an encoder-decoder model, encoded once; answers grow in its decoder."""
 
     def append(self, tokens: Tensor) -> None:
-        """A token (B,) for each pair, the same for both of its rows."""
+        """Append one token (B,) to both rows of each pair."""
         self.tokens = torch.cat([tokens, tokens[self.partner]])[:, None]
 
-    def _begin(self, prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, dict[str, Tensor]]:
-        inputs = {name: tensor.to(self.model.device) for name, tensor in encoder_inputs(prompts, pad_id).items()}
+    def _begin(self, prompts: Sequence[Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        inputs = {name: tensor.to(self.model.device) for name, tensor in encoder_inputs(prompts, 0).items()}
         encoded = self.model.get_encoder()(**inputs)[0]
-        start = getattr(self.model.config, "decoder_start_token_id", None)
-        tokens = inputs["input_ids"].new_full((len(prompts), 1), pad_id if start is None else start)
+        tokens = inputs["input_ids"].new_full((len(prompts), 1), decoder_start_id(self.model))
         return tokens, {"attention_mask": inputs["attention_mask"], "encoded": encoded}
 
     def _inputs(self) -> dict[str, Any]:
-        encoded, mask = self.of_rows["encoded"], self.of_rows["attention_mask"]
+        encoded, mask = self.row_inputs["encoded"], self.row_inputs["attention_mask"]
         return {"encoder_outputs": (encoded,), "attention_mask": mask, "decoder_input_ids": self.tokens}
+
+
+def decoder_start_id(model: Any) -> int:
+    """The token before an answer in the decoder of an encoder-decoder model."""
+    start = getattr(model.config, "decoder_start_token_id", None)
+    return (getattr(model.config, "pad_token_id", None) or 0) if start is None else start

@@ -38,8 +38,8 @@ class LocalBackend:
     def answer(self, prompts: Sequence[Prompt], listener: Listener) -> None:
         import torch
 
-        from d2e_sft.data.chat_template import end_of_turn_id, pad_id
-        from d2e_sft.decoding import DecodingConfig, decode_prompts, stop_token_ids
+        from d2e_sft.data.chat_template import end_of_turn_id
+        from d2e_sft.decoding import DecodingConfig, generate, stop_token_ids, token_pairs
 
         model, tokenizer = self._loaded.model, self._loaded.tokenizer
         encoded = [self._encode(prompt) for prompt in prompts]
@@ -56,16 +56,11 @@ class LocalBackend:
                 )
                 listener.received(index, reply)
 
-        decode_prompts(
-            model,
-            encoded,
-            decoding=DecodingConfig(
-                alpha=0.0, max_new_tokens=self._options.max_tokens, batch_size=self._options.concurrency
-            ),
-            on_batch=receive,
-            stop_ids=stop_token_ids(model, end_of_turn_id(tokenizer)),
-            pad_id=pad_id(tokenizer),
+        decoding = DecodingConfig(
+            alpha=0.0, max_new_tokens=self._options.max_tokens, batch_size=self._options.concurrency
         )
+        stop_ids = stop_token_ids(model, end_of_turn_id(tokenizer))
+        generate(model, token_pairs(encoded), decoding, stop_ids=stop_ids, on_batch=receive)
 
     @cached_property
     def _loaded(self) -> Any:

@@ -5,7 +5,7 @@
     processor.py   the plug-in that vLLM loads
     requests.py    the two requests of a pair, its answer from their outputs, and when to submit it again
     engine.py      model names → engines; what an engine must be like; the sentinel; the proof of the plug-in
-    offline.py     generate_debiased and answer_samples on vllm.LLM
+    offline.py, batch.py               generate and answer_samples on vllm.LLM
     likelihood.py  the log-probabilities of options, plainly
     online.py, gate.py, stream.py      pairs as a stream, on vLLM's AsyncLLM
     serve.py, chat.py                  `d2e serve`

@@ -1,58 +1,49 @@
-"""Log-probabilities of given answers from a `vllm.LLM`, as `d2e_sft.decoding.score_options` gives them in process.
+"""Log-probabilities of given answers from a `vllm.LLM`, like `d2e_sft.decoding.score` in process.
 
-vLLM tells the log-probability of each token of a prompt, so an option is scored as the end of one. It is always the
-model's own distribution: no plug-in sees the logits of a prompt, and a pair cannot be combined.
+vLLM reports the log-probability of each prompt token, so each option is sent as the end of a prompt. Scores are always
+plain: the plug-in does not see the logits of a prompt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from d2e_sft.decoding import OptionScore
+from d2e_sft.decoding.likelihood import OnScored, OptionScore
+from d2e_sft.decoding.pairs import TokenPair
 
-# Prompts whose options are in the engine at once: enough to fill it, and what came before a kill is kept.
+# Prompts whose options are in the engine at once: enough to fill it. Earlier scores survive a kill.
 _AT_ONCE = 256
 
 
-def score_options(
-    llm: Any,
-    prompts: Sequence[Sequence[int]],
-    options: Sequence[Sequence[Sequence[int]]],
-    *,
-    given: Sequence[int],
-    on_scored: Callable[[list[int], list[list[OptionScore]]], object] = lambda indices, scores: None,
+def score(
+    llm: Any, pairs: Sequence[TokenPair], *, on_batch: OnScored = lambda indices, scores: None
 ) -> list[list[OptionScore]]:
-    """The log-probability of each prompt's options, plainly.
+    """The plain log-probability of each pair's options, after its original prompt.
 
     Args:
         llm: a vLLM engine; see `d2e_sft.vllm.offline.load_llm`.
-        prompts: token ids.
-        options: for each prompt the token ids of its options.
-        given: for each prompt, how many of its options' first tokens are given and not scored.
-        on_scored: called with the indices of some prompts and the scores of their options, as they come.
+        on_batch: called with the indices of some pairs and the scores of their options, as they come.
 
     Returns:
-        for each prompt the scores of its options, in order.
+        the scores of each pair's options, in order.
     """
     from vllm import SamplingParams
 
-    # One token has to be generated, and is not looked at.
+    # vLLM requires at least one new token; it is ignored.
     parameters = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=1, detokenize=False)
     results: list[list[OptionScore]] = []
-    for start in range(0, len(prompts), _AT_ONCE):
-        indices = list(range(start, min(start + _AT_ONCE, len(prompts))))
-        texts = [[*prompts[i], *option] for i in indices for option in options[i]]
-        outputs = iter(llm.generate([{"prompt_token_ids": text} for text in texts], parameters, use_tqdm=False))
-        scores = [
-            [_score(next(outputs).prompt_logprobs, option, len(prompts[i]), given[i]) for option in options[i]]
-            for i in indices
-        ]
+    for start in range(0, len(pairs), _AT_ONCE):
+        part = pairs[start : start + _AT_ONCE]
+        prompts = [{"prompt_token_ids": [*pair.original, *option]} for pair in part for option in pair.options]
+        outputs = iter(llm.generate(prompts, parameters, use_tqdm=False))
+        scores = [[_score(next(outputs).prompt_logprobs, pair, option) for option in pair.options] for pair in part]
         results += scores
-        on_scored(indices, scores)
+        on_batch(list(range(start, start + len(part))), scores)
     return results
 
 
-def _score(of_prompt: Sequence[Any], option: Sequence[int], start: int, given: int) -> OptionScore:
-    found = [of_prompt[start + place][option[place]] for place in range(given, len(option))]
+def _score(logprobs: Sequence[Any], pair: TokenPair, option: Sequence[int]) -> OptionScore:
+    start = len(pair.original)
+    found = [logprobs[start + place][option[place]] for place in range(pair.given, len(option))]
     return OptionScore(sum(each.logprob for each in found), len(found), all(each.rank == 1 for each in found))

@@ -21,6 +21,7 @@ from vllm.inputs.engine import tokens_input
 from vllm.outputs import RequestOutput
 
 from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.decoding.pairs import PromptPair
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import check_engine, check_probe, choose_sentinel, probe_row
 from d2e_sft.vllm.gate import RowGate
@@ -127,8 +128,7 @@ class PairingEngine:
                 max_new_tokens=min(parameters.max_tokens or room, room),
             )
             return PairRequest(
-                original=original,
-                imagined=imagined,
+                PromptPair(original, imagined, alpha=decoding.alpha),
                 decoding=decoding,
                 stops=tuple(sorted(stops)),
                 sentinel=self.sentinel,

@@ -1,7 +1,7 @@
-"""A pair on its way: the two requests that vLLM takes, what they report, and when to submit them again.
+"""A pair in vLLM: its one or two requests, what they report, and when to submit them again.
 
-vLLM is imported only where a request is made, so that a pair's progress is tested without an engine. See `pairing.py`
-for why a token counts once both rows have it.
+vLLM is imported only when a request is made, so that a pair's progress can be tested without an engine. See
+`pairing.py` for why a token counts once both rows report it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.vllm.pairing import Draw, PairedRow, RowView
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
 
-# Submissions in a row without a token after which a pair is given up.
+# Fruitless submissions in a row after which a pair is given up.
 MAX_FRUITLESS_SUBMISSIONS = 16
 Outcome = Literal["running", "stop", "length", "decoupled"]
 
@@ -26,16 +27,16 @@ class PairProgress:
     """The answer of one pair over all its submissions.
 
     Args:
-        limit: tokens of the answer at most, the stop token not counted.
+        limit: longest answer in tokens, without the stop token.
         stops: tokens that end an answer.
-        sentinel: the token of a row that found itself alone.
+        sentinel: the token of a row without a partner.
 
     Attributes:
-        answer: the tokens chosen so far, the stop token not among them.
+        answer: the tokens chosen so far, without the stop token.
         outcome: `running`; `stop` or `length` once the answer is complete; `decoupled` when both requests have ended
-            and the answer has not: `submit` again.
-        submissions: how often the pair was submitted.
-        fruitless: submissions in a row that brought no token.
+            before the answer: call `submit` again.
+        submissions: number of submissions of the pair.
+        fruitless: submissions in a row without a new token.
     """
 
     def __init__(self, limit: int, stops: Sequence[int], sentinel: int) -> None:
@@ -66,7 +67,7 @@ class PairProgress:
         return self.outcome in ("stop", "length")
 
     def submit(self) -> None:
-        """Both requests are on their way, with `answer` at the end of their prompts."""
+        """Start a submission of both requests, with `answer` at the end of their prompts."""
         assert self.outcome == "decoupled"
         self._start_over()
         self.submissions += 1
@@ -74,10 +75,10 @@ class PairProgress:
         self.outcome = "running"
 
     def report(self, view: RowView, tokens: Sequence[int], *, ended: bool) -> list[int]:
-        """Take what one request has chosen since it last reported.
+        """Take the tokens that one request has chosen since its last report.
 
         Returns:
-            the tokens that the answer has gained by it.
+            the tokens that the answer has gained.
         """
         self._rows[view] += tokens
         self._ended[view] |= ended
@@ -111,17 +112,15 @@ class PairRequest:
     """A pair of prompts and how to decode it.
 
     Attributes:
-        original: token ids of the prompt with its context.
-        imagined: token ids of the prompt without.
-        decoding: the decoder, plausibility and the answer's length are read.
+        pair: resolved, with an imagined prompt; see `d2e_sft.decoding.pairs.resolved`.
+        decoding: decoder, plausibility and longest answer.
         stops: tokens that end the answer.
-        sentinel: the token that ends a row that is alone.
-        min_tokens: the answer's least length.
+        sentinel: the token of a row without a partner.
+        min_tokens: shortest answer.
         draw: how to sample; None: greedy.
     """
 
-    original: Sequence[int]
-    imagined: Sequence[int]
+    pair: TokenPair
     decoding: DecodingConfig
     stops: tuple[int, ...]
     sentinel: int
@@ -133,15 +132,19 @@ class PairRequest:
         return PairProgress(self.decoding.max_new_tokens, self.stops, self.sentinel)
 
     def submission(self, progress: PairProgress, *, stream: bool) -> list[tuple[RowView, Any, SamplingParams]]:
-        """Both requests: view, prompt and parameters, in the order in which they should be queued.
+        """View, prompt and parameters of both requests, in the order in which to queue them.
 
-        The longer prompt comes first. Where a step has no room for all of it, its rest is read in the next step, and
-        the shorter one behind it then too: the two end in the same step. The other way round they would not.
+        The longer prompt comes first. If a step has no room for all of it, its rest is read in the next step together
+        with the shorter prompt, so that both end in the same step. In the other order they would not.
         """
         from vllm.inputs.engine import tokens_input
 
         name = uuid.uuid4().hex
-        views: list[tuple[RowView, Sequence[int]]] = [("original", self.original), ("imagined", self.imagined)]
+        assert self.pair.imagined is not None
+        views: list[tuple[RowView, Sequence[int]]] = [
+            ("original", self.pair.original),
+            ("imagined", self.pair.imagined),
+        ]
         views.sort(key=lambda entry: len(entry[1]), reverse=True)
         return [
             (view, tokens_input([*prompt, *progress.answer]), self._parameters(name, view, progress, stream))
@@ -152,7 +155,7 @@ class PairRequest:
         row = PairedRow(
             pair=name,
             view=view,
-            alpha=float(self.decoding.alpha),
+            alpha=float(self.pair.alpha or 0.0),
             sentinel=self.sentinel,
             done=len(progress.answer),
             min_tokens=self.min_tokens,
@@ -167,7 +170,7 @@ class PairRequest:
 
 
 def plain_parameters(max_tokens: int, stops: Sequence[int], *, stream: bool = False) -> SamplingParams:
-    """Greedy decoding that ends at `stops` and at nothing else; text is left to the caller."""
+    """Greedy decoding that ends only at `stops`, without detokenisation."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -175,7 +178,7 @@ def plain_parameters(max_tokens: int, stops: Sequence[int], *, stream: bool = Fa
         temperature=0.0,
         max_tokens=max_tokens,
         stop_token_ids=list(stops),
-        ignore_eos=True,  # the model's own end of text is among the stops where it is meant to be
+        ignore_eos=True,  # the caller adds the end of text to `stops`, if wanted
         detokenize=False,
         output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
     )

@@ -20,8 +20,8 @@ from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
 from d2e_sft.config.decoding import describe, given_decoder
-from d2e_sft.data.chat_template import end_of_turn_id, pad_id
-from d2e_sft.decoding import DecodingConfig, OptionScore, decode_prompts, score_options, stop_token_ids
+from d2e_sft.data.chat_template import end_of_turn_id
+from d2e_sft.decoding import DecodingConfig, OptionScore, PromptPair, generate, score, stop_token_ids
 from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.positions import position_limit
@@ -161,15 +161,13 @@ class D2ELM(LM):
                     results.update(zip(groups[index], of_prompt, strict=True))
                     bar.update(len(of_prompt))
 
-            score_options(
-                self.model,
-                [asked[places[0]].original for places in groups],
-                [asked[places[0]].imagined for places in groups],
-                [[asked[place].tokens for place in places] for places in groups],
-                replace(self.how, batch_size=self.batch_size),
-                on_batch=keep,
-                pad_id=pad_id(self.tokenizer),
-            )
+            pairs = [
+                PromptPair(
+                    asked[places[0]].original, asked[places[0]].imagined, [asked[place].tokens for place in places]
+                )
+                for places in groups
+            ]
+            score(self.model, pairs, replace(self.how, batch_size=self.batch_size), on_batch=keep)
         return [results[place] for place in range(len(asked))]
 
     def _warn_of_plain(self, plain: int, count: int) -> None:
@@ -196,26 +194,27 @@ class D2ELM(LM):
                 self.cache_hook.add_partial("generate_until", requests[i].args, answers[places[i]])
             bar.update(len(indices))
 
-        decode_prompts(
-            self.model,
-            self._tokens([request.args[0] for request in requests]),
-            self._tokens([self._imagined(request) for request in requests]),
-            replace(
-                self.how,
-                batch_size=self.batch_size,
-                max_new_tokens=next((int(length) for length in lengths if length is not None), self.max_gen_toks),
-                stop_strings=stop_strings,
-                temperature=float(options.get("temperature") or 1.0) if sampled else 0.0,
-                top_p=float(options.get("top_p", 1.0)),
-                top_k=int(options.get("top_k", 0)),
-                seed=self.seed,
-            ),
-            groups=[request.task_name for request in requests],
-            on_batch=keep,
-            stop_ids=stop_token_ids(self.model, end_of_turn_id(self.tokenizer) if has_template else None),
-            tokenizer=self.tokenizer,
-            pad_id=pad_id(self.tokenizer),
+        pairs = [
+            PromptPair(original, imagined, group=request.task_name)
+            for request, original, imagined in zip(
+                requests,
+                self._tokens([request.args[0] for request in requests]),
+                self._tokens([self._imagined(request) for request in requests]),
+                strict=True,
+            )
+        ]
+        decoding = replace(
+            self.how,
+            batch_size=self.batch_size,
+            max_new_tokens=next((int(length) for length in lengths if length is not None), self.max_gen_toks),
+            stop_strings=stop_strings,
+            temperature=float(options.get("temperature") or 1.0) if sampled else 0.0,
+            top_p=float(options.get("top_p", 1.0)),
+            top_k=int(options.get("top_k", 0)),
+            seed=self.seed,
         )
+        stop_ids = stop_token_ids(self.model, end_of_turn_id(self.tokenizer) if has_template else None)
+        generate(self.model, pairs, decoding, stop_ids=stop_ids, tokenizer=self.tokenizer, on_batch=keep)
 
     def _imagined(self, request: Instance) -> str:
         """The request's prompt without its document's context; the same where the document does not say."""

@@ -59,12 +59,12 @@ def scored_passes(
     Raises:
         UserError: as `evaluate_model`; the passes before it are kept.
     """
-    from eval.run.engines.choose import OneEngine, make_engine
+    from eval.run.engines.choose import make_engine, shared_engine
 
     with collector_paused():
         from eval.run.runner import evaluate_model
 
-    load = make_engine if len(passes) == 1 else OneEngine()
+    load = make_engine if len(passes) == 1 else shared_engine()
     # What a contrast needs of the model holds what plain decoding needs, and not the other way round.
     for decoder, run in sorted(passes, key=lambda one: one[0] == "plain"):
         asked = EvalOptions(decoder=decoder, **options)

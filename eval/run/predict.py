@@ -24,14 +24,13 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing
 from eval.run.benchmark import BenchmarkRows, with_candidates
 from eval.run.engines.choose import identity_of, make_engine
-from eval.run.engines.option_task import SampleOptionTask
-from eval.run.engines.sample_task import SampleTask
 from eval.run.fingerprint import fingerprint
-from eval.run.journal import CompletedPass, run_pass
+from eval.run.journal import CompletedPass, DecodingPass
 from eval.run.journal_files import PassFiles
 from eval.run.options import EvalConfig, EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.processes import join_processes
 from eval.run.runner import check_contrast
+from eval.run.task import sample_task
 from eval.score.likelihood import score_likelihoods
 from eval.score.predictions import Prediction
 from eval.score.scoring import score_output
@@ -90,24 +89,22 @@ def predict(
     processes = join_processes(config.engine)
     if processes.is_main:
         warn_of_idle_options(config)
-    kind = SampleOptionTask if options.answer == "likelihood" else SampleTask
     rows = BenchmarkRows(list(samples), list(samples), list(bad), _digest(samples))
-    return run_pass(
-        kind(
-            samples=samples,
-            wording=wording,
-            decoding=config.decoding,
-            without_context=False,
-            overlong=options.overlong,
-        ),
-        [(sample.dataset, sample.id) for sample in samples],
+    task = sample_task(
+        samples,
+        wording,
+        config.decoding,
+        likelihood=options.answer == "likelihood",
+        truncate=options.overlong == "truncate_context",
+    )
+    return DecodingPass(
+        task,
         files,
         processes,
         fingerprint=lambda: fingerprint(identity_of(model, config), config, rows, wording.prompt_set, None),
         load_engine=lambda: make_engine(model, config, processes),
-        write=lambda completed: _write(rows, out, files, config, wording, completed),
         overwrite=options.overwrite,
-    )
+    ).run(lambda completed: _write(rows, out, files, config, wording, completed))
 
 
 def trained_relation(model: str) -> Relation:

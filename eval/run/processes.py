@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from accelerate import PartialState
 
 T = TypeVar("T")
-# Processes may end hours apart, and the first must not give the others up as dead.
+# Processes may end hours apart; the first must not time out.
 _PATIENCE = timedelta(days=30)
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those of a launch, the number `index` of `count`.
+    """This process among those of a launch: number `index` of `count`.
 
     Attributes:
-        state: None where there is but one, and nothing to join.
+        state: None for a single process.
     """
 
     state: PartialState | None = None
@@ -33,11 +33,11 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Whether this one decides, prints and merges."""
+        """Whether this process decides, prints and merges."""
         return self.index == 0
 
     def decided_by_main(self, decide: Callable[[], T]) -> T:
-        """The main process's answer, or its error, in every process."""
+        """Run `decide` in the main process; its result or error reaches every process."""
         if self.state is None:
             return decide()
         from d2e_sft.util.distributed import decided_by_main
@@ -45,17 +45,16 @@ class Processes:
         return decided_by_main(self.state, decide)
 
     def wait(self) -> None:
-        """Wait until every process has come to this point."""
+        """Wait until every process reaches this point."""
         if self.state is not None:
             self.state.wait_for_everyone()
 
 
 def join_processes(engine: str) -> Processes:
-    """The processes that an evaluation with this engine runs on.
+    """The processes of an evaluation with this engine.
 
     Raises:
-        UserError: several were launched, and the engine does not share its work between processes, or they did not
-            find each other.
+        UserError: several were launched, and the engine does not support it or they did not find each other.
     """
     if engine == "transformers":
         from d2e_sft.util.distributed import process_state
@@ -65,7 +64,7 @@ def join_processes(engine: str) -> Processes:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         own = "--tensor-parallel N" if engine == "vllm" else "--concurrency N"
         raise UserError(
-            f"--engine {engine} on {os.environ['WORLD_SIZE']} processes: expected one, which spreads its work itself",
+            f"--engine {engine} on {os.environ['WORLD_SIZE']} processes: expected one, as it shares its work itself",
             remedy=f"run it without a launcher, and use {own}",
         )
     return Processes()
@@ -73,29 +72,29 @@ def join_processes(engine: str) -> Processes:
 
 def share(
     lengths: Sequence[int],
-    done: AbstractSet[int],
-    *,
     groups: Sequence[Hashable],
     batch_size: int,
-    process: int,
-    processes: int,
+    done: AbstractSet[int],
+    processes: Processes,
 ) -> list[int]:
-    """The indices of the samples that a process decodes.
+    """The places of the prompts that this process decodes.
 
-    Samples are put in the order in which one process would decode them, group by group and longest first, and cut into
-    its batches; whole batches are then dealt out. So every process gets its part of long and of short ones, and a
-    batch holds the same samples, and rounds in the same way, whatever the number of processes.
+    Prompts are ordered as one process would decode them, by group and longest first, and cut into its batches; whole
+    batches are then dealt out. So every process gets long and short prompts, and batches, with their rounding, do not
+    depend on the number of processes.
 
     Args:
-        lengths: of the prompts of all samples, in the unit in which work is to be shared evenly.
-        done: indices of samples that need no decoding.
-        groups: the group of each sample; those of a group are decoded together, as their prompts begin alike.
+        lengths: of all prompts.
+        groups: of all prompts; prompts in a group share batches.
+        done: places of prompts that are decoded already.
     """
     members: dict[Hashable, list[int]] = {}
-    for i in sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True):
-        members.setdefault(groups[i], []).append(i)
+    for place in sorted(range(len(lengths)), key=lambda place: lengths[place], reverse=True):
+        members.setdefault(groups[place], []).append(place)
     batches = [
         order[start : start + batch_size] for order in members.values() for start in range(0, len(order), batch_size)
     ]
-    left = [[i for i in batch if i not in done] for batch in batches]
-    return [i for batch in [batch for batch in left if batch][process::processes] for i in batch]
+    left = [[place for place in batch if place not in done] for batch in batches]
+    return [
+        place for batch in [batch for batch in left if batch][processes.index :: processes.count] for place in batch
+    ]

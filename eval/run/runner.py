@@ -9,7 +9,7 @@ journal.py        the pass itself         journal_files.py    what it keeps on d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,15 +24,13 @@ from d2e_sft.util.terminal import warn
 from d2e_sft.vllm.pairing import check_decoder
 from eval.run.benchmark import Benchmark, BenchmarkRows, choose_per_group, locate_benchmark, with_candidates
 from eval.run.demonstrations import Demonstrations, load_demonstrations
-from eval.run.engines.choose import identity_of, make_engine
-from eval.run.engines.engine import Engine
-from eval.run.engines.option_task import SampleOptionTask
-from eval.run.engines.sample_task import SampleTask
+from eval.run.engines.choose import LoadEngine, identity_of, make_engine
 from eval.run.fingerprint import fingerprint
-from eval.run.journal import CompletedPass, run_pass
+from eval.run.journal import CompletedPass, DecodingPass
 from eval.run.journal_files import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles
 from eval.run.options import EvalConfig, EvalOptions, resolve_options, warn_of_idle_options
-from eval.run.processes import Processes, join_processes
+from eval.run.processes import join_processes
+from eval.run.task import sample_task
 from eval.score.likelihood import score_likelihoods
 from eval.score.predictions import write_predictions
 from eval.score.scores import SCORES_FILE, RunScores, ScoredBenchmark, score_predictions
@@ -63,7 +61,7 @@ def evaluate_model(
     *,
     run: Path,
     options: EvalOptions,
-    load_engine: Callable[[str, EvalConfig, Processes], Engine] = make_engine,
+    load_engine: LoadEngine = make_engine,
 ) -> RunScores:
     """Decode and score a benchmark; writes `run/eval/BENCHMARK/{predictions.jsonl,scores.json}`.
 
@@ -90,27 +88,25 @@ def evaluate_model(
     processes = join_processes(config.engine)
     if processes.is_main:
         _warn(evaluation)
-    kind = SampleOptionTask if options.answer == "likelihood" else SampleTask
-    task = kind(
-        samples=rows.chosen,
-        wording=evaluation.wording,
-        decoding=config.decoding,
+    task = sample_task(
+        rows.chosen,
+        evaluation.wording,
+        config.decoding,
+        likelihood=options.answer == "likelihood",
         without_context=options.without_context,
-        overlong=options.overlong,
+        truncate=options.overlong == "truncate_context",
     )
-    return run_pass(
+    return DecodingPass(
         task,
-        [(sample.dataset, sample.id) for sample in rows.chosen],
         evaluation.files,
         processes,
         fingerprint=lambda: fingerprint(
             identity_of(model, config), config, rows, evaluation.wording.prompt_set, evaluation.demonstrations
         ),
         load_engine=lambda: load_engine(model, config, processes),
-        write=lambda completed: _write(evaluation, completed),
         overwrite=options.overwrite,
         accept_edited=options.accept_edited,
-    )
+    ).run(lambda completed: _write(evaluation, completed))
 
 
 def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: EvalOptions) -> Evaluation:

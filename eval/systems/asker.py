@@ -12,13 +12,13 @@ from typing import Any
 
 from d2e_sft.util.files import write_whole
 from eval.run.engines.choose import identity_of, make_engine
-from eval.run.engines.conversation_task import Conversation, ConversationOptionTask, ConversationTask
 from eval.run.engines.engine import Engine
 from eval.run.fingerprint import answer_of
-from eval.run.journal import CompletedPass, run_pass
+from eval.run.journal import CompletedPass, DecodingPass
 from eval.run.journal_files import Answer, Fingerprint, PassFiles
 from eval.run.options import EvalConfig
 from eval.run.processes import Processes
+from eval.run.task import Conversation, Task
 from eval.score.likelihood import likeliest
 from eval.score.predictions import ScoredOption
 from eval.systems.json_file import json_lines
@@ -67,7 +67,7 @@ class Asker:
                 other prompts.
         """
         decoding = self.config.decoding
-        task = ConversationTask(
+        task = Task(
             name=name,
             conversations=conversations,
             decoding=replace(
@@ -87,10 +87,11 @@ class Asker:
         Raises:
             UserError: as `ask`.
         """
-        task = ConversationOptionTask(
+        task = Task(
             name=name,
             conversations=conversations,
             decoding=self.config.decoding,
+            likelihood=True,
             without_context=self.config.options.without_context,
         )
         return self._run(task, lambda answer: self._chosen(conversations[answer.index].options, answer))
@@ -104,7 +105,7 @@ class Asker:
         chosen = scored[likeliest(scored, self.config.options.normalise)].option
         return {"output": chosen, "likelihoods": [option.model_dump() for option in scored]}
 
-    def _run(self, task: ConversationTask, said: Callable[[Answer], dict[str, Any]]) -> list[str]:
+    def _run(self, task: Task, said: Callable[[Answer], dict[str, Any]]) -> list[str]:
         """Run a pass; `said` makes an answer the fields of its line, of which `output` is returned."""
         conversations = task.conversations
         assert len({(chat.dataset, chat.id) for chat in conversations}) == len(conversations), "names of their own"
@@ -119,17 +120,15 @@ class Asker:
             write_whole(files.predictions, json_lines(rows))
             return completed, [line["output"] for line in lines]
 
-        completed, outputs = run_pass(
+        completed, outputs = DecodingPass(
             task,
-            keys,
             files,
             self.processes,
             fingerprint=lambda: self._fingerprint(task),
             load_engine=lambda: self._engine,
-            write=write,
             overwrite=self.config.options.overwrite,
             accept_edited=self.config.options.accept_edited,
-        )
+        ).run(write)
         self.records[task.name] = completed.record
         return outputs
 
@@ -138,7 +137,7 @@ class Asker:
         """Hashes the weights, which many passes need not wait for again."""
         return identity_of(self.model, self.config)
 
-    def _fingerprint(self, task: ConversationTask) -> Fingerprint:
+    def _fingerprint(self, task: Task) -> Fingerprint:
         by_likelihood = self.config.options.answer == "likelihood"
         own = self.config.options.endpoint.temperature if self.config.engine == "openai" else 0.0
         return {
@@ -155,25 +154,25 @@ class Asker:
             "seed": task.decoding.seed if task.decoding.temperature > 0 else None,
         }
 
-    def _asked(self, task: ConversationTask) -> str:
+    def _asked(self, task: Task) -> str:
         """How many prompts, and what chose them; another subset may still be the same prompts."""
         limit, seed = self.config.max_samples, self.config.options.seed
         chosen = "all" if limit is None else f"--max-samples {limit} --seed {seed}"
-        return f"{len(task):,} prompts ({chosen})"
+        return f"{len(task.conversations):,} prompts ({chosen})"
 
     @cached_property
     def _engine(self) -> Engine:
         return make_engine(self.model, self.config, self.processes)
 
 
-def _digest(task: ConversationTask) -> str:
+def _digest(task: Task) -> str:
     """SHA-256 of what is asked; without debiasing what would be subtracted is no part of it."""
     asked = [
         (
-            *(chat.dataset, chat.id, task.messages(place)),
+            *(chat.dataset, chat.id, messages),
             chat.imagined if task.decoding.needs_imagined else None,
             *([chat.options] if chat.options else []),
         )
-        for place, chat in enumerate(task.conversations)
+        for chat, messages in zip(task.conversations, task.messages(), strict=True)
     ]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.files import load_yaml
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.asker import Asker
 
 Key = TypeVar("Key")

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from d2e_sft.config.recipe import recipe_of
-from d2e_sft.data.chat_template import pad_id
 from d2e_sft.data.prompts import PromptSet, SettingPrompts, load_prompt_set
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, PromptPair, stop_token_ids, stream
+from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.device import usable_device
 from d2e_sft.model.loading import LoadedModel, load_model
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.question import Question
-from eval.run.engines.engine import TokenPrompts
-from eval.run.engines.sample_task import SampleTask
 from eval.run.options import EvalOptions, resolve_options
+from eval.run.task import encode, sample_task
 
 _DEFAULT_ALPHA = 0.5
 
@@ -85,13 +83,32 @@ class Answerer:
         self._lock = threading.Lock()
 
     def stream(self, question: Question, alpha: float, max_new_tokens: int) -> Iterator[Answers]:
-        """The answers, whenever there is a new token; decoding ends when nobody takes the next one any more.
+        """The answers after each new token; decoding ends when the iterator is closed.
 
         Raises:
             UserError: the question is incomplete, or too long for the model even without its context.
         """
         with self._lock:
-            yield from _Decoding(self._model, question, alpha, max_new_tokens).stream()
+            network, tokenizer = self._model.loaded.model, self._model.loaded.tokenizer
+            pair, end_of_turn = _prompts(self._model, question, max_new_tokens)
+            assert pair.imagined is not None
+            pairs = [
+                PromptPair(pair.original, alpha=0.0),
+                PromptPair(pair.original, pair.imagined, alpha=float(alpha)),
+                PromptPair(pair.imagined, alpha=0.0),
+            ]
+            tokens: list[list[int]] = [[], [], []]
+
+            def answers(*, done: bool) -> Answers:
+                plain, debiased, without = tokenizer.batch_decode(tokens, skip_special_tokens=True)
+                return Answers(plain, debiased, without, pair.truncated, done)
+
+            decoding = DecodingConfig(max_new_tokens=max_new_tokens)
+            stop_ids = stop_token_ids(network, end_of_turn)
+            for index, token in stream(network, pairs, decoding, stop_ids=stop_ids):
+                tokens[index].append(token)
+                yield answers(done=False)
+            yield answers(done=True)
 
     def answer(self, question: Question, alpha: float, max_new_tokens: int) -> Answers:
         """The complete answers; raises as `stream`."""
@@ -99,89 +116,23 @@ class Answerer:
         return last
 
 
-class _AbandonedError(Exception):
-    """Nobody waits for the answers any more."""
-
-
-class _Decoding:
-    """One question. The loop of decoding calls back at every token, so it runs in a thread of its own."""
-
-    def __init__(self, model: DemoModel, question: Question, alpha: float, max_new_tokens: int) -> None:
-        self._network, self._tokenizer = model.loaded.model, model.loaded.tokenizer
-        self._prompts = _prompts(model, question, max_new_tokens)
-        self._alpha, self._limit = float(alpha), max_new_tokens
-        self._news: queue.Queue[tuple[int, int] | Exception | None] = queue.Queue()
-        self._abandoned = threading.Event()
-
-    def stream(self) -> Iterator[Answers]:
-        worker = threading.Thread(target=self._decode, daemon=True)
-        worker.start()
-        tokens: list[list[int]] = [[], [], []]
-        try:
-            going = True
-            while going:
-                news = [self._news.get()]
-                while not self._news.empty():  # a page that is slower than the model skips some states
-                    news.append(self._news.get())
-                for item in news:
-                    if isinstance(item, Exception):
-                        raise item
-                    if item is not None:
-                        tokens[item[0]].append(item[1])
-                going = None not in news
-                yield self._answers(tokens, done=not going)
-        finally:
-            self._abandoned.set()
-            worker.join()
-
-    def _answers(self, tokens: list[list[int]], *, done: bool) -> Answers:
-        plain, debiased, imagined = self._tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        return Answers(plain, debiased, imagined, bool(self._prompts.truncated), done)
-
-    def _decode(self) -> None:
-        [original], imagined = self._prompts.originals, self._prompts.imagined
-        assert imagined is not None
-        try:
-            generate_debiased(
-                self._network,
-                [original, original, imagined[0]],
-                [imagined[0]] * 3,
-                DecodingConfig(max_new_tokens=self._limit),
-                alpha=[0.0, self._alpha, 0.0],
-                on_token=self._take,
-                stop_ids=stop_token_ids(self._network, self._prompts.end_of_turn),
-                pad_id=pad_id(self._tokenizer),
-            )
-        except _AbandonedError:
-            pass
-        except Exception as error:  # to be raised where the answers are waited for
-            self._news.put(error)
-            return
-        self._news.put(None)
-
-    def _take(self, index: int, token: int) -> None:
-        if self._abandoned.is_set():
-            raise _AbandonedError
-        self._news.put((index, token))
-
-
-def _prompts(model: DemoModel, question: Question, max_new_tokens: int) -> TokenPrompts:
-    """Both prompts, by the code of `d2e eval`; a context that is too long gives way at its end."""
+def _prompts(model: DemoModel, question: Question, max_new_tokens: int) -> tuple[TokenPair, int]:
+    """Both prompts as `d2e eval` makes them, with the end of a long context cut off, and the end-of-turn token."""
     config = model.loaded.model.config
-    task = SampleTask(
-        samples=[question.sample()],
-        wording=SettingPrompts(question.wording(model.prompt_set)),
-        # Whatever the slider says, the imagined prompt is answered too.
-        decoding=DecodingConfig(alpha=1.0, max_new_tokens=max_new_tokens),
-        without_context=False,
-        overlong="truncate_context",
-    )
     limit = position_limit(config)
+    # The imagined prompt is answered too, whatever the ratio.
+    decoding = DecodingConfig(alpha=1.0, max_new_tokens=max_new_tokens)
+    task = sample_task(
+        [question.sample()], SettingPrompts(question.wording(model.prompt_set)), decoding, truncate=True
+    )
     try:
-        return task.tokens(model.loaded.tokenizer, encoder_decoder=config.is_encoder_decoder, limit=limit)
+        [pair], end_of_turn = encode(
+            task, model.loaded.tokenizer, encoder_decoder=config.is_encoder_decoder, limit=limit
+        )
     except UserError:
         raise UserError(
             f"The question is too long: even without its context it does not fit the model's {limit:,} tokens beside "
             f"{max_new_tokens:,} new ones.",
             "Shorten it, or ask for a shorter answer.",
         ) from None
+    return pair, end_of_turn

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import torch
 
 from d2e_sft.config.recipe import recipe_of
-from d2e_sft.data.chat_template import pad_id
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
@@ -159,14 +158,9 @@ def _decoded(
     model: Any, encoder: ViewEncoder, original: list[int], imagined: list[int], alpha: float, limit: int
 ) -> list[int]:
     """The answer and, where it came to its end, the end-of-turn token."""
-    [tokens] = generate_debiased(
-        model,
-        [original],
-        [imagined],
-        DecodingConfig(alpha=alpha, max_new_tokens=limit),
-        stop_ids=stop_token_ids(model, encoder.end_of_turn),
-        pad_id=pad_id(encoder.tokenizer),
-    )
+    decoding = DecodingConfig(alpha=alpha, max_new_tokens=limit)
+    stop_ids = stop_token_ids(model, encoder.end_of_turn)
+    [tokens] = generate_debiased(model, [original], [imagined], decoding, stop_ids=stop_ids)
     return [*tokens, encoder.end_of_turn] if len(tokens) < limit else tokens
 
 

@@ -2,58 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from eval.run.engines.engine import Engine
 from eval.run.options import EvalConfig
 from eval.run.processes import Processes
 
+LoadEngine = Callable[[str, EvalConfig, Processes], Engine]
+
 
 def make_engine(model: str, config: EvalConfig, processes: Processes) -> Engine:
-    """Load the model into the engine that was asked for, or find the endpoint.
+    """Load the model into the engine that `config` names, or find the endpoint.
 
     Raises:
-        UserError: the engine is not installed, or cannot have the model.
+        UserError: the engine is not installed, or does not support the model.
     """
+    options = config.options
     if config.engine == "openai":
-        endpoint = config.options.endpoint.model_copy(update={"model": model})
-        if config.options.answer == "likelihood":
-            from eval.run.engines.echo import EchoEngine
-
-            return EchoEngine(endpoint, config.options.tokenizer)
         from eval.run.engines.endpoint import EndpointEngine
 
-        return EndpointEngine(endpoint)
+        endpoint = options.endpoint.model_copy(update={"model": model})
+        return EndpointEngine(endpoint, options.tokenizer, likelihood=options.answer == "likelihood")
     if config.engine == "vllm":
         from eval.run.engines.vllm_offline import VllmEngine
 
-        return VllmEngine(model, config.options)
+        return VllmEngine(model, options)
     from eval.run.engines.in_process import InProcessEngine
 
     assert processes.state is not None
     return InProcessEngine(model, config, processes.state.device)
 
 
-class OneEngine:
-    """The engine in this process, loaded once for several passes with one model; what they share is computed once."""
+def shared_engine() -> LoadEngine:
+    """Like `make_engine` for the engine in this process, which is loaded once and keeps states between passes."""
+    loaded: list[Engine] = []
 
-    def __init__(self) -> None:
-        self._loaded: Engine | None = None
-
-    def __call__(self, model: str, config: EvalConfig, processes: Processes) -> Engine:
-        """As `make_engine`, the first time.
-
-        Raises:
-            UserError: as `make_engine`.
-        """
+    def load(model: str, config: EvalConfig, processes: Processes) -> Engine:
         from eval.run.engines.in_process import InProcessEngine
 
-        if self._loaded is None:
+        if not loaded:
             assert processes.state is not None
-            self._loaded = InProcessEngine(model, config, processes.state.device, kept={})
-        return self._loaded
+            loaded.append(InProcessEngine(model, config, processes.state.device, kept={}))
+        return loaded[0]
+
+    return load
 
 
 def identity_of(model: str, config: EvalConfig) -> str:
-    """Which model decodes: by content, or of an endpoint its address and name.
+    """Identify the model that decodes: by content, or an endpoint's by address and name.
 
     Raises:
         UserError: there is no such model or endpoint.

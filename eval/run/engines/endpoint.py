@@ -1,4 +1,9 @@
-"""Any OpenAI-compatible endpoint, decoding plainly: conversations by `/chat/completions`, texts by `/completions`."""
+"""Any OpenAI-compatible endpoint, which decodes plainly.
+
+Conversations go to `/chat/completions`, texts to `/completions`. To score options, `/completions` returns the
+log-probabilities of the prompt (`echo`). These prompts are sent as token ids, as lm-evaluation-harness does, so the
+model's tokenizer is needed here.
+"""
 
 from __future__ import annotations
 
@@ -9,124 +14,121 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
+from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import plain_text
-from d2e_sft.judge.messages import Conversation, Reply
+from d2e_sft.decoding.pairs import PromptPair
+from d2e_sft.judge.messages import Reply
 from d2e_sft.judge.openai_backend import OpenAIBackend
 from d2e_sft.judge.options import Caller, EndpointOptions
+from d2e_sft.model.loading import load_tokenizer
 from d2e_sft.util.errors import UserError
-from eval.run.engines.engine import OnAnswers, Task
-from eval.run.journal_files import Answer
+from eval.run.engines.engine import OnAnswers
+from eval.run.journal_files import OptionScores
+from eval.run.task import Task, encode
 
 CALLER = Caller(
     name="model", prefix="--", url="--base-url", model="the name of the model", max_tokens="--max-new-tokens"
 )
 _ROUNDS = 2
+_ECHO = "--answer likelihood needs /completions with `echo` and `logprobs`, which vLLM's server has"
 
 
 @dataclass(frozen=True)
-class Question:
-    """A prompt's conversation."""
+class _Request:
+    """A pair in the form that the back end takes."""
 
-    messages: list[dict[str, str]]
-    label: str
+    pair: PromptPair[Any]
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        messages: list[dict[str, str]] = self.pair.original
+        return messages
+
+    @property
+    def label(self) -> str:
+        return self.pair.name
 
 
 class EndpointEngine:
-    """Sends a prompt's messages, and takes the reply for its output.
+    """Sends prompts, and takes replies for outputs.
 
     Args:
         options: with the model's name; the answers' length comes from the task.
+        tokenizer: for scoring options, a name as for `d2e_sft.model.loading.load_tokenizer`; None: the model's name.
+        likelihood: options will be scored; the tokenizer is loaded.
 
     Raises:
-        UserError: the address or the key is missing or malformed, or the `openai` package is not installed.
+        UserError: the address or the key is missing or malformed, the `openai` package is not installed, or there is
+            no such tokenizer.
     """
 
     name = "openai"
 
-    def __init__(self, options: EndpointOptions) -> None:
+    def __init__(self, options: EndpointOptions, tokenizer: str | None = None, *, likelihood: bool = False) -> None:
         self._options = options
         self._backend = OpenAIBackend(options, CALLER)
-        self._questions: Sequence[Conversation] = []
+        self._tokenizer = _tokenizer(tokenizer or str(options.model)) if likelihood else None
         self.counts = {"retried": 0}
 
-    def begin(self, task: Task) -> Sequence[int]:
-        own: dict[str, Any] = {"max_tokens": task.decoding.max_new_tokens}
-        if task.decoding.temperature > 0:
-            own["temperature"] = task.decoding.temperature
-        backend = _TextBackend if task.as_text else OpenAIBackend
-        self._backend = backend(self._options.model_copy(update=own), CALLER)
-        questions = [Question(task.messages(place), task.label(place)) for place in range(len(task))]
-        self._questions, self.counts = questions, {"retried": 0}
-        return [sum(len(turn["content"]) for turn in question.messages) for question in questions]
+    def prepare(self, task: Task) -> Sequence[PromptPair[Any]]:
+        self.counts = {"retried": 0}
+        if task.likelihood:
+            return encode(task, self._tokenizer)[0]
+        prompts: list[Any] = [plain_text(turns) for turns in task.messages()] if task.as_text else task.messages()
+        return [
+            PromptPair(prompt, name=conversation.label)
+            for prompt, conversation in zip(prompts, task.conversations, strict=True)
+        ]
 
-    def decode(self, places: Sequence[int], on_answers: OnAnswers) -> None:
-        left = list(places)
-        for _ in range(_ROUNDS):  # a reply that was none (a proxy's page, say) is asked for once more
-            listener = _Listener(left, self._answer, on_answers, self.counts)
-            self._backend.answer([self._questions[i] for i in left], listener)
-            left = [i for i in left if i not in listener.answered]
-            if not left:
-                return
-        raise UserError(
-            f"{len(left)} of {len(places)} prompts were answered with no chat completion, twice; the first: "
-            f"{self._questions[left[0]].label}",
-            remedy="run the same command again; if it stays so, look at what the server sends",
-        )
+    def generate(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
+        update: dict[str, Any] = {"max_tokens": decoding.max_new_tokens}
+        if decoding.temperature > 0:
+            update["temperature"] = decoding.temperature
+        kind = _TextBackend if pairs and isinstance(pairs[0].original, str) else OpenAIBackend
+        self._ask(kind(self._options.model_copy(update=update), CALLER), pairs, lambda reply: reply.text, on_answers)
+
+    def score(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
+        def scores(reply: Reply) -> OptionScores:
+            assert isinstance(reply, _EchoedReply)
+            return [(sum(values), len(values)) for values in reply.logprobs]
+
+        self._ask(_EchoBackend(self._options, CALLER), pairs, scores, on_answers)
 
     def environment(self) -> dict[str, Any]:
         return {"endpoint": self._backend.identity["base_url"]}
 
-    def _answer(self, place: int, reply: Reply) -> Answer:
-        return Answer(place, reply.text)
-
-
-class _TextBackend(OpenAIBackend):
-    """Sends a prompt's text to `/completions`, which knows no chat template."""
-
-    def _post(self, client: Any, prompt: Conversation) -> bytes:
-        sampling = self._options.temperature
-        raw = client.completions.with_raw_response.create(
-            model=self.model,
-            prompt=plain_text(prompt.messages),
-            max_tokens=self._options.max_tokens,
-            **({} if sampling is None else {"temperature": sampling}),
+    def _ask(
+        self,
+        backend: OpenAIBackend,
+        pairs: Sequence[PromptPair[Any]],
+        read: Callable[[Reply], str | OptionScores],
+        on_answers: OnAnswers,
+    ) -> None:
+        left = list(range(len(pairs)))
+        for _ in range(_ROUNDS):  # an unusable reply, such as a proxy's page, is requested once more
+            listener = _Listener(left, lambda index, reply: on_answers({index: read(reply)}), self.counts)
+            backend.answer([_Request(pairs[index]) for index in left], listener)
+            left = [index for index in left if index not in listener.answered]
+            if not left:
+                return
+        raise UserError(
+            f"{len(left)} of {len(pairs)} prompts got no chat completion, twice; the first: {pairs[left[0]].name}",
+            remedy="run the same command again; if it happens again, look at what the server sends",
         )
-        content: bytes = raw.http_response.content
-        return content
-
-    def _read(self, body: bytes, prompt: Conversation) -> Reply | None:
-        try:
-            return Reply(text=_Completion.model_validate_json(body).choices[0].text)
-        except ValidationError:
-            return None
-
-
-class _Choice(BaseModel):
-    text: str
-
-
-class _Completion(BaseModel):
-    choices: list[_Choice] = Field(min_length=1)
 
 
 class _Listener:
-    """Hands replies on as they come."""
+    """Passes replies on as they come."""
 
-    def __init__(
-        self,
-        places: Sequence[int],
-        answer: Callable[[int, Reply], Answer],
-        on_answers: OnAnswers,
-        counts: dict[str, int],
-    ) -> None:
+    def __init__(self, indices: Sequence[int], received: Callable[[int, Reply], None], counts: dict[str, int]) -> None:
         self.answered: set[int] = set()
         self._lock = threading.Lock()
-        self._places, self._answer, self._on_answers, self._counts = places, answer, on_answers, counts
+        self._indices, self._received, self._counts = indices, received, counts
 
     def received(self, index: int, reply: Reply | None) -> None:
         if reply is not None:
-            self._on_answers([self._answer(self._places[index], reply)])
-            self.answered.add(self._places[index])
+            self._received(self._indices[index], reply)
+            self.answered.add(self._indices[index])
 
     def sending(self, index: int) -> None:
         """No limit on the cost of an evaluation."""
@@ -137,3 +139,93 @@ class _Listener:
     def retried(self) -> None:
         with self._lock:
             self._counts["retried"] += 1
+
+
+class _Logprobs(BaseModel):
+    token_logprobs: list[float | None]
+
+
+class _Choice(BaseModel):
+    index: int = 0
+    text: str = ""
+    logprobs: _Logprobs | None = None
+
+
+class _Completion(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+
+
+class _TextBackend(OpenAIBackend):
+    """Sends a prompt's text to `/completions`, without a chat template."""
+
+    def _post(self, client: Any, prompt: Any) -> bytes:
+        return self._complete(client, prompt=prompt.pair.original, max_tokens=self._options.max_tokens)
+
+    def _complete(self, client: Any, **fields: Any) -> bytes:
+        sampling = self._options.temperature
+        fields |= {} if sampling is None else {"temperature": sampling}
+        raw = client.completions.with_raw_response.create(model=self.model, **fields)
+        content: bytes = raw.http_response.content
+        return content
+
+    def _read(self, body: bytes, prompt: Any) -> Reply | None:
+        try:
+            return self._reply(_Completion.model_validate_json(body).choices, prompt.pair)
+        except ValidationError:
+            return None
+
+    def _reply(self, choices: list[_Choice], pair: PromptPair[Any]) -> Reply:
+        return Reply(text=choices[0].text)
+
+
+class _EchoedReply(Reply):
+    """The log-probabilities of the scored tokens of each option."""
+
+    logprobs: list[list[float]]
+
+
+class _EchoBackend(_TextBackend):
+    """Has all options of a pair scored in one request."""
+
+    def _post(self, client: Any, prompt: Any) -> bytes:
+        texts = [[*prompt.pair.original, *option] for option in prompt.pair.options]
+        return self._complete(client, prompt=texts, max_tokens=1, echo=True, logprobs=1)  # some servers refuse 0
+
+    def _reply(self, choices: list[_Choice], pair: PromptPair[Any]) -> Reply:
+        found = [choice.logprobs for choice in sorted(choices, key=lambda choice: choice.index)]
+        start = len(pair.original)
+        if len(found) != len(pair.options):
+            raise self._without_echo(f"{len(found)} completions for {len(pair.options)} options", pair)
+        scores = []
+        for option, logprobs in zip(pair.options, found, strict=True):
+            values = [] if logprobs is None else logprobs.token_logprobs[start + pair.given : start + len(option)]
+            scored = [value for value in values if value is not None]
+            if len(scored) != len(option) - pair.given:
+                raise self._without_echo("no log-probability for each token of the prompt", pair)
+            scores.append(scored)
+        return _EchoedReply(text="", logprobs=scores)
+
+    def _without_echo(self, problem: str, pair: PromptPair[Any]) -> UserError:
+        return UserError(
+            f"{self._named()}: answered {pair.name} with {problem}; {_ECHO}",
+            remedy="score in process (--engine transformers), or generate the answers (--answer generate)",
+        )
+
+    def _refused(self, status: int, body: bytes, prompt: Any) -> UserError:
+        error = super()._refused(status, body, prompt)
+        return UserError(error.message, f"{error.remedy}; {_ECHO}")
+
+
+def _tokenizer(name: str) -> Any:
+    remedy = "name the tokenizer of the endpoint's model, a Hub name or a folder: --tokenizer NAME"
+    try:
+        tokenizer, encoder_decoder = load_tokenizer(name)
+    except UserError as error:
+        raise UserError(
+            f"--answer likelihood with --engine openai sends tokens, and there is no tokenizer {name!r}: "
+            f"{error.message}",
+            remedy,
+        ) from None
+    if encoder_decoder:
+        raise UserError(f"--tokenizer {name}: of an encoder-decoder; expected a causal model's", remedy)
+    return tokenizer

@@ -8,28 +8,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.decoding import OptionScore
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.loading import load_tokenizer, resolve_name
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import UserError
-from eval.run.engines.engine import OnAnswers, Task, TokenPrompts
-from eval.run.engines.option_task import OptionTask
-from eval.run.journal_files import Answer
+from eval.run.engines.engine import OnAnswers
+from eval.run.engines.in_process import reporting_scores
 from eval.run.options import EvalOptions
+from eval.run.task import Task, encode
 
-# Answers are appended to the disk in batches of so many, as one at a time would wait for the disk.
-_APPENDED_TOGETHER = 16
+# Answers are written to disk in groups of this size, as each write waits for the disk.
+_WRITTEN_TOGETHER = 16
 
 
 class VllmEngine:
-    """Loads a model into vLLM, once there is something to decode, and decodes pairs of requests with it.
+    """Loads a model into vLLM at the first prompt, and decodes pairs of requests with it.
 
     Args:
         model: as for `d2e_sft.model.loading.load_model`.
-        options: says the dtype, and vLLM's own options.
+        options: dtype, and vLLM's own options.
 
     Raises:
-        UserError: vLLM is not installed or cannot have the model.
+        UserError: vLLM is not installed, or does not support the model.
     """
 
     name = "vllm"
@@ -52,75 +53,48 @@ class VllmEngine:
                 f"--engine vllm: vLLM cannot be imported ({error})",
                 "install it in an environment of its own (pip install 'd2e-sft[vllm]'), or use another --engine",
             ) from None
-        self._llm: Any = None
-        self._begun: tuple[Task, TokenPrompts] | None = None
+        self._loaded: Any = None
+        self._end_of_turn = 0
         self.counts = {"resubmissions": 0}
 
-    def begin(self, task: Task) -> Sequence[int]:
+    def prepare(self, task: Task) -> Sequence[TokenPair]:
         temperature = task.decoding.temperature
         if temperature > 0:
             raise UserError(
                 f"{task.title}: is sampled (temperature {temperature:g}), and --engine vllm decodes greedily",
                 remedy="use --engine transformers, or ask a vLLM server: --engine openai --base-url URL",
             )
-        # To score an option is to send it as a prompt's end, behind which vLLM insists on a token.
-        spare = 1 if isinstance(task, OptionTask) else 0
-        limit = None if self._limit is None else self._limit - spare
-        prompts = task.tokens(self._tokenizer, encoder_decoder=False, limit=limit)
-        self._begun = task, prompts
+        # An option is sent as the end of a prompt, after which vLLM requires one new token.
+        limit = None if self._limit is None else self._limit - (1 if task.likelihood else 0)
+        pairs, self._end_of_turn = encode(task, self._tokenizer, limit=limit)
         self.counts = {"resubmissions": 0}
-        return [len(prompt) for prompt in prompts.originals]
+        return pairs
 
-    def decode(self, places: Sequence[int], on_answers: OnAnswers) -> None:
-        assert self._begun is not None
-        task, prompts = self._begun
-        if self._llm is None:
-            self._llm = self._offline.load_llm(self._model, dtype=self._dtype, **self._options)
-        if isinstance(task, OptionTask):
-            self._score(task, prompts, places, on_answers)
-            return
-        imagined = prompts.imagined
-        waiting: list[Answer] = []
+    def generate(self, pairs: Sequence[TokenPair], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
+        waiting: dict[int, Any] = {}
 
-        def on_finished(index: int, tokens: Sequence[int]) -> None:
-            place = places[index]
-            text = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
-            waiting.append(Answer(place, text, place in prompts.truncated))
-            if len(waiting) >= _APPENDED_TOGETHER:
-                on_answers(waiting.copy())
+        def on_answer(index: int, tokens: Sequence[int]) -> None:
+            waiting[index] = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+            if len(waiting) >= _WRITTEN_TOGETHER:
+                on_answers(dict(waiting))
                 waiting.clear()
 
         def on_resubmission(index: int) -> None:
             self.counts["resubmissions"] += 1
 
+        llm = self._llm()
+        stop_ids = self._offline.stop_ids_of(llm, self._end_of_turn)
         try:
-            self._offline.generate_debiased(
-                self._llm,
-                [prompts.originals[place] for place in places],
-                None if imagined is None else [imagined[place] for place in places],
-                task.decoding,
-                stop_ids=self._offline.stop_ids_of(self._llm, prompts.end_of_turn),
-                on_finished=on_finished,
-                on_resubmission=on_resubmission,
+            self._offline.generate(
+                llm, pairs, decoding, stop_ids=stop_ids, on_answer=on_answer, on_resubmission=on_resubmission
             )
         finally:
             if waiting:
                 on_answers(waiting)
 
-    def _score(self, task: OptionTask, prompts: TokenPrompts, places: Sequence[int], on_answers: OnAnswers) -> None:
-        assert prompts.options is not None
-        assert prompts.given is not None
-
-        def on_scored(indices: list[int], scores: list[list[OptionScore]]) -> None:
-            on_answers(task.answers([places[index] for index in indices], scores, prompts.truncated))
-
-        importlib.import_module("d2e_sft.vllm.likelihood").score_options(
-            self._llm,
-            [prompts.originals[place] for place in places],
-            [prompts.options[place] for place in places],
-            given=[prompts.given[place] for place in places],
-            on_scored=on_scored,
-        )
+    def score(self, pairs: Sequence[TokenPair], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
+        likelihood = importlib.import_module("d2e_sft.vllm.likelihood")
+        likelihood.score(self._llm(), pairs, on_batch=reporting_scores(on_answers))
 
     def environment(self) -> dict[str, Any]:
         import torch
@@ -132,9 +106,14 @@ class VllmEngine:
             **self._options,
         }
 
+    def _llm(self) -> Any:
+        if self._loaded is None:
+            self._loaded = self._offline.load_llm(self._model, dtype=self._dtype, **self._options)
+        return self._loaded
+
 
 def _positions(source: str) -> int | None:
-    """Of the model, or of the one under an adapter."""
+    """Positions of the model, or of the base under an adapter."""
     from transformers import AutoConfig
 
     adapter = Path(source) / "adapter_config.json"

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from d2e_sft.config.recipe import View
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.boxes.answers import read_all
 from eval.systems.boxes.gold import Question
 from eval.systems.conversations import assistant, system, user, wording

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from d2e_sft.data.chat_template import Messages
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import exchanges, system, user, wording
 from eval.systems.crepe.demonstrations import Demonstration

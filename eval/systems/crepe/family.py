@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from d2e_sft.data.chat_template import Messages
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, assistant, user
 from eval.systems.crepe.demonstrations import Demonstration, load_demonstrations

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from d2e_sft.data.chat_template import Messages
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import exchanges, system, user
 from eval.systems.crepe.family import Request, answer_of_events

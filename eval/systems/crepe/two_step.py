@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from d2e_sft.data.chat_template import Messages
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import exchanges, system, user, wording
 from eval.systems.crepe.code_families import (

@@ -10,7 +10,7 @@ from typing import Any
 from d2e_sft.data.chat_template import ChatEncoder, Messages
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
 from eval.systems.crepe import gold as crepe

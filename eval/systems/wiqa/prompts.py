@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from d2e_sft.data.chat_template import Messages
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.conversations import assistant, system, user, wording
 from eval.systems.wiqa.questions import Label, Question, label_of
 

@@ -29,12 +29,12 @@ class _Engine:
     def reset_prefix_cache(self) -> None:
         self.resets += 1
 
-    def generate(self, llm: Any, originals: Any, imagined: Any, decoding: Any, **options: Any) -> list[list[int]]:
-        self.asked.append((decoding.alpha, originals, imagined))
+    def generate(self, llm: Any, pairs: Any, decoding: Any, **options: Any) -> list[list[int]]:
+        self.asked.append((decoding.alpha, [p.original for p in pairs], [p.imagined for p in pairs]))
         self.seconds += 4 if decoding.alpha else 2
         if decoding.alpha:
             options["on_resubmission"](3)
-        return [[1] * decoding.max_new_tokens for _ in originals]
+        return [[1] * decoding.max_new_tokens for _ in pairs]
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> _Engine:
     monkeypatch.setitem(
         sys.modules,
         "d2e_sft.vllm.offline",
-        SimpleNamespace(generate_debiased=engine.generate),  # type: ignore[arg-type]
+        SimpleNamespace(generate=engine.generate),  # type: ignore[arg-type]
     )
     monkeypatch.setattr(vllm_throughput.time, "perf_counter", lambda: engine.seconds)
     return engine

@@ -8,7 +8,7 @@ from d2e_sft.chat.conversation import Conversation, Wording
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import ChatEncoder
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.decoding import generate_debiased
+from d2e_sft.decoding import PromptPair, generate
 from d2e_sft.model.loading import LoadedModel
 from tests.tiny import make_sample, tiny_model, tiny_tokenizer
 
@@ -46,12 +46,7 @@ def test_both_answers_are_those_of_decoding_and_the_debiased_one_is_remembered()
     conversation.context = "Rain fell. The river rose."
     pieces: dict[str, str] = {"plain": "", "debiased": ""}
 
-    def collect(name: str) -> object:
-        return lambda text: pieces.__setitem__(name, pieces[name] + text)
-
-    reply = conversation.ask(
-        "What rose?", on_plain=collect("plain"), on_debiased=collect("debiased")  # type: ignore[arg-type]
-    )  # fmt: skip
+    reply = conversation.ask("What rose?", lambda name, text: pieces.update({name: pieces[name] + text}))
     model, tokenizer = tiny_model(seed=3), tiny_tokenizer()
     original, imagined = ChatEncoder(tokenizer).ids(
         [
@@ -59,9 +54,8 @@ def test_both_answers_are_those_of_decoding_and_the_debiased_one_is_remembered()
             [{"role": "user", "content": "What rose?"}],
         ]
     )
-    expected = generate_debiased(
-        model, [original] * 2, [imagined] * 2, DecodingConfig(max_new_tokens=8), alpha=[0.0, 2.0], stop_ids=[1]
-    )
+    pairs = [PromptPair(original, imagined, alpha=alpha) for alpha in (0.0, 2.0)]
+    expected = generate(model, pairs, DecodingConfig(max_new_tokens=8), stop_ids=[1])
     assert [reply.plain, reply.debiased] == [text.strip() for text in tokenizer.batch_decode(expected)]
     assert reply.plain != reply.debiased, "else this test would not tell them apart"
     assert pieces["plain"].strip() == reply.plain

@@ -1,20 +1,22 @@
-"""Random prompts in pairs, some of whose answers end early."""
+"""Random prompts in pairs; some of their answers end early."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
-from d2e_sft.decoding import DecodingConfig, generate_debiased
+from d2e_sft.decoding import DecodingConfig, PromptPair, generate, generate_debiased, token_pairs
 from tests.tiny import VOCAB_SIZE, tiny_model
 
 NEW_TOKENS = 12
+DECODING = DecodingConfig(max_new_tokens=NEW_TOKENS)
 PREFIX = list(range(10, 40))
 KINDS = ["llama", "mistral-window", "gemma3", "gpt2"]
 
 
 def random_prompts(count: int, low: int, high: int, seed: int, prefix: list[int] | None = None) -> list[list[int]]:
-    """Prompts of `low` to `high` random tokens behind what all begin with."""
+    """Prompts of `low` to `high` random tokens after a prefix."""
     generator = random.Random(seed)
     return [
         [*(prefix or []), *(generator.randrange(5, VOCAB_SIZE) for _ in range(generator.randint(low, high)))]
@@ -27,18 +29,36 @@ def frequent_token(model: Any, originals: list[list[int]], imagined: list[list[i
     return generate_debiased(model, originals, imagined, DecodingConfig(max_new_tokens=new_tokens), stop_ids=[])[0][3]
 
 
-def prefixed_case(kind: str, count: int = 8) -> tuple[Any, list[list[int]], list[list[int]], list[int]]:
-    """Pairs behind a common prefix, of very different lengths; two have the same imagined prompt."""
+def prefixed_case(kind: str, count: int = 8) -> tuple[Any, list[PromptPair[Any]], list[int]]:
+    """A model, pairs after a common prefix with very different lengths, and stop tokens.
+
+    Two pairs have the same imagined prompt.
+    """
     model = tiny_model(kind, seed=1)
     originals = random_prompts(count, 5, 60, seed=3, prefix=PREFIX)
     imagined = random_prompts(count, 3, 9, seed=4, prefix=PREFIX)
     imagined[1] = list(imagined[4])
-    return model, originals, imagined, [frequent_token(model, originals, imagined, NEW_TOKENS)]
+    return model, token_pairs(originals, imagined), [frequent_token(model, originals, imagined, NEW_TOKENS)]
 
 
-def decoded_alone(model: Any, originals: Any, imagined: Any, **options: Any) -> list[list[int]]:
-    alphas = options.pop("alpha", [0.5] * len(originals))
+def decoded_alone(model: Any, pairs: list[PromptPair[Any]], stop_ids: list[int]) -> list[list[int]]:
+    """Each pair in a call of its own, its α in the configuration."""
     return [
-        generate_debiased(model, [o], [i], DecodingConfig(alpha=alpha, max_new_tokens=NEW_TOKENS), **options)[0]
-        for o, i, alpha in zip(originals, imagined, alphas, strict=True)
+        generate(
+            model,
+            [replace(pair, alpha=None)],
+            replace(DECODING, alpha=0.5 if pair.alpha is None else pair.alpha),
+            stop_ids=stop_ids,
+        )[0]
+        for pair in pairs
     ]
+
+
+def watch_inputs(model: Any) -> list[tuple[int, ...]]:
+    """The shapes of the model's inputs from now on; its layout must be known already."""
+    generate_debiased(model, [[5, 6]], decoding=DecodingConfig(alpha=0, max_new_tokens=1))
+    shapes: list[tuple[int, ...]] = []
+    model.model.register_forward_pre_hook(
+        lambda _, __, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    return shapes

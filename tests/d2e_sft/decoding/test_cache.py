@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
 
-from d2e_sft.decoding import DecodingConfig, cache, generate_debiased
-from tests.d2e_sft.decoding.pairs import (
-    NEW_TOKENS,
-    prefixed_case,
-)
+from d2e_sft.decoding import cache, generate, rows
+from tests.d2e_sft.decoding.pairs import DECODING, prefixed_case
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_dense_attention_of_rows_gives_what_the_cascade_gives(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, originals, imagined, stops = prefixed_case(kind)
-    options: dict[str, Any] = {"decoding": DecodingConfig(max_new_tokens=NEW_TOKENS), "stop_ids": stops}
-    cascade = generate_debiased(model, originals, imagined, **options)
+    model, pairs, stops = prefixed_case(kind)
+    cascade = generate(model, pairs, DECODING, stop_ids=stops)
     monkeypatch.setattr(cache, "_can_cascade", lambda *_: False)
-    assert generate_debiased(model, originals, imagined, **options) == cascade
+    assert generate(model, pairs, DECODING, stop_ids=stops) == cascade
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor on CPU needs g++")
@@ -30,15 +26,13 @@ def test_dense_attention_of_rows_gives_what_the_cascade_gives(kind: str, monkeyp
 def test_a_compiled_step_over_static_rows_gives_the_same_answers(
     kind: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Traced without a break for both; kernels are made for one, which takes 20 s. On a GPU it has not been run."""
+    """Both kinds are traced without a graph break; kernels are compiled for one only, which takes 20 s."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
-    model, originals, imagined, stops = prefixed_case(kind)
-    options: dict[str, Any] = {"decoding": DecodingConfig(max_new_tokens=NEW_TOKENS), "stop_ids": stops}
+    rows._compiled_next_states.cache_clear()
+    model, pairs, stops = prefixed_case(kind)
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    compiled = generate_debiased(
-        model, originals, imagined, DecodingConfig(max_new_tokens=NEW_TOKENS, compiled=True), stop_ids=stops
-    )
-    assert compiled == generate_debiased(model, originals, imagined, **options)
+    compiled = generate(model, pairs, replace(DECODING, compiled=True), stop_ids=stops)
+    assert compiled == generate(model, pairs, DECODING, stop_ids=stops)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
     assert not torch._dynamo.utils.counters["graph_break"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from d2e_sft.decoding import DecodingConfig, decode_prompts
+from d2e_sft.decoding import DecodingConfig, generate, token_pairs
 from d2e_sft.decoding.choice import Head, RowStates, TokenChoice
 from d2e_sft.decoding.decoders import named_decoder
 from tests.d2e_sft.decoding.pairs import random_prompts
@@ -84,11 +84,11 @@ def test_subtracted_states_and_subtracted_logits_lead_to_the_same_choice() -> No
 
 def test_a_prompts_draws_do_not_depend_on_its_batch() -> None:
     model = tiny_model(seed=1)
-    originals, imagined = random_prompts(7, 5, 40, seed=3), random_prompts(7, 3, 9, seed=4)
+    pairs = token_pairs(random_prompts(7, 5, 40, seed=3), random_prompts(7, 3, 9, seed=4))
 
     def sampled(batch_size: int, seed: int) -> list[list[int]]:
         decoding = DecodingConfig(temperature=1.5, top_p=0.95, max_new_tokens=10, batch_size=batch_size, seed=seed)
-        return decode_prompts(model, originals, imagined, decoding, stop_ids=[])
+        return generate(model, pairs, decoding, stop_ids=[])
 
     by_one = sampled(batch_size=1, seed=3)
     assert sampled(batch_size=4, seed=3) == by_one

@@ -255,7 +255,7 @@ def test_a_function_of_ones_own_decodes(own: str) -> None:
     [
         ("flat", r"returned shape \(1,\); expected a tensor of scores of shape \(1, \d+\)"),
         ("nothing", "returned NoneType; expected a tensor of scores"),
-        ("not_numbers", "returned scores that are no numbers; expected"),
+        ("not_numbers", "returned scores that contain NaN; expected"),
         ("halved", r"failed on logits of shape \(1, \d+\) with the options \{\} \(KeyError: 'share'\)"),
     ],
 )

@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import random
-import re
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
 import torch
 
-from d2e_sft.decoding import DecodingConfig, generate_debiased, likelihood
+from d2e_sft.decoding import DecodingConfig, PromptPair, generate, likelihood, score
 from d2e_sft.decoding.decoders import decoder_of
-from d2e_sft.decoding.likelihood import KeptStates, OptionScore, score_options
+from d2e_sft.decoding.likelihood import KeptStates, OptionScore
 from d2e_sft.util.errors import UserError
-from tests.d2e_sft.decoding.pairs import PREFIX, random_prompts
+from tests.d2e_sft.decoding.pairs import PREFIX, random_prompts, watch_inputs
 from tests.tiny import VOCAB_SIZE, tiny_model
 
-Options = list[list[list[int]]]
 # Models whose rows are packed, and three that take padded ones (a state, capped scores, an encoder).
 PACKED = ["llama", "mistral-window", "gemma3", "granite", "phi", "gpt2"]
 PADDED = ["mamba", "gemma2", "t5"]
 
 
-def case(count: int = 7) -> tuple[list[list[int]], list[list[int]], Options, list[int]]:
-    """Prompts behind a common prefix; options of 3 to 14 tokens that begin alike, one within another, or two alike."""
+def case(count: int = 7) -> list[PromptPair[Any]]:
+    """Pairs after a common prefix, with options of 3 to 14 tokens.
+
+    Options of a pair share their first tokens; one is a prefix of another, and two differ only in their last token.
+    """
     generator = random.Random(5)
-    options: Options = []
+    options: list[list[list[int]]] = []
     for _ in range(count):
         form = [generator.randrange(5, VOCAB_SIZE) for _ in range(2)]
         own = random_prompts(generator.randint(1, 5), 1, 12, seed=generator.randrange(1000), prefix=form)
         options.append(own)
-    options[2].append(options[2][0][:-1])  # what another option begins with
-    options[3] = [[*options[3][0][:4], 7], [*options[3][0][:4], 8]]  # that differ in their last token alone
+    options[2].append(options[2][0][:-1])
+    options[3] = [[*options[3][0][:4], 7], [*options[3][0][:4], 8]]
     originals = random_prompts(count, 5, 60, seed=3, prefix=PREFIX)
     imagined = random_prompts(count, 3, 9, seed=4, prefix=PREFIX)
     imagined[5] = list(originals[5])  # no context to remove
-    return originals, imagined, options, [2, 0, 1, 2, 0, 1, 2][:count]
+    given = [2, 0, 1, 2, 0, 1, 2]
+    return [PromptPair(*fields) for fields in zip(originals, imagined, options, given, strict=True)]
 
 
 def logits_of(model: Any, prompt: list[int], option: list[int]) -> torch.Tensor:
@@ -47,57 +51,41 @@ def logits_of(model: Any, prompt: list[int], option: list[int]) -> torch.Tensor:
         return model(torch.tensor([[*prompt, *option]])).logits[0, len(prompt) - 1 : -1].double()
 
 
-def directly(
-    model: Any, original: list[int], imagined: list[int], option: list[int], given: int, alpha: float
-) -> OptionScore:
-    debiased = logits_of(model, original, option)
-    if original != imagined:
-        debiased = debiased - alpha * logits_of(model, imagined, option)
-    debiased, target = debiased[given:], torch.tensor(option[given:])
-    logprobs = debiased.log_softmax(-1)[torch.arange(len(target)), target]
-    return OptionScore(logprobs.sum().item(), len(target), bool((debiased.argmax(-1) == target).all()))
+def directly(model: Any, pair: PromptPair[Any], option: list[int], decoding: DecodingConfig) -> OptionScore:
+    """By whole forwards, in float64."""
+    logits = logits_of(model, pair.original, option)
+    if pair.original != pair.imagined:
+        logits = decoder_of(decoding)(logits, logits_of(model, pair.imagined, option))
+    logits, target = logits[pair.given :], torch.tensor(option[pair.given :])
+    logprobs = logits.log_softmax(-1)[torch.arange(len(target)), target]
+    return OptionScore(logprobs.sum().item(), len(target), bool((logits.argmax(-1) == target).all()))
 
 
-@pytest.mark.parametrize("decoder", ["cad", "adacad:floor=0.2", "coiecd"])
-@pytest.mark.parametrize("kind", ["llama", "gemma2", "t5"])
-def test_a_score_is_the_log_softmax_of_the_decoders_scores(kind: str, decoder: str) -> None:
-    model = tiny_model(kind, seed=1)
-    originals, imagined, options, given = case()
-    decoding = DecodingConfig(decoder=decoder, batch_size=3)
-    scores = score_options(model, originals, imagined, options, decoding, given=given)
-    for i, of_prompt in enumerate(options):
-        for option, score in zip(of_prompt, scores[i], strict=True):
-            logits = logits_of(model, originals[i], option)
-            if originals[i] != imagined[i]:
-                logits = decoder_of(decoding)(logits, logits_of(model, imagined[i], option))
-            target = torch.tensor(option)[:, None]
-            expected = logits.log_softmax(-1).gather(1, target)[given[i] :].sum().item()
-            # float32 against float64, relative to sums of 10 to 500
-            assert score.logprob == pytest.approx(expected, rel=2e-5, abs=1e-5)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 2.0])
-@pytest.mark.parametrize("kind", [*PACKED, *PADDED])
-def test_a_score_is_the_log_softmax_of_the_debiased_logits_summed_over_the_options_tokens(
-    kind: str, alpha: float
+@pytest.mark.parametrize(
+    ("kind", "decoder"),
+    [
+        *((kind, f"d2e:alpha={alpha}") for kind in (*PACKED, *PADDED) for alpha in (0.0, 0.5, 2.0)),
+        *((kind, decoder) for kind in ("llama", "gemma2", "t5") for decoder in ("cad", "adacad:floor=0.2", "coiecd")),
+    ],
+)
+def test_a_score_is_the_log_softmax_of_the_decoders_scores_summed_over_the_options_tokens(
+    kind: str, decoder: str
 ) -> None:
-    model = tiny_model(kind, seed=1)
-    originals, imagined, options, given = case()
-    decoding = DecodingConfig(alpha=alpha, batch_size=3)
-    scores = score_options(model, originals, imagined, options, decoding, given=given)
-    for i, of_prompt in enumerate(options):
-        for option, score in zip(of_prompt, scores[i], strict=True):
-            expected = directly(model, originals[i], imagined[i], option, given[i], alpha)
+    model, pairs = tiny_model(kind, seed=1), case()
+    decoding = DecodingConfig(decoder=decoder, batch_size=3)
+    for pair, scores in zip(pairs, score(model, pairs, decoding), strict=True):
+        for option, found in zip(pair.options, scores, strict=True):
+            expected = directly(model, pair, option, decoding)
             # float32 against float64, relative to sums of 10 to 500
-            assert score.logprob == pytest.approx(expected.logprob, rel=2e-5, abs=1e-5)
-            assert (score.tokens, score.greedy) == (expected.tokens, expected.greedy)
+            assert found.logprob == pytest.approx(expected.logprob, rel=2e-5, abs=1e-5)
+            assert found.tokens == expected.tokens
+            assert found.greedy == expected.greedy or "coiecd" in decoder
 
 
 def test_d2e_and_cad_choose_the_same_tokens_and_yet_may_rank_options_differently() -> None:
-    model = tiny_model("llama", seed=1)
-    originals, imagined, options, _ = case()
+    model, pairs = tiny_model("llama", seed=1), case()
     rules = [DecodingConfig(alpha=0.8), DecodingConfig(decoder="cad:weight=4")]  # 0.8 = 4 / (1 + 4)
-    d2e, cad = (score_options(model, originals, imagined, options, rule) for rule in rules)
+    d2e, cad = (score(model, pairs, rule) for rule in rules)
     assert [[o.greedy for o in p] for p in d2e] == [[o.greedy for o in p] for p in cad]
     best = [[max(range(len(p)), key=lambda j: p[j].logprob) for p in scores] for scores in (d2e, cad)]
     assert best[0] != best[1], "the logits of one are five times those of the other"
@@ -105,120 +93,88 @@ def test_d2e_and_cad_choose_the_same_tokens_and_yet_may_rank_options_differently
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma2"])
 def test_decoders_that_share_kept_states_score_as_each_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny_model(kind, seed=1)
-    originals, imagined, options, given = case()
+    model, pairs = tiny_model(kind, seed=1), case()
     rules = [DecodingConfig(decoder=name, batch_size=3) for name in ("cad", "adacad", "d2e:alpha=0.3", "plain")]
-    alone = [score_options(model, originals, imagined, options, rule, given=given) for rule in rules]
+    alone = [score(model, pairs, rule) for rule in rules]
     kept: KeptStates = {}
     forwards: list[int] = []
     packed = likelihood._packed_states
     monkeypatch.setattr(likelihood, "_packed_states", lambda *rest: forwards.append(1) or packed(*rest))
-    together = [score_options(model, originals, imagined, options, rule, given=given, kept=kept) for rule in rules]
-    assert together == alone
-    batches = 3  # of 7 prompts; a model that takes no packed rows keeps nothing
-    assert (len(forwards), len(kept) > 0) == ((batches, True) if kind != "gemma2" else (0, False))
+    assert [score(model, pairs, rule, kept=kept) for rule in rules] == alone
+    # Three batches of 7 prompts; a model that takes no packed rows keeps nothing.
+    assert (len(forwards), len(kept) > 0) == ((3, True) if kind != "gemma2" else (0, False))
 
 
-def test_what_plain_decoding_kept_is_not_taken_for_the_prompts_without_context() -> None:
-    model = tiny_model("llama", seed=1)
-    originals, imagined, options, given = case()
+def test_states_kept_by_plain_decoding_are_not_taken_for_those_without_context() -> None:
+    model, pairs = tiny_model("llama", seed=1), case()
     kept: KeptStates = {}
-    score_options(model, originals, None, options, DecodingConfig(decoder="plain"), given=given, kept=kept)
+    score(model, pairs, DecodingConfig(decoder="plain"), kept=kept)
     rule = DecodingConfig(decoder="cad")
-    alone = score_options(model, originals, imagined, options, rule, given=given)
-    assert score_options(model, originals, imagined, options, rule, given=given, kept=kept) == alone
+    assert score(model, pairs, rule, kept=kept) == score(model, pairs, rule)
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral-window", "gpt2"])
 def test_packed_options_score_as_a_forward_for_each_option_and_view(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = tiny_model(kind, seed=1).double()
-    originals, imagined, options, given = case()
-    packed = score_options(model, originals, imagined, options, DecodingConfig(alpha=0.5), given=given)
+    model, pairs = tiny_model(kind, seed=1).double(), case()
+    packed = score(model, pairs, DecodingConfig(alpha=0.5))
     monkeypatch.setattr("d2e_sft.decoding.likelihood.decodes_packed", lambda _: False)
-    alone = score_options(model, originals, imagined, options, DecodingConfig(alpha=0.5, batch_size=1), given=given)
-    for of_packed, of_alone in zip(packed, alone, strict=True):
-        for one, other in zip(of_packed, of_alone, strict=True):
-            assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
-            assert (one.tokens, one.greedy) == (other.tokens, other.greedy)
+    alone = score(model, pairs, DecodingConfig(alpha=0.5, batch_size=1))
+    for one, other in zip(chain(*packed), chain(*alone), strict=True):
+        assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
+        assert (one.tokens, one.greedy) == (other.tokens, other.greedy)
 
 
 def test_what_options_have_in_common_goes_through_the_model_once() -> None:
     model = tiny_model("llama")
     original, imagined = random_prompts(2, 40, 40, seed=1)
     form = random_prompts(1, 10, 10, seed=2)[0]
-    options = [[*form, 5], [*form, 6], [*form, 6, 7, 8]]
-    score_options(model, [original], [imagined], [options])  # asks the model whether it can be packed
-    tokens: list[int] = []
-    model.model.register_forward_pre_hook(
-        lambda _, __, kwargs: tokens.append(kwargs["input_ids"].numel()), with_kwargs=True
-    )
-    score_options(model, [original], [imagined], [options], DecodingConfig(alpha=0.5))
-    assert sum(tokens) == 2 * (40 + 10 + 2), "a prompt, the form and two tokens of the third option, in either view"
+    shapes = watch_inputs(model)
+    score(model, [PromptPair(original, imagined, [[*form, 5], [*form, 6], [*form, 6, 7, 8]])])
+    assert sum(tokens for _, tokens in shapes) == 2 * (40 + 10 + 2), "prompt, form and two more tokens, in either view"
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_what_greedy_decoding_writes_is_greedy_and_no_option_of_its_length_is_likelier(alpha: float) -> None:
     model = tiny_model("llama", seed=1)
-    originals, imagined, _, _ = case()
+    pairs = [replace(pair, options=[[token] for token in range(VOCAB_SIZE)], given=0) for pair in case()]
     decoding = DecodingConfig(alpha=alpha, max_new_tokens=1)
-    written = generate_debiased(model, originals, imagined, decoding, stop_ids=[])
-    options = [[[token] for token in range(VOCAB_SIZE)] for _ in originals]
-    for scores, [token] in zip(score_options(model, originals, imagined, options, decoding), written, strict=True):
-        assert [score.greedy for score in scores].index(True) == token
-        assert max(scores, key=lambda score: score.logprob) is scores[token]
-        assert sum(torch.tensor([score.logprob for score in scores]).exp()) == pytest.approx(1, abs=1e-5)
+    written = generate(model, pairs, decoding, stop_ids=[])
+    for scores, [token] in zip(score(model, pairs, decoding), written, strict=True):
+        assert [one.greedy for one in scores].index(True) == token
+        assert max(scores, key=lambda one: one.logprob) is scores[token]
+        assert sum(torch.tensor([one.logprob for one in scores]).exp()) == pytest.approx(1, abs=1e-5)
 
 
-def test_two_options_of_the_same_tokens_have_the_same_score() -> None:
+def test_each_pair_has_its_alpha_and_batches_groups_and_parts_make_no_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = tiny_model("llama", seed=1)
-    originals, imagined, options, _ = case()
-    [scores] = score_options(model, originals[:1], imagined[:1], [[options[0][0], [9, 9], options[0][0]]])
-    assert scores[0] == scores[2] != scores[1]
-
-
-def test_each_prompt_has_its_alpha_and_batches_and_groups_make_no_difference() -> None:
-    model = tiny_model("llama", seed=1)
-    originals, imagined, options, given = case()
     alphas = [0.0, 0.5, 0.9, 2.0, 0.0, 0.3, 1.0]
+    pairs = [replace(pair, alpha=alphas[i], group=i % 2) for i, pair in enumerate(case())]
+    pairs[0] = replace(pairs[0], options=[*pairs[0].options, pairs[0].options[0]])
     seen: list[int] = []
-    together = score_options(
-        model, originals, imagined, options, DecodingConfig(batch_size=4), given=given, alpha=alphas,
-        groups=[i % 2 for i in range(7)], on_batch=lambda indices, scores: seen.extend(indices),
-    )  # fmt: skip
-    assert sorted(seen) == list(range(7))
-    for i, of_prompt in enumerate(together):
-        [alone] = score_options(
-            model, [originals[i]], [imagined[i]], [options[i]], DecodingConfig(alpha=alphas[i]), given=[given[i]]
-        )
-        assert [one.logprob for one in of_prompt] == pytest.approx([one.logprob for one in alone], rel=1e-5)
-
-
-def test_a_long_list_of_options_is_projected_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny_model("llama", seed=1)
-    originals, imagined, options, given = case()
-    whole = score_options(model, originals, imagined, options, given=given)
     monkeypatch.setattr("d2e_sft.decoding.likelihood._AT_ONCE", 3)
-    parts = score_options(model, originals, imagined, options, given=given)
-    for one, other in zip(whole, parts, strict=True):
-        assert [score.logprob for score in one] == pytest.approx([score.logprob for score in other], rel=1e-5)
+    together = score(model, pairs, DecodingConfig(batch_size=4), on_batch=lambda indices, _: seen.extend(indices))
+    monkeypatch.undo()
+    assert sorted(seen) == list(range(7))
+    assert together[0][0] == together[0][-1], "equal options have equal scores"
+    for pair, scores in zip(pairs, together, strict=True):
+        [alone] = score(model, [replace(pair, alpha=None)], DecodingConfig(alpha=pair.alpha))
+        assert [one.logprob for one in scores] == pytest.approx([one.logprob for one in alone], rel=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "said"),
+    ("pair", "decoding", "error", "said"),
     [
-        ({"options": [[[5]], [[]]]}, ValueError, "options[1][0] has no token to score"),
-        ({"given": [1, 0]}, ValueError, "options[0][0] has no token to score"),
-        ({"options": [[[5]]]}, ValueError, "1 values of options for 2 prompts"),
-        ({"given": [0]}, ValueError, "1 values of given for 2 prompts"),
-        ({"imagined": None}, ValueError, "needs one imagined prompt"),
-        ({"imagined": [[5], []]}, ValueError, "prompt 1 has no token"),
-        ({"originals": [[], [8, 9]]}, ValueError, "prompt 0 has no token"),
-        ({"decoding": DecodingConfig(plausibility=0.1)}, UserError, "plausibility=0.1"),
+        (PromptPair([7, 8], [7], [[]]), {}, ValueError, "prompt 0 has an option with no token to score"),
+        (PromptPair([7, 8], [7], [[5]], given=1), {}, ValueError, "prompt 0 has an option with no token to score"),
+        (PromptPair([7, 8], [7], [[5]]), {"plausibility": 0.1}, UserError, "plausibility=0.1"),
     ],
 )
-def test_what_cannot_be_scored_is_refused_by_name(changes: dict[str, Any], error: type[Exception], said: str) -> None:
-    arguments = {"originals": [[7, 8], [8, 9]], "imagined": [[7], [8]], "options": [[[5]], [[6]]], **changes}
-    with pytest.raises(error, match=re.escape(said)):
-        score_options(tiny_model(), **arguments)
+def test_options_that_cannot_be_scored_are_refused(
+    pair: PromptPair[Any], decoding: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        score(tiny_model(), [pair], DecodingConfig(**decoding))

@@ -73,17 +73,17 @@ def test_the_estimate_counts_with_the_models_own_tokenizer(model: Path) -> None:
 
 
 def test_replies_before_the_end_of_a_run_are_kept(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from d2e_sft.decoding import batches as decoding
+    from d2e_sft.decoding import generation
 
-    whole, batches = decoding.generate_debiased, []
+    rows_of, batches = generation.rows_of, []
 
-    def breaks(*args: object, **options: object) -> object:
+    def breaks(*args: object) -> object:
         batches.append(args)
         if len(batches) == 2:
             raise KeyboardInterrupt
-        return whole(*args, **options)  # type: ignore[arg-type]
+        return rows_of(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(decoding, "generate_debiased", breaks)
+    monkeypatch.setattr(generation, "rows_of", breaks)
     with pytest.raises(KeyboardInterrupt):
         ask(local(model))
     monkeypatch.undo()

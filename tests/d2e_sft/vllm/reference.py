@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from d2e_sft.decoding import DecodingConfig, decode_prompts
+from d2e_sft.decoding import DecodingConfig, PromptPair, generate
 
 NEW_TOKENS = 12
 STOPS = [2]  # SmolLM2's end of turn
@@ -21,59 +21,47 @@ _WORDS = (
 
 @dataclass
 class Pairs:
-    """Prompts with and without context, a ratio each (0: a plain request), and the reference's answers."""
+    """Prompts with and without context, each with a ratio (0: a plain request), and the reference's answers."""
 
-    originals: list[list[int]]
-    imagined: list[list[int]]
-    alphas: list[float]
+    prompts: list[PromptPair[Any]]
     answers: list[list[int]] = field(default_factory=list)
 
 
 def mixed_pairs(tokenizer: Any, count: int, seed: int = 0) -> Pairs:
     """Original prompts of about 35 to 600 tokens, short ones more often; imagined ones of 20 to 60."""
     generator, words = random.Random(seed), _WORDS.split()
-    pairs = Pairs([], [], [])
+    pairs = Pairs([])
     for _ in range(count):
         context = " ".join(generator.choices(words, k=int(10 * 55 ** generator.random() ** 2)))
         question = "Question: what happened " + " ".join(generator.choices(words, k=generator.randint(1, 30))) + "?"
-        for prompts, text in ((pairs.originals, f"Context: {context}\n{question}"), (pairs.imagined, question)):
+        both = []
+        for text in (f"Context: {context}\n{question}", question):
             messages = [{"role": "system", "content": "Answer shortly."}, {"role": "user", "content": text}]
             rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-            prompts.append(tokenizer(rendered, add_special_tokens=False)["input_ids"])
-        pairs.alphas.append(generator.choice([0.0, 0.25, 0.5, 0.5, 0.9]))
+            both.append(tokenizer(rendered, add_special_tokens=False)["input_ids"])
+        pairs.prompts.append(PromptPair(*both, alpha=generator.choice([0.0, 0.25, 0.5, 0.5, 0.9])))
     return pairs
 
 
-def decode_reference(model: Any, pairs: Pairs) -> Pairs:
+def decode_reference(model: Any, pairs: Pairs, new_tokens: int = NEW_TOKENS) -> Pairs:
     """Fill in `answers`, by decoding in process (which is itself tested against guidance)."""
-    answers: dict[int, list[int]] = {}
-    for alpha in sorted(set(pairs.alphas)):
-        chosen = [i for i, other in enumerate(pairs.alphas) if other == alpha]
-        decoded = decode_prompts(
-            model,
-            [pairs.originals[i] for i in chosen],
-            [pairs.imagined[i] for i in chosen],
-            DecodingConfig(alpha=alpha, max_new_tokens=NEW_TOKENS),
-            stop_ids=STOPS,
-        )
-        answers |= dict(zip(chosen, decoded, strict=True))
-    pairs.answers = [answers[i] for i in range(len(pairs.originals))]
+    pairs.answers = generate(model, pairs.prompts, DecodingConfig(max_new_tokens=new_tokens), stop_ids=STOPS)
     return pairs
 
 
-def guided(model: Any, original: Sequence[int], imagined: Sequence[int], alpha: float) -> list[int]:
+def guided(model: Any, pair: PromptPair[Any]) -> list[int]:
     """transformers' guidance, one pair at a time; scale 1/(1−α) has the same argmax."""
     output = model.generate(
-        input_ids=torch.tensor([original]),
-        attention_mask=torch.ones(1, len(original), dtype=torch.long),
-        negative_prompt_ids=torch.tensor([imagined]),
-        negative_prompt_attention_mask=torch.ones(1, len(imagined), dtype=torch.long),
-        guidance_scale=1 / (1 - alpha),
+        input_ids=torch.tensor([pair.original]),
+        attention_mask=torch.ones(1, len(pair.original), dtype=torch.long),
+        negative_prompt_ids=torch.tensor([pair.imagined]),
+        negative_prompt_attention_mask=torch.ones(1, len(pair.imagined), dtype=torch.long),
+        guidance_scale=1 / (1 - pair.alpha),
         do_sample=False,
         max_new_tokens=NEW_TOKENS,
         eos_token_id=STOPS,
         pad_token_id=0,
-    )[0, len(original) :].tolist()
+    )[0, len(pair.original) :].tolist()
     return output[:-1] if output and output[-1] in STOPS else output
 
 
@@ -85,10 +73,10 @@ def gap(model: Any, pairs: Pairs, index: int, answer: Sequence[int]) -> float:
     place = next(i for i, (a, b) in enumerate(zip(expected, given, strict=False)) if a != b)
     agreed = expected[:place]
     original, imagined = (
-        model(torch.tensor([[*prompts[index], *agreed]])).logits[0, -1]
-        for prompts in (pairs.originals, pairs.imagined)
+        model(torch.tensor([[*prompt, *agreed]])).logits[0, -1]
+        for prompt in (pairs.prompts[index].original, pairs.prompts[index].imagined)
     )
-    debiased = original - pairs.alphas[index] * imagined
+    debiased = original - pairs.prompts[index].alpha * imagined
     return float((debiased[expected[place]] - debiased[given[place]]).abs())
 
 

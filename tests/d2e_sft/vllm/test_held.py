@@ -15,13 +15,16 @@ from vllm import SamplingParams
 from vllm.exceptions import GracefulHTTPError
 
 from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.decoding import PromptPair
 from d2e_sft.vllm import online
 from d2e_sft.vllm.gate import RowGate
 from d2e_sft.vllm.online import PairingEngine
 from d2e_sft.vllm.requests import PairRequest
 
 SENTINEL = 99
-REQUEST = PairRequest([1, 2, 3], [1], DecodingConfig(alpha=0.5, max_new_tokens=2), stops=(), sentinel=SENTINEL)
+REQUEST = PairRequest(
+    PromptPair([1, 2, 3], [1], alpha=0.5), DecodingConfig(max_new_tokens=2), stops=(), sentinel=SENTINEL
+)
 
 
 class Collector:

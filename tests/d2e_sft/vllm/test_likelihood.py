@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -11,13 +12,15 @@ import pytest
 import torch
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.decoding import score_options as score_in_process
-from d2e_sft.vllm.likelihood import score_options
+from d2e_sft.decoding import PromptPair
+from d2e_sft.decoding import score as score_in_process
+from d2e_sft.vllm.likelihood import score
 from tests.tiny import tiny_model
 
 PROMPTS = [[10, 11, 12], [20, 21], [30, 31, 32, 33]]
 OPTIONS = [[[40, 41, 42], [40, 43]], [[50, 51], [50, 52, 53], [50, 54]], [[60], [61]]]
-GIVEN = [1, 1, 0]
+PAIRS = [PromptPair(*fields) for fields in zip(PROMPTS, [None] * 3, OPTIONS, [1, 1, 0], strict=True)]
+PLAINLY = DecodingConfig(alpha=0)
 
 
 @dataclass
@@ -62,23 +65,20 @@ def llm(monkeypatch: pytest.MonkeyPatch) -> PromptLogprobs:
 
 
 def test_an_option_scores_as_in_process(llm: PromptLogprobs) -> None:
-    options = [[*of_prompt] for of_prompt in OPTIONS]
-    best = score_in_process(llm.model, PROMPTS[2:], None, [[[t] for t in range(261)]], DecodingConfig(alpha=0))[0]
-    options[2].append([max(range(261), key=lambda token: best[token].logprob)])  # what greedy decoding would write
-    ours = score_options(llm, PROMPTS, options, given=GIVEN)
-    expected = score_in_process(llm.model, PROMPTS, None, options, DecodingConfig(alpha=0), given=GIVEN)
-    for of_prompt, here in zip(ours, expected, strict=True):
-        for one, other in zip(of_prompt, here, strict=True):
-            assert one.logprob == pytest.approx(other.logprob, rel=1e-5)
-            assert (one.tokens, one.greedy) == (other.tokens, other.greedy)
+    every = replace(PAIRS[2], options=[[token] for token in range(261)])
+    best = score_in_process(llm.model, [every], PLAINLY)[0]
+    greedy = max(range(261), key=lambda token: best[token].logprob)
+    pairs = [*PAIRS[:2], replace(PAIRS[2], options=[*PAIRS[2].options, [greedy]])]
+    ours, expected = score(llm, pairs), score_in_process(llm.model, pairs, PLAINLY)
+    for one, other in zip(chain(*ours), chain(*expected), strict=True):
+        assert one.logprob == pytest.approx(other.logprob, rel=1e-5)
+        assert (one.tokens, one.greedy) == (other.tokens, other.greedy)
     assert ours[2][-1].greedy
 
 
-def test_scores_are_told_as_they_come(llm: PromptLogprobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_reported_as_they_come(llm: PromptLogprobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("d2e_sft.vllm.likelihood._AT_ONCE", 2)
-    told: dict[int, Any] = {}
-    scores = score_options(
-        llm, PROMPTS, OPTIONS, given=GIVEN, on_scored=lambda i, s: told.update(zip(i, s, strict=True))
-    )
-    assert [told[i] for i in range(3)] == scores
+    reported: dict[int, Any] = {}
+    scores = score(llm, PAIRS, on_batch=lambda i, s: reported.update(zip(i, s, strict=True)))
+    assert [reported[i] for i in range(3)] == scores
     assert llm.sent == [5, 2], "the options of two prompts, then of the third"

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
-from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.decoding import decode_prompts
-from d2e_sft.decoding import score_options as score_in_process
+from d2e_sft.decoding import DecodingConfig, PromptPair
+from d2e_sft.decoding import generate as generate_in_process
+from d2e_sft.decoding import score as score_in_process
 from d2e_sft.util.errors import UserError
-from d2e_sft.vllm.likelihood import score_options
-from d2e_sft.vllm.offline import answer_samples, generate_debiased
+from d2e_sft.vllm.likelihood import score
+from d2e_sft.vllm.offline import answer_samples, generate
 from tests.d2e_sft.vllm.reference import NEW_TOKENS, STOPS, Pairs, assert_equal, guided
 from tests.tiny import make_sample
 
 ENGINE: dict[str, Any] = {"max_num_seqs": 64}
+DECODING = DecodingConfig(max_new_tokens=NEW_TOKENS)
 pytestmark = pytest.mark.timeout(1800)
 
 
@@ -26,44 +29,33 @@ def test_200_mixed_pairs_and_plain_requests_in_one_batch_give_the_tokens_of_the_
 ) -> None:
     finished: dict[int, list[int]] = {}
     resubmitted: list[int] = []
-    answers = generate_debiased(
+    answers = generate(
         llm,
-        pairs.originals,
-        pairs.imagined,
-        DecodingConfig(max_new_tokens=NEW_TOKENS),
-        alpha=pairs.alphas,
+        pairs.prompts,
+        DECODING,
         stop_ids=STOPS,
-        on_finished=finished.__setitem__,
+        on_answer=finished.__setitem__,
         on_resubmission=resubmitted.append,
     )
     print(f"resubmissions: {len(resubmitted)}")
-    assert_equal(in_process.model, pairs, answers, range(len(pairs.originals)))
-    assert [finished[i] for i in range(len(pairs.originals))] == answers
+    assert_equal(in_process.model, pairs, answers, range(200))
+    assert [finished[i] for i in range(200)] == answers
 
 
 def test_transformers_own_guidance_gives_the_same_tokens(llm: Any, in_process: Any, pairs: Pairs) -> None:
-    chosen = [i for i in range(200) if pairs.alphas[i] > 0 and len(pairs.originals[i]) < 200][:16]
-    answers = generate_debiased(
-        llm,
-        [pairs.originals[i] for i in chosen],
-        [pairs.imagined[i] for i in chosen],
-        DecodingConfig(max_new_tokens=NEW_TOKENS),
-        alpha=[pairs.alphas[i] for i in chosen],
-        stop_ids=STOPS,
-    )
-    expected = [guided(in_process.model, pairs.originals[i], pairs.imagined[i], pairs.alphas[i]) for i in chosen]
-    assert answers == expected
+    chosen = [pair for pair in pairs.prompts if pair.alpha and len(pair.original) < 200][:16]
+    expected = [guided(in_process.model, pair) for pair in chosen]
+    assert generate(llm, chosen, DECODING, stop_ids=STOPS) == expected
 
 
 @pytest.mark.parametrize("decoder", ["cad:weight=2", "adacad", "coiecd"])
 def test_another_decoder_gives_the_tokens_of_decoding_in_process(
     llm: Any, in_process: Any, pairs: Pairs, decoder: str
 ) -> None:
-    chosen = [i for i in range(200) if len(pairs.originals[i]) < 200][:8]
-    originals, imagined = [pairs.originals[i] for i in chosen], [pairs.imagined[i] for i in chosen]
-    decoding = DecodingConfig(decoder=decoder, max_new_tokens=NEW_TOKENS)
-    expected = decode_prompts(in_process.model, originals, imagined, decoding, stop_ids=STOPS)
-    assert generate_debiased(llm, originals, imagined, decoding, stop_ids=STOPS) == expected
+    chosen = [replace(pair, alpha=None) for pair in pairs.prompts if len(pair.original) < 200][:8]
+    decoding = replace(DECODING, decoder=decoder)
+    expected = generate_in_process(in_process.model, chosen, decoding, stop_ids=STOPS)
+    assert generate(llm, chosen, decoding, stop_ids=STOPS) == expected
 
 
 def test_samples_are_answered_with_text_and_one_without_context_plainly(llm: Any) -> None:
@@ -75,15 +67,8 @@ def test_samples_are_answered_with_text_and_one_without_context_plainly(llm: Any
 
 
 def test_a_prompt_beyond_the_engines_length_is_refused_before_anything_is_decoded(llm: Any) -> None:
-    with pytest.raises(UserError, match=r"1 of 4 prompts exceed the engine's 768 positions \(the longest has 800"):
-        generate_debiased(
-            llm, [[5] * 800, [5]], [[5], [6]], DecodingConfig(alpha=0.5, max_new_tokens=4), stop_ids=STOPS
-        )
-
-
-def test_debiasing_without_imagined_prompts_is_refused(llm: Any) -> None:
-    with pytest.raises(ValueError, match="needs one imagined prompt"):
-        generate_debiased(llm, [[5, 6]], None, DecodingConfig(alpha=0.5, max_new_tokens=4), stop_ids=STOPS)
+    with pytest.raises(UserError, match=r"1 of 2 prompts exceed the engine's 768 positions \(the longest has 800"):
+        generate(llm, [PromptPair([5] * 800, [5]), PromptPair([5], [6])], DECODING, stop_ids=STOPS)
 
 
 def test_options_that_would_touch_one_row_alone_are_refused_when_the_request_comes_in(llm: Any) -> None:
@@ -100,10 +85,11 @@ def test_options_that_would_touch_one_row_alone_are_refused_when_the_request_com
 
 
 def test_options_score_as_in_process(llm: Any, in_process: Any, pairs: Pairs) -> None:
-    prompts, others = pairs.originals[:6], pairs.originals[6:12]
-    options = [[other[-5:], other[-9:-2], [other[-1]]] for other in others]
-    ours = score_options(llm, prompts, options, given=[0] * len(prompts))
-    expected = score_in_process(in_process.model, prompts, None, options, DecodingConfig(alpha=0))
-    for of_prompt, here in zip(ours, expected, strict=True):
-        assert [one.logprob for one in of_prompt] == pytest.approx([one.logprob for one in here], rel=1e-3)
-        assert [one.tokens for one in of_prompt] == [one.tokens for one in here]
+    scored = [
+        PromptPair(pair.original, options=[other.original[-5:], other.original[-9:-2], other.original[-1:]])
+        for pair, other in zip(pairs.prompts[:6], pairs.prompts[6:12], strict=True)
+    ]
+    ours, expected = score(llm, scored), score_in_process(in_process.model, scored, DecodingConfig(alpha=0))
+    for one, other in zip(chain(*ours), chain(*expected), strict=True):
+        assert one.logprob == pytest.approx(other.logprob, rel=1e-3)
+        assert one.tokens == other.tokens

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
-from d2e_sft.decoding import DecodingConfig, decode_prompts
-from d2e_sft.vllm.offline import generate_debiased
+from d2e_sft.decoding import DecodingConfig
+from d2e_sft.vllm.batch import RequestBatch
+from d2e_sft.vllm.offline import generate, requests_of
 from d2e_sft.vllm.pairing import Draw
 from tests.d2e_sft.vllm.reference import NEW_TOKENS, STOPS, Pairs, assert_equal, decode_reference, mixed_pairs
 
@@ -31,17 +33,10 @@ def _preemptions(llm: Any) -> int:
 def test_pairs_that_chunked_prefill_splits_are_submitted_again_and_answer_the_same(llm: Any, in_process: Any) -> None:
     pairs = decode_reference(in_process.model, mixed_pairs(in_process.tokenizer, 40, seed=3))
     resubmitted: list[int] = []
-    answers = generate_debiased(
-        llm,
-        pairs.originals,
-        pairs.imagined,
-        DecodingConfig(max_new_tokens=NEW_TOKENS),
-        alpha=pairs.alphas,
-        stop_ids=STOPS,
-        on_resubmission=resubmitted.append,
-    )
+    decoding = DecodingConfig(max_new_tokens=NEW_TOKENS)
+    answers = generate(llm, pairs.prompts, decoding, stop_ids=STOPS, on_resubmission=resubmitted.append)
     print(f"resubmissions: {len(resubmitted)}; preemptions: {_preemptions(llm)}")
-    assert max(map(len, pairs.originals)) > 4 * 96
+    assert max(len(pair.original) for pair in pairs.prompts) > 4 * 96
     assert_equal(in_process.model, pairs, answers, range(40))
     assert resubmitted
 
@@ -49,41 +44,32 @@ def test_pairs_that_chunked_prefill_splits_are_submitted_again_and_answer_the_sa
 def test_pairs_that_preemption_splits_are_submitted_again_and_answer_the_same(
     llm: Any, in_process: Any, prompts: Pairs
 ) -> None:
-    # Short prompts of which several pairs fit at first, and answers that outgrow the cache.
-    chosen = [i for i in range(200) if prompts.alphas[i] == 0.5 and len(prompts.originals[i]) < 80][:12]
-    originals, imagined = [prompts.originals[i] for i in chosen], [prompts.imagined[i] for i in chosen]
-    options: dict[str, Any] = {"decoding": DecodingConfig(max_new_tokens=40), "stop_ids": []}
+    # Several short prompts fit at first, and their answers outgrow the cache.
+    chosen = [pair for pair in prompts.prompts if pair.alpha == 0.5 and len(pair.original) < 80][:12]
+    pairs = decode_reference(in_process.model, Pairs(chosen), new_tokens=40)
     resubmitted: list[int] = []
     before = _preemptions(llm)
-    answers = generate_debiased(llm, originals, imagined, **options, on_resubmission=resubmitted.append)
-    expected = decode_prompts(in_process.model, originals, imagined, **options)
+    decoding = DecodingConfig(max_new_tokens=40)
+    answers = generate(llm, chosen, decoding, stop_ids=STOPS, on_resubmission=resubmitted.append)
     preemptions = _preemptions(llm) - before
     print(f"resubmissions: {len(resubmitted)}; preemptions: {preemptions}")
-    record = Pairs(originals, imagined, [0.5] * len(chosen), expected)
-    assert_equal(in_process.model, record, answers, range(len(chosen)))
+    assert_equal(in_process.model, pairs, answers, range(len(chosen)))
     assert resubmitted
     assert preemptions > 0
 
 
 def test_draws_do_not_depend_on_how_a_pair_was_scheduled(llm: Any, prompts: Pairs) -> None:
-    chosen = [i for i in range(200) if prompts.alphas[i] > 0 and len(prompts.originals[i]) < 300][:16]
-
+    chosen = [pair for pair in prompts.prompts if pair.alpha and len(pair.original) < 300][:16]
     resubmitted: list[int] = []
+    requests = requests_of(llm, chosen, DecodingConfig(max_new_tokens=NEW_TOKENS), STOPS)
 
-    def decode(indices: list[int], seed: int) -> list[list[int]]:
-        return generate_debiased(
-            llm,
-            [prompts.originals[i] for i in indices],
-            [prompts.imagined[i] for i in indices],
-            DecodingConfig(alpha=0.5, max_new_tokens=NEW_TOKENS),
-            stop_ids=STOPS,
-            on_resubmission=resubmitted.append,
-            draws=[Draw(1.0, seed=seed + i, top_p=0.9) for i in indices],
-        )
+    def decode(places: list[int], seed: int) -> list[list[int]]:
+        drawn = [replace(requests[i], draw=Draw(1.0, seed=seed + i, top_p=0.9)) for i in places]  # type: ignore[call-arg]
+        return RequestBatch(llm, drawn, on_resubmission=resubmitted.append).run()
 
-    together = decode(chosen, 0)
+    together = decode(list(range(len(chosen))), 0)
     print(f"resubmissions: {len(resubmitted)}")
-    alone = [decode([i], 0)[0] for i in chosen]
+    alone = [decode([i], 0)[0] for i in range(len(chosen))]
     same = sum(a == b for a, b in zip(together, alone, strict=True))
     assert same >= len(chosen) - 1, "a draw at the edge of float32 may flip one"
-    assert decode(chosen, 1000) != together
+    assert decode(list(range(len(chosen))), 1000) != together

@@ -13,7 +13,7 @@ from lm_eval.utils import simple_parse_args_string
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import DecodingConfig, decode_prompts, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, PromptPair, generate, sample_pairs, stop_token_ids
 from d2e_sft.util.errors import UserError
 from eval.commands.lm_eval import TASKS
 from eval.lm_eval.model import D2ELM
@@ -53,10 +53,9 @@ def test_answers_and_scores_are_those_of_this_projects_own_decoding(model: D2ELM
         logged = results["samples"][task]
         samples = [EventSample.model_validate({n: s["doc"][n] for n in EventSample.model_fields if n in s["doc"]})
                    for s in logged]  # fmt: skip
-        expected = decode_prompts(
+        expected = generate(
             model.model,
-            [encoder.prompt_ids(sample, "original") for sample in samples],
-            [encoder.prompt_ids(sample, "imagined") for sample in samples],
+            sample_pairs(encoder, samples),
             DecodingConfig(max_new_tokens=12),
             stop_ids=stop_token_ids(model.model, encoder.end_of_turn),
         )
@@ -96,7 +95,7 @@ def test_a_document_that_does_not_know_its_context_is_decoded_plainly(model: D2E
     [answer] = model.generate_until([Request()])  # type: ignore[list-item]
     prompt = model.tokenizer("Why did it rain?")["input_ids"]
     stops = stop_token_ids(model.model, 1)
-    [plain] = decode_prompts(model.model, [prompt], decoding=DecodingConfig(alpha=0, max_new_tokens=5), stop_ids=stops)
+    [plain] = generate(model.model, [PromptPair(prompt)], DecodingConfig(alpha=0, max_new_tokens=5), stop_ids=stops)
     assert answer == model.tokenizer.decode(plain, skip_special_tokens=True)
 
 
@@ -147,10 +146,9 @@ def test_another_decoder_answers_as_it_decodes_in_process(data: Path, tmp_path: 
                for s in logged]  # fmt: skip
 
     def decoded(decoder: str) -> list[str]:
-        tokens = decode_prompts(
+        tokens = generate(
             model.model,
-            [encoder.prompt_ids(sample, "original") for sample in samples],
-            [encoder.prompt_ids(sample, "imagined") for sample in samples],
+            sample_pairs(encoder, samples),
             DecodingConfig(decoder=decoder, max_new_tokens=12),
             stop_ids=stop_token_ids(model.model, encoder.end_of_turn),
         )

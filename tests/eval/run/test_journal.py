@@ -20,13 +20,13 @@ class Counting:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.prompts = 0
-        original = in_process.decode_prompts
+        original = in_process.generate
 
-        def counting(model: Any, originals: Any, *rest: Any, **options: Any) -> Any:
-            self.prompts += len(originals)
-            return original(model, originals, *rest, **options)
+        def counting(model: Any, pairs: Any, *rest: Any, **options: Any) -> Any:
+            self.prompts += len(pairs)
+            return original(model, pairs, *rest, **options)
 
-        monkeypatch.setattr(in_process, "decode_prompts", counting)
+        monkeypatch.setattr(in_process, "generate", counting)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_predictions_of_unknown_origin_are_refused(
     assert evaluate(world, tmp_path) == 0
     (tmp_path / "eval" / "bench" / "predictions.decoding.json").unlink()
     assert evaluate(world, tmp_path) == 1
-    assert "cannot be told which model and options they came from" in capsys.readouterr().err
+    assert "so their model and options are unknown" in capsys.readouterr().err
     assert evaluate(world, tmp_path, "--overwrite") == 0
 
 
@@ -131,7 +131,7 @@ def test_damaged_predictions_are_named(world: Path, tmp_path: Path, capsys: pyte
     for content, said in (
         (lines[:-1], "holds 7 predictions; expected 8"),
         ([lines[1], lines[0], *lines[2:]], "line 1: is about 's1' of 'made-up'; expected 's0'"),
-        (["{\n", *lines[1:]], "line 1: is no prediction"),
+        (["{\n", *lines[1:]], "line 1: is not a prediction"),
     ):
         file.write_text("".join(content))
         assert evaluate(world, tmp_path, "--accept-edited") == 1
@@ -189,7 +189,7 @@ def test_changed_predictions_are_refused_until_the_change_is_accepted(
     assert d2e("score", "rows", "--predictions", file, "--gold", world / "bench") == 0
     assert "warning: " in capsys.readouterr().err
     assert evaluate(world, tmp_path, "--accept-edited") == 0
-    assert "changed by somebody" in capsys.readouterr().err
+    assert "edited by hand" in capsys.readouterr().err
     assert predictions(tmp_path)[0]["output"] == "Another answer."
     assert json.loads(record.read_text())["edited"] is True
     assert evaluate(world, tmp_path) == 0, "accepted once, it is what was evaluated"
@@ -197,17 +197,3 @@ def test_changed_predictions_are_refused_until_the_change_is_accepted(
     assert file.read_bytes() == whole
     assert "edited" not in json.loads(record.read_text())
     assert decoded.prompts == 16
-
-
-def test_predictions_of_an_earlier_version_have_no_digest_and_are_scored_with_a_note(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert evaluate(world, tmp_path) == 0
-    record = tmp_path / "eval" / "bench" / "predictions.decoding.json"
-    content = json.loads(record.read_text())
-    del content["predictions_sha256"]
-    record.write_text(json.dumps(content))
-    capsys.readouterr()
-    assert evaluate(world, tmp_path) == 0
-    assert "no digest of the predictions" in capsys.readouterr().err
-    assert "predictions_sha256" in json.loads(record.read_text())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -63,30 +61,16 @@ def test_the_files_of_all_processes_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        b"{}", b"[1]", b"7", b"null", b'"fingerprint"', b'{"index": 1}', b"\xff",
-        b'{"index": 1, "output": "x", "y": 1}',
-        b'{"index": 1, "output": "x"}', b'{"fingerprint": null, "engine": "", "environment": {}}',
-        b'{"fingerprint": "m", "engine": "", "environment": {}}', b'{"index": 1, "output": null}',
+        b"{}", b"[1]", b"7", b"null", b'"fingerprint"', b'{"index": 1}', b"\xff", b'{"index": 1, "output": "x"}',
+        b'{"fingerprint": null, "engine": "", "environment": {}}',
         b'{"index": 1, "output": "x", "check": "0123456789abcdef"}', b'{"index": 1, "output": "x", "check": null}',
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("earlier", [False, True], ids=["with-checks", "of-an-earlier-version"])
-def test_a_damaged_line_that_no_kill_left_is_named(tmp_path: Path, line: bytes, earlier: bool) -> None:
+def test_a_damaged_line_that_no_kill_left_is_named(tmp_path: Path, line: bytes) -> None:
     path = write(tmp_path, ANSWERS[:1])
-    if earlier:
-        path.write_bytes(without_checks(path.read_bytes()))
-        if line == b'{"index": 1, "output": "x"}':
-            return  # which is how earlier versions wrote an answer
     path.write_bytes(path.read_bytes() + line + b"\n")
     with pytest.raises(UserError, match=r"predictions.partial.jsonl, line 3: neither a session nor an answer"):
         read_journal(PassFiles(tmp_path, "predictions"))
-
-
-def without_checks(content: bytes) -> bytes:
-    lines = [json.loads(line) for line in content.splitlines()]
-    return b"".join(
-        json.dumps({key: value for key, value in line.items() if key != "check"}).encode() + b"\n" for line in lines
-    )
 
 
 def two_sessions(folder: Path) -> bytes:
@@ -123,32 +107,3 @@ def test_a_line_that_is_missing_from_the_middle_is_named(tmp_path: Path, gone: i
         return
     with pytest.raises(UserError, match=f"line {gone + 1}: neither a session nor an answer"):
         read_journal(files)
-
-
-@pytest.mark.parametrize("change", [lambda lines: lines[1:], lambda lines: [lines[1], lines[0]]])
-def test_an_answer_of_an_earlier_version_without_its_session_is_named(
-    tmp_path: Path, change: Callable[[list[bytes]], list[bytes]]
-) -> None:
-    path = write(tmp_path, ANSWERS)
-    path.write_bytes(b"".join(change(without_checks(path.read_bytes()).splitlines(keepends=True))))
-    with pytest.raises(UserError, match=r"line 1: neither a session nor an answer .an answer before any session"):
-        read_journal(PassFiles(tmp_path, "predictions"))
-
-
-def test_answers_of_an_earlier_version_are_read_and_gone_on_from(tmp_path: Path) -> None:
-    path = write(tmp_path, ANSWERS[:2])
-    path.write_bytes(without_checks(path.read_bytes()))
-    write(tmp_path, ANSWERS[2:])
-    journal = read_journal(PassFiles(tmp_path, "predictions"))
-    assert journal.answers.keys() == {3, 0, 7}
-    assert journal.unchecked == [path]
-
-
-def test_two_evaluations_do_not_write_to_one_file(tmp_path: Path) -> None:
-    path = PassFiles(tmp_path, "predictions").partial()
-    with closing(JournalWriter(path, HEADER)) as writer:
-        with pytest.raises(UserError, match="another evaluation is writing to it"):
-            JournalWriter(path, HEADER)
-        writer.write(ANSWERS)
-    assert read_journal(PassFiles(tmp_path, "predictions")).answers.keys() == {0, 3, 7}
-    JournalWriter(path, HEADER).close()

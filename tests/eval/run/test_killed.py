@@ -54,13 +54,13 @@ class Decoded:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.prompts: list[list[int]] = []
-        original = in_process.decode_prompts
+        original = in_process.generate
 
-        def counting(model: Any, originals: Any, *rest: Any, **options: Any) -> Any:
-            self.prompts += originals
-            return original(model, originals, *rest, **options)
+        def counting(model: Any, pairs: Any, *rest: Any, **options: Any) -> Any:
+            self.prompts += [pair.original for pair in pairs]
+            return original(model, pairs, *rest, **options)
 
-        monkeypatch.setattr(in_process, "decode_prompts", counting)
+        monkeypatch.setattr(in_process, "generate", counting)
 
 
 @pytest.mark.parametrize(("call", "after", "kept"), [(1, True, 0), (2, True, 3), (5, False, 7), (7, True, 14)])

@@ -110,13 +110,13 @@ def test_a_broken_off_call_goes_on_and_one_with_other_options_is_refused(
 
     def broken(*arguments: Any) -> Any:
         engine = real(*arguments)
-        decode = engine.decode
+        generate = engine.generate
 
-        def stops(places: Any, on_answers: Any) -> None:
-            decode(places[:3], on_answers)
+        def stops(pairs: Any, decoding: Any, on_answers: Any) -> None:
+            generate(pairs[:3], decoding, on_answers)
             raise UserError("the machine was switched off")
 
-        engine.decode = stops  # type: ignore[method-assign]
+        engine.generate = stops  # type: ignore[method-assign]
         return engine
 
     monkeypatch.setattr(module, "make_engine", broken)

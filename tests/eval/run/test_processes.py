@@ -7,16 +7,14 @@ import random
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.run.processes import join_processes, share
+from eval.run.processes import Processes, join_processes, share
 
 LENGTHS = [random.Random(0).randrange(50, 900) for _ in range(103)]
 GROUPS = [random.Random(i).choice("aab") for i in range(103)]
 
 
 def shares(processes: int, done: frozenset[int] = frozenset()) -> list[list[int]]:
-    return [
-        share(LENGTHS, done, groups=GROUPS, batch_size=4, process=i, processes=processes) for i in range(processes)
-    ]
+    return [share(LENGTHS, GROUPS, 4, done, Processes(index=i, count=processes)) for i in range(processes)]
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 8])
@@ -31,14 +29,14 @@ def test_what_was_decoded_is_left_out() -> None:
 
 def test_every_process_gets_its_part_of_long_and_short_rows() -> None:
     lengths = [random.Random(1).randrange(50, 900) for _ in range(1000)]
-    parts = [share(lengths, set(), groups=[0] * 1000, batch_size=4, process=i, processes=4) for i in range(4)]
+    parts = [share(lengths, [0] * 1000, 4, set(), Processes(index=i, count=4)) for i in range(4)]
     tokens = [sum(lengths[i] for i in part) for part in parts]
     assert max(tokens) < 1.05 * min(tokens)
 
 
 def test_batches_hold_the_same_rows_whatever_the_number_of_processes() -> None:
     def batches(processes: int) -> set[tuple[int, ...]]:
-        # As decode_prompts cuts them: the rows of a group longest first, in fours.
+        # As decoding cuts them: the rows of a group longest first, in fours.
         found = set()
         for part in shares(processes):
             for group in "ab":

@@ -15,9 +15,9 @@ from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
 from eval.run.engines import in_process
-from eval.run.engines.conversation_task import Conversation
 from eval.run.options import EvalOptions, resolve_options
 from eval.run.processes import join_processes
+from eval.run.task import Conversation
 from eval.score.predictions import read_predictions
 from eval.systems import asker as asking
 from eval.systems.asker import Asker
@@ -70,9 +70,9 @@ class Decoded:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, dies_in: int | None = None) -> None:
         self.count = 0
         batches = 0
-        original = in_process.decode_prompts
+        original = in_process.generate
 
-        def counting(model: Any, originals: Any, *rest: Any, on_batch: Any, **options: Any) -> Any:
+        def counting(model: Any, pairs: Any, *rest: Any, on_batch: Any, **options: Any) -> Any:
             def on_counted_batch(indices: list[int], answers: list[list[int]]) -> None:
                 nonlocal batches
                 if batches == dies_in:
@@ -81,9 +81,9 @@ class Decoded:
                 self.count += len(indices)
                 on_batch(indices, answers)
 
-            return original(model, originals, *rest, on_batch=on_counted_batch, **options)
+            return original(model, pairs, *rest, on_batch=on_counted_batch, **options)
 
-        monkeypatch.setattr(in_process, "decode_prompts", counting)
+        monkeypatch.setattr(in_process, "generate", counting)
 
 
 @pytest.mark.parametrize(("alpha", "without_context"), [(0.0, False), (0.5, False), (0.0, True)])

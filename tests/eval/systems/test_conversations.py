@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.conversations import ask_by_turns, assistant, turns, wording
 
 

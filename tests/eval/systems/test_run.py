@@ -12,8 +12,8 @@ from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
 from eval.compare.measures.measure import read_measures, shares
-from eval.run.engines.conversation_task import Conversation
 from eval.run.options import EvalOptions
+from eval.run.task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.run import evaluate_system
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult

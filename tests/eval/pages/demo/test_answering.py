@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -93,15 +93,15 @@ def test_decoding_ends_when_nobody_takes_the_next_token(world: Path, monkeypatch
     answerer = Answerer(load(world))
     ended = threading.Event()
 
-    def endless(*_: object, on_token: Callable[[int, int], None], **__: object) -> None:
+    def endless(*_: object, **__: object) -> Iterator[tuple[int, int]]:
         try:
-            while not ended.wait(0.001):
-                on_token(1, 70)
+            while True:
+                yield 1, 70
         finally:
             ended.set()
 
     with monkeypatch.context() as patched:
-        patched.setattr("eval.pages.demo.answering.generate_debiased", endless)
+        patched.setattr("eval.pages.demo.answering.stream", endless)
         stream = answerer.stream(ASKED, ALPHA, TOKENS)
         assert not next(stream).done
         assert not ended.is_set()
@@ -114,7 +114,7 @@ def test_an_error_of_the_model_reaches_the_caller(world: Path, monkeypatch: pyte
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("eval.pages.demo.answering.generate_debiased", fail)
+    monkeypatch.setattr("eval.pages.demo.answering.stream", fail)
     with pytest.raises(RuntimeError, match="out of memory"):
         Answerer(load(world)).answer(ASKED, ALPHA, TOKENS)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from d2e_sft.decoding import generate_debiased
+from d2e_sft.decoding import stream
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
 from eval.pages.demo.opening import find_opening
@@ -155,15 +155,15 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Decoding that ends only when it is given up; set once it is."""
     ended = threading.Event()
 
-    def decode(*_: object, on_token: Callable[[int, int], None], **__: object) -> None:
+    def decode(*_: object, **__: object) -> Iterator[tuple[int, int]]:
         try:
             while not ended.wait(0.05):
-                on_token(1, 70)
+                yield 1, 70
         finally:
             ended.set()
 
     # Of the test's own monkeypatch, so that what both change is undone in the right order.
-    monkeypatch.setattr("eval.pages.demo.answering.generate_debiased", decode)
+    monkeypatch.setattr("eval.pages.demo.answering.stream", decode)
     yield ended
     ended.set()
 
@@ -182,7 +182,7 @@ def test_stop_ends_the_decoding_and_the_next_question_is_answered(
     tab.evaluate("document.querySelector('#stop').click()")
     assert endless.wait(20)
     tab.wait_for("!document.querySelector('#stop')")
-    monkeypatch.setattr("eval.pages.demo.answering.generate_debiased", generate_debiased)
+    monkeypatch.setattr("eval.pages.demo.answering.stream", stream)
     time.sleep(1)  # nobody presses again within milliseconds, while Gradio is still taking the cancelled answer down
     assert answered(tab) == expected(model, OWN_EXAMPLES[0], 0.5)
     assert tab.complaints == []

@@ -12,8 +12,8 @@ import pytest
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.judge.options import EndpointOptions
-from eval.run.engines.conversation_task import Conversation, ConversationTask
 from eval.run.engines.endpoint import EndpointEngine
+from eval.run.task import Conversation, Task
 from tests.command import d2e
 from tests.factories import bench_rows, save_bench, scores_of, train_rows
 from tests.judge_server import KEY, JudgeServer, Misbehave, completion
@@ -164,18 +164,16 @@ class _TextHandler(QuietHandler):
 
 def test_texts_are_sent_to_completions(judge_environment: None) -> None:
     turn = {"role": "user", "content": "Box 0 contains the cup. Statement: Box 0"}
-    task = ConversationTask(
+    task = Task(
         name="boxes",
         conversations=[Conversation("d", f"c{i}", [{**turn, "content": f"{turn['content']} {i}"}], []) for i in "ab"],
         decoding=DecodingConfig(max_new_tokens=7),
-        without_context=False,
         as_text=True,
     )
-    found: dict[int, str] = {}
+    found: dict[int, Any] = {}
     with TextServer() as server:
         engine = EndpointEngine(EndpointOptions(model="base", base_url=f"{server.url}/v1", concurrency=1))
-        engine.begin(task)
-        engine.decode([0, 1], lambda answers: found.update({one.index: one.output for one in answers}))
+        engine.generate(engine.prepare(task), task.decoding, found.update)
     assert found == {0: " x 0 a and more", 1: " x 0 b and more"}
     assert len(server.requests) == 3
     for request in server.requests:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.decoding import DecodingConfig, OptionScore, generate_debiased, score_options, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, PromptPair, generate, score, stop_token_ids
 from d2e_sft.model.loading import load_model
 from tests.command import d2e
 from tests.factories import bench_row, bench_rows, save_bench, scores_of
@@ -33,38 +33,26 @@ class Offline:
     def stop_ids_of(self, llm: Any, end_of_turn: int) -> list[int]:
         return stop_token_ids(llm.model, end_of_turn)
 
-    def generate_debiased(
+    def generate(
         self,
         llm: Any,
-        originals: Sequence[list[int]],
-        imagined: Sequence[list[int]] | None,
+        pairs: Sequence[PromptPair[Any]],
         decoding: DecodingConfig,
         *,
         stop_ids: Sequence[int],
-        on_finished: Callable[[int, list[int]], object],
+        on_answer: Callable[[int, list[int]], object],
         on_resubmission: Callable[[int], object],
-    ) -> list[list[int]]:
-        answers = generate_debiased(llm.model.eval(), originals, imagined, decoding, stop_ids=stop_ids)
+    ) -> None:
+        answers = generate(llm.model.eval(), pairs, decoding, stop_ids=stop_ids)
         for _ in range(4):
             on_resubmission(0)
-        for count, place in enumerate(reversed(range(len(originals)))):  # answers come in any order
+        for count, place in enumerate(reversed(range(len(pairs)))):  # answers come in any order
             if count == self.dies_after:
                 raise RuntimeError("the engine is gone")
-            on_finished(place, answers[place])
-        return answers
+            on_answer(place, answers[place])
 
-    def score_options(
-        self,
-        llm: Any,
-        prompts: Sequence[list[int]],
-        options: Sequence[list[list[int]]],
-        *,
-        given: Sequence[int],
-        on_scored: Callable[[list[int], list[list[OptionScore]]], object],
-    ) -> None:
-        plain = DecodingConfig(alpha=0)
-        scores = score_options(llm.model.eval(), prompts, None, options, plain, given=given)
-        on_scored(list(range(len(scores))), scores)
+    def score(self, llm: Any, pairs: Sequence[PromptPair[Any]], *, on_batch: Any) -> None:
+        score(llm.model.eval(), pairs, DecodingConfig(alpha=0), on_batch=on_batch)
 
 
 @pytest.fixture
@@ -135,7 +123,7 @@ def test_the_length_that_it_was_given_is_the_limit(
     world: Path, tmp_path: Path, offline: Offline, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert evaluate(world, tmp_path, "--engine", "vllm", "--max-model-len", 300) == 1
-    assert "exceed the model's context: prompts may have 294 tokens beside 6 new ones" in capsys.readouterr().err
+    assert "exceed the model's context: prompts may have 294 tokens plus 6 new ones" in capsys.readouterr().err
     assert not offline.loaded, "what cannot be decoded is said before an engine starts"
 
 

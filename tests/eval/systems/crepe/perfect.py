@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.crepe.gold import LABELS
 from tests.eval.systems.crepe import procedures
 from tests.eval.systems.crepe.procedures import last

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.crepe.system import CREPE, CrepeOptions
 from eval.systems.system import SystemCall, SystemResult
 

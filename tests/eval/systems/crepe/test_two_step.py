@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.crepe.two_step import most_frequent
 from tests.eval.systems.crepe.perfect import write_code
 from tests.eval.systems.crepe.procedures import BURN, LABELS, last, run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.openpi2.clusters import (
     ATTRIBUTE_GOLD,
     ATTRIBUTE_INPUT,

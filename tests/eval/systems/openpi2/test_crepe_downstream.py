@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.crepe.gold import read_procedures
 from tests.eval.systems.openpi2.procedures import save
 from tests.eval.systems.openpi2.scripted import run

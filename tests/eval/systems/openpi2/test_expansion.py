@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.openpi2.system import OPENPI2
 from eval.systems.system import parse_options
 from tests.eval.systems.openpi2.procedures import save, save_official

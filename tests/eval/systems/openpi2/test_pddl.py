@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.openpi2 import pddl
 from eval.systems.openpi2.gold import read_official
 from eval.systems.openpi2.pddl import (

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import pearsonr
 
 from d2e_sft.util.errors import UserError
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.openpi2.salience import (
     HUMAN,
     SECOND_HUMAN,

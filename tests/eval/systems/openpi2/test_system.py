@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.run.engines.conversation_task import Conversation
+from eval.run.task import Conversation
 from eval.systems.openpi2.gold import CLUSTERED, EXPANDED, RANKED
 from tests.command import d2e
 from tests.eval.systems.openpi2.procedures import clustered, save, save_official

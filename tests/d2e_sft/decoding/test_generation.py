@@ -1,4 +1,4 @@
-"""Two streams against transformers' guidance and plain generation; when an answer ends, and who hears of it."""
+"""Two streams against transformers' guidance and plain generation; when an answer ends, and how it is streamed."""
 
 from __future__ import annotations
 
@@ -8,18 +8,9 @@ import pytest
 import torch
 from transformers import TextStreamer
 
-from d2e_sft.decoding import (
-    DecodingConfig,
-    decode_prompts,
-    generate_debiased,
-    stop_token_ids,
-)
+from d2e_sft.decoding import DecodingConfig, generate, generate_debiased, stop_token_ids, stream, token_pairs
 from d2e_sft.util.errors import UserError
-from tests.d2e_sft.decoding.pairs import (
-    NEW_TOKENS,
-    frequent_token,
-    random_prompts,
-)
+from tests.d2e_sft.decoding.pairs import NEW_TOKENS, frequent_token, random_prompts, watch_inputs
 from tests.tiny import tiny_model, tiny_tokenizer
 
 ORIGINALS, IMAGINED = random_prompts(5, 8, 40, seed=1), random_prompts(5, 3, 9, seed=2)
@@ -60,18 +51,10 @@ def test_a_batch_gives_the_tokens_of_transformers_guidance_one_at_a_time(kind: s
 def test_alpha_zero_is_plain_greedy_decoding_with_one_stream() -> None:
     model = tiny_model(seed=1)
     originals = random_prompts(4, 5, 30, seed=5)
-    generate_debiased(
-        model, originals, decoding=DecodingConfig(alpha=0, max_new_tokens=1), stop_ids=[]
-    )  # asks the model what it can do
-    shapes: list[tuple[int, ...]] = []
-    model.model.register_forward_pre_hook(
-        lambda _, __, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
-    )
-    ours = generate_debiased(
-        model, originals, decoding=DecodingConfig(alpha=0, max_new_tokens=NEW_TOKENS), stop_ids=[]
-    )
-    assert shapes[0] == (1, sum(len(prompt) for prompt in originals))
-    assert shapes[1:] == [(4, 1)] * (NEW_TOKENS - 1)
+    plainly = DecodingConfig(alpha=0, max_new_tokens=NEW_TOKENS)
+    shapes = watch_inputs(model)
+    ours = generate_debiased(model, originals, decoding=plainly, stop_ids=[])
+    assert shapes == [(1, sum(len(prompt) for prompt in originals)), *[(4, 1)] * (NEW_TOKENS - 1)]
     for original, answer in zip(originals, ours, strict=True):
         plain = model.generate(
             torch.tensor([original]), do_sample=False, max_new_tokens=NEW_TOKENS, eos_token_id=None, pad_token_id=0
@@ -86,11 +69,6 @@ def test_a_pair_without_context_is_decoded_plainly_even_at_alpha_one_and_more() 
     assert generate_debiased(model, prompt, prompt, DecodingConfig(alpha=1.5, max_new_tokens=6), stop_ids=[]) == plain
 
 
-def test_debiasing_without_imagined_prompts_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs one imagined prompt"):
-        generate_debiased(tiny_model(), [[5, 6]], decoding=DecodingConfig(alpha=0.5), stop_ids=[])
-
-
 def _free(model: Any, count: int = 20) -> list[list[int]]:
     return generate_debiased(model, ORIGINALS, IMAGINED, DecodingConfig(max_new_tokens=count), stop_ids=[])
 
@@ -99,18 +77,14 @@ def test_a_stop_string_ends_the_answer_that_holds_it_and_no_other() -> None:
     model, tokenizer = tiny_model(seed=1), tiny_tokenizer()
     free = _free(model)
     stop = tokenizer.decode(free[2][4:6])
-    stopped = generate_debiased(
-        model,
-        ORIGINALS,
-        IMAGINED,
-        DecodingConfig(max_new_tokens=20, stop_strings=[stop]),
-        stop_ids=[],
-        tokenizer=tokenizer,
-    )
+    decoding = DecodingConfig(max_new_tokens=20, stop_strings=[stop])
+    stopped = generate(model, token_pairs(ORIGINALS, IMAGINED), decoding, stop_ids=[], tokenizer=tokenizer)
     assert stopped[2] == free[2][:6]
     for answer, whole in zip(stopped, free, strict=True):
         assert answer == whole[: len(answer)]
         assert (len(answer) < 20) == (stop in tokenizer.decode(whole)) or tokenizer.decode(whole).endswith(stop)
+    with pytest.raises(UserError, match="stop_strings need a tokenizer"):
+        generate(model, token_pairs(ORIGINALS, IMAGINED), decoding)
 
 
 def test_without_stop_ids_those_of_the_generation_config_end_an_answer() -> None:
@@ -120,36 +94,24 @@ def test_without_stop_ids_those_of_the_generation_config_end_an_answer() -> None
     assert generate_debiased(model, ORIGINALS, IMAGINED, DecodingConfig(max_new_tokens=20))[0] == free[0][:3]
 
 
-def test_tokens_are_told_as_they_are_chosen() -> None:
+def test_a_stream_gives_each_token_as_it_is_chosen() -> None:
     model = tiny_model(seed=1)
-    heard: list[tuple[int, int]] = []
     stops = [_free(model)[0][3]]
-    answers = generate_debiased(
-        model,
-        ORIGINALS,
-        IMAGINED,
-        DecodingConfig(max_new_tokens=20),
-        stop_ids=stops,
-        on_token=lambda index, token: heard.append((index, token)),
-    )
+    decoding = DecodingConfig(max_new_tokens=20)
+    heard = list(stream(model, token_pairs(ORIGINALS, IMAGINED), decoding, stop_ids=stops))
+    answers = generate_debiased(model, ORIGINALS, IMAGINED, decoding, stop_ids=stops)
     for i, answer in enumerate(answers):
         assert [token for index, token in heard if index == i] == answer
-    assert [index for index, _ in heard[:4]] != [0, 0, 0, 0], "all pairs take a step before any takes the next"
+    assert [index for index, _ in heard[:4]] == [0, 1, 2, 3], "all pairs take a step before any takes the next"
 
 
 def test_a_streamer_of_transformers_prints_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     model, tokenizer = tiny_model(seed=1), tiny_tokenizer()
-    [answer] = generate_debiased(
-        model,
-        ORIGINALS[:1],
-        IMAGINED[:1],
-        DecodingConfig(max_new_tokens=9),
-        stop_ids=[],
-        streamer=TextStreamer(tokenizer),
-    )
+    decoding, streamer = DecodingConfig(max_new_tokens=9), TextStreamer(tokenizer)
+    [answer] = generate_debiased(model, ORIGINALS[:1], IMAGINED[:1], decoding, stop_ids=[], streamer=streamer)
     assert capsys.readouterr().out == tokenizer.decode(answer) + "\n"
     with pytest.raises(ValueError, match="one prompt, got 5"):
-        generate_debiased(model, ORIGINALS, IMAGINED, streamer=TextStreamer(tokenizer))
+        generate_debiased(model, ORIGINALS, IMAGINED, streamer=streamer)
 
 
 def test_stop_tokens_are_the_end_of_turn_and_the_models_own() -> None:
@@ -160,15 +122,5 @@ def test_stop_tokens_are_the_end_of_turn_and_the_models_own() -> None:
 
 
 def test_no_prompt_gives_no_answer() -> None:
-    assert generate_debiased(tiny_model(), [], [], DecodingConfig(alpha=0.5)) == []
-    assert decode_prompts(tiny_model(), [], [], DecodingConfig(alpha=0.5)) == []
-
-
-def test_stop_strings_need_a_tokenizer() -> None:
-    with pytest.raises(UserError, match="stop_strings without a tokenizer"):
-        generate_debiased(tiny_model(), [[5, 6, 7]], [[5, 7]], DecodingConfig(stop_strings=["\n"]))
-
-
-def test_an_alpha_of_one_prompt_is_checked_like_that_of_all() -> None:
-    with pytest.raises(UserError, match="alpha=inf: not a debias ratio"):
-        generate_debiased(tiny_model(), [[5, 6, 7]], [[5, 7]], alpha=[float("inf")])
+    assert generate_debiased(tiny_model(), [], []) == []
+    assert list(stream(tiny_model(), [])) == []

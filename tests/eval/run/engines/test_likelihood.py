@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tokenizers import normalizers
 
-from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_model
-from d2e_sft.util.errors import UserError
 from eval.run.engines import in_process
-from eval.run.engines.option_task import SampleOptionTask
 from tests.command import Kill, d2e
 from tests.command import evaluate as evaluate_killed
 from tests.factories import bench_row, bench_rows, predictions, save_bench, scores_of, train_rows, without_the_clock
-from tests.tiny import save_tiny_model, tiny_tokenizer
+from tests.tiny import save_tiny_model
 
 FOLDER = "bench-likelihood"
 
@@ -123,7 +118,7 @@ def test_the_length_to_normalise_by_can_be_chosen_afterwards_without_asking_the_
 ) -> None:
     assert evaluate(world, tmp_path) == 0
     by_sum = predictions(tmp_path, FOLDER)
-    monkeypatch.setattr(in_process, "score_options", lambda *_, **__: pytest.fail("asked again"))
+    monkeypatch.setattr(in_process, "score", lambda *_, **__: pytest.fail("asked again"))
     assert evaluate(world, tmp_path, "--normalise", "characters") == 0
     assert "decoded before, and only scored again" in capsys.readouterr().err
     by_length = predictions(tmp_path, FOLDER)
@@ -201,36 +196,3 @@ def test_calls_that_make_no_sense_are_refused(
     assert said in error
     assert error.count("error:") == 1
     assert not (tmp_path / "run").exists()
-
-
-def task(*rows: EventSample) -> SampleOptionTask:
-    return SampleOptionTask(
-        samples=rows,
-        wording=SettingPrompts(load_prompt_set("default")),
-        decoding=DecodingConfig(alpha=0.5),
-        without_context=False,
-        overlong="error",
-    )
-
-
-def test_an_option_without_tokens_is_refused_by_name() -> None:
-    tokenizer = tiny_tokenizer()
-    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("positive", "")
-    with pytest.raises(UserError, match=r"sample 's1' of 'made-up': .* makes no token of option 'positive'"):
-        task(bench_row(1)).tokens(tokenizer, encoder_decoder=False, limit=None)
-
-
-def test_the_longest_response_needs_room_behind_the_prompt() -> None:
-    rows = [bench_row(1), bench_row(3)]
-    prompts = task(*rows).tokens(tiny_tokenizer(), encoder_decoder=False, limit=None)
-    room = len("The answer is: positive")
-    budget = max(map(len, prompts.originals))
-    fits = task(*rows).tokens(tiny_tokenizer(), encoder_decoder=False, limit=budget + room)
-    assert fits.originals == prompts.originals
-    with pytest.raises(UserError, match=f"1 of 2 samples exceed .* {budget - 1} tokens beside {room} new ones"):
-        task(*rows).tokens(tiny_tokenizer(), encoder_decoder=False, limit=budget + room - 1)
-
-
-def test_a_log_probability_that_says_nothing_is_refused_by_name() -> None:
-    with pytest.raises(UserError, match="sample 's1' of 'made-up': the log-probability of option 'negative' is nan"):
-        task(bench_row(1)).scored(0, [(-1.0, 1), (math.nan, 1)], truncated=False)

@@ -1,0 +1,163 @@
+"""Debiased generation: each step gives every pair one token, and finished pairs leave the batch.
+
+A step runs the originals and the imagined prompts as rows of one forward and picks a token by the decoder's scores,
+by default `z_original − α · z_imagined`. Both rows of a pair then take this token. A pair that is decoded plainly has
+no imagined row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.data.chat_template import merged_stop_ids
+from d2e_sft.decoding.choice import TokenChoice
+from d2e_sft.decoding.pairs import Prefix, TokenPair, Tokens, batches_of, resolved, token_pairs
+from d2e_sft.decoding.rows import no_gradients, rows_of
+from d2e_sft.util.errors import UserError
+
+OnBatch = Callable[[list[int], list[list[int]]], object]
+
+
+def generate(
+    model: Any,
+    pairs: Sequence[TokenPair],
+    decoding: DecodingConfig = DecodingConfig(),
+    *,
+    stop_ids: Sequence[int] | None = None,
+    tokenizer: Any = None,
+    on_batch: OnBatch = lambda indices, answers: None,
+) -> list[list[int]]:
+    """Decode prompts debiased, in batches of similar length (PIPER paper, section 3.3).
+
+    Args:
+        model: a causal or an encoder-decoder language model in eval mode.
+        pairs: the prompts as token ids.
+        stop_ids: tokens that end an answer and are not part of it; None: those of the generation config.
+        tokenizer: needed for the stop strings of `decoding`.
+        on_batch: called after each batch with the indices of its pairs and their new tokens.
+
+    Returns:
+        the new token ids of each pair, in order.
+
+    Raises:
+        UserError: an α is out of range or the decoder has none, a custom decoder fails, or there are stop strings and
+            no tokenizer.
+        ValueError: an imagined prompt is missing, or a prompt has no token.
+    """
+    stops = _Stops(model, stop_ids, decoding.stop_strings, tokenizer)
+    pairs = resolved(pairs, decoding)
+    answers: list[list[int]] = [[] for _ in pairs]
+    for indices, prefix in batches_of(pairs, decoding.batch_size):
+        for index, token in _decoded(model, {index: pairs[index] for index in indices}, decoding, stops, prefix):
+            answers[index].append(token)
+        on_batch(indices, [answers[index] for index in indices])
+    return answers
+
+
+def stream(
+    model: Any,
+    pairs: Sequence[TokenPair],
+    decoding: DecodingConfig = DecodingConfig(),
+    *,
+    stop_ids: Sequence[int] | None = None,
+    tokenizer: Any = None,
+) -> Iterator[tuple[int, int]]:
+    """Decode a few prompts as one batch; arguments and errors as for `generate`.
+
+    Yields:
+        the index of a pair and its next token, as soon as it is chosen; all pairs take turns.
+    """
+    stops = _Stops(model, stop_ids, decoding.stop_strings, tokenizer)
+    pairs = resolved(pairs, decoding)
+    if pairs:
+        yield from _decoded(model, dict(enumerate(pairs)), decoding, stops, Prefix(()))
+
+
+def generate_debiased(
+    model: Any,
+    originals: Sequence[Tokens],
+    imagined: Sequence[Tokens] | None = None,
+    decoding: DecodingConfig = DecodingConfig(),
+    *,
+    stop_ids: Sequence[int] | None = None,
+    streamer: Any = None,
+) -> list[list[int]]:
+    """Decode prompts given as two lists; arguments, result and errors as for `generate`.
+
+    Args:
+        imagined: for each original, the prompt without its context; None: all are decoded plainly.
+        streamer: of transformers (`TextStreamer`, …), for a single prompt.
+    """
+    pairs = token_pairs(originals, imagined)
+    if streamer is None:
+        return generate(model, pairs, replace(decoding, batch_size=max(len(pairs), 1)), stop_ids=stop_ids)
+    if len(pairs) != 1:
+        raise ValueError(f"a streamer takes one prompt, got {len(pairs)}; use `stream` for several")
+    answer = []
+    for _, token in stream(model, pairs, decoding, stop_ids=stop_ids):
+        answer.append(token)
+        streamer.put(torch.tensor([token]))
+    streamer.end()
+    return [answer]
+
+
+def stop_token_ids(model: Any, end_of_turn: int | None = None) -> list[int]:
+    """The end-of-turn token and the stop tokens of the model's generation config."""
+    return merged_stop_ids(getattr(model.generation_config, "eos_token_id", None), end_of_turn)
+
+
+class _Stops:
+    """What ends an answer: a token, which is not part of it, or a string, which is."""
+
+    def __init__(self, model: Any, stop_ids: Sequence[int] | None, strings: Sequence[str], tokenizer: Any) -> None:
+        if strings and tokenizer is None:
+            raise UserError("stop_strings need a tokenizer to read the tokens with", "pass tokenizer=…")
+        self.ids = frozenset(stop_token_ids(model) if stop_ids is None else stop_ids)
+        self.strings, self.tokenizer = strings, tokenizer
+
+    def end(self, answer: Sequence[int]) -> bool:
+        """Whether the answer so far holds a stop string."""
+        if not self.strings:
+            return False
+        text = self.tokenizer.decode(answer)
+        return any(string in text for string in self.strings)
+
+
+def _decoded(
+    model: Any, pairs: dict[int, TokenPair], decoding: DecodingConfig, stops: _Stops, prefix: Prefix
+) -> Iterator[tuple[int, int]]:
+    """Decode one batch. A pair's random draws depend on its index and the seed only."""
+    choose = TokenChoice(decoding, pairs)
+    answers: dict[int, list[int]] = {index: [] for index in pairs}
+    ended: set[int] = set()
+    active = list(pairs)  # index of the pair in each place of the batch
+    alphas = {index: float(pair.alpha or 0.0) for index, pair in pairs.items()}
+    with rows_of(model, list(pairs.values()), decoding, prefix) as rows:
+        for step in range(decoding.max_new_tokens):
+            with no_gradients(model):
+                states = rows.next_states()
+                alpha = torch.tensor([alphas[index] for index in active], device=model.device)
+                chosen = choose(states, rows.head, alpha[states.partner], active)
+            for index, token in zip(active, chosen.tolist(), strict=True):
+                if index in ended:  # a compiled batch keeps its rows
+                    continue
+                if token in stops.ids:
+                    ended.add(index)
+                    continue
+                answers[index].append(token)
+                yield index, token
+                if stops.end(answers[index]):
+                    ended.add(index)
+            running = [index not in ended for index in active]
+            if not any(running) or step == decoding.max_new_tokens - 1:
+                return
+            with no_gradients(model):
+                if not all(running):
+                    order = rows.keep(running)
+                    active, chosen = [active[place] for place in order], chosen[order]
+                rows.append(chosen)

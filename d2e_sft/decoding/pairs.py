@@ -1,0 +1,109 @@
+"""The prompts of decoding: one question with and without its context, in every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.model.attention.registry import KeysAndValues
+from d2e_sft.model.packing import MIN_SHARED, common_length
+from d2e_sft.util.errors import UserError
+
+P_co = TypeVar("P_co", covariant=True)
+Tokens = Sequence[int]
+
+
+@dataclass(frozen=True)
+class PromptPair(Generic[P_co]):
+    """One prompt with and without its context: token ids, or messages for an endpoint.
+
+    Attributes:
+        original: the prompt with its context.
+        imagined: the prompt without its context; None, or the same prompt, is decoded plainly.
+        options: possible answers, where options are scored.
+        given: number of first tokens that all options share by their form; they are not scored.
+        group: pairs in a group share a prefix, and are batched together.
+        alpha: the debias ratio of this pair; None: that of the `DecodingConfig`.
+        name: how messages name the prompt.
+        truncated: whether the context was cut to fit the model.
+    """
+
+    original: P_co
+    imagined: P_co | None = None
+    options: Sequence[P_co] = ()
+    given: int = 0
+    group: Hashable = None
+    alpha: float | None = None
+    name: str = "prompt"
+    truncated: bool = False
+
+
+TokenPair = PromptPair[Tokens]
+
+
+def token_pairs(originals: Sequence[Tokens], imagined: Sequence[Tokens] | None = None) -> list[TokenPair]:
+    """Pair each original prompt with the imagined prompt at the same place.
+
+    Raises:
+        ValueError: the lists differ in length.
+    """
+    if imagined is None:
+        return [PromptPair(original) for original in originals]
+    return [PromptPair(original, other) for original, other in zip(originals, imagined, strict=True)]
+
+
+def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig) -> list[TokenPair]:
+    """The pairs as they are decoded: each with its α, and `imagined` is None where decoding is plain.
+
+    Raises:
+        UserError: an α is out of range, or the decoder has none.
+        ValueError: an imagined prompt is missing, or a prompt has no token.
+    """
+    return [_resolved(index, pair, decoding) for index, pair in enumerate(pairs)]
+
+
+def _resolved(index: int, pair: TokenPair, decoding: DecodingConfig) -> TokenPair:
+    if pair.alpha is not None and decoding.decoder != "d2e":
+        raise UserError(f"alpha={pair.alpha:g} of one prompt: decoder {decoding.decoder} has no α; expected d2e")
+    how = decoding if pair.alpha is None else replace(decoding, alpha=pair.alpha)
+    if how.needs_imagined and pair.imagined is None:
+        raise ValueError(f"prompt {index}: {how.decoder} with alpha={how.alpha:g} needs an imagined prompt")
+    plain = not how.needs_imagined or list(pair.original) == list(pair.imagined or ())
+    imagined = None if plain else pair.imagined
+    if len(pair.original) == 0 or (imagined is not None and len(imagined) == 0):
+        raise ValueError(f"prompt {index} has no token to predict the next one from")
+    return replace(pair, imagined=imagined, alpha=how.alpha)
+
+
+@dataclass
+class Prefix:
+    """Tokens that all prompts of several batches begin with; their keys and values once computed."""
+
+    tokens: Tokens
+    packed: KeysAndValues = field(default_factory=dict)
+
+
+def batches_of(pairs: Sequence[TokenPair], size: int) -> Iterator[tuple[list[int], Prefix]]:
+    """Indices of the pairs in each batch, and the prefix of their group.
+
+    All batches of a group share one `Prefix`, which keeps its keys and values once computed.
+    """
+    groups: dict[Hashable, list[int]] = {}
+    for index, pair in enumerate(pairs):
+        groups.setdefault(pair.group, []).append(index)
+    for members in groups.values():
+        # Longest first, so that a lack of memory shows at once.
+        order = sorted(members, key=lambda index: len(pairs[index].original), reverse=True)
+        prefix = Prefix(common_prefix([pairs[index] for index in order]))
+        for start in range(0, len(order), size):
+            yield order[start : start + size], prefix
+
+
+def common_prefix(pairs: Sequence[TokenPair]) -> Tokens:
+    """The tokens that all prompts begin with; none if there are too few to be worth sharing."""
+    prompts: list[Any] = [pair.original for pair in pairs]
+    prompts += [pair.imagined for pair in pairs if pair.imagined is not None]
+    length = common_length(prompts)
+    return prompts[0][:length] if length >= MIN_SHARED else ()

@@ -1,0 +1,229 @@
+"""A task: prompts that are decoded alike, as messages, and their form as token ids."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.config.recipe import View
+from d2e_sft.data.chat_template import ChatEncoder, Messages
+from d2e_sft.data.prompts import SettingPrompts
+from d2e_sft.data.sample import EventSample
+from d2e_sft.data.views import ViewEncoder
+from d2e_sft.decoding.pairs import PromptPair, TokenPair
+from d2e_sft.util.errors import UserError
+from eval.run.journal_files import Answer, OptionScores
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One prompt with and without its context, as messages.
+
+    Attributes:
+        dataset, id: the prompt's key, unique in its task; results are kept under it.
+        messages: turns with `role` and `content`, up to the answer.
+        imagined: the same without the context.
+        group: conversations in a group share a prefix.
+        options: possible answers, where options are scored.
+    """
+
+    dataset: str
+    id: str
+    messages: Messages
+    imagined: Messages
+    group: Hashable = ""
+    options: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """How messages name the prompt."""
+        return f"sample {self.id!r} of {self.dataset!r}"
+
+
+@dataclass(frozen=True)
+class SampleWording:
+    """The samples behind a task's conversations, whose contexts can be cut.
+
+    Attributes:
+        truncate: cut the ends of contexts that exceed the model; False: refuse them.
+    """
+
+    samples: Sequence[EventSample]
+    wording: SettingPrompts
+    truncate: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Conversations that are decoded alike.
+
+    Attributes:
+        name: for the progress bar.
+        likelihood: score the options; nothing is generated.
+        without_context: answer the imagined prompts, plainly.
+        as_text: the prompts are texts that the model continues, without its chat template.
+        source: the samples, if the conversations word samples.
+    """
+
+    conversations: Sequence[Conversation]
+    decoding: DecodingConfig
+    name: str = ""
+    likelihood: bool = False
+    without_context: bool = False
+    as_text: bool = False
+    source: SampleWording | None = None
+
+    @property
+    def title(self) -> str:
+        """A description for the progress bar."""
+        how = f"α={self.decoding.alpha:g}" if self.decoding.decoder == "d2e" else self.decoding.decoder
+        view = "without context" if self.without_context else how
+        return ", ".join(part for part in (self.name, "options" if self.likelihood else "", view) if part)
+
+    @property
+    def view(self) -> View:
+        """The view of the prompts that is answered."""
+        return "imagined" if self.without_context else "original"
+
+    def messages(self) -> list[Messages]:
+        """The conversations to answer."""
+        return [one.imagined if self.without_context else one.messages for one in self.conversations]
+
+    def answer(self, place: int, found: str | OptionScores, *, truncated: bool) -> Answer:
+        """The journal's entry for an output, or for the scores of the options.
+
+        Raises:
+            UserError: a log-probability is not finite.
+        """
+        if isinstance(found, str):
+            return Answer(place, found, truncated)
+        conversation = self.conversations[place]
+        for option, (logprob, _) in zip(conversation.options, found, strict=True):
+            if not math.isfinite(logprob):
+                raise UserError(
+                    f"{conversation.label}: the log-probability of option {option!r} is {logprob}; expected a finite "
+                    "number",
+                    remedy="use --dtype float32 or bfloat16, and check the model's weights and the decoder",
+                )
+        return Answer(place, "", truncated, scores=list(found))
+
+
+def sample_task(
+    samples: Sequence[EventSample],
+    wording: SettingPrompts,
+    decoding: DecodingConfig,
+    *,
+    likelihood: bool = False,
+    without_context: bool = False,
+    truncate: bool = False,
+) -> Task:
+    """The prompts of samples; those of one format, dataset and relation are a group."""
+    needs_imagined = without_context or decoding.needs_imagined
+    conversations = [
+        Conversation(
+            sample.dataset,
+            sample.id,
+            wording.messages(sample, "original"),
+            wording.messages(sample, "imagined") if needs_imagined else [],
+            group=(sample.format, sample.dataset, sample.relation),
+            options=tuple(sample.candidates),
+        )
+        for sample in samples
+    ]
+    return Task(
+        conversations=conversations,
+        decoding=decoding,
+        likelihood=likelihood,
+        without_context=without_context,
+        source=SampleWording(samples, wording, truncate),
+    )
+
+
+def encode(
+    task: Task, tokenizer: Any, *, encoder_decoder: bool = False, limit: int | None = None
+) -> tuple[list[TokenPair], int]:
+    """The task's prompts as token ids, fitted to the model, and the token that ends an answer.
+
+    Args:
+        limit: positions of the model; those of a decoder-only model also hold the answer, or the longest option.
+
+    Raises:
+        UserError: the tokenizer has no chat template, an option has no token, or prompts exceed the model.
+    """
+    chat = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder, as_text=task.as_text)
+    originals = chat.ids(task.messages())
+    imagined: Sequence[list[int] | None] = [None] * len(originals)
+    if task.decoding.needs_imagined:
+        imagined = chat.ids([one.imagined for one in task.conversations])
+    options: Sequence[tuple[list[list[int]], int]] = [([], 0)] * len(originals)
+    new_tokens = task.decoding.max_new_tokens
+    if task.likelihood:
+        options = _options(task, tokenizer, encoder_decoder=encoder_decoder)
+        new_tokens = max(len(option) for own, _ in options for option in own)
+    too_long: list[int] = []
+    if limit is not None:
+        budget = limit - (0 if encoder_decoder else new_tokens)
+        too_long = [place for place, prompt in enumerate(originals) if len(prompt) > budget]
+        if task.source is not None and task.source.truncate:
+            encoder = ViewEncoder(tokenizer, task.source.wording, (task.view,), encoder_decoder=encoder_decoder)
+            for place in too_long:
+                originals[place] = encoder.prompt_ids(task.source.samples[place], task.view, max(budget, 0))
+        _check_lengths(task, originals, budget, new_tokens)
+    pairs: list[TokenPair] = [
+        PromptPair(
+            original,
+            imagined[place],
+            *options[place],
+            group=conversation.group,
+            name=conversation.label,
+            truncated=place in too_long,
+        )
+        for place, (conversation, original) in enumerate(zip(task.conversations, originals, strict=True))
+    ]
+    return pairs, chat.end_of_turn
+
+
+def _options(task: Task, tokenizer: Any, *, encoder_decoder: bool) -> list[tuple[list[list[int]], int]]:
+    """Options as token ids, and how many first tokens they share by their form.
+
+    An encoder-decoder gets the options of conversations with the end of the text, as in its training.
+    """
+    if task.source is not None:
+        encoder = ViewEncoder(tokenizer, task.source.wording, ("original",), encoder_decoder=encoder_decoder)
+        encoded = [encoder.option_ids(sample) for sample in task.source.samples]
+    else:
+        distinct = {one.options for one in task.conversations}
+        known = {own: tokenizer(list(own), add_special_tokens=encoder_decoder)["input_ids"] for own in distinct}
+        encoded = [(list(known[one.options]), 0) for one in task.conversations]
+    for conversation, (responses, given) in zip(task.conversations, encoded, strict=True):
+        texts = tokenizer.batch_decode([tokens[given:] for tokens in responses])
+        for option, text in zip(conversation.options, texts, strict=True):
+            if not text.strip():
+                raise UserError(
+                    f"{conversation.label}: the tokenizer of {tokenizer.name_or_path!r} makes no token of option "
+                    f"{option!r}, so there is nothing to score; expected at least one",
+                    remedy="fix the row or leave it out, or generate the answer: --answer generate",
+                )
+    return encoded
+
+
+def _check_lengths(task: Task, prompts: Sequence[list[int]], budget: int, new_tokens: int) -> None:
+    over = [place for place, prompt in enumerate(prompts) if len(prompt) > budget]
+    if not over:
+        return
+    longest = max(over, key=lambda place: len(prompts[place]))
+    cut, remedy = "", "lower --max-new-tokens, show fewer or shorter examples, or use a model with a longer context"
+    if task.source is not None:
+        if task.source.truncate:
+            cut = " even without their contexts"
+        else:
+            remedy = f"cut the ends of contexts with --overlong truncate_context, {remedy}"
+    raise UserError(
+        f"{len(over)} of {len(prompts)} prompts exceed the model's context{cut}: prompts may have {budget} tokens "
+        f"plus {new_tokens} new ones, and the longest, {task.conversations[longest].label}, has "
+        f"{len(prompts[longest])}",
+        remedy,
+    )

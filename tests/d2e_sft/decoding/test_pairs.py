@@ -1,0 +1,74 @@
+"""An answer depends neither on the rest of its batch, nor on what is computed once for several prompts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from d2e_sft.decoding import DecodingConfig, PromptPair, generate, score, stream, token_pairs
+from d2e_sft.util.errors import UserError
+from tests.d2e_sft.decoding.pairs import DECODING, KINDS, PREFIX, decoded_alone, prefixed_case, watch_inputs
+from tests.tiny import tiny_model
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_do_not_depend_on_batch_size_order_and_groups(kind: str) -> None:
+    model, pairs, stops = prefixed_case(kind)
+    seen: list[int] = []
+    one, three, five = (replace(DECODING, batch_size=size) for size in (1, 3, 5))
+    by_one = generate(model, pairs, one, stop_ids=stops)
+    by_three = generate(model, pairs, three, stop_ids=stops, on_batch=lambda indices, _: seen.extend(indices))
+    backwards = generate(model, pairs[::-1], five, stop_ids=stops)[::-1]
+    grouped = generate(model, [replace(pair, group=i % 2) for i, pair in enumerate(pairs)], three, stop_ids=stops)
+    assert by_one == by_three == backwards == grouped == decoded_alone(model, pairs, stops)
+    assert len({len(answer) for answer in by_one}) > 2, "the case needs pairs that finish at different steps"
+    assert sorted(seen) == list(range(8))
+
+
+def test_each_pair_has_its_alpha_and_those_without_context_no_imagined_row() -> None:
+    model, pairs, stops = prefixed_case("llama")
+    pairs[2] = replace(pairs[2], imagined=list(pairs[2].original))  # no context to remove
+    alphas = [0.0, 0.5, 0.9, 2.0, 0.0, 0.3, 1.0, 0.5]
+    pairs = [replace(pair, alpha=alpha) for pair, alpha in zip(pairs, alphas, strict=True)]
+    shapes = watch_inputs(model)
+    generate(model, pairs, replace(DECODING, max_new_tokens=2), stop_ids=[])
+    assert shapes[2] == (8 + 5, 1), "after prefix and prompts; three pairs have α = 0 or equal prompts"
+    mixed = generate(model, pairs, DECODING, stop_ids=stops)
+    assert mixed == decoded_alone(model, pairs, stops)
+    plain = PromptPair(pairs[2].original)
+    assert [mixed[2]] == generate(model, [plain], replace(DECODING, alpha=0), stop_ids=stops)
+
+
+def test_the_common_prefix_goes_through_the_model_once_for_all_batches() -> None:
+    model, pairs, _ = prefixed_case("llama")
+    shapes = watch_inputs(model)
+    generate(model, pairs, DecodingConfig(batch_size=2, alpha=0.5, max_new_tokens=1))
+    own = sum(len(prompt) - len(PREFIX) for pair in pairs for prompt in (pair.original, pair.imagined))
+    assert shapes[0] == (1, len(PREFIX))
+    assert sum(tokens for _, tokens in shapes) == len(PREFIX) + own
+
+
+@pytest.mark.parametrize(
+    ("pairs", "decoding", "error", "said"),
+    [
+        ([PromptPair([7, 8])], {}, ValueError, "prompt 0: d2e with alpha=0.5 needs an imagined prompt"),
+        ([PromptPair([7, 8])], {"decoder": "cad"}, ValueError, "prompt 0: cad:weight=1 with alpha=0 needs"),
+        ([PromptPair([7], [8]), PromptPair([7, 8], [])], {}, ValueError, "prompt 1 has no token"),
+        ([PromptPair([], [8])], {}, ValueError, "prompt 0 has no token"),
+        ([PromptPair([7], [8], alpha=0.5)], {"decoder": "cad"}, UserError, "decoder cad:weight=1 has no α"),
+        ([PromptPair([7], [8], alpha=float("inf"))], {}, UserError, "alpha=inf: not a debias ratio"),
+    ],
+)
+def test_pairs_that_cannot_be_decoded_are_refused_by_name(
+    pairs: list[PromptPair[Any]], decoding: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    for function in (generate, score, lambda *given: list(stream(*given))):
+        with pytest.raises(error, match=said):
+            function(tiny_model(), pairs, DecodingConfig(**decoding))  # type: ignore[operator]
+
+
+def test_lists_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="shorter than argument 1"):
+        token_pairs([[7, 8], [8, 9]], [[7]])
