@@ -1,4 +1,4 @@
-"""What a user can set of decoding: one object, checked once and then handed on whole."""
+"""Options of decoding, as one object that is checked once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 
 from d2e_sft.util.errors import UserError, did_you_mean
 
-# What `--decoder` takes: each decoder's options with their defaults. What a decoder does is written, under the same
-# name, in `d2e_sft/decoding/decoders.py`.
+# The decoders of `--decoder`, and their options with defaults; their formulas are in `d2e_sft/decoding/decoders.py`.
 DECODERS: Mapping[str, Mapping[str, float]] = {
     "plain": {},
     "d2e": {"alpha": 0.5},
@@ -21,42 +20,41 @@ DECODERS: Mapping[str, Mapping[str, float]] = {
     "coiecd": {"weight": 1.0, "ratio": 4.0},
     "cocoa": {"share": 0.5, "weight": 1.0},
 }
-# Of the debias ratio, in training and in every engine. Beyond it the subtraction leaves nothing of the original view,
-# and half precision overflows.
+# Largest debias ratio in training and decoding. Beyond it the subtraction leaves nothing of the original view, and
+# half precision overflows.
 MAX_ALPHA = 10.0
 _LIMITS = {
     "alpha": (0.0, MAX_ALPHA, f"0 to {MAX_ALPHA:g}"),
     "ratio": (1.0, math.inf, "1 or more"),
     "share": (0.0, 1.0, "0 to 1"),
 }
-# What a record of decoding holds (see `DecodingConfig.record`); each is an option of the command line, too.
+# The keys of `DecodingConfig.record`; each is also an option of the command line.
 RECORDED = ("alpha", "decoder", "plausibility")
-_OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # module:function
+_CUSTOM = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # module:function
 
 
 @dataclass(frozen=True)
 class DecodingConfig:
-    """How answers are decoded, in process and in vLLM; where transformers' `generate` has a name for it, that one.
+    """How answers are decoded, in process and in vLLM; names are those of transformers' `generate` if it has one.
 
     Attributes:
-        alpha: the debias ratio α of the decoder `d2e`, from 0 to `MAX_ALPHA`; 0 decodes plainly. Of any other
-            decoder it is 0.
-        decoder: how the two views' logits become the next token's: `NAME` or `NAME:KEY=VALUE,…`, see `DECODERS`, or a
-            function of one's own, `module:function`. It is kept with every option spelt out, except that the option of
-            `d2e:alpha=VALUE` becomes `alpha`.
-        max_new_tokens: tokens of an answer at most; the stop token that ends it is not counted.
-        temperature: 0 takes the most likely token, else it divides the decoder's scores before one is drawn.
-        top_k, top_p: draw among the k likeliest tokens, and among the likeliest that hold `top_p` of the probability.
-        plausibility: β in [0, 1]: only tokens to which the original view alone gives at least β times the probability
-            of its likeliest token may be chosen (Li et al. 2023, contrastive decoding); 0 allows all.
-        seed: of the draws. Each prompt has draws of its own, so that its batch does not matter.
-        stop_strings: texts that end an answer; their tokens stay in it, as in transformers.
+        alpha: the debias ratio α of the decoder `d2e`, from 0 to `MAX_ALPHA`; 0 decodes plainly. 0 for other decoders.
+        decoder: how both views' logits become the next token's: `NAME` or `NAME:KEY=VALUE,…` (see `DECODERS`), or a
+            custom function, `module:function`. It is kept with all options written out, except that
+            `d2e:alpha=VALUE` sets `alpha`.
+        max_new_tokens: longest answer in tokens, without the stop token.
+        temperature: 0 takes the most likely token; otherwise it divides the scores before a token is drawn.
+        top_k, top_p: draw only among the k likeliest tokens, and the likeliest with `top_p` of the probability.
+        plausibility: β in [0, 1]: only tokens that the original view gives at least β times the probability of its
+            likeliest token (Li et al. 2023, contrastive decoding); 0 allows all.
+        seed: for the draws; each prompt has its own, so that its batch does not matter.
+        stop_strings: strings that end an answer and stay in it, as in transformers.
         num_beams: beam search is not supported; anything but 1 is an error.
         batch_size: prompts that are decoded together, in process.
-        compiled: compile the step (torch.compile) and keep all shapes; pays on a GPU, from some hundred prompts on.
+        compiled: compile the step (torch.compile) with static shapes; pays off on a GPU, from some hundred prompts on.
 
     Raises:
-        UserError: a value is out of its range, or there is no such decoder or no such option of it.
+        UserError: a value is out of range, or there is no such decoder or option.
     """
 
     alpha: float = 0.5
@@ -75,7 +73,7 @@ class DecodingConfig:
     def __post_init__(self) -> None:
         name, options = parse_decoder(self.decoder)
         object.__setattr__(self, "alpha", options.pop("alpha", self.alpha) if name == "d2e" else 0.0)
-        object.__setattr__(self, "decoder", _spelt_out(name, options))
+        object.__setattr__(self, "decoder", _written_out(name, options))
         check_alpha(self.alpha)
         if self.num_beams != 1:
             raise UserError(
@@ -99,14 +97,13 @@ class DecodingConfig:
 
     @property
     def needs_imagined(self) -> bool:
-        """Whether a prompt without context is decoded beside the original; else decoding is plain."""
+        """Whether the prompt without context is decoded too; otherwise decoding is plain."""
         return self.alpha > 0 if self.decoder == "d2e" else self.decoder != "plain"
 
     def record(self) -> dict[str, Any]:
-        """What results keep of it, as plain JSON: α (null of another decoder), and what is not the default.
+        """The part that results depend on, as plain JSON: α (null for other decoders), and non-default options.
 
-        `describe` puts it into words. Options that were not given are left out, so that results of earlier versions,
-        which had none of them, go on.
+        `describe` puts it into words.
         """
         other = self.decoder not in ("d2e", "plain")
         return {
@@ -117,23 +114,23 @@ class DecodingConfig:
 
 
 def given_decoder(decoder: str | None, alpha: float | None, default: float) -> dict[str, Any]:
-    """`decoder` and `alpha` of a `DecodingConfig`, from what a user gave of them and the α that holds otherwise.
+    """Arguments `decoder` and `alpha` for a `DecodingConfig`, from a user's options and a default α.
 
     Raises:
-        UserError: no such decoder, or an α beside one that has none or says its own.
+        UserError: no such decoder, or an α for a decoder that has none or already gives its own.
     """
     ratio = default if alpha is None else alpha
     if decoder is None:
         return {"alpha": ratio}
     name, options = parse_decoder(decoder)
     if alpha is not None and (name != "d2e" or "alpha" in options) and not (name == "plain" and alpha == 0):
-        has = "says its own α" if name == "d2e" else "has no α, which is the ratio of d2e"
+        has = "gives its own α" if name == "d2e" else "has no α, which is the ratio of d2e"
         raise UserError(f"alpha {alpha:g} with the decoder {decoder}: it {has}; expected one of the two", "drop one")
     return {"decoder": decoder, "alpha": ratio}
 
 
 def describe(record: Mapping[str, Any]) -> str:
-    """The words for a record of decoding, to stand after "decoded"; further keys of the record are not read."""
+    """Describe a record of decoding in words that follow "decoded"; other keys of the record are ignored."""
     alpha, decoder = record.get("alpha"), record.get("decoder")
     if not alpha and not decoder:
         return "plainly"
@@ -142,22 +139,22 @@ def describe(record: Mapping[str, Any]) -> str:
 
 
 def parse_decoder(text: str) -> tuple[str, dict[str, float]]:
-    """The name and the options of `NAME` or `NAME:KEY=VALUE,…`; those that are not given have their defaults.
+    """The name and options of `NAME` or `NAME:KEY=VALUE,…`, with defaults for options that are not given.
 
-    The `alpha` of `d2e` alone is left out where it is not given: it is then the run's, or that of `DecodingConfig`.
-    Options may be separated by `:`, too, where a comma already separates something else.
+    The `alpha` of `d2e` has no default here: it is the run's, or that of `DecodingConfig`. Options may also be
+    separated by `:`, in case a comma has another meaning.
 
     Raises:
-        UserError: no such decoder, no such option, or a value that does not fit.
+        UserError: no such decoder, no such option, or a value out of range.
     """
     words = str(text).split(":")
     count = next((place for place, word in enumerate(words) if place and "=" in word), len(words))
     if words[0] in DECODERS:
         count = 1
     name, given = ":".join(words[:count]), ",".join(words[count:])
-    if name not in DECODERS and not _OWN.fullmatch(name):
+    if name not in DECODERS and not _CUSTOM.fullmatch(name):
         raise UserError(
-            f"decoder {name!r}: no such decoder; expected {', '.join(DECODERS)}, or module:function for one's own."
+            f"decoder {name!r}: no such decoder; expected {', '.join(DECODERS)}, or a custom module:function."
             + did_you_mean(name, DECODERS)
         )
     options = {key: value for key, value in DECODERS.get(name, {}).items() if key != "alpha"}
@@ -185,13 +182,13 @@ def _number(decoder: str, key: str, text: str) -> float:
     return value
 
 
-def _spelt_out(name: str, options: Mapping[str, float]) -> str:
+def _written_out(name: str, options: Mapping[str, float]) -> str:
     texts = [f"{key}={value!r}".removesuffix(".0") for key, value in options.items()]
     return ":".join([name, ",".join(texts)]) if texts else name
 
 
 def check_alpha(alpha: Any) -> None:
-    """Refuse what is no debias ratio; the one bound that α has, wherever it comes from.
+    """Check a debias ratio, wherever it comes from.
 
     Raises:
         UserError: it is not a number from 0 to `MAX_ALPHA`.

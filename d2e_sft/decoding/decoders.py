@@ -1,11 +1,11 @@
-"""The decoders: from the logits of the two views to the scores of the next token, each one short function.
+"""The decoders: one short function each, from the logits of both views to the scores of the next token.
 
 All of them push the distribution with context away from the one without: `z_original + weight · (z_original −
-z_imagined)`, where the weight is fixed (d2e, cad, cocoa), differs from step to step (adacad) or from token to token
-(coiecd). `softmax(scores)` is the distribution that is decoded from, and greedy decoding takes the largest score.
+z_imagined)`. The weight is fixed (d2e, cad, cocoa), or differs from step to step (adacad) or from token to token
+(coiecd). Decoding draws from `softmax(scores)`; greedy decoding takes the largest score.
 
-To add one: a function here, a line in `DECODERS`, and its options with their defaults in `d2e_sft/config/decoding.py`.
-Without any of it a function of one's own is named as `module:function`; it takes the same arguments.
+To add one, write a function here, add it to `DECODERS`, and its options with defaults to `d2e_sft/config/decoding.py`.
+A custom function with the same arguments needs none of this: it is named as `module:function`.
 
 Legend: P pairs of rows, V vocabulary.
 """
@@ -32,36 +32,36 @@ Scores = Callable[[Tensor, Tensor, Options], Tensor]
 
 
 def plain(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
-    """The logits with context as they are."""
+    """The logits with context, unchanged."""
     return original
 
 
 def d2e(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
-    """D²E: `z_o − α·z_im`. Divided by 1 − α it is CAD with weight α/(1 − α): for α < 1 both choose alike greedily."""
+    """D²E: `z_o − α·z_im`. For α < 1, greedily the same as CAD with weight α/(1 − α)."""
     return original - options["alpha"] * imagined
 
 
 def cad(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
-    """Context-aware decoding: `(1 + a)·z_o − a·z_im`; greedily the same as D²E with α = a/(1 + a)."""
+    """Context-aware decoding: `(1 + a)·z_o − a·z_im`. Greedily the same as D²E with α = a/(1 + a)."""
     return original + options["weight"] * (original - imagined)
 
 
 def adacad(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
-    """CAD whose weight is each step's Jensen–Shannon divergence of the two distributions, `floor` at least.
+    """CAD weighted by each step's Jensen–Shannon divergence of the two distributions, at least `floor`.
 
-    In nats, so that the weight is at most ln 2 unless the floor is higher.
+    The divergence is in nats, so the weight is at most ln 2 unless the floor is higher.
     """
     weight = jensen_shannon(original, imagined).clamp(min=options["floor"])
     return original + weight[..., None] * (original - imagined)
 
 
 def coiecd(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
-    """COIECD as its released code computes it: contrast only where the distribution with context is undecided.
+    """COIECD as in its released code: contrast only where the distribution with context is undecided.
 
-    Tokens with more than 1/`ratio` of the largest probability, unless there is only one, and those with less than
-    `ratio` times the smallest get `log p_o + a·(log p_o − log p_im)`, the others `log p_im + a·(log p_o − log p_im)`.
-    With a = 1 the others keep p_o, and a step with one clear winner is plain. The paper words the bounds as a band
-    around the entropy of p_im; in the code that entropy cancels.
+    `log p_o + a·(log p_o − log p_im)` for tokens with more than 1/`ratio` of the largest probability, unless there is
+    only one, and for those with less than `ratio` times the smallest. The others get `log p_im + a·(log p_o −
+    log p_im)`; with a = 1 they keep p_o, and a step with one clear winner is plain. The paper describes the bounds as
+    a band around the entropy of p_im; in the code this entropy cancels.
     """
     log_p, log_q = original.log_softmax(-1), imagined.log_softmax(-1)
     margin = math.log(options["ratio"])
@@ -72,10 +72,10 @@ def coiecd(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
 
 
 def cocoa(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
-    """The sum that CoCoA's released code decodes from: `s·log p_o + (1 − s)·log p_im + a·(log p_o − log p_im)`.
+    """The core of CoCoA's released code: `s·log p_o + (1 − s)·log p_im + a·(log p_o − log p_im)`.
 
-    With its fixed s = 0.5 and a = 1 greedily the same as CAD with weight 0.5. Left out are the paper's share s of each
-    step, which the code computes and then overwrites, the penalty for repeated tokens, the mixture with the uniform
+    With its fixed s = 0.5 and a = 1, greedily the same as CAD with weight 0.5. Not included: the paper's share s per
+    step (which the code computes and then overwrites), the penalty for repeated tokens, the mixture with the uniform
     distribution, and the ban on ending an answer within five tokens.
     """
     mixture = options["share"] * original + (1 - options["share"]) * imagined
@@ -84,12 +84,11 @@ def cocoa(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
 
 @dataclass(frozen=True)
 class Decoder:
-    """A decoder and what is known of it.
+    """A decoder's function and its properties.
 
     Attributes:
-        scores: the function.
-        source: the paper that it is from.
-        linear: a fixed combination of the two logits. It is then applied to hidden states, before a linear head.
+        source: the paper.
+        linear: a fixed combination of both logits, which can be applied to hidden states before a linear head.
     """
 
     scores: Scores
@@ -125,21 +124,21 @@ class ChosenDecoder:
         """The scores (P, V) of the next token; in float32 or better.
 
         Args:
-            original, imagined: (P, V) logits of the two views; of a linear decoder also hidden states.
-            alpha: (P, 1) each pair's own ratio, which `d2e` alone has.
+            original, imagined: (P, V) logits of both views, or hidden states for a linear decoder.
+            alpha: (P, 1) each pair's own ratio, for `d2e`.
 
         Raises:
-            UserError: a function of one's own failed, or returned something else than scores of this shape.
+            UserError: a custom function failed, or did not return scores of this shape.
         """
         options = self.options if alpha is None or self.name != "d2e" else {**self.options, "alpha": alpha}
         if self.name not in DECODERS:
-            return self._own(original, imagined)
+            return self._custom(original, imagined)
         return self.scores(original, imagined, options)
 
-    def _own(self, original: Tensor, imagined: Tensor) -> Tensor:
+    def _custom(self, original: Tensor, imagined: Tensor) -> Tensor:
         try:
             scores = self.scores(original, imagined, self.options)
-        except Exception as error:  # whatever the user's own function raises
+        except Exception as error:  # a custom function may raise anything
             raise UserError(
                 f"decoder {self.name}: failed on logits of shape {tuple(original.shape)} with the options "
                 f"{dict(self.options)} ({type(error).__name__}: {error})"
@@ -150,16 +149,16 @@ class ChosenDecoder:
                 got = f"shape {tuple(scores.shape)}" if scores.shape != original.shape else "scores that contain NaN"
             raise UserError(
                 f"decoder {self.name}: returned {got}; expected a tensor of scores of shape {tuple(original.shape)}, "
-                "as its two arguments have"
+                "like its two arguments"
             )
         return scores.to(original.dtype)
 
 
 def decoder_of(decoding: DecodingConfig) -> ChosenDecoder:
-    """The decoder that `decoding` names, with its options.
+    """The decoder of a configuration, with its options.
 
     Raises:
-        UserError: a function of one's own that cannot be imported.
+        UserError: a custom function that cannot be imported.
     """
     chosen = named_decoder(decoding.decoder)
     if chosen.name != "d2e":
@@ -169,10 +168,10 @@ def decoder_of(decoding: DecodingConfig) -> ChosenDecoder:
 
 @cache
 def named_decoder(text: str) -> ChosenDecoder:
-    """The decoder of `NAME:KEY=VALUE,…`; `d2e` has the default α where none is given.
+    """The decoder of `NAME:KEY=VALUE,…`; `d2e` has the default α if none is given.
 
     Raises:
-        UserError: no such decoder or option, or a function of one's own that cannot be imported.
+        UserError: no such decoder or option, or a custom function that cannot be imported.
     """
     name, options = config.parse_decoder(text)
     if name not in DECODERS:

@@ -1,4 +1,4 @@
-"""Model names → vLLM engines; what an engine must be like to decode pairs; the proof that it runs the plug-in."""
+"""Model names → vLLM engines, and checks that an engine can decode pairs and runs the plug-in."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ def require_vllm() -> None:
 
 
 def model_folder(name: str) -> str:
-    """What vLLM should load for a name: a folder's path or a Hub name; an adapter is merged into its base model first.
+    """The folder or Hub name that vLLM loads for a name; an adapter is first merged into its base model.
 
-    The merged model is kept in the cache, under a name that changes with the adapter's content.
+    The merged model is cached under the hash of the adapter's content.
 
     Args:
         name: as for `d2e_sft.model.loading.load_model`.
 
     Raises:
-        UserError: nothing of that name can be loaded, it is an encoder-decoder, which vLLM does not run, or a weight
-            of a folder is NaN or infinite.
+        UserError: no such model, it is an encoder-decoder, or a weight is NaN or infinite.
     """
     from d2e_sft.model.finite import refuse_non_finite_files
     from d2e_sft.model.identity import folder_digest
@@ -69,47 +68,44 @@ def model_folder(name: str) -> str:
 
 
 def unregistered_plugin() -> list[str]:
-    """The plug-in's name where no entry point announces it (a clone on PYTHONPATH); empty where vLLM finds it itself.
-
-    Naming it in either case would run it twice.
-    """
+    """The plug-in's name, unless an entry point announces it already; named twice, it would run twice."""
     found = entry_points(group="vllm.logits_processors")
     return [] if any(entry.value == PLUGIN for entry in found) else [PLUGIN]
 
 
 def check_engine(config: Any) -> None:
-    """Refuse an engine that cannot decode pairs.
+    """Reject an engine that cannot decode pairs.
 
     Args:
         config: the engine's VllmConfig.
 
     Raises:
-        UserError: it decodes speculatively, splits a batch over pipeline stages or sampling ranks, or its runner does
-            not load plug-ins.
+        UserError: speculative decoding, pipeline parallelism, batch-sharded sampling or watermarking.
     """
     parallel = config.parallel_config
     sharded = getattr(parallel, "enable_batch_sharded_sampling", False) and parallel.tensor_parallel_size > 1
     watermark = getattr(config, "watermark_config", None)
     for present, what, remedy in (
         (config.speculative_config is not None, "speculative decoding", "start it without --speculative-config"),
-        (parallel.pipeline_parallel_size > 1, "pipeline parallelism", "use tensor and data parallelism alone"),
+        (parallel.pipeline_parallel_size > 1, "pipeline parallelism", "use tensor and data parallelism only"),
         (sharded, "batch-sharded sampling", "start it without --enable-batch-sharded-sampling"),
         (watermark is not None, "watermarking", "start it without a watermark configuration"),
     ):
         if present:
-            raise UserError(f"vLLM engine with {what}: cannot decode debiased, the rows of a pair would part", remedy)
+            raise UserError(
+                f"vLLM engine with {what}: the rows of a pair would part, so it cannot decode debiased", remedy
+            )
 
 
 def choose_sentinel(tokenizer: Any, vocab_size: int, stops: Collection[int]) -> int:
-    """The token that ends a row which finds itself alone (`PairedRow.sentinel`): one that no answer holds.
+    """A token that no answer holds, to end a row without a partner (`PairedRow.sentinel`).
 
-    It is barred from every debiased choice, so a sentinel in an output is always a sentinel. Barring costs nothing if
-    the token is one that the model never means: a row of the vocabulary without a token, or a special token without a
-    use.
+    Debiased decoding never chooses it, so a sentinel in an output is always a sentinel. That costs nothing if the
+    model never uses the token: a row of the vocabulary without a token, or an unused special token.
 
     Args:
         tokenizer: a transformers tokenizer.
-        vocab_size: how many logits the model has.
+        vocab_size: number of the model's logits.
         stops: tokens that end an answer; none of them is chosen.
 
     Raises:
@@ -140,12 +136,12 @@ def choose_sentinel(tokenizer: Any, vocab_size: int, stops: Collection[int]) -> 
     raise UserError(
         f"tokenizer of {getattr(tokenizer, 'name_or_path', '?')!r}: has no special token besides those that end an "
         "answer, and debiased decoding in vLLM needs one that no answer holds",
-        remedy="name a token that answers never hold: sentinel=ID",
+        remedy="add a special token to the tokenizer, or decode in process: --engine transformers",
     )
 
 
 def probe_row(sentinel: int) -> PairedRow:
-    """A row that has no partner: an engine that runs the plug-in answers it with the sentinel, and no other does."""
+    """A row without a partner: only an engine that runs the plug-in answers it with the sentinel."""
     return PairedRow(pair="probe", view="original", alpha=0.0, sentinel=sentinel)
 
 

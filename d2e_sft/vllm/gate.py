@@ -1,7 +1,7 @@
-"""How many rows the engine holds, and when a pair may enter.
+"""The number of rows in the engine, and when a pair may enter.
 
-vLLM computes at most `max_num_seqs` rows a step. A pair that enters when one place is free leaves its second row in
-the queue, and the first one is alone. So a pair waits here until two are free; plain requests go straight on.
+vLLM computes at most `max_num_seqs` rows per step. If a pair enters when one place is free, its second row waits in
+the queue and the first has no partner. So a pair waits here until two places are free; plain requests enter at once.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
-# Under plain requests that never leave two places free a pair enters after this time all the same; it may then part,
-# which costs time and nothing else.
+# Seconds after which a pair enters even if plain requests never leave two places free. It may then part, which only
+# costs time.
 _PATIENCE = 5.0
 
 
 class RowGate:
-    """Places for `rows` rows; pairs enter in the order in which they came."""
+    """Places for rows; pairs enter in the order of their arrival."""
 
     def __init__(self, rows: int) -> None:
         self._places = rows
@@ -26,12 +26,12 @@ class RowGate:
 
     @property
     def waiting(self) -> int:
-        """Rows of the pairs that have not entered yet."""
+        """Rows of pairs that have not entered yet."""
         return sum(rows for rows, _ in self._queue)
 
     @contextmanager
     def count(self, rows: int) -> Iterator[None]:
-        """Rows that enter at once, whatever is free."""
+        """Let rows enter at once, even if no place is free."""
         self._inside += rows
         try:
             yield
@@ -40,7 +40,7 @@ class RowGate:
 
     @asynccontextmanager
     async def rows(self, rows: int) -> AsyncIterator[None]:
-        """Rows that enter when there are places for all of them."""
+        """Let rows enter once there are places for all of them."""
         await self._enter(rows)
         try:
             yield
@@ -56,7 +56,7 @@ class RowGate:
                     async with asyncio.timeout(_PATIENCE):
                         await entry[1].wait()
             except BaseException:
-                if entry[1].is_set():  # let in and cancelled at the same time: the places are free again
+                if entry[1].is_set():  # cancelled while entering
                     self._leave(rows)
                 raise
             finally:

@@ -1,8 +1,8 @@
 """An engine client that decodes pairs: vLLM's `AsyncLLM` with one more kind of request.
 
 A request whose `extra_args` hold `d2e_imagined` (the token ids of the prompt without context) and `d2e_alpha` or
-`d2e_decoder` becomes a pair; the caller sees one stream of outputs, as of any request. Everything else passes through.
-vLLM's own serving code therefore runs on it unchanged.
+`d2e_decoder` becomes a pair; the caller sees one stream of outputs, as for any request. Everything else passes
+through, so vLLM's own serving code runs on it unchanged.
 """
 
 from __future__ import annotations
@@ -23,49 +23,50 @@ from vllm.outputs import RequestOutput
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.pairs import PromptPair
 from d2e_sft.util.errors import UserError
+from d2e_sft.vllm.draw import Draw
 from d2e_sft.vllm.engine import check_engine, check_probe, choose_sentinel, probe_row
 from d2e_sft.vllm.gate import RowGate
-from d2e_sft.vllm.pairing import Draw, RowView, check_decoder, refuse_options
+from d2e_sft.vllm.pairing import RowView, check_decoder, check_sampling
 from d2e_sft.vllm.requests import MAX_FRUITLESS_SUBMISSIONS, PairProgress, PairRequest, plain_parameters
 from d2e_sft.vllm.stream import PairStream
 
 IMAGINED, ALPHA, DECODER, PLAUSIBILITY = "d2e_imagined", "d2e_alpha", "d2e_decoder", "d2e_plausibility"
-# Seconds before a pair is submitted again; each submission without a token waits longer than the one before.
+# Seconds before a pair is submitted again; each fruitless submission waits longer than the one before.
 _FIRST_WAIT, _LONGEST_WAIT = 0.01, 1.0
-# Submissions in a row without a token after which the engine's steps are held while a pair is submitted.
+# Fruitless submissions in a row after which the engine's steps are held while a pair is submitted.
 _FREE_SUBMISSIONS = 2
+# Seconds in which both requests of a pair reach an engine that is held; a later one costs a resubmission.
+_ARRIVAL = 0.02
+
+Reports = asyncio.Queue[tuple[RowView, RequestOutput | BaseException]]
 
 
 class PairingEngine:
-    """`AsyncLLM` that also takes pairs; every other attribute is the engine's own.
+    """`AsyncLLM` that also takes pairs; all other attributes are the engine's own.
 
     Args:
         engine: a `vllm.v1.engine.async_llm.AsyncLLM`.
-        sentinel: the token that ends a row that is alone; None: one that no answer holds.
 
     Raises:
         UserError: the engine cannot decode pairs.
     """
 
-    def __init__(self, engine: Any, *, sentinel: int | None = None) -> None:
+    def __init__(self, engine: Any) -> None:
         check_engine(engine.vllm_config)
         self.engine = engine
         config = engine.vllm_config
-        self._ranks = itertools.cycle(range(config.parallel_config.data_parallel_size))
-        self._many_ranks = config.parallel_config.data_parallel_size > 1
-        self._gate = RowGate(config.scheduler_config.max_num_seqs * config.parallel_config.data_parallel_size)
+        ranks = config.parallel_config.data_parallel_size
+        self._ranks = itertools.cycle(range(ranks)) if ranks > 1 else itertools.repeat(None)
+        self._gate = RowGate(config.scheduler_config.max_num_seqs * ranks)
         self._holding = asyncio.Lock()
-        ends = SamplingParams()
-        self._end_of_text(ends)
-        vocab = config.model_config.get_vocab_size()
-        chosen = choose_sentinel(engine.get_tokenizer(), vocab, ends.all_stop_token_ids)
-        self.sentinel = chosen if sentinel is None else sentinel
+        stops = self._with_end_of_text(SamplingParams()).all_stop_token_ids
+        self.sentinel = choose_sentinel(engine.get_tokenizer(), config.model_config.get_vocab_size(), stops)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
     async def probe(self) -> None:
-        """Make sure that the engine runs the plug-in.
+        """Check that the engine runs the plug-in.
 
         Raises:
             UserError: it does not.
@@ -80,19 +81,19 @@ class PairingEngine:
     def generate(
         self, prompt: Any, sampling_params: SamplingParams, request_id: str, **options: Any
     ) -> AsyncIterator[RequestOutput]:
-        """As `AsyncLLM.generate`; a request with `d2e_imagined` in its `extra_args` is decoded as a pair.
+        """Like `AsyncLLM.generate`; a request with `d2e_imagined` in its `extra_args` is decoded as a pair.
 
         Raises:
-            VLLMValidationError: the pair has options that do not fit it; the server answers 400.
+            VLLMValidationError: an option does not fit a pair; the server answers 400.
             GracefulHTTPError: the engine takes no more requests; the server answers 429.
         """
-        extra = sampling_params.extra_args or {}
-        if IMAGINED not in extra:
+        if IMAGINED not in (sampling_params.extra_args or {}):
             return self._plain(prompt, sampling_params, request_id, options)
-        request = self._pair_request(prompt, sampling_params, extra)
-        # Refused here, before a stream has begun, and not in its middle.
+        request = self._pair_request(prompt, sampling_params)
+        # Rejected here, before a stream begins.
         self.engine.check_admission(2 + self._gate.waiting, request_id)
-        return self._decode(request, prompt, sampling_params, request_id, options)
+        stream = PairStream(self.engine.get_tokenizer(), request_id, prompt, sampling_params)
+        return self._decode(request, stream, request_id, options)
 
     async def _plain(
         self, prompt: Any, parameters: SamplingParams, request_id: str, options: Mapping[str, Any]
@@ -101,11 +102,11 @@ class PairingEngine:
             async for output in self.engine.generate(prompt, parameters, request_id, **options):
                 yield output
 
-    def _pair_request(self, prompt: Any, given: SamplingParams, extra: Mapping[str, Any]) -> PairRequest:
+    def _pair_request(self, prompt: Any, given: SamplingParams) -> PairRequest:
         if not isinstance(prompt, Mapping) or prompt.get("type") != "token":
-            raise VLLMValidationError("context: needs a prompt of text alone, without images, audio or embeddings")
-        parameters = given.clone()
-        self._end_of_text(parameters)
+            raise VLLMValidationError("context: needs a text prompt, without images, audio or embeddings")
+        extra = given.extra_args or {}
+        parameters = self._with_end_of_text(given.clone())
         stops = set(parameters.stop_token_ids or ())
         if not parameters.ignore_eos:
             stops |= parameters.all_stop_token_ids
@@ -119,17 +120,17 @@ class PairingEngine:
                 parameter="messages",
             )
         try:
-            refuse_options(parameters)
+            check_sampling(parameters)
             check_decoder(extra.get(DECODER, "d2e"))
             decoding = DecodingConfig(
-                alpha=extra.get(ALPHA, math.nan),  # which is refused, as is whatever is no number
+                alpha=extra.get(ALPHA, math.nan),  # a missing ratio is rejected like a wrong one
                 decoder=extra.get(DECODER, "d2e"),
                 plausibility=extra.get(PLAUSIBILITY, 0.0),
                 max_new_tokens=min(parameters.max_tokens or room, room),
             )
             return PairRequest(
                 PromptPair(original, imagined, alpha=decoding.alpha),
-                decoding=decoding,
+                decoding,
                 stops=tuple(sorted(stops)),
                 sentinel=self.sentinel,
                 min_tokens=parameters.min_tokens,
@@ -138,28 +139,19 @@ class PairingEngine:
         except (ValueError, UserError) as error:
             raise VLLMValidationError(str(error)) from None
 
-    def _end_of_text(self, parameters: SamplingParams) -> None:
-        """Add the model's own stop tokens, as the engine does when it takes a request."""
-        renderer = self.engine.renderer
-        parameters.update_from_generation_config(
-            self.engine.input_processor.generation_config_fields, renderer.get_eos_token_id()
-        )
+    def _with_end_of_text(self, parameters: SamplingParams) -> SamplingParams:
+        """Add the model's own stop tokens, as the engine does for a request."""
+        config = self.engine.vllm_config.model_config.try_get_generation_config()
+        parameters.update_from_generation_config(config, self.engine.renderer.get_eos_token_id())
+        return parameters
 
     async def _decode(
-        self,
-        request: PairRequest,
-        prompt: Any,
-        given: SamplingParams,
-        request_id: str,
-        options: Mapping[str, Any],
+        self, request: PairRequest, stream: PairStream, request_id: str, options: Mapping[str, Any]
     ) -> AsyncIterator[RequestOutput]:
         progress = request.progress()
-        stream = PairStream(self.engine.get_tokenizer(), request_id, prompt, given)
-        # Both rows of a pair live on one data-parallel rank, now and when they are submitted again.
+        # Both rows of a pair stay on one data-parallel rank, also in resubmissions.
         rank = options.get("data_parallel_rank")
-        place = dict(options) | {
-            "data_parallel_rank": next(self._ranks) if rank is None and self._many_ranks else rank
-        }
+        place = {**options, "data_parallel_rank": next(self._ranks) if rank is None else rank}
         async with self._gate.rows(2):
             while not progress.complete and not stream.stopped:
                 await self._before_submission(progress)
@@ -185,43 +177,61 @@ class PairingEngine:
     async def _submitted(
         self, request: PairRequest, progress: PairProgress, request_id: str, options: Mapping[str, Any]
     ) -> AsyncIterator[AsyncIterator[tuple[RowView, RequestOutput]]]:
-        """Both requests in the engine; leaving the block, however, ends both."""
+        """Submit both requests; both are aborted when the block is left, however that happens."""
         rows = request.submission(progress, stream=True)
         again = progress.submissions > 0
         progress.submit()
-        by_priority = self.engine.vllm_config.scheduler_config.policy == "priority"
-        urgent = {"priority": options.get("priority", 0) - 1} if again and by_priority else {}
-        collectors: list[tuple[RowView, Any]] = []
-        reports: asyncio.Queue[tuple[RowView, RequestOutput | BaseException]] = asyncio.Queue()
+        if again and self.engine.vllm_config.scheduler_config.policy == "priority":
+            options = {**options, "priority": options.get("priority", 0) - 1}
+        reports: Reports = asyncio.Queue()
         pumps: list[asyncio.Task[None]] = []
         try:
             async with AsyncExitStack() as held:
-                if progress.fruitless > _FREE_SUBMISSIONS:
+                hold = progress.fruitless > _FREE_SUBMISSIONS
+                if hold:
                     await held.enter_async_context(self._held())
-                waiting = held.aclose if again else None
                 for view, prompt, parameters in rows:
                     name = f"{request_id}-{view}-{progress.submissions}"
-                    collector = await self._add(name, prompt, parameters, {**options, **urgent}, waiting)
-                    collectors.append((view, collector))
-            pumps += [asyncio.create_task(_pump(view, collector, reports)) for view, collector in collectors]
+                    # A pair that is being answered waits for room; a held engine never gets any.
+                    before_waiting = held.aclose if again else None
+                    outputs = self._outputs(prompt, parameters, name, options, before_waiting)
+                    pumps.append(asyncio.create_task(_pump(view, outputs, reports)))
+                await asyncio.sleep(_ARRIVAL if hold else 0)
             yield _drain(reports, len(pumps))
         finally:
             for pump in pumps:
-                pump.cancel()
-            for _, collector in collectors:
-                # One that has ended is unknown to the engine, which then does nothing.
-                await asyncio.shield(self.engine.abort(collector.request_id, internal=True))
-                collector.close()
+                pump.cancel()  # the engine aborts the request
+            await asyncio.shield(asyncio.gather(*pumps, return_exceptions=True))
+
+    async def _outputs(
+        self,
+        prompt: Any,
+        parameters: SamplingParams,
+        name: str,
+        options: Mapping[str, Any],
+        before_waiting: Callable[[], Awaitable[None]] | None,
+    ) -> AsyncIterator[RequestOutput]:
+        """The engine's outputs for a request; waits for room unless `before_waiting` is None."""
+        while True:
+            try:
+                async for output in self.engine.generate(prompt, parameters, name, **options):
+                    yield output
+                return
+            except GracefulHTTPError:
+                if before_waiting is None:
+                    raise
+                await before_waiting()
+                await asyncio.sleep(_LONGEST_WAIT)
 
     @asynccontextmanager
     async def _held(self) -> AsyncIterator[None]:
-        """No step of the engine while the block runs, so that what it submits is in one step's queue.
+        """Hold the engine's steps during the block, so that its submissions are in one step's queue.
 
-        An engine that is idle begins a step with the first request that comes. On a machine with other work the second
-        one may come too late each time.
+        An idle engine begins a step with the first request that comes. On a busy machine the second one may come too
+        late each time.
         """
         async with self._holding:
-            if await self.engine.is_paused():  # by whoever changes its weights
+            if await self.engine.is_paused():  # by a weight update
                 yield
                 return
             try:
@@ -230,39 +240,16 @@ class PairingEngine:
             finally:
                 await asyncio.shield(self.engine.resume_generation())
 
-    async def _add(
-        self,
-        name: str,
-        prompt: Any,
-        parameters: SamplingParams,
-        options: Mapping[str, Any],
-        before_waiting: Callable[[], Awaitable[None]] | None,
-    ) -> Any:
-        """Give the engine a request; a full one is waited for, unless `before_waiting` is None."""
-        known = {"lora_request", "trace_headers", "priority", "data_parallel_rank", "session_id"}
-        chosen = {key: value for key, value in options.items() if key in known}
-        while True:
-            try:
-                return await self.engine.add_request(name, prompt, parameters, **chosen)
-            except GracefulHTTPError:
-                if before_waiting is None:  # a pair that is being answered is not turned away half-way
-                    raise
-                await before_waiting()  # an engine that is held never has room
-                await asyncio.sleep(_LONGEST_WAIT)
 
-
-async def _pump(view: RowView, collector: Any, reports: asyncio.Queue[Any]) -> None:
+async def _pump(view: RowView, outputs: AsyncIterator[RequestOutput], reports: Reports) -> None:
     try:
-        while True:
-            output = collector.get_nowait() or await collector.get()
+        async for output in outputs:
             await reports.put((view, output))
-            if output.finished:
-                return
     except Exception as error:
         await reports.put((view, error))
 
 
-async def _drain(reports: asyncio.Queue[Any], rows: int) -> AsyncIterator[tuple[RowView, RequestOutput]]:
+async def _drain(reports: Reports, rows: int) -> AsyncIterator[tuple[RowView, RequestOutput]]:
     ended = 0
     while ended < rows:
         view, output = await reports.get()
@@ -279,7 +266,7 @@ def _token_ids(value: Any) -> list[int]:
 
 
 def _draw(parameters: SamplingParams) -> Draw | None:
-    if parameters.temperature < 1e-5:  # what vLLM takes for greedy
+    if parameters.temperature < 1e-5:  # greedy for vLLM
         return None
     seed = uuid.uuid4().int % (1 << 63) if parameters.seed is None else parameters.seed
     return Draw(

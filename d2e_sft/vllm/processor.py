@@ -1,8 +1,8 @@
 """The plug-in that vLLM loads (entry point `vllm.logits_processors`): pairing behind its two interfaces.
 
-vLLM has two model runners, each with an interface of its own, and one list of plug-ins for both; so one class serves
-both. It tells them apart by how it is constructed: the V1 runner gives a device, Model Runner V2 its request slots.
-Rows of plain requests are never touched.
+vLLM has two model runners with different interfaces and one list of plug-ins, so one class serves both. It tells them
+apart by its arguments: the V1 runner gives a device, Model Runner V2 its request slots. Rows of plain requests stay as
+they are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import LogitsProcessor as V1LogitsProcessor
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2LogitsProcessor
 
-from d2e_sft.vllm.pairing import PairedRow, debias_rows, match, read_row, refuse_options
+from d2e_sft.vllm.pairing import PairedRow, check_sampling, debias_rows, match, read_row
 from d2e_sft.vllm.rows import BatchRows, SlotRows
 
 
@@ -28,17 +28,17 @@ class DebiasLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """Refuse a malformed `d2e` entry, and options that do not fit it, when the request comes in.
+        """Reject a malformed `d2e` entry, and options that do not fit it, when the request arrives.
 
         Raises:
-            ValueError: which vLLM's server answers as 400.
+            ValueError: vLLM's server answers 400.
         """
         row = read_row(sampling_params.extra_args)
         if row is None:
             return
-        refuse_options(sampling_params, row=True)
+        check_sampling(sampling_params, row=True)
         if row.sentinel not in (sampling_params.stop_token_ids or ()):
-            raise ValueError(f"stop_token_ids: lacks the sentinel {row.sentinel} of extra_args['d2e']")
+            raise ValueError(f"stop_token_ids: missing the sentinel {row.sentinel} of extra_args['d2e']")
 
     def is_argmax_invariant(self) -> bool:
         """False: the most probable token changes."""
@@ -51,7 +51,7 @@ class DebiasLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):
             self._batch.update(batch_update.removed, added, batch_update.moved)
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
-        """Model Runner V2: a request takes a slot, whose last occupant is gone."""
+        """Model Runner V2: a request takes a slot."""
         assert self._slots is not None
         return self._slots.add(req_idx, _row(sampling_params))
 

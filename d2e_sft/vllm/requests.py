@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.pairs import TokenPair
-from d2e_sft.vllm.pairing import Draw, PairedRow, RowView
+from d2e_sft.vllm.draw import Draw
+from d2e_sft.vllm.pairing import PairedRow, RowView
 
 if TYPE_CHECKING:
     from vllm import SamplingParams

@@ -1,4 +1,4 @@
-"""Where the paired rows of a step are, as each of vLLM's model runners tells it; torch only."""
+"""The paired rows of a step, from either of vLLM's model runners; torch only."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from d2e_sft.vllm.pairing import InBatch, PairedRow
 class BatchRows:
     """The V1 runner: a batch whose rows come, go and move; a row's length is that of its list of output tokens.
 
-    The list is the runner's own and grows with every token, with a placeholder where scheduling is a step ahead of
-    the device (async scheduling), so its length is right in either case, unlike its content.
+    The list is the runner's own and grows with every token. With async scheduling it may hold a placeholder, so its
+    length is always right, unlike its content.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class BatchRows:
         added: Iterable[tuple[int, PairedRow | None, list[int]]],
         moved: Iterable[tuple[int, int, Any]],
     ) -> None:
-        """Removals, additions and moves, in this order; a move is one-way or, with `.name == "SWAP"`, both ways."""
+        """Apply removals, additions and moves, in this order; a move with `.name == "SWAP"` goes both ways."""
         for index in removed:
             self._rows.pop(index, None)
         for index, row, outputs in added:
@@ -40,12 +40,12 @@ class BatchRows:
                 self._rows[source] = displaced
 
     def in_batch(self) -> list[InBatch]:
-        """The paired rows of the step that is about to choose its tokens."""
+        """The paired rows of the step whose tokens are chosen next."""
         return [InBatch(index, len(outputs), row) for index, (row, outputs) in self._rows.items()]
 
 
 class SlotRows:
-    """Model Runner V2: a request keeps a slot, and each step lists the slots it computes. Untested on a device.
+    """Model Runner V2: a request keeps a slot, and each step lists its slots. Not tested on a device.
 
     Args:
         req_states: the runner's `prompt_len` and `prefill_len` by slot.
@@ -56,7 +56,7 @@ class SlotRows:
         self._rows: dict[int, PairedRow] = {}
 
     def add(self, slot: int, row: PairedRow | None) -> bool:
-        """A request takes the slot; False: not a paired one."""
+        """Give the slot to a request; returns whether it is a paired one."""
         if row is None:
             self._rows.pop(slot, None)
         else:
@@ -64,11 +64,11 @@ class SlotRows:
         return row is not None
 
     def in_batch(self, ctx: Any, logits_rows: int) -> Sequence[InBatch]:
-        """The paired rows of a step; one whose prompt is still being read chooses no token and is left out."""
+        """The paired rows of a step, without those whose prompt is still being read."""
         slots = ctx.idx_mapping_np.tolist()
         if not any(slot in self._rows for slot in slots):
             return []
-        if logits_rows != len(slots):  # speculative decoding: several rows a request. None of them is to be trusted.
+        if logits_rows != len(slots):  # speculative decoding: several rows per request, none of which can be paired
             expanded = ctx.expanded_idx_mapping.tolist()
             return [
                 InBatch(index, -index - 1, self._rows[slot])

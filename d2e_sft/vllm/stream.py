@@ -1,7 +1,6 @@
-"""What the caller of a pair sees: one request's outputs, in the form that its sampling parameters ask for.
+"""The outputs that the caller of a pair sees, in the form that its sampling parameters ask for.
 
-Text and stop strings are made by vLLM's own incremental detokeniser from the answer's tokens, so they are as for a
-plain request.
+vLLM's own incremental detokeniser makes text and stop strings from the answer's tokens, as for a plain request.
 """
 
 from __future__ import annotations
@@ -24,12 +23,11 @@ class PairStream:
 
     Args:
         tokenizer: the engine's.
-        request_id: of the outputs.
         prompt: the original prompt, as an engine input of tokens.
-        parameters: what was asked for: output kind, stop strings, special tokens.
+        parameters: output kind, stop strings and special tokens.
 
     Attributes:
-        stopped: a stop string has ended the answer.
+        stopped: the stop string that has ended the answer.
     """
 
     def __init__(self, tokenizer: Any, request_id: str, prompt: Any, parameters: SamplingParams) -> None:
@@ -51,7 +49,7 @@ class PairStream:
     def take(
         self, gained: Sequence[int], progress: PairProgress, output: RequestOutput, view: RowView
     ) -> Iterator[RequestOutput]:
-        """Outputs for tokens that the answer has gained; that which ends the stream is `last`."""
+        """Outputs for tokens that the answer has gained, except the last output."""
         if view == "original" and self._cached is None:
             self._cached = output.num_cached_tokens
         for token in gained:

@@ -72,7 +72,7 @@ def test_a_decoder_is_kept_with_its_options_spelt_out(decoder: str, kept: str, a
 @pytest.mark.parametrize(
     ("decoder", "said"),
     [
-        ("adcad", "or module:function for one's own. Did you mean 'adacad'?"),
+        ("adcad", "or a custom module:function. Did you mean 'adacad'?"),
         ("", "decoder '': no such decoder"),
         ("no module:f", "decoder 'no module:f': no such decoder"),
         ("cad:wieght=1", "cad has no option 'wieght'; it has weight [1]. Did you mean 'weight'?"),

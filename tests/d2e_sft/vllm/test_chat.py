@@ -86,7 +86,7 @@ def test_an_empty_context_is_decoded_plainly_and_says_so(client: OpenAI, in_proc
         ({"decoder": "cad"}, {}, "context"),
         ({"context": CONTEXT, "decoder": "adcad"}, {}, "adacad"),
         ({"context": CONTEXT, "decoder": "cad", "alpha": 0.5}, {}, "has no"),
-        ({"context": CONTEXT, "decoder": "os:getcwd"}, {}, "functions of one's own"),
+        ({"context": CONTEXT, "decoder": "os:getcwd"}, {}, "custom functions"),
         ({"context": CONTEXT, "format": "essay"}, {}, "format"),
         ({"context": CONTEXT, "use_beam_search": True}, {"n": 2}, "beam"),
         ({"context": CONTEXT}, {"n": 2}, "n=2"),

@@ -94,5 +94,5 @@ def test_then_a_special_token_that_the_chat_template_does_not_write_and_that_end
 
 def test_a_vocabulary_without_a_free_token_is_refused_with_the_way_out() -> None:
     tokenizer = tiny_tokenizer()
-    with pytest.raises(UserError, match="sentinel=ID"):
+    with pytest.raises(UserError, match="no special token besides"):
         choose_sentinel(tokenizer, VOCAB_SIZE, set(range(VOCAB_SIZE)))

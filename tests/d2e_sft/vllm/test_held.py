@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -20,28 +22,12 @@ from d2e_sft.vllm import online
 from d2e_sft.vllm.gate import RowGate
 from d2e_sft.vllm.online import PairingEngine
 from d2e_sft.vllm.requests import PairRequest
+from d2e_sft.vllm.stream import PairStream
 
 SENTINEL = 99
 REQUEST = PairRequest(
     PromptPair([1, 2, 3], [1], alpha=0.5), DecodingConfig(max_new_tokens=2), stops=(), sentinel=SENTINEL
 )
-
-
-class Collector:
-    """What one request is answered once a step has been computed."""
-
-    def __init__(self, request_id: str) -> None:
-        self.request_id = request_id
-        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def get_nowait(self) -> None:
-        return None
-
-    async def get(self) -> Any:
-        return await self.answer
-
-    def close(self) -> None:
-        pass
 
 
 class Eager:
@@ -52,27 +38,25 @@ class Eager:
     def __init__(self, full: int = 0, held: bool = False) -> None:
         self.held, self.full = held, full
         self.holds = self.refused = 0
-        self.queue: list[Collector] = []
+        self.queue: list[asyncio.Future[Any]] = []
 
-    def get_tokenizer(self) -> None:
-        return None
-
-    async def add_request(self, name: str, *_: Any, **__: Any) -> Collector:
+    async def generate(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
         if self.holds and self.refused < self.full:
-            assert not (self.held and self.refused), "held while a place is waited for"
+            assert not (self.held and self.refused > 1), "held while a place is waited for"
             self.refused += 1
             raise GracefulHTTPError("no room", http_status=429)
-        collector = Collector(name)
-        self.queue.append(collector)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.queue.append(answer)
         if not self.held:
             self.step()
-        return collector
+        yield await answer
 
     def step(self) -> None:
         tokens = [7, 8] if len(self.queue) == 2 else [SENTINEL]
-        for collector in self.queue:
-            output = SimpleNamespace(outputs=[SimpleNamespace(token_ids=tokens)], finished=True, num_cached_tokens=0)
-            collector.answer.set_result(output)
+        for answer in self.queue:
+            answer.set_result(
+                SimpleNamespace(outputs=[SimpleNamespace(token_ids=tokens)], finished=True, num_cached_tokens=0)
+            )
         self.queue = []
 
     async def is_paused(self) -> bool:
@@ -86,19 +70,15 @@ class Eager:
         self.held = False
         self.step()
 
-    async def abort(self, name: str, internal: bool) -> None:
-        assert internal
-
 
 def decoded(engine: Eager) -> list[int]:
     pairing = object.__new__(PairingEngine)
     pairing.engine, pairing._gate, pairing._holding = engine, RowGate(8), asyncio.Lock()
-    pairing._many_ranks = False
-    prompt = {"type": "token", "prompt_token_ids": [1, 2, 3]}
+    pairing._ranks = itertools.repeat(None)
+    stream = PairStream(None, "r", {"prompt_token_ids": [1, 2, 3]}, SamplingParams(detokenize=False))
 
     async def last() -> Any:
-        given = SamplingParams(detokenize=False)
-        return [output async for output in pairing._decode(REQUEST, prompt, given, "r", {})][-1]
+        return [output async for output in pairing._decode(REQUEST, stream, "r", {})][-1]
 
     with mock.patch.multiple(online, _FIRST_WAIT=0.001, _LONGEST_WAIT=0.001):
         return list(asyncio.run(asyncio.wait_for(last(), 20)).outputs[0].token_ids)

@@ -15,7 +15,8 @@ import torch
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.decoders import named_decoder
-from d2e_sft.vllm.pairing import Draw, PairedRow, debias_rows, match
+from d2e_sft.vllm.draw import Draw
+from d2e_sft.vllm.pairing import PairedRow, debias_rows, match
 from d2e_sft.vllm.requests import PairProgress
 from d2e_sft.vllm.rows import BatchRows
 

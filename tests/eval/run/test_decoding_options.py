@@ -136,13 +136,13 @@ def test_results_of_another_decoder_are_not_mixed_and_are_put_into_words(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--decoder", "adcad"), "or module:function for one's own. Did you mean 'adacad'?"),
+        (("--decoder", "adcad"), "or a custom module:function. Did you mean 'adacad'?"),
         (("--decoder", "cad:wieght=1"), "cad has no option 'wieght'; it has weight [1]. Did you mean 'weight'?"),
         (("--decoder", "plain", "--alpha", 0.7), "alpha 0.7 with the decoder plain: it has no α"),
-        (("--decoder", "d2e:alpha=0.5", "--alpha", 0.7), "alpha 0.7 with the decoder d2e:alpha=0.5: it says its own"),
+        (("--decoder", "d2e:alpha=0.5", "--alpha", 0.7), "alpha 0.7 with the decoder d2e:alpha=0.5: it gives its own"),
         (("--decoder", "d2e"), "--decoder d2e: α is 0, as"),
         (("--decoder", "cad", "--without-context"), "--decoder cad with --without-context: it contrasts"),
-        (("--decoder", "json:dumps", "--engine", "vllm"), "vLLM's engine imports no functions of one's own"),
+        (("--decoder", "json:dumps", "--engine", "vllm"), "custom functions are not supported in vLLM"),
         (("--decoder", "nowhere_at_all:f"), "decoder 'nowhere_at_all:f': module 'nowhere_at_all' cannot be imported"),
         (
             ("--decoder", "cad", "--engine", "openai", "--base-url", "http://127.0.0.1:9"),

@@ -1,0 +1,101 @@
+"""ASGI middleware of `d2e serve`: limits on bodies, and the status of a full queue."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+class BodyLimit:
+    """Answers 413 to bodies of more than `max_bytes`, whether their length was announced or they come in chunks."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self.app = app
+        self.max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+        if announced.isdigit() and int(announced) > self.max_bytes:
+            await self._refuse(send)
+            return
+        # Read to the end first: once an answer has begun, its status cannot change.
+        messages: list[Message] = []
+        size, more = 0, True
+        while more:
+            message = await receive()
+            messages.append(message)
+            size += len(message.get("body", b""))
+            more = message["type"] == "http.request" and bool(message.get("more_body", False))
+            if size > self.max_bytes:
+                await self._refuse(send)
+                return
+        remaining = iter(messages)
+
+        async def replay() -> Message:
+            message = next(remaining, None)
+            return await receive() if message is None else message
+
+        await self.app(scope, replay, send)
+
+    async def _refuse(self, send: Send) -> None:
+        error = {
+            "message": f"request body larger than {self.max_bytes} bytes; shorten the context, or start the server "
+            "with a larger --max-body-bytes",
+            "type": "RequestEntityTooLarge",
+            "param": None,
+            "code": 413,
+        }
+        # The rest of the body is not read, so the connection cannot be reused.
+        await _answer(send, 413, error, (b"connection", b"close"))
+
+
+class QueueLimit:
+    """Answers 429 with `Retry-After` instead of vLLM's 503 for a full queue.
+
+    Clients of OpenAI's interface take 429 for "later" and 503 for "broken". Health checks keep vLLM's status.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self.app(scope, receive, send)
+            return
+        refused, body = False, b""
+
+        async def with_hint(message: Message) -> None:
+            nonlocal refused, body
+            if message["type"] == "http.response.start" and message["status"] == 503:
+                refused = True
+            elif not refused:
+                await send(message)
+            else:
+                body += message.get("body", b"")
+                if not message.get("more_body", False):
+                    await _answer(send, 429, _too_many(body), (b"retry-after", b"1"))
+
+        await self.app(scope, receive, with_hint)
+
+
+def _too_many(body: bytes) -> dict[str, Any]:
+    """vLLM's error with the new status."""
+    try:
+        error = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        error = {"message": body.decode("utf-8", "replace") or "the queue is full", "param": None}
+    return {**error, "type": "TooManyRequests", "code": 429}
+
+
+async def _answer(send: Send, status: int, error: dict[str, Any], *more: tuple[bytes, bytes]) -> None:
+    """Send an error in OpenAI's form."""
+    body = json.dumps({"error": error}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
