@@ -1,6 +1,6 @@
-"""Callbacks of a training: the recipe and tables for experiment trackers, and held-out samples decoded on the way.
+"""Experiment trackers, and held-out samples decoded during training.
 
-wandb, trackio and tensorboard get what transformers' own callbacks do not send them.
+wandb, trackio and tensorboard get tables, which transformers' own callbacks do not send.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
 from transformers.integrations import TensorBoardCallback
 
 from d2e_sft.config.recipe import Recipe
@@ -62,23 +61,8 @@ def trackers(names: Sequence[str], project: str) -> Iterator[None]:
             os.environ.pop("WANDB_PROJECT", None)
 
 
-class RecordRecipe(TrainerCallback):
-    """Files the whole recipe with the run, since a tracker is told transformers' arguments and not what α was."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Runs after the trackers' own callbacks, which were added before it."""
-        if not state.is_world_process_zero:
-            return
-        content = {"recipe": self.recipe.model_dump()}
-        for tracker in _with_tables(args.report_to):
-            tracker.config.update(content, allow_val_change=True)
-
-
-def _with_tables(report_to: Sequence[str]) -> list[Any]:
-    """The modules of the trackers that have tables and a configuration; they are called alike."""
+def trackers_with_tables(report_to: Sequence[str]) -> list[Any]:
+    """Modules of the trackers that have tables and a configuration; both are used alike."""
     return [import_module(name) for name in ("wandb", "trackio") if name in report_to]
 
 
@@ -90,7 +74,7 @@ def log_table(trainer: Any, name: str, rows: Sequence[dict[str, Any]]) -> None:
     """
     step, report_to = trainer.state.global_step, trainer.args.report_to
     columns, values = list(rows[0]), [list(row.values()) for row in rows]
-    for tracker in _with_tables(report_to):
+    for tracker in trackers_with_tables(report_to):
         tracker.log({name: tracker.Table(columns=columns, data=values), "train/global_step": step})
     if "tensorboard" in report_to:
         callbacks = trainer.callback_handler.callbacks

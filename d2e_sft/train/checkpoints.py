@@ -1,8 +1,8 @@
-"""Whole checkpoints: written aside, sealed with checksums, renamed when complete, verified before they are used.
+"""Whole checkpoints: sealed with checksums once complete, and verified before they are used.
 
-Unusual here: a `checkpoint-N` folder comes into being by one rename, after every process has written its part and
-every file is on the disk, so a run that is killed at any moment leaves the checkpoints it had. What a disk does to
-them later is found by the checksums.
+Unusual here: a `checkpoint-N` folder counts only with `checksums.json`, which is written last, when every process has
+written its part and every file is on the disk. Older checkpoints are removed after that, so a run that is killed at
+any moment keeps the checkpoints it had. The checksums also reveal later damage by the disk.
 """
 
 from __future__ import annotations
@@ -11,34 +11,37 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transformers import EarlyStoppingCallback, Trainer
+from transformers import TrainerCallback
 
-from d2e_sft.util.errors import ProcessError
+from d2e_sft.util.errors import ProcessError, UserError
 from d2e_sft.util.files import is_disk_full, sha256_of, sync, write_whole
 
-# Not `checkpoint-…`: neither we nor transformers' own search may take it for one.
-ASIDE = ".saving"
+ASIDE = ".saving"  # folder in which a model is written before it is moved into its place
 CHECKSUMS_FILE = "checksums.json"
-# A folder without these is no model to anything that loads one, so they are moved in last.
+# Loaders recognise a model by these files, so they are moved in last.
 _MODEL_MARKS = ("config.json", "adapter_config.json")
 _NAME = re.compile(r"checkpoint-[0-9]+")
 _HASHING_THREADS = 8
 
 
 def checkpoints_of(run: Path) -> list[Path]:
-    """The run's `checkpoint-N` folders, newest first, whole or not."""
-    folders = [path for path in run.glob("checkpoint-*") if _NAME.fullmatch(path.name) and path.is_dir()]
-    return sorted(folders, key=_step, reverse=True)
+    """The run's sealed `checkpoint-N` folders, newest first, damaged ones included."""
+    return [path for path in _folders(run) if (path / CHECKSUMS_FILE).is_file()]
+
+
+def unsealed_checkpoints(run: Path) -> list[Path]:
+    """`checkpoint-N` folders whose save was interrupted, newest first."""
+    return [path for path in _folders(run) if not (path / CHECKSUMS_FILE).is_file()]
 
 
 def seal(checkpoint: Path) -> None:
-    """Put every file of a finished checkpoint on the disk, and size and SHA-256 of each into `checksums.json`."""
+    """Sync every file of a complete checkpoint to disk, and write size and SHA-256 of each to `checksums.json`."""
     files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != CHECKSUMS_FILE)
     with ThreadPoolExecutor(_HASHING_THREADS) as pool:  # hashing leaves the interpreter lock to the other threads
         digests = list(pool.map(_sync_and_hash, files))
@@ -47,17 +50,16 @@ def seal(checkpoint: Path) -> None:
         for path, digest in zip(files, digests, strict=True)
     }
     write_whole(checkpoint / CHECKSUMS_FILE, json.dumps(sums, indent=1) + "\n")
-    # A file's entry in its folder is the folder's content: without it a power cut leaves the file nowhere.
+    # A folder lists its files: unless it is synced too, a power cut can lose them.
     for folder in sorted((path for path in checkpoint.rglob("*") if path.is_dir()), reverse=True):
         sync(folder)
     sync(checkpoint)
 
 
 def verify_checkpoint(checkpoint: Path) -> str | None:
-    """What is wrong with a checkpoint, in one line that names the file; None where it is whole.
+    """Describe the damage to a checkpoint in one line that names the file; None if it is whole.
 
-    Without `checksums.json` nothing can be said for it, so it counts as cut off. Files that were added later (an
-    evaluation's) are no damage.
+    Files that were added after sealing, such as an evaluation's, are ignored.
     """
     try:
         sums: dict[str, dict[str, Any]] = json.loads((checkpoint / CHECKSUMS_FILE).read_text(encoding="utf-8"))
@@ -66,7 +68,7 @@ def verify_checkpoint(checkpoint: Path) -> str | None:
         return f"{CHECKSUMS_FILE} is missing"
     except (ValueError, AttributeError, KeyError, TypeError) as error:
         return f"{CHECKSUMS_FILE} is not readable ({error})"
-    # All sizes before the first hash: most damage is a file cut short, and that is found at once.
+    # Sizes first: most damage is a truncated file, and comparing sizes takes no time.
     for path, (size, _) in expected.items():
         name = path.relative_to(checkpoint)
         if not path.is_file():
@@ -81,119 +83,111 @@ def verify_checkpoint(checkpoint: Path) -> str | None:
 
 
 def remove_leftovers(run: Path) -> None:
-    """Remove what an interrupted save left aside."""
+    """Remove what an interrupted save of the model left."""
     shutil.rmtree(run / ASIDE, ignore_errors=True)
 
 
-class AtomicCheckpoints(Trainer):
-    """A Trainer whose checkpoints are whole or absent, and whose resumed steps equal the uninterrupted run's.
+class WholeCheckpoints(TrainerCallback):
+    """Seals each checkpoint that the Trainer wrote, then removes surplus ones.
 
-    Several machines must share the run folder: the main process moves what all of them wrote.
+    The Trainer's own rotation must be off, since it removes old checkpoints before the new one is sealed. Several
+    machines must share the run folder: the main process seals what all of them wrote.
+
+    Args:
+        trainer: its `guard` checks the weights before they are sealed.
+        keep: how many of the newest are kept, the best one among them; None keeps all.
     """
 
-    _aside: Path | None = None
+    def __init__(self, trainer: Any, keep: int | None) -> None:
+        self.trainer, self.keep = trainer, keep
 
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write model and tokenizer aside and move them in, the file that makes the folder a model last."""
-        if _internal_call:  # a part of a checkpoint, which is written aside as a whole
-            super().save_model(output_dir, _internal_call=True)
-            return
-        target = Path(output_dir or self.args.output_dir)
-        with self._written_aside(target) as aside:
-            model = aside / "model"
-            super().save_model(str(model), _internal_call=True)
-            self.accelerator.wait_for_everyone()
-            if self.args.should_save:
-                _move_model(model, target)
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Clear the place of the checkpoint to come of a damaged or interrupted one."""
+        if control.should_save:
+            if args.should_save:
+                _remove(_place(args, state))
+            self.trainer.accelerator.wait_for_everyone()
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        run = Path(self._get_output_dir(trial))
-        name = f"checkpoint-{self.state.global_step}"
-        with self._written_aside(run) as aside:
-            self._aside = aside
-            try:
-                super()._save_checkpoint(model, trial)
-            finally:
-                self._aside = None
-            self.accelerator.wait_for_everyone()  # each process writes its own part: random state, shards
-            best = self._best_after_saving(run, name)
-            if self.args.should_save:
-                if best is not None:  # the folder aside is what was known of it
-                    self.state.save_to_json(str(aside / name / "trainer_state.json"))
-                seal(aside / name)
-                _move_checkpoint(aside / name, run / name)
-                _rotate(run, newest=run / name, keep=self.args.save_total_limit, best=best)
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Seal the new checkpoint, unless its weights are NaN or infinite.
 
-    def _best_after_saving(self, run: Path, name: str) -> Path | None:
-        """The checkpoint of the best evaluation, where there is one, with the one under way in its later place."""
-        if self.state.best_global_step:
-            best = run / f"checkpoint-{self.state.best_global_step}"
-            if best.name == name or best.is_dir():
-                self.state.best_model_checkpoint = str(best)
-        return Path(self.state.best_model_checkpoint) if self.state.best_model_checkpoint else None
-
-    def _get_output_dir(self, trial: Any) -> str:
-        # Read by the Trainer's own saving and rotation: while saving, both see the folder aside and nothing else.
-        return str(self._aside) if self._aside else str(super()._get_output_dir(trial))
-
-    @contextmanager
-    def _written_aside(self, folder: Path) -> Iterator[Path]:
-        if self.args.should_save:
-            remove_leftovers(folder)
-        self.accelerator.wait_for_everyone()
+        Raises:
+            UserError: they are; nothing is left of the checkpoint.
+        """
+        checkpoint = _place(args, state)
+        self.trainer.accelerator.wait_for_everyone()  # each process writes its own part: random state, shards
         try:
-            yield folder / ASIDE
-        except Exception as error:
-            if not is_disk_full(error, folder):
-                raise
-            remove_leftovers(folder)  # some of what filled the disk
-            raise _no_room(folder, self.state.global_step, error) from error
-        if self.args.should_save:
-            remove_leftovers(folder)
-        self.accelerator.wait_for_everyone()
+            self.trainer.guard.check_weights()
+        except UserError:
+            if args.should_save:
+                _remove(checkpoint)
+            raise
+        if args.should_save:
+            seal(checkpoint)
+            sync(checkpoint.parent)
+            best = Path(state.best_model_checkpoint) if state.best_model_checkpoint else None
+            _rotate(checkpoint, self.keep, best)
+        self.trainer.accelerator.wait_for_everyone()
 
-    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # The Trainer looks at max_steps only after a step: a run that had taken its last one would take one more.
-        if self.state.global_step >= self.state.max_steps or self._stopped_early():
-            self.control.should_training_stop = True
-            return
-        super()._run_epoch(*args, **kwargs)
 
-    def _stopped_early(self) -> bool:
-        """Whether a resumed run had stopped for want of progress."""
-        return any(
-            isinstance(callback, EarlyStoppingCallback)
-            and callback.early_stopping_patience_counter >= callback.early_stopping_patience
-            for callback in self.callback_handler.callbacks
-        )
+@contextmanager
+def explaining_full_disk(trainer: Any, run: Path) -> Iterator[None]:
+    """Turn an error of a full disk into a message about what is kept, after freeing what the failed save took.
+
+    Raises:
+        ProcessError: the disk is full.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_disk_full(error, run):
+            raise
+        remove_leftovers(run)
+        for checkpoint in unsealed_checkpoints(run):
+            _remove(checkpoint)
+        raise _no_room(run, trainer.state.global_step, error) from error
+
+
+def save_model_whole(trainer: Any, target: Path, write: Callable[[str], None]) -> None:
+    """Write model and tokenizer aside and move them in; the file that makes the folder a model comes last.
+
+    Args:
+        write: writes into a folder, as `Trainer.save_model` does; all processes call it.
+    """
+    if trainer.args.should_save:
+        remove_leftovers(target)
+    trainer.accelerator.wait_for_everyone()
+    write(str(target / ASIDE / "model"))
+    trainer.accelerator.wait_for_everyone()
+    if trainer.args.should_save:
+        _move_model(target / ASIDE / "model", target)
+        remove_leftovers(target)
+    trainer.accelerator.wait_for_everyone()
 
 
 def _no_room(run: Path, step: int, error: Exception) -> ProcessError:
-    disk, said = shutil.disk_usage(run), str(error).strip().split("\n")[0][:120]
+    disk, reason = shutil.disk_usage(run), str(error).strip().split("\n")[0][:120]
     kept = checkpoints_of(run)
     return ProcessError(
-        f"{run}: the disk is full, so what was trained up to step {step} could not be saved ({said}); "
-        f"{disk.free / 2**20:,.0f} of {disk.total / 2**20:,.0f} MiB are free now, and the last checkpoint, "
-        f"{kept[0].name if kept else 'none yet'}, is whole",
-        remedy="make room, then go on with --resume; train.save_total_limit keeps fewer checkpoints",
+        f"{run}: the disk is full, so step {step} could not be saved ({reason}); {disk.free / 2**20:,.0f} of "
+        f"{disk.total / 2**20:,.0f} MiB are free now; the last checkpoint, {kept[0].name if kept else 'none yet'}, "
+        "is whole",
+        remedy="make room, then continue with --resume; train.save_total_limit keeps fewer checkpoints",
     )
 
 
-def _step(checkpoint: Path) -> int:
-    return int(checkpoint.name.rpartition("-")[2])
+def _place(args: Any, state: Any) -> Path:
+    return Path(args.output_dir) / f"checkpoint-{state.global_step}"
+
+
+def _folders(run: Path) -> list[Path]:
+    folders = [path for path in run.glob("checkpoint-*") if _NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(folders, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
 
 
 def _sync_and_hash(path: Path) -> str:
     sync(path)
     return sha256_of(path)
-
-
-def _move_checkpoint(source: Path, target: Path) -> None:
-    sync(source)
-    if target.exists():  # a damaged one, which the run was resumed before
-        os.replace(target, source.with_name("replaced"))
-    os.replace(source, target)
-    sync(target.parent)
 
 
 def _move_model(source: Path, target: Path) -> None:
@@ -207,19 +201,21 @@ def _move_model(source: Path, target: Path) -> None:
     sync(target)
 
 
-def _rotate(run: Path, *, newest: Path, keep: int | None, best: Path | None = None) -> None:
-    """Keep the newest checkpoints, the best one among them whatever its age.
+def _rotate(newest: Path, keep: int | None, best: Path | None) -> None:
+    """Keep the newest checkpoints, and the best one whatever its age.
 
-    Those of later steps were found damaged when the run was resumed.
+    Those of later steps were found damaged, or not whole, when the run was resumed.
     """
-    folders = checkpoints_of(run)
+    folders = _folders(newest.parent)
     place = folders.index(newest)
     earlier = folders[place + 1 :]
     if keep and best in earlier:
         earlier, keep = [folder for folder in earlier if folder != best], max(keep - 1, 1)
-    surplus = earlier[keep - 1 :] if keep else []
-    for path in [*folders[:place], *surplus]:
-        # Moved before it is removed, so that a kill in between leaves no half of it.
-        aside = run / ASIDE / f"old-{path.name}"
-        os.replace(path, aside)
-        shutil.rmtree(aside)
+    for path in [*folders[:place], *(earlier[keep - 1 :] if keep else [])]:
+        _remove(path)
+
+
+def _remove(checkpoint: Path) -> None:
+    """Remove the seal first, so that a kill in between leaves nothing that counts as a checkpoint."""
+    (checkpoint / CHECKSUMS_FILE).unlink(missing_ok=True)
+    shutil.rmtree(checkpoint, ignore_errors=True)

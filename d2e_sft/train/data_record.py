@@ -91,15 +91,8 @@ class DataRecord(BaseModel):
         write_whole(run / DATA_FILE, self.model_dump_json(indent=2) + "\n")
 
 
-def record_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: int, resume: bool) -> DataRecord:
-    """The record of a run that is about to train on `dataset`, made from the recipe's data.
-
-    Other package versions or another number of processes leave the samples of a step as they were (but for the
-    end of an epoch that does not divide evenly) and change roundings: they are said on stderr, not refused.
-
-    Raises:
-        UserError: the run that is resumed was trained on other tokens.
-    """
+def record_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: int) -> DataRecord:
+    """The record of a run that is about to train on `dataset`, made from the recipe's data."""
     record = DataRecord(
         source=DataSource.of(recipe),
         samples=len(dataset),
@@ -110,26 +103,36 @@ def record_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: int, re
     warn_if_changed(file_of(recipe.data.train), record.source.train_sha256)
     if recipe.data.dev is not None and record.source.dev_sha256 is not None:
         warn_if_changed(file_of(recipe.data.dev, "dev"), record.source.dev_sha256)
-    if resume:
-        run = Path(recipe.train.output_dir)
-        before = _load(run)
-        if before.tokens_sha256 != record.tokens_sha256:
-            samples = _line("samples", before.samples, record.samples)
-            digests = _line("tokens, SHA-256", before.tokens_sha256, record.tokens_sha256)
-            raise UserError(
-                f"{run}: the same data give other tokens now\n  {samples}\n  {digests}",
-                remedy="the model's tokenizer or chat template changed, or d2e-sft did: restore what the run was "
-                "begun with, or train into another train.output_dir",
-            )
-        if before.source.dev_sha256 != record.source.dev_sha256:
-            line = _line("data.dev", before.source.dev, record.source.dev)
-            _warn(f"resumed with other held-out rows, so eval_ values before and after cannot be compared: {line}")
-        was, found = ({"processes": str(one.processes), **one.versions} for one in (before, record))
-        for name in found:
-            if was.get(name) != found[name]:
-                line = _line(name, was.get(name), found[name])
-                _warn(f"resumed under other conditions, so losses may be rounded otherwise: {line}")
     return record
+
+
+def check_resumed_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: int) -> None:
+    """Compare the tokens of a resumed run with those it was begun with.
+
+    Other package versions or another number of processes change only roundings (and the end of an epoch that does not
+    divide evenly), so they trigger a warning.
+
+    Raises:
+        UserError: the run was trained on other tokens.
+    """
+    run, record = Path(recipe.train.output_dir), record_data(recipe, dataset, processes=processes)
+    before = _load(run)
+    if before.tokens_sha256 != record.tokens_sha256:
+        samples = _line("samples", before.samples, record.samples)
+        digests = _line("tokens, SHA-256", before.tokens_sha256, record.tokens_sha256)
+        raise UserError(
+            f"{run}: the same data give other tokens now\n  {samples}\n  {digests}",
+            remedy="the model's tokenizer or chat template changed, or d2e-sft did: restore what the run was "
+            "begun with, or train into another train.output_dir",
+        )
+    if before.source.dev_sha256 != record.source.dev_sha256:
+        line = _line("data.dev", before.source.dev, record.source.dev)
+        warn(f"resumed with other held-out rows, so eval_ values before and after cannot be compared: {line}")
+    was, found = ({"processes": str(one.processes), **one.versions} for one in (before, record))
+    for name in found:
+        if was.get(name) != found[name]:
+            line = _line(name, was.get(name), found[name])
+            warn(f"resumed under other conditions, so losses may be rounded differently: {line}")
 
 
 def refuse_other_source(recipe: Recipe, run: Path) -> None:
@@ -157,10 +160,6 @@ def _load(run: Path) -> DataRecord:
         f"{run}: {problem}, so it cannot be told which data it was begun with",
         remedy="copy the file from where the run was begun, or train anew with --overwrite",
     )
-
-
-def _warn(message: str) -> None:
-    warn(message)
 
 
 def _line(name: str, was: str | int | None, now: str | int | None) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
-from transformers import Trainer
 
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.objective.metrics import ObjectiveMetrics
@@ -19,12 +20,12 @@ Measure = Callable[[], dict[str, float]]  # values by name, without `eval_`
 
 
 class ProcessBatches(Sampler[list[int]]):
-    """One process's batches of row indices: every `processes`-th one, and as many on each process.
+    """One process's batches of row indices: every `processes`-th batch, equally many on each process.
 
-    A process that has fewer repeats a batch, since all must run the same number of forwards (FSDP, ZeRO-3).
+    A process with fewer batches repeats one, since all must run the same number of forward passes (FSDP, ZeRO-3).
 
     Attributes:
-        own: how many of them are its own; those behind are repeats and not to be counted.
+        own: number of its own batches; the repeats come after them and are not counted.
     """
 
     def __init__(self, rows: int, size: int, rank: int, processes: int) -> None:
@@ -40,97 +41,87 @@ class ProcessBatches(Sampler[list[int]]):
         return len(self.batches)
 
 
-class HeldOutEvaluation(Trainer):
-    """Gives `Trainer.evaluate` the objective's own values, as means over all answer tokens of the held-out rows.
+class HeldOut:
+    """State of evaluations: the objective's metrics over held-out rows, and the time evaluations take.
 
-    Logs `eval_loss`, the objective's terms (`eval_ce`, …), `eval_debiased_accuracy`, `eval_plain_accuracy` and
-    `eval_bias_share`, defined as in training. Whoever subclasses it adds micro-batches by `update_held_out`.
+    Attributes:
+        measures: further values, computed at each evaluation of the trainer's own rows.
+        seconds, cpu_seconds: time of all finished evaluations, by the clock and by CPU time of this process.
+        began: start of the evaluation under way, by the same two clocks.
     """
 
-    d2e: D2ESection
-    control: Any  # transformers' own
-    term_weights: Mapping[str, float]  # of the objective's terms, see `Objective`
-    measures: Sequence[Measure] = ()  # what is measured beside, at each evaluation of the trainer's own rows
-    # In all evaluations so far, by the clock and of the process's threads, so that they are not taken for training.
-    evaluation_seconds = 0.0
-    evaluation_cpu_seconds = 0.0
-    evaluation_began: tuple[float, float] | None = None  # of the one under way, by the same two clocks
-    _held_out: ObjectiveMetrics | None = None
-    _own_batches = 0
+    def __init__(self, d2e: D2ESection, term_weights: Mapping[str, float], device: torch.device) -> None:
+        self.measures: list[Measure] = []
+        self.seconds = self.cpu_seconds = 0.0
+        self.began: tuple[float, float] | None = None
+        self._new_metrics = partial(ObjectiveMetrics, d2e, term_weights, device)
+        self._metrics: ObjectiveMetrics | None = None
+        self._own_batches = 0
 
-    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
-        """This process's share of the rows, in order."""
-        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
-        if isinstance(eval_dataset, str):
-            dataset = self.eval_dataset[eval_dataset]
-        if dataset is None:
+    def loader(self, rows: Any, trainer: Any) -> DataLoader[Any]:
+        """This process's share of the rows, in order.
+
+        Raises:
+            ValueError: there are none.
+        """
+        if rows is None:
             raise ValueError("evaluate() needs held-out rows: pass eval_dataset, here or to the trainer")
-        batches = ProcessBatches(
-            len(dataset), self.args.eval_batch_size, self.accelerator.process_index, self.accelerator.num_processes
-        )
-        # A generator of its own: without one an iteration draws from the global one, as dropout does.
-        return DataLoader(dataset, batch_sampler=batches, collate_fn=self.data_collator, generator=torch.Generator())
-
-    def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
-        """As transformers' own; the time that it takes is kept apart from training's."""
-        with self.evaluating():
-            if self.eval_dataset is None and self.measures and not args and not options.get("eval_dataset"):
-                return self._measure_alone()
-            metrics: dict[str, float] = super().evaluate(*args, **options)
-        return metrics
-
-    def _measure_alone(self) -> dict[str, float]:
-        metrics = {f"eval_{name}": value for measure in self.measures for name, value in measure().items()}
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
-
-    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
-        wanted = self.args.metric_for_best_model
-        if wanted is not None and f"eval_{wanted.removeprefix('eval_')}" not in metrics:
-            known = [name.removeprefix("eval_") for name, value in metrics.items() if isinstance(value, int | float)]
-            raise UserError(
-                f"train.metric_for_best_model={wanted}: an evaluation has no such value.{did_you_mean(wanted, known)} "
-                f"Expected one of {', '.join(known)}"
-            )
-        return bool(super()._determine_best_metric(metrics, trial))
+        args, accelerator = trainer.args, trainer.accelerator
+        batches = ProcessBatches(len(rows), args.eval_batch_size, accelerator.process_index, accelerator.num_processes)
+        # Its own generator: without one an iteration draws from the global one, as dropout does.
+        return DataLoader(rows, batch_sampler=batches, collate_fn=trainer.data_collator, generator=torch.Generator())
 
     @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Count what is done inside as evaluation, not as training."""
-        clock, cpu = self.evaluation_began = time.perf_counter(), time.process_time()
+    def timed(self) -> Iterator[None]:
+        """Count the time inside as evaluation instead of training."""
+        clock, cpu = self.began = time.perf_counter(), time.process_time()
         yield
-        self.evaluation_began = None
-        self.evaluation_seconds += time.perf_counter() - clock
-        self.evaluation_cpu_seconds += time.process_time() - cpu
+        self.began = None
+        self.seconds += time.perf_counter() - clock
+        self.cpu_seconds += time.process_time() - cpu
 
-    def evaluation_loop(
-        self, dataloader: DataLoader[Any], *args: Any, metric_key_prefix: str = "eval", **options: Any
-    ) -> Any:
-        """As transformers' own, with a mean over answer tokens in place of one over batches."""
-        sampler = dataloader.batch_sampler
-        self._own_batches = sampler.own if isinstance(sampler, ProcessBatches) else len(dataloader)
-        self._held_out = ObjectiveMetrics(self.d2e, self.term_weights, self.args.device)
+    @contextmanager
+    def counting(self, loader: DataLoader[Any]) -> Iterator[None]:
+        """Count the micro-batches inside, each row once on any number of processes."""
+        sampler = loader.batch_sampler
+        self._own_batches = sampler.own if isinstance(sampler, ProcessBatches) else len(loader)
+        self._metrics = self._new_metrics()
         try:
-            output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **options)
-            values, _ = self._held_out.compute(self.accelerator)
-            values = {"loss": self._held_out.loss_of(values), **values}
-            if metric_key_prefix == "eval" and dataloader.dataset is self.eval_dataset:
-                for measure in self.measures:
-                    values |= measure()
+            yield
         finally:
-            self._held_out = None
-        output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in values.items()})
-        return output
+            self._metrics = None
 
-    def update_held_out(
-        self,
-        sums: dict[str, torch.Tensor],
-        targets: torch.Tensor,
-        view_tokens: int,
-        weights: torch.Tensor | None = None,
-    ) -> None:
-        """Count a micro-batch of the evaluation under way, unless it only keeps step with other processes."""
-        if self._held_out is not None and self._own_batches > 0:
-            self._held_out.update(sums, targets, view_tokens, token_weights=weights)
+    def update(self, sums: dict[str, Tensor], targets: Tensor, view_tokens: int, weights: Tensor | None) -> None:
+        """Count a micro-batch, unless it is a repeat that only keeps step with other processes."""
+        if self._metrics is not None and self._own_batches > 0:
+            self._metrics.update(sums, targets, view_tokens, token_weights=weights)
             self._own_batches -= 1
+
+    def values(self, accelerator: Any) -> dict[str, float]:
+        """Means over all answer tokens of the evaluation under way."""
+        assert self._metrics is not None
+        values, _ = self._metrics.compute(accelerator)
+        return {"loss": self._metrics.loss_of(values), **values}
+
+    def measured(self) -> dict[str, float]:
+        """The values of all `measures`."""
+        return {name: value for measure in self.measures for name, value in measure().items()}
+
+    def trained(self) -> tuple[float, float]:
+        """Seconds without evaluations, by the clock and by CPU time, since an arbitrary start."""
+        clock, cpu = self.began or (time.perf_counter(), time.process_time())
+        return clock - self.seconds, cpu - self.cpu_seconds
+
+
+def check_best_metric(wanted: str | None, metrics: Mapping[str, Any]) -> None:
+    """Check `metric_for_best_model` against the metrics of an evaluation.
+
+    Raises:
+        UserError: they do not contain it; names the nearest one.
+    """
+    if wanted is not None and f"eval_{wanted.removeprefix('eval_')}" not in metrics:
+        known = [name.removeprefix("eval_") for name, value in metrics.items() if isinstance(value, int | float)]
+        raise UserError(
+            f"train.metric_for_best_model={wanted}: an evaluation has no such value.{did_you_mean(wanted, known)} "
+            f"Expected one of {', '.join(known)}"
+        )

@@ -16,7 +16,7 @@ from accelerate import PartialState
 from transformers import PreTrainedModel
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from d2e_sft.config.recipe import Precision, Recipe, TrainSection
+from d2e_sft.config.recipe import Precision, Recipe
 from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import check_readable
@@ -59,23 +59,18 @@ class Steps:
         return epochs * self.micro_batches + min(rest * self.accumulation, self.micro_batches)
 
 
-def count_steps(train: TrainSection, samples: int, processes: int, accumulation: int) -> Steps:
-    """Steps of a run over `samples` rows; with `micro_batch_tokens` a step counts as one micro-batch."""
+def count_steps(train: Any, samples: int, processes: int) -> Steps:
+    """Steps of a run over `samples` rows, by a `TrainSection` or a `D2EConfig`.
+
+    With `micro_batch_tokens` a step counts as one micro-batch.
+    """
+    accumulation = accumulation_steps(train, processes)
     at_once = train.batch_size // processes if train.micro_batch_tokens else train.per_device_train_batch_size
     micro_batches = math.ceil(math.ceil(samples / at_once) / processes)
     per_epoch = math.ceil(micro_batches / accumulation)
     total = train.max_steps if train.max_steps > 0 else math.ceil(train.num_train_epochs * per_epoch)
     warmup = int(train.warmup_steps) if train.warmup_steps >= 1 else math.ceil(total * train.warmup_steps)
     return Steps(samples, processes, accumulation, micro_batches, per_epoch, total, warmup)
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A recipe's model, without its adapter, its training rows as tokens, and the steps they make."""
-
-    loaded: LoadedModel
-    training: TokenRows
-    steps: Steps
 
 
 def check_recipe(recipe: Recipe, processes: int) -> int:
@@ -119,22 +114,6 @@ def check_optimizer(name: str) -> None:
             f"train.optim={name}: needs the package {package}, which is not installed",
             remedy=f"pip install {package}, or use train.optim=adamw_torch_fused",
         )
-
-
-def prepare(recipe: Recipe, state: PartialState, processes: int, *, refuse: bool = True) -> Prepared:
-    """Load the model of a checked recipe, encode its training rows and count its steps.
-
-    Args:
-        processes: of the run that is prepared.
-        refuse: rows that are too long stop it, where the recipe says so; else they are left out.
-
-    Raises:
-        UserError: as `load_model` and `read_rows`.
-    """
-    loaded = load_on_all(recipe, state)
-    training = read_rows(recipe, "training", loaded, progress=state.is_main_process, refuse=refuse)
-    accumulation = accumulation_steps(recipe.train, processes)
-    return Prepared(loaded, training, count_steps(recipe.train, len(training.samples), processes, accumulation))
 
 
 def held_out_rows(recipe: Recipe, loaded: LoadedModel, *, progress: bool) -> TokenRows | None:
@@ -239,31 +218,32 @@ def accumulation_steps(train: Any, processes: int) -> int:
     return train.batch_size // at_once
 
 
-def with_adapter(recipe: Recipe, loaded: LoadedModel) -> PreTrainedModel:
-    lora = recipe.model.lora
-    if lora is None:
-        return loaded.model
+def adapter_config(recipe: Recipe) -> Any:
+    """peft's LoraConfig of the recipe; None without an adapter."""
+    if recipe.model.lora is None:
+        return None
     from peft import LoraConfig
 
-    config = LoraConfig(**lora.model_dump())
-    return wrapped_in_adapter(loaded.model, config, recipe.model.name, recipe.model.quantization is not None)
+    return LoraConfig(**recipe.model.lora.model_dump())
 
 
-def wrapped_in_adapter(model: PreTrainedModel, config: Any, name: str, quantized: bool) -> Any:
-    """A model with an adapter to train, peft's PeftModel.
+def wrapped_in_adapter(model: PreTrainedModel, config: Any | None, name: str) -> Any:
+    """Wrap a model in an adapter to train, as peft's PeftModel; without a config return it as it is.
 
     Args:
-        config: peft's; its task is taken from the model where it names none.
+        config: peft's; a missing task type is taken from the model.
         name: of the model as the user gave it, kept with the adapter.
-        quantized: its weights are in 4 or 8 bits.
 
     Raises:
         UserError: the adapter does not fit the model.
     """
+    if config is None:
+        return model
     from peft import get_peft_model
 
     config = copy.copy(config)
     config.task_type = config.task_type or ("SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM")
+    quantized = bool(getattr(model, "is_quantized", False))
     try:
         wrapped = get_peft_model(prepare_for_adapter(model) if quantized else model, config)
     except ValueError as error:

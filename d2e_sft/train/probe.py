@@ -6,7 +6,6 @@ when greedy decoding gives this answer, so one forward over all answers takes th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,19 +98,20 @@ class ReadingProbe(TrainerCallback):
         # Without gradients there is room for more, and what all prompts begin with is computed once a batch.
         self.batch_size = max(recipe.train.per_device_train_batch_size, 32)
         self.collate = collator_for(trainer.layout, self.views, config, pad_id(tokenizer))
-        self._start = self._trained()
+        self._start = trainer.held_out.trained()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Probe the model as it is, unless a run is resumed, whose log has that."""
-        self._start = self._trained()
+        self._start = self.trainer.held_out.trained()
         if state.global_step == 0:
-            with self.trainer.evaluating():
+            with self.trainer.held_out.timed():
                 self.trainer.log({PREFIX + name: value for name, value in self.measure().items()})
 
     def measure(self) -> dict[str, float]:
         """The values, without `eval_`; to be called while the trainer is `evaluating`."""
         names = ("train_seconds", "train_cpu_seconds")
-        trained = {name: now - then for name, now, then in zip(names, self._trained(), self._start, strict=True)}
+        now = self.trainer.held_out.trained()
+        trained = {name: end - start for name, start, end in zip(names, self._start, now, strict=True)}
         answered = self._right()
         values: dict[str, float] = {}
         for name, right in answered.items():
@@ -138,9 +138,3 @@ class ReadingProbe(TrainerCallback):
                 found.setdefault(name, []).extend(right.all(dim=1).tolist())
         model.train(training)
         return found
-
-    def _trained(self) -> tuple[float, float]:
-        """Seconds by the clock and of the process's threads, evaluations left out, from some moment on."""
-        trainer = self.trainer
-        clock, cpu = trainer.evaluation_began or (time.perf_counter(), time.process_time())
-        return clock - trainer.evaluation_seconds, cpu - trainer.evaluation_cpu_seconds

@@ -14,7 +14,13 @@ from pathlib import Path
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, flat, load_recipe
 from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.train.callbacks import PREDICTIONS_FILE
-from d2e_sft.train.checkpoints import ASIDE, checkpoints_of, verify_checkpoint
+from d2e_sft.train.checkpoints import (
+    ASIDE,
+    CHECKSUMS_FILE,
+    checkpoints_of,
+    unsealed_checkpoints,
+    verify_checkpoint,
+)
 from d2e_sft.train.data_record import DATA_FILE, refuse_other_source
 from d2e_sft.train.safeguards import NON_FINITE_FILE
 from d2e_sft.util.errors import UserError
@@ -64,14 +70,16 @@ _FREE_TO_CHANGE = (
 
 
 def last_checkpoint(run: Path) -> Path | None:
-    """The newest whole checkpoint; says on stderr what is wrong with those that it passes over.
+    """The newest whole checkpoint; warns about those it passes over.
 
     Returns:
-        None where there is no checkpoint at all.
+        None if no checkpoint was completed.
 
     Raises:
-        UserError: there are checkpoints, and all are damaged.
+        UserError: there are complete checkpoints, and all are damaged.
     """
+    for checkpoint in unsealed_checkpoints(run):
+        warn(f"{checkpoint}: {CHECKSUMS_FILE} is missing, so its save was interrupted; it is ignored")
     damaged: list[str] = []
     for checkpoint in checkpoints_of(run):
         problem = verify_checkpoint(checkpoint)
@@ -128,11 +136,10 @@ def _resuming_point(recipe: Recipe, run: Path) -> Path | None:
         )
     _refuse_changed_recipe(recipe, run)
     refuse_other_source(recipe, run)
-    if not checkpoints:
-        # Killed before the first one: all its steps are later steps.
+    found = last_checkpoint(run)
+    if found is None:
         print(f"{run}: no checkpoint was written yet; training starts from the beginning", file=sys.stderr, flush=True)
-        return None
-    return last_checkpoint(run)
+    return found
 
 
 def clear_run(run: Path) -> None:

@@ -18,6 +18,7 @@ from d2e_sft.model.micro_batch import forward_backward, model_inputs
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.objective.attach import attach_objective
+from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 from tests.gpu.conftest import Machine
@@ -32,7 +33,7 @@ def train(machine: Machine, folder: Path, model: Any, **options: Any) -> D2ETrai
         remove_unused_columns=False, use_cpu=not machine.on_cuda, dataloader_pin_memory=machine.on_cuda,
         bf16=machine.on_cuda, **options,
     )  # fmt: skip
-    trainer = D2ETrainer(model, args, d2e=D2ESection(), train_dataset=rows, **own)
+    trainer = D2ETrainer(model, D2EConfig.of(args, **own), train_dataset=rows)
     trainer.train()
     return trainer
 

@@ -9,18 +9,18 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from pydantic import BaseModel, ValidationError
 from transformers import TrainingArguments
+from transformers.utils import is_liger_kernel_available
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.objectives import D2ESection
 from d2e_sft.config.recipe import Recipe, load_recipe
-from d2e_sft.config.sections import DataSection, EvalSection, TrainSection
+from d2e_sft.config.sections import DataSection, EvalSection, Precision, TrainSection
 from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.train.prepare import accumulation_steps, automatic_precision
@@ -191,11 +191,21 @@ class D2EConfig(TrainingArguments):
         return cls(**content["train"], **content["d2e"], **others, disable_tqdm=False)
 
     @classmethod
-    def of(cls, args: TrainingArguments) -> Self:
-        """The same arguments; for transformers' own class, completed with the defaults of this one."""
+    def of(cls, args: TrainingArguments, **more: Any) -> Self:
+        """Complete transformers' own arguments with `more`, and with this class's defaults; others are returned."""
         if isinstance(args, cls):
             return args
-        return cls(**{one.name: getattr(args, one.name) for one in fields(args) if one.init})
+        return cls(**{one.name: getattr(args, one.name) for one in fields(args) if one.init}, **more)
+
+    @property
+    def precision(self) -> Precision:
+        """The dtype of products."""
+        return "float16" if self.fp16 else "bfloat16" if self.bf16 else "float32"
+
+    @property
+    def evaluates_by_default(self) -> bool:
+        """Whether neither `eval_strategy` nor `eval_steps` was given: held-out rows are evaluated after each epoch."""
+        return self._given["eval_strategy"] is None and self._given["eval_steps"] is None
 
     def to_recipe(self, model: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[Recipe, list[str]]:
         """The recipe that repeats a run with these arguments, and the arguments that no recipe key can express.
@@ -278,9 +288,9 @@ class D2EConfig(TrainingArguments):
         """Split the global batch over processes, and set transformers' arguments accordingly."""
         size, processes = self.per_device_train_batch_size, self.world_size
         self.per_device_eval_batch_size = self.per_device_eval_batch_size or size
-        if self.gradient_accumulation_steps is not None and self.micro_batch_tokens is None:
+        if self.gradient_accumulation_steps is not None:
             self.batch_size = size * self.gradient_accumulation_steps * processes
-        elif self.micro_batch_tokens is not None and (self.gradient_accumulation_steps or 1) > 1:
+        if self.micro_batch_tokens is not None and (self.gradient_accumulation_steps or 1) > 1:
             raise UserError(
                 f"micro_batch_tokens={self.micro_batch_tokens} with gradient_accumulation_steps="
                 f"{self.gradient_accumulation_steps}: the number of micro-batches follows from their tokens",
@@ -294,7 +304,7 @@ class D2EConfig(TrainingArguments):
         for name, reason in _UNSUPPORTED.items():
             if getattr(self, name):
                 raise UserError(f"D2EConfig: {name}={getattr(self, name)} is not supported: {reason}")
-        if self.use_liger_kernel and find_spec("liger_kernel") is None:
+        if self.use_liger_kernel and not is_liger_kernel_available():
             raise UserError(
                 "train.use_liger_kernel: the package liger-kernel is not installed",
                 remedy="pip install liger-kernel, or set it to false",

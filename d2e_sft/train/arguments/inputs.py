@@ -9,6 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 from transformers import set_seed
+from transformers.trainer_utils import IntervalStrategy
 
 from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample
@@ -16,7 +17,7 @@ from d2e_sft.model.attention.registry import IMPLEMENTATIONS
 from d2e_sft.model.loading import LoadedModel, load_model, load_tokenizer
 from d2e_sft.objective.own import function_of
 from d2e_sft.train.arguments.config import D2EConfig
-from d2e_sft.train.prepare import check_optimizer, wrapped_in_adapter
+from d2e_sft.train.prepare import check_optimizer, count_steps, wrapped_in_adapter
 from d2e_sft.train.rows import TokenRows, encode_rows
 from d2e_sft.util.errors import UserError
 
@@ -68,8 +69,12 @@ class UserInputs:
         *,
         peft_config: Any = None,
         refiner: Refiner | None = refined_by_rule,
+        name: str | None = None,
     ) -> UserInputs:
-        """Load and encode what is not loaded or encoded yet; arguments as of `D2ETrainer`.
+        """Load the model and encode the rows, unless that is done; arguments as of `D2ETrainer`.
+
+        Args:
+            name: of the model, kept with an adapter; None takes it from the model.
 
         Raises:
             UserError: as `load_model`, `samples_of` and `encode_rows`.
@@ -78,7 +83,8 @@ class UserInputs:
             raise UserError("D2ETrainer: no model; expected a model, its Hub name, or a folder")
         function_of(args.d2e)
         check_optimizer(args.optim.value)  # type: ignore[attr-defined]
-        name = model if isinstance(model, str) else getattr(getattr(model, "config", None), "_name_or_path", "")
+        if name is None:
+            name = model if isinstance(model, str) else getattr(getattr(model, "config", None), "_name_or_path", "")
         loaded = _loaded(model, args, processing_class, name, peft_config)
         training, train_tokens = _encoded(train_dataset, "train_dataset", loaded, args, refiner)
         if isinstance(eval_dataset, Mapping):
@@ -93,12 +99,36 @@ class UserInputs:
         return cls(args, refiner, loaded, training, held_out, train_tokens, eval_tokens, adapter, name)
 
     def tokens(self, rows: Any, name: str) -> Any:
-        """Other rows as tokens, by the same wording; tokens as they are."""
+        """Other rows as tokens, by the same wording; tokens are returned as they are."""
         return _encoded(rows, name, self.loaded, self.args, self.refiner)[1]
+
+    def evaluation_strategy(self, probe: Any) -> IntervalStrategy:
+        """When to evaluate; by default after each epoch if there is anything to evaluate on.
+
+        That is expressed in steps: an epoch ends after its last checkpoint, so a resumed run would miss an evaluation.
+        Without held-out rows `args.eval_strategy` becomes "no", since the Trainer would refuse to be built; the caller
+        sets it once the Trainer is there.
+
+        Raises:
+            UserError: a probe, with training rows that are tokens.
+        """
+        args = self.args
+        if probe is not None and self.training is None:
+            raise UserError(
+                "probe_dataset: it needs training rows with `question`, `answer` and `context`, and these are tokens",
+                remedy="give train_dataset as such rows",
+            )
+        if args.evaluates_by_default and self.training is not None and not (self.eval_dataset is probe is None):
+            args.eval_strategy = IntervalStrategy.STEPS
+            args.eval_steps = count_steps(args, len(self.train_dataset), args.world_size).per_epoch
+        strategy = IntervalStrategy(args.eval_strategy)
+        if probe is not None and self.eval_dataset is None:
+            args.eval_strategy = IntervalStrategy.NO
+        return strategy
 
 
 def _loaded(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_config: Any) -> LoadedModel:
-    """The model, in an adapter where one is asked for, and a tokenizer: the given one, or the model's own."""
+    """The model, in an adapter if one is asked for, and a tokenizer: the given one, or the model's own."""
     if isinstance(model, str):
         # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
         attention = None if args.attention in IMPLEMENTATIONS else args.attention
@@ -108,7 +138,7 @@ def _loaded(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_config:
         tokenizer = load_tokenizer(name)[0]
     if peft_config is not None:
         set_seed(args.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
-        model = wrapped_in_adapter(model, peft_config, name, bool(getattr(model, "is_quantized", False)))
+        model = wrapped_in_adapter(model, peft_config, name)
     return LoadedModel(model, tokenizer)
 
 
@@ -123,6 +153,8 @@ def are_tokens(rows: Any) -> bool:
 def _encoded(
     rows: Any, name: str, loaded: LoadedModel, args: D2EConfig, refiner: Refiner | None
 ) -> tuple[TokenRows | None, Any]:
+    if isinstance(rows, TokenRows):
+        return rows, rows.dataset
     if rows is None or are_tokens(rows):
         return None, rows
     samples, d2e = samples_of(rows, name), args.d2e

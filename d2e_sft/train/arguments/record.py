@@ -1,4 +1,4 @@
-"""What a training from Python leaves beside the model: its rows, and the recipe that repeats it."""
+"""Record of a training in its run folder: the rows, and the recipe that repeats it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any
 from pydantic import ValidationError
 from transformers import TrainerCallback
 
+from d2e_sft.config.recipe import RECIPE_FILE, Recipe
 from d2e_sft.config.sections import LoraSection
 from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample, read_samples, write_samples
-from d2e_sft.train.arguments.inputs import UserInputs
+from d2e_sft.train.callbacks import trackers_with_tables
 from d2e_sft.train.data_record import record_data
 from d2e_sft.train.probe import of_both_subsets
 from d2e_sft.train.rows import announce_rows
+from d2e_sft.util.terminal import warn
 
 TRAIN_ROWS, DEV_ROWS, PROBE_ROWS = "train_rows.parquet", "dev_rows.parquet", "probe_rows.parquet"
 _OF_ANY_ADAPTER = {
@@ -33,29 +35,24 @@ class RecordRun(TrainerCallback):
     """Writes `recipe.yaml`, `data.json` and the rows into the run folder as training begins, on the main process.
 
     So `d2e eval`, `compare`, `report` and `push` know the run, and `d2e train RUN/recipe.yaml train.output_dir=OTHER`
-    repeats it. What no key of a recipe can say is told. At its end the log is written, too.
+    repeats it. Experiment trackers get the recipe, too.
+
+    Args:
+        rows, held_out, probe: as given to the trainer; the path of a file is recorded, other rows are written.
+        recipe: recorded as it is; None derives one, and lists the arguments without a recipe key.
 
     Attributes:
-        recipe: that of the run.
+        recipe: the run's.
+        probe: samples or a file; None without one.
     """
 
-    def __init__(self, trainer: Any, inputs: UserInputs, rows: Any, held_out: Any, probe: Any = None) -> None:
-        """Args: rows, held_out, probe: as the user gave them; the path of a file is kept, other rows are written."""
-        assert inputs.training is not None
+    def __init__(self, trainer: Any, rows: Any, held_out: Any, probe: Any, recipe: Recipe | None) -> None:
+        self.trainer, self.inputs = trainer, trainer.inputs
         self.probe = probe if probe is None or isinstance(probe, str | Path) else samples_of(probe, "probe_dataset")
-        self.trainer, self.inputs, self.rows, self.held_out = trainer, inputs, rows, held_out
-        run = Path(inputs.args.output_dir or ".")
-        lora, unsaid = lora_section(inputs.adapter)
-        dev = _file(held_out, run / DEV_ROWS) if inputs.held_out is not None else None
-        self.recipe, more = inputs.args.to_recipe(
-            model={"name": inputs.name or type(inputs.loaded.model).__name__, "lora": lora},
-            data={
-                "train": _file(rows, run / TRAIN_ROWS),
-                "dev": dev,
-                "probe": None if probe is None else _file(probe, run / PROBE_ROWS),
-            },
-        )
-        self.unsaid = [*more, *unsaid]
+        self.unsaid: list[str] = []
+        self._written: dict[str, list[EventSample]] = {}
+        self._derives = recipe is None
+        self.recipe = recipe or self._derived(rows, held_out)
 
     def probe_samples(self) -> list[EventSample]:
         """The aligned and conflict samples of the probe.
@@ -68,32 +65,68 @@ class RecordRun(TrainerCallback):
         return of_both_subsets(samples, "probe_dataset")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write and tell, once the model is where it is trained."""
+        """Write and announce, once the model is on its device; after the trackers' own callbacks."""
         if not state.is_world_process_zero:
             return
         recipe, run, inputs = self.recipe, Path(args.output_dir), self.inputs
         run.mkdir(parents=True, exist_ok=True)
-        for found, given, file in (
-            (inputs.training, self.rows, run / TRAIN_ROWS),
-            (inputs.held_out, self.held_out, run / DEV_ROWS),
-        ):
-            if found is not None and not isinstance(given, str | Path):
-                write_samples([*found.encoded.samples, *found.encoded.dropped], file)
-        if isinstance(self.probe, list):
-            write_samples(self.probe, run / PROBE_ROWS)
+        for name, samples in self._written.items():
+            write_samples(samples, run / name)
         recipe.save(run)
-        assert inputs.training is not None
-        record_data(recipe, inputs.training.dataset, processes=args.world_size, resume=False).save(run)
+        record_data(recipe, inputs.training.dataset, processes=args.world_size).save(run)
+        self._announce(len(inputs.training.dataset), args.world_size)
+        if self.unsaid:
+            print(f"{run / RECIPE_FILE} has no key for: {', '.join(self.unsaid)}", flush=True)
+        for tracker in trackers_with_tables(args.report_to):
+            tracker.config.update({"recipe": recipe.model_dump()}, allow_val_change=True)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Write the log history of a training from Python; `d2e train` does so after the model."""
+        if self._derives:
+            self.trainer.save_state()
+
+    def _derived(self, rows: Any, held_out: Any) -> Recipe:
+        inputs = self.inputs
+        lora, unsaid = lora_section(inputs.adapter)
+        files = {
+            "train": self._file(rows, TRAIN_ROWS, inputs.training),
+            "dev": self._file(held_out, DEV_ROWS, inputs.held_out),
+            "probe": self._file(self.probe, PROBE_ROWS, self.probe),
+        }
+        recipe, more = inputs.args.to_recipe(
+            model={"name": inputs.name or type(inputs.loaded.model).__name__, "lora": lora}, data=files
+        )
+        self.unsaid = [*more, *unsaid]
+        return recipe
+
+    def _file(self, given: Any, name: str, found: Any) -> str | None:
+        """The file of rows, which is written if they were not given as one."""
+        if found is None or isinstance(given, str | Path):
+            return None if found is None else str(given)
+        self._written[name] = found if isinstance(found, list) else [*found.encoded.samples, *found.encoded.dropped]
+        return str(Path(self.inputs.args.output_dir or ".") / name)
+
+    def _announce(self, samples: int, processes: int) -> None:
+        recipe, inputs = self.recipe, self.inputs
         announce_rows(recipe, "training", inputs.training)
         if inputs.held_out is not None:
             announce_rows(recipe, "dev", inputs.held_out)
+        if isinstance(self.probe, list):
+            print(f"probe: {len(self.probe)} samples of {recipe.data.probe}", flush=True)
+        train, objective = recipe.train, recipe.d2e.objective
+        named = "" if objective == "d2e" else f"objective: {objective}; "
+        print(
+            f"{named}views: {', '.join(recipe.d2e.views)}; α={recipe.d2e.effective_alpha:g}; batch {train.batch_size} "
+            f"on {processes} process{'es' if processes > 1 else ''}; {train.precision}",
+            flush=True,
+        )
         print(self.trainer.layout.describe(), flush=True)
-        if self.unsaid:
-            print(f"{run / 'recipe.yaml'} has no key for: {', '.join(self.unsaid)}", flush=True)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Keep the log history, as a recipe's run does."""
-        self.trainer.save_state()
+        at_once = train.per_device_train_batch_size * processes
+        if processes > 1 and not train.micro_batch_tokens and samples % at_once:
+            warn(
+                f"{samples} samples are not a multiple of {at_once} (micro-batch × processes): the last batch of an "
+                f"epoch repeats {at_once - samples % at_once} samples of its beginning"
+            )
 
 
 def lora_section(adapter: Any) -> tuple[LoraSection | None, list[str]]:
@@ -115,7 +148,3 @@ def lora_section(adapter: Any) -> tuple[LoraSection | None, list[str]]:
 
 def _listed(value: Any) -> Any:
     return sorted(value) if isinstance(value, set) else dict(value) if isinstance(value, Mapping) else value
-
-
-def _file(rows: Any, written: Path) -> str:
-    return str(rows) if isinstance(rows, str | Path) else str(written)

@@ -36,8 +36,16 @@ from d2e_sft.train.dry_run.speed import (
     measure_speed,
     seconds_in_all,
 )
-from d2e_sft.train.prepare import Steps, check_recipe, held_out_rows, prepare, with_adapter
-from d2e_sft.train.rows import TokenRows, dataset_row
+from d2e_sft.train.prepare import (
+    Steps,
+    adapter_config,
+    check_recipe,
+    count_steps,
+    held_out_rows,
+    load_on_all,
+    wrapped_in_adapter,
+)
+from d2e_sft.train.rows import TokenRows, dataset_row, read_rows
 from d2e_sft.train.run_folder import starting_point
 from d2e_sft.util.distributed import process_state
 from d2e_sft.util.errors import UserError
@@ -63,9 +71,11 @@ def dry_run(
         UserError: as `train_recipe`, except for rows that are too long and for the run folder: these are shown.
     """
     check_recipe(recipe, processes)
-    prepared = prepare(recipe, process_state(), processes, refuse=False)
-    loaded, training, steps = prepared.loaded, prepared.training, prepared.steps
-    model = with_adapter(recipe, loaded)
+    state = process_state()
+    loaded = load_on_all(recipe, state)
+    training = read_rows(recipe, "training", loaded, progress=state.is_main_process, refuse=False)
+    steps = count_steps(recipe.train, len(training.samples), processes)
+    model = wrapped_in_adapter(loaded.model, adapter_config(recipe), recipe.model.name)
     layout = choose_layout(model, recipe.d2e, recipe.train.packing, recipe.model.attention)
     collate = collator_for(layout, recipe.d2e, model.config, pad_id(loaded.tokenizer))
     kept = training.encoded.kept

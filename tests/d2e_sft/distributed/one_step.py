@@ -12,6 +12,7 @@ from d2e_sft.config.recipe import D2ESection
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder, encode_samples
 from d2e_sft.decoding import DecodingConfig, generate_debiased
+from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.trainer import D2ETrainer
 from tests.tiny import make_samples, tiny_model, tiny_tokenizer
 
@@ -28,7 +29,7 @@ def samples(config: D2ESection) -> list[dict[str, Any]]:
 def trainer_for(config: D2ESection, folder: Path) -> D2ETrainer:
     """A trainer of the same tiny model in every process."""
     args = TrainingArguments(output_dir=str(folder), report_to="none", remove_unused_columns=False, use_cpu=True)
-    return D2ETrainer(model=tiny_model(seed=3), args=args, d2e=config)
+    return D2ETrainer(tiny_model(seed=3), D2EConfig.of(args, **config.model_dump()))
 
 
 def take_step(trainer: D2ETrainer, rows: list[dict[str, Any]]) -> float:

@@ -21,6 +21,7 @@ from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.objective import bias_model
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.bias_model import FrozenCollator, frozen_head, load_bias_model, numbered, states_of_bias_model
+from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
@@ -120,7 +121,7 @@ def trainer_for(model: Any, config: D2ESection, folder: Path, rows: Any, held_ou
         output_dir=str(folder), max_steps=3, per_device_train_batch_size=2, learning_rate=1e-2, logging_steps=1,
         save_strategy="no", report_to="none", remove_unused_columns=False, disable_tqdm=True, use_cpu=True,
     )  # fmt: skip
-    return D2ETrainer(model, args, d2e=config, train_dataset=rows, eval_dataset=held_out)
+    return D2ETrainer(model, D2EConfig.of(args, **config.model_dump()), train_dataset=rows, eval_dataset=held_out)
 
 
 @pytest.mark.parametrize("adapter", [False, True])

@@ -1,4 +1,4 @@
-"""Checkpoints on the disk: sealed, verified, moved into place in one piece, and removed in the right order."""
+"""Checkpoints on the disk: sealed, verified, and removed in the right order."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from transformers import Trainer, TrainingArguments
 
 from d2e_sft.model.loading import resolve_name
 from d2e_sft.train import checkpoints
-from d2e_sft.train.checkpoints import AtomicCheckpoints, checkpoints_of, seal, verify_checkpoint
+from d2e_sft.train.checkpoints import WholeCheckpoints, checkpoints_of, save_model_whole, seal, verify_checkpoint
 from d2e_sft.train.run_folder import last_checkpoint
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
@@ -83,7 +84,7 @@ def test_the_newest_whole_checkpoint_is_the_last_one(tmp_path: Path, capsys: pyt
     printed = capsys.readouterr().err
     assert printed.startswith(f"warning: damaged checkpoint passed over: {third}: model.safetensors has SHA-256")
     assert printed.count("\n") == 1
-    (second / "checksums.json").unlink()
+    _flip(second / "model.safetensors")
     _flip(first / "model.safetensors")
     with pytest.raises(UserError, match="every checkpoint is damaged") as error:
         last_checkpoint(tmp_path)
@@ -91,23 +92,31 @@ def test_the_newest_whole_checkpoint_is_the_last_one(tmp_path: Path, capsys: pyt
         assert f"{folder}: " in str(error.value)
 
 
-class _Quick(AtomicCheckpoints, Trainer):
+class _Quick(Trainer):
     """A trainer of one weight, whose gradient is always one."""
+
+    guard = SimpleNamespace(check_weights=lambda: None)
 
     def compute_loss(self, model: nn.Module, inputs: Any, *_: Any, **__: Any) -> Any:
         return sum(parameter.sum() for parameter in model.parameters())
 
 
-def quick_trainer(run: Path, model: Any = None, **options: Any) -> _Quick:
+def quick_trainer(run: Path, model: Any = None, keep: int | None = None) -> _Quick:
     args = TrainingArguments(
         output_dir=str(run), max_steps=4, save_steps=1, report_to="none", use_cpu=True, disable_tqdm=True,
-        remove_unused_columns=False, per_device_train_batch_size=1, **options,
+        remove_unused_columns=False, per_device_train_batch_size=1,
     )  # fmt: skip
-    return _Quick(model or nn.Linear(1, 1), args, train_dataset=[{"x": 1.0}] * 4)
+    trainer = _Quick(model or nn.Linear(1, 1), args, train_dataset=[{"x": 1.0}] * 4)
+    trainer.add_callback(WholeCheckpoints(trainer, keep))
+    return trainer
+
+
+def save_model(trainer: Trainer, folder: Path) -> None:
+    save_model_whole(trainer, folder, lambda aside: trainer.save_model(aside, _internal_call=True))
 
 
 @pytest.mark.parametrize("keep", [1, 2])
-def test_old_checkpoints_go_only_when_the_new_one_is_in_its_place(
+def test_old_checkpoints_are_removed_only_when_the_new_one_is_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int
 ) -> None:
     seen: list[list[str]] = []
@@ -119,7 +128,7 @@ def test_old_checkpoints_go_only_when_the_new_one_is_in_its_place(
         original(folder)
 
     monkeypatch.setattr(checkpoints, "seal", sealing)
-    quick_trainer(tmp_path, save_total_limit=keep).train()
+    quick_trainer(tmp_path, keep=keep).train()
     names = [f"checkpoint-{step}" for step in (4, 3, 2, 1)]
     assert [path.name for path in checkpoints_of(tmp_path)] == names[:keep]
     assert seen == [names[4 - step :][:keep] for step in range(4)], (
@@ -140,30 +149,32 @@ def test_damaged_checkpoints_of_later_steps_do_not_outlive_the_next_save(tmp_pat
     found = last_checkpoint(tmp_path)
     assert found == tmp_path / "checkpoint-2"
     # One checkpoint of its own, at step 3: were 4 left, the next resumption would have to pass over it again.
-    trainer = quick_trainer(tmp_path, save_total_limit=2)
+    trainer = quick_trainer(tmp_path, keep=2)
     trainer.args.max_steps = 3
     trainer.train(resume_from_checkpoint=str(found))
     assert [path.name for path in checkpoints_of(tmp_path)] == ["checkpoint-3", "checkpoint-2"]
     assert verify_checkpoint(tmp_path / "checkpoint-3") is None
 
 
-def test_a_failed_save_leaves_no_checkpoint_and_the_next_one_clears_its_remains(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_save_leaves_no_checkpoint_and_the_next_one_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_save_rng_state", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-        with pytest.raises(OSError, match="disk full"):
+        patch.setattr(Trainer, "_save_rng_state", lambda *_: (_ for _ in ()).throw(OSError("broken")))
+        with pytest.raises(OSError, match="broken"):
             quick_trainer(tmp_path).train()
     assert not checkpoints_of(tmp_path)
-    assert (tmp_path / ".saving" / "checkpoint-1").is_dir()
-    (tmp_path / ".saving" / "stale").touch()
+    assert last_checkpoint(tmp_path) is None
+    assert "checkpoint-1: checksums.json is missing, so its save was interrupted" in capsys.readouterr().err
+    (tmp_path / "checkpoint-1" / "stale").touch()
     quick_trainer(tmp_path).train()
-    assert not (tmp_path / ".saving").exists()
+    assert not (tmp_path / "checkpoint-1" / "stale").exists()
+    assert len(checkpoints_of(tmp_path)) == 4
 
 
 def test_a_model_that_was_moved_in_half_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = quick_trainer(tmp_path, model=tiny_model())
-    trainer.save_model()
+    save_model(trainer, tmp_path)
     moved = sorted(path.name for path in tmp_path.iterdir())
     assert {"config.json", "model.safetensors"} <= set(moved)
     assert resolve_name(str(tmp_path)) == str(tmp_path)
@@ -183,7 +194,7 @@ def test_a_model_that_was_moved_in_half_is_not_taken_for_one(tmp_path: Path, mon
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", stopping)
             with pytest.raises(KeyboardInterrupt):
-                trainer.save_model()
+                save_model(trainer, half)
         with pytest.raises(UserError, match="contains no model"):
             resolve_name(str(half))
 
@@ -202,7 +213,7 @@ def test_an_interrupted_write_leaves_the_old_content(tmp_path: Path, monkeypatch
 
 
 def test_the_checksums_name_every_file(tmp_path: Path) -> None:
-    quick_trainer(tmp_path, model=tiny_model(), save_total_limit=1).train()
+    quick_trainer(tmp_path, model=tiny_model(), keep=1).train()
     (folder,) = checkpoints_of(tmp_path)
     listed = set(json.loads((folder / "checksums.json").read_text()))
     assert listed == {path.name for path in folder.iterdir()} - {"checksums.json"}

@@ -45,7 +45,7 @@ def test_a_record_is_read_again_and_one_that_is_missing_is_named(tmp_path: Path)
     with pytest.raises(UserError, match=f"holds no {DATA_FILE}"):
         refuse_other_source(of, tmp_path)
     dataset = datasets.Dataset.from_list([{"original": [1], "answer": [2]}])
-    record_data(of, dataset, processes=1, resume=False).save(tmp_path)
+    record_data(of, dataset, processes=1).save(tmp_path)
     refuse_other_source(of, tmp_path)
     write_samples(make_samples(3), tmp_path / "a.jsonl")
     with pytest.raises(UserError, match="was begun with other data"):

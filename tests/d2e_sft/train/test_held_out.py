@@ -22,6 +22,7 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.loading import load_model
 from d2e_sft.train import callbacks, held_out, trainer
+from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.dry_run.report import dry_run
 from d2e_sft.train.held_out import ProcessBatches
 from d2e_sft.train.run import train_recipe
@@ -102,7 +103,7 @@ def test_values_are_means_over_the_answer_tokens_of_all_rows(tmp_path: Path, deb
         use_cpu=True,
     )
     held = datasets.Dataset.from_list(rows)
-    found = D2ETrainer(model=tiny_model(seed=3), args=args, d2e=d2e, eval_dataset=held).evaluate()
+    found = D2ETrainer(tiny_model(seed=3), D2EConfig.of(args, **d2e.model_dump()), eval_dataset=held).evaluate()
     tokens = sum(len(row["answer"]) for row in rows)
     with torch.no_grad():
         expected = {name: total.item() / tokens for name, total in naive_sums(tiny_model(seed=3), rows, d2e).items()}
@@ -194,7 +195,6 @@ def test_a_damaged_file_of_predictions_is_named(world: Path, tmp_path: Path) -> 
 def test_time_of_evaluations_is_not_trainings(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A clock that a micro-batch moves by a second, and decoding by a hundred.
     clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now, process_time=lambda: clock.now)
-    monkeypatch.setattr(trainer, "time", clock)
     monkeypatch.setattr(held_out, "time", clock)
 
     def takes(seconds: float, call: Callable[..., Any]) -> Callable[..., Any]:

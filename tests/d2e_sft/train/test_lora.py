@@ -14,7 +14,7 @@ from transformers import modeling_utils
 from d2e_sft.config.recipe import D2ESection, Recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.model.loading import load_model
-from d2e_sft.train.prepare import with_adapter
+from d2e_sft.train.prepare import adapter_config, wrapped_in_adapter
 from d2e_sft.train.run import train_recipe
 from tests.naive import assert_equal_to_naive
 from tests.tiny import make_samples, save_tiny_model, tiny_model
@@ -80,7 +80,7 @@ def test_a_kind_of_adapter_is_pefts_own_and_loads_as_it_was_trained(tmp_path: Pa
             "train": {"output_dir": "unused"},
         }
     )
-    model = with_adapter(recipe, load_model(recipe.model.name))
+    model = wrapped_in_adapter(load_model(recipe.model.name).model, adapter_config(recipe), recipe.model.name)
     config = model.peft_config["default"]
     assert (getattr(config, key), config.r) == (value, 4)
     with torch.no_grad():  # as if trained

@@ -11,7 +11,8 @@ from accelerate import PartialState
 
 from d2e_sft.config.recipe import LoraSection, Recipe
 from d2e_sft.data.sample import write_samples
-from d2e_sft.train.prepare import check_recipe, precision_for, prepare
+from d2e_sft.train.prepare import check_recipe, count_steps, load_on_all, precision_for
+from d2e_sft.train.rows import read_rows
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_samples, save_tiny_model
 
@@ -32,10 +33,10 @@ def test_a_prepared_run_has_its_tokens_and_its_steps(tmp_path: Path) -> None:
     asked = recipe(tmp_path, num_train_epochs=3)
     assert check_recipe(asked, processes=2) == 2
     assert asked.train.bf16 is not None
-    prepared = prepare(asked, PartialState(cpu=True), processes=2)
-    assert len(prepared.training.dataset) == 10
-    assert set(prepared.training.dataset.column_names) == {"original", "imagined", "refined", "answer", "content"}
-    steps = prepared.steps
+    rows = read_rows(asked, "training", load_on_all(asked, PartialState(cpu=True)), progress=False).dataset
+    assert len(rows) == 10
+    assert set(rows.column_names) == {"original", "imagined", "refined", "answer", "content"}
+    steps = count_steps(asked.train, len(rows), processes=2)
     assert (steps.accumulation, steps.micro_batches, steps.per_epoch, steps.total) == (2, 3, 2, 6)
 
 
@@ -55,7 +56,7 @@ def test_random_weights_are_those_of_the_seed_and_take_no_adapter(tmp_path: Path
     def embeddings(seed: int, weights: str = "random") -> Any:
         asked = recipe(tmp_path, batch_size=2, seed=seed)
         asked.model.weights = weights  # type: ignore[assignment]
-        return prepare(asked, state, processes=1).loaded.model.get_input_embeddings().weight
+        return load_on_all(asked, state).model.get_input_embeddings().weight
 
     assert torch.equal(embeddings(1), embeddings(1))
     assert not torch.equal(embeddings(1), embeddings(2))

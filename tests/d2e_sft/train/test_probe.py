@@ -141,5 +141,5 @@ def test_from_python_it_needs_no_strategy_and_refuses_other_rows(world: Path, tm
     with pytest.raises(UserError, match=r"probe_dataset: no sample's subset is 'aligned'; its samples have None"):
         D2ETrainer(str(world / "model"), config, train_dataset=rows, probe_dataset=rows)
     tokens = trainer.inputs.train_dataset if trainer.inputs else None
-    with pytest.raises(UserError, match="probe_dataset: its rows are worded as those of training"):
+    with pytest.raises(UserError, match="probe_dataset: it needs training rows with"):
         D2ETrainer(str(world / "model"), config, train_dataset=tokens, probe_dataset=rows)

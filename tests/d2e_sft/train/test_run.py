@@ -116,7 +116,7 @@ def whole(world: Path) -> Path:
         ([after_step(3), after_step(2), after_step(3), after_step(1)], "checkpoint-4"),
         ([Kill("transformers:Trainer._save_optimizer_and_scheduler", call=2)], "checkpoint-2"),
         ([Kill("transformers:Trainer._save_rng_state", call=2, after=True)], "checkpoint-2"),
-        ([Kill(CHECKPOINTS + "_move_checkpoint", call=2)], "checkpoint-2"),
+        ([Kill(CHECKPOINTS + "seal", call=2)], "checkpoint-2"),
         ([Kill(CHECKPOINTS + "_rotate", call=3)], "checkpoint-6"),
         ([Kill(CHECKPOINTS + "_move_model")], "checkpoint-6"),
     ],
@@ -125,8 +125,8 @@ def whole(world: Path) -> Path:
         "after a step",
         "four times",
         "between model and optimizer",
+        "after the last file of a checkpoint",
         "before the checkpoint is sealed",
-        "before the checkpoint is in its place",
         "before the old checkpoint is removed",
         "while the model is saved",
     ],
@@ -331,4 +331,4 @@ def test_another_number_of_processes_is_said(finished: Path) -> None:
     record = finished.parent / "run" / "data.json"
     record.write_text(record.read_text().replace('"processes": 1', '"processes": 4'))
     printed = " ".join(resume(finished.parent, finished).printed.split())  # it is folded
-    assert "losses may be rounded otherwise: processes: 4 → 1" in printed
+    assert "losses may be rounded differently: processes: 4 → 1" in printed

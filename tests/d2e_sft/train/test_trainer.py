@@ -17,7 +17,9 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder, encode_samples
 from d2e_sft.model.collation import left_pad
 from d2e_sft.model.token_budget import REPEATED
-from d2e_sft.train.trainer import D2ETrainer, _keep_sums_in_float32
+from d2e_sft.train.arguments.config import D2EConfig
+from d2e_sft.train.loop import keep_sums_in_float32
+from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_samples, tiny_model, tiny_tokenizer
 
@@ -52,14 +54,8 @@ def _trainer(
         use_cpu=True,
         **{**SGD, **options},
     )
-    return D2ETrainer(
-        model=model or tiny_model(seed=3),
-        args=args,
-        train_dataset=_dataset(config),
-        packing=packing,
-        d2e=config,
-        micro_batch_tokens=micro_batch_tokens,
-    )
+    config_args = {"packing": packing, "micro_batch_tokens": micro_batch_tokens, **config.model_dump()}
+    return D2ETrainer(model or tiny_model(seed=3), D2EConfig.of(args, **config_args), train_dataset=_dataset(config))
 
 
 def _weights(trainer: D2ETrainer) -> torch.Tensor:
@@ -129,7 +125,8 @@ def test_ligers_kernels_come_before_packed_rows_are_asked_for_and_leave_the_loss
     module._apply_liger_kernel_to_instance = apply  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "liger_kernel", ModuleType("liger_kernel"))
     monkeypatch.setitem(sys.modules, "liger_kernel.transformers", module)
-    monkeypatch.setattr("transformers.integrations.liger.is_liger_kernel_available", lambda: True)
+    for user in ("transformers.integrations.liger", "d2e_sft.train.arguments.config"):
+        monkeypatch.setattr(f"{user}.is_liger_kernel_available", lambda: True)
     options: dict[str, Any] = {"use_liger_kernel": True, "liger_kernel_config": {"cross_entropy": True, "rope": False}}
     trainer = _trainer(tmp_path, D2ESection(), micro=4, accumulation=1, max_steps=1, **options)
     assert trainer.layout.packing == packing
@@ -193,7 +190,7 @@ def test_fsdp2_returns_the_sums_in_float32() -> None:
 
     plugin = FullyShardedDataParallelPlugin(fsdp_version=2, mixed_precision_policy="bf16")
     assert plugin.mixed_precision_policy.output_dtype == torch.bfloat16
-    _keep_sums_in_float32(SimpleNamespace(fsdp_plugin=plugin))
+    keep_sums_in_float32(SimpleNamespace(fsdp_plugin=plugin))
     assert plugin.mixed_precision_policy.output_dtype == torch.float32
     assert plugin.mixed_precision_policy.param_dtype == torch.bfloat16
 

@@ -14,6 +14,7 @@ import torch
 from transformers import TrainingArguments
 
 from d2e_sft.config.recipe import D2ESection
+from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.trainer import D2ETrainer
 from tests.naive import encoded_rows
 from tests.tiny import tiny_model
@@ -40,7 +41,9 @@ def losses(folder: Path, d2e: D2ESection, steps: int = 20) -> dict[str, list[flo
         disable_tqdm=True,
         use_cpu=True,
     )
-    trainer = D2ETrainer(tiny_model("llama"), args, d2e=d2e, train_dataset=encoded_rows(d2e, 8))
+    trainer = D2ETrainer(
+        tiny_model("llama"), D2EConfig.of(args, **d2e.model_dump()), train_dataset=encoded_rows(d2e, 8)
+    )
     trainer.train()
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
     return {name: [entry[name] for entry in logged] for name in ("loss", "ce", "kl")}

@@ -1,0 +1,128 @@
+"""Parts of the training loop that `D2ETrainer` calls: when to log and evaluate, what to log, the loader of steps."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+from transformers.integrations.liger import apply_liger_kernel
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+
+from d2e_sft.model.token_budget import MicroBatchRows, StepCollator, TokenBudgetSteps, TokenCosts
+from d2e_sft.util.terminal import warn
+
+# Part of the loop → name of its share of the time in a log.
+_SHARES = {
+    "model": "time_in_model",
+    "optimizer": "time_in_optimizer",
+    "data": "time_in_data",
+    "elsewhere": "time_elsewhere",
+}
+
+
+class StepActions(TrainerCallback):
+    """Logs and evaluates after the last step too, even if logging_steps or eval_steps does not divide it.
+
+    Logs at a checkpoint, which does not hold the sums of a half-filled logging window. A resumed run takes its
+    intervals from its arguments instead of the checkpoint.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.trainer.token_steps is not None:
+            self.trainer.token_steps.set_epoch(int(state.epoch or 0))
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.trainer.laps.enter("elsewhere")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        state.logging_steps, state.eval_steps, state.save_steps = args.logging_steps, args.eval_steps, args.save_steps
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        ends = state.global_step >= state.max_steps
+        control.should_log |= ends or control.should_save
+        if ends:
+            control.should_evaluate |= args.eval_strategy == IntervalStrategy.STEPS
+        return control
+
+    @staticmethod
+    def logs_after_this_step(trainer: Any) -> bool:
+        """Whether the step under way ends with a log; True if epochs decide that."""
+        args, state, step = trainer.args, trainer.state, trainer.state.global_step + 1
+        if args.logging_strategy != IntervalStrategy.STEPS or args.save_strategy == SaveStrategy.EPOCH:
+            return True
+        at_save = args.save_strategy == SaveStrategy.STEPS and state.save_steps > 0 and step % state.save_steps == 0
+        first = step == 1 and args.logging_first_step
+        return first or at_save or step % state.logging_steps == 0 or step >= state.max_steps
+
+
+def step_values(trainer: Any, tokens_per_second: float) -> dict[str, float]:
+    """What a log says of the steps since the last one, besides the objective's values."""
+    return {
+        "alpha": trainer.d2e.effective_alpha,
+        "tokens_per_second": round(tokens_per_second, 1),
+        "memory_gib": round(_largest_memory(trainer.args.device) / 2**30, 3),
+        **{_SHARES[part]: round(share, 4) for part, share in trainer.laps.shares().items()},
+    }
+
+
+def step_loader(trainer: Any) -> tuple[DataLoader[Any], TokenBudgetSteps]:
+    """A loader of whole steps, each cut into micro-batches within `micro_batch_tokens`, and its sampler."""
+    if trainer.train_dataset is None:
+        raise ValueError("training needs rows: pass train_dataset to the trainer")
+    args, accelerator, budget = trainer.args, trainer.accelerator, trainer.args.micro_batch_tokens
+    costs = TokenCosts.of(trainer.train_dataset, trainer.layout, trainer.d2e.step_views)
+    larger = sum(costs.of_micro_batch([i]) > budget for i in range(len(costs.tokens)))
+    if larger and accelerator.is_main_process:
+        warn(
+            f"{larger} of {len(costs.tokens)} samples have more than micro_batch_tokens={budget} tokens; each of them "
+            "is a micro-batch by itself"
+        )
+    steps = TokenBudgetSteps(
+        costs,
+        args.per_device_train_batch_size * accelerator.num_processes,
+        budget,
+        seed=args.data_seed,
+        rank=accelerator.process_index,
+        processes=accelerator.num_processes,
+    )
+    loader = DataLoader(
+        MicroBatchRows(trainer.train_dataset),
+        batch_sampler=steps,
+        collate_fn=StepCollator(trainer.data_collator),
+        num_workers=args.dataloader_num_workers,
+        pin_memory=args.dataloader_pin_memory,
+        # Its own generator: without one an iteration draws from the global one, as dropout does.
+        generator=torch.Generator(),
+    )
+    return loader, steps
+
+
+def apply_liger(model: nn.Module, args: Any) -> None:
+    """Apply Liger's kernels except those of the loss, before packing is checked for exactness."""
+    losses = {"cross_entropy": False, "fused_linear_cross_entropy": False}
+    apply_liger_kernel(model, {**(args.liger_kernel_config or {}), **losses})
+    args.use_liger_kernel = False  # otherwise training would apply them again, with its own choice
+
+
+def keep_sums_in_float32(state: Any) -> None:
+    """Make FSDP2 return float32: it casts outputs to the policy's dtype, and ours are sums of losses, not logits."""
+    plugin: Any = getattr(state, "fsdp_plugin", None)
+    policy = getattr(plugin, "mixed_precision_policy", None)
+    if policy is not None and getattr(plugin, "fsdp_version", 1) == 2:
+        plugin.mixed_precision_policy = replace(policy, output_dtype=torch.float32)
+
+
+def _largest_memory(device: torch.device) -> int:
+    """Peak bytes of an accelerator's allocator, or of the process as the system counts them."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
