@@ -30,7 +30,7 @@ _ESCAPES = {
 
 
 def latex_table(table: Table, label: str) -> str:
-    r"""The table as a `table*` environment; its preamble needs booktabs and, with two header rows, multirow.
+    r"""The table as a `table*` environment; its preamble needs booktabs and multirow.
 
     Args:
         label: what `\ref` calls it, after `tab:`.
@@ -47,7 +47,7 @@ def latex_table(table: Table, label: str) -> str:
         header = [_row([rf"\multirow{{2}}{{*}}{{{first}}}", *heads]), "".join(rules), _row(["", *columns])]
     body = [line for _, rows in table.blocks() for line in (r"\midrule", *(_row(map(_cell, row)) for row in rows))]
     lines = [
-        rf"% \usepackage{{booktabs{',multirow' * bool(over)}}}",
+        r"% \usepackage{booktabs,multirow}",
         r"\begin{table*}[t]",
         r"\centering",
         r"\small",

@@ -154,8 +154,9 @@ class Table:
         """
         room = width or terminal_width()
         parts = [self._part(places, room) for places in self._parts(room)]
-        texts = [filled(text, room) for text in (self.caption, *self.notes)]
-        return "\n\n".join(filter(None, [texts[0], *parts, *texts[1:]]))
+        marks = ["* best"] if any(cell.best for row in self.rows() for cell in row) else []
+        caption, *notes = (filled(text, room) for text in (self.caption, *marks, *self.notes))
+        return "\n\n".join(filter(None, [caption, *parts, "\n".join(notes)]))
 
     def numeric(self) -> list[bool]:
         """Whether each column holds numbers, perhaps with an interval or a unit."""

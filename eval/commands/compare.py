@@ -8,22 +8,22 @@ import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
+from d2e_sft.util.table import Table
 from eval.compare.compare import Comparison, compare_runs
-from eval.compare.measures.runs import MeasuredRun, compare_runs_by_measures, load_measured, measured_first
-from eval.compare.measures.tables import markdown_text, narrow_text
-from eval.compare.narrow_tables import faithfulness_tables, narrow_tables
+from eval.compare.measures.comparison import MeasureComparison
+from eval.compare.measures.runs import compare_runs_by_measures, load_measured
+from eval.compare.measures.tables import measures_text
 from eval.compare.runs import load_runs, only_subset, reference_first
-from eval.compare.subset_tables import all_tables, subset_comparison_tables
-from eval.compare.verdicts import closing_lines
+from eval.compare.verdicts import markdown_text, terminal_text
 
 
 @click.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--bench", metavar="NAME", help="Benchmark to compare on. [default: the only one all runs share]")
-@click.option("--reference", metavar="RUN", help="Run that differences are to. [default: the first]")
-@click.option("--subset", metavar="NAME", help="Samples of one subset alone, such as conflict. [default: all]")
-@click.option("--groups", is_flag=True, help="Of samples with subsets, print the tables by dataset and format, too.")
-@click.option("--wide", is_flag=True, help="Print Markdown tables with all columns, whatever the terminal's width.")
+@click.option("--reference", metavar="RUN", help="Run that the others are compared with. [default: the first]")
+@click.option("--subset", metavar="NAME", help="Only the samples of one subset, such as conflict. [default: all]")
+@click.option("--groups", is_flag=True, help="Also print the tables by dataset and format if samples have subsets.")
+@click.option("--wide", is_flag=True, help="Print Markdown tables with the intervals and differences of every metric.")
 @click.option(
     "--json",
     "json_file",
@@ -64,39 +64,17 @@ def compare(
 
     Example of a system: d2e compare runs/sft runs/d2e --bench wiqa
     """
+    comparison: Comparison | MeasureComparison
     measured = load_measured(runs, bench)
     if measured is not None:
         if subset is not None:
             raise UserError(f"--subset {subset}: {measured[0].bench} has no subsets", remedy="drop it")
-        _compare_measures(measured, reference, wide=wide, json_file=json_file)
-        return
-    loaded = load_runs(runs, bench)
-    if reference is not None:
-        loaded = reference_first(loaded, reference)
-    if subset is not None:
-        loaded = only_subset(loaded, subset)
-    comparison = compare_runs(loaded)
-    tables = all_tables(comparison) if wide else _narrow(comparison, groups=groups)
-    click.echo("\n\n".join(filter(None, [tables, closing_lines(comparison)])))
-    if json_file is not None:
-        write_json(json_file, comparison.to_json())
-
-
-def _narrow(comparison: Comparison, *, groups: bool) -> str:
-    """Where samples have subsets, those come first to mind: the tables by group are shown on request."""
-    if comparison.subsets is None:
-        return narrow_tables(comparison)
-    if groups:
-        parts = [narrow_tables(comparison)]
+        comparison = compare_runs_by_measures(reference_first(measured, reference))
+        text = measures_text(comparison, Table.markdown if wide else Table.terminal)
     else:
-        parts = [f"{comparison.bench}; tables by dataset, relation and format: --groups"]
-        parts += [faithfulness_tables(comparison)] if comparison.faithfulness else []
-    return "\n\n".join([*parts, subset_comparison_tables(comparison.subsets)])
-
-
-def _compare_measures(runs: list[MeasuredRun], reference: str | None, *, wide: bool, json_file: Path | None) -> None:
-    ordered = runs if reference is None else measured_first(runs, reference)
-    comparison = compare_runs_by_measures(ordered)
-    click.echo((markdown_text if wide else narrow_text)(comparison))
+        loaded = reference_first(load_runs(runs, bench), reference)
+        comparison = compare_runs(loaded if subset is None else only_subset(loaded, subset))
+        text = markdown_text(comparison) if wide else terminal_text(comparison, groups=groups)
+    click.echo(text)
     if json_file is not None:
         write_json(json_file, comparison.to_json())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 
 import click
@@ -11,7 +10,7 @@ from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal import WIDTH
+from d2e_sft.util.terminal import filled
 from eval.compare.context_use import answers_without_context
 from eval.compare.error_patterns import (
     error_prompts,
@@ -65,8 +64,8 @@ def errors(
         raise UserError("--without-context is for the rules; expected it without --judge", "drop one of the two")
     answers = {} if asked is not None or not wrong else answers_without_context(scored, wrong, without_context)
     judged = find_error_patterns(wrong, asked, without_context=answers)
-    click.echo(error_pattern_table(wrong, judged, len(scored.predictions)))
-    click.echo("\n" + textwrap.fill(_BY_RULE if asked is None else asked.describe_usage(), WIDTH))
+    click.echo(error_pattern_table(wrong, judged, len(scored.predictions)).terminal())
+    click.echo("\n" + filled(_BY_RULE if asked is None else asked.describe_usage()))
     click.echo(f"wrote {write_patterns(scored, wrong, judged, judge)}")
     from eval.pages.report.patterns import WrongAnswer, write_error_report
 

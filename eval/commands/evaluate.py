@@ -197,12 +197,11 @@ def _evaluate_system(
 
 
 def _show(scores: RunScores, run: Path, *, without_context: bool) -> None:
-    from eval.compare.narrow_tables import narrow_scores
-    from eval.compare.subset_tables import subset_table
+    from eval.compare.subset_tables import subset_tables
+    from eval.compare.tables import score_tables
 
-    click.echo(narrow_scores(scores))
-    if scores.subsets:
-        click.echo(f"\n{subset_table(scores)}\n")
+    tables = score_tables(scores) + subset_tables(scores)
+    click.echo("\n\n".join(table.terminal() for table in tables) + "\n")
     folder = run / "eval" / scores.bench.name
     if scores.overall.acc is not None and scores.overall.acc_norm is not None:
         by_sum, by_length = scores.overall.acc.mean, scores.overall.acc_norm.mean

@@ -19,12 +19,13 @@ def judge_run(run: Path, bench: str, asked: Judge, options: JudgeOptions) -> Non
     """Ask about a run's answers on a benchmark, and print how many are supported and correct."""
     from eval.compare.compare import compare_runs
     from eval.compare.judged_answers import JUDGED_FILE, judge_answers
-    from eval.compare.narrow_tables import faithfulness_tables
     from eval.compare.runs import load_runs
+    from eval.compare.tables import faithfulness_tables
 
     [scored] = load_runs([run], bench)
     verdicts = judge_answers(scored, asked, options)
-    click.echo(f"\n{faithfulness_tables(compare_runs([scored]), words=False)}")
+    for table in faithfulness_tables(compare_runs([scored]), words=False):
+        click.echo(f"\n{table.terminal()}")
     if without := verdicts.count(None):
         click.echo(f"answers without a verdict, which the judge did not give in the form asked for: {without}")
     click.echo(filled(asked.describe_usage()))

@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.terminal import folded
 from eval.compare.compare import compare_runs
-from eval.compare.measures.runs import load_measured, measured_first
-from eval.compare.measures.tables import verdicts
+from eval.compare.measures.runs import load_measured
+from eval.compare.measures.tables import measure_verdicts
 from eval.compare.runs import load_runs, reference_first
 from eval.compare.verdicts import closing_lines
 
@@ -76,28 +77,25 @@ def report(
 
         if no_texts_of:
             raise UserError(f"--no-texts-of {no_texts_of[0]}: a page of {measured[0].bench} holds no texts", "drop it")
-        ordered = measured if reference is None else measured_first(measured, reference)
-        told = verdicts(write_measures_page(ordered, out, title))
-        click.echo("\n".join([_written(out), *told]))
+        compared = write_measures_page(reference_first(measured, reference), out, title)
+        click.echo(folded("\n".join([_written(out), *measure_verdicts(compared)])))
         return
     from eval.compare.error_patterns import read_patterns
     from eval.pages.report.page import ReportOptions, write_report  # matplotlib takes a second; `--help` need not wait
     from eval.pages.report.patterns import commands_for
     from eval.pages.report.samples import datasets_of
 
-    loaded = load_runs(runs, bench)
-    if reference is not None:
-        loaded = reference_first(loaded, reference)
+    loaded = reference_first(load_runs(runs, bench), reference)
     left_out = datasets_of(loaded[0]) if no_texts else no_texts_of
-    compared = compare_runs(loaded)
-    write_report(loaded, out, ReportOptions(samples, browse, left_out, title), compared)
+    comparison = compare_runs(loaded)
+    write_report(loaded, out, ReportOptions(samples, browse, left_out, title), comparison)
     click.echo(_written(out))
     lacking = [run for run in loaded if read_patterns(run) is None]
     if lacking:
         click.echo(f"without error patterns of {', '.join(run.label for run in lacking)}; to find them by rule first:")
         click.echo("\n".join(f"  {command}" for run in lacking for command in commands_for(run)))
-    if lines := closing_lines(compared):
-        click.echo(f"\n{lines}")
+    if lines := closing_lines(comparison):
+        click.echo(folded("\n".join(["", *lines])))
 
 
 def _written(page: Path) -> str:

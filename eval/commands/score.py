@@ -13,7 +13,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.terminal import warn
 from eval.compare.measures.comparison import MeasureComparison
-from eval.compare.measures.tables import latex_table
+from eval.compare.measures.tables import measures_latex
 from eval.systems.flat.templates import write_template
 from eval.systems.registry import SYSTEM_NAMES
 from eval.systems.rows import ROWS
@@ -121,7 +121,7 @@ def _print(scored: Sequence[ScoredFile], json_out: str | None, latex: str | None
     if json_out is not None:
         _write_json(json_out, _content(scored, comparison))
     if comparison is not None and latex is not None:
-        text = latex_table(comparison)
+        text = measures_latex(comparison)
         if latex == _STDOUT:
             click.echo(text, nl=False)
         else:

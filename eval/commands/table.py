@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import cast, get_args
+from typing import get_args
 
 import click
 
 from d2e_sft.util.files import write_whole
+from d2e_sft.util.table import Table
 from eval.compare.measures.comparison import MeasureComparison
 from eval.compare.measures.runs import compare_runs_by_measures, load_measured
-from eval.compare.measures.tables import latex_table, markdown_text, narrow_text
+from eval.compare.measures.tables import measures_latex, measures_text
 from eval.compare.paper_entries import read_table
-from eval.compare.paper_render import ENDINGS, TableFormat, render, to_text
-from eval.compare.paper_tables import Layout
+from eval.compare.paper_layouts import Layout
+from eval.compare.paper_tables import ENDINGS
 from eval.compare.runs import row_benches
 
 _TEXT = "text"
@@ -31,7 +32,7 @@ _TEXT = "text"
 @click.option(
     "--format",
     "form",
-    type=click.Choice([_TEXT, *get_args(TableFormat)]),
+    type=click.Choice([_TEXT, *ENDINGS]),
     help="Output. [default: what FILE's ending says (.tex, .json), else markdown; without FILE text of 100 columns]",
 )
 @click.option(
@@ -56,8 +57,7 @@ def table(
     if measured is not None:
         text = _measures(compare_runs_by_measures(measured), form)
     else:
-        laid_out = read_table(runs, layout or "piper", bench)
-        text = to_text(laid_out) if form == _TEXT else render(laid_out, cast(TableFormat, form))
+        text = read_table(runs, layout or "piper", bench).render(form)
     if out is None:
         click.echo(text, nl=False)
         return
@@ -69,10 +69,10 @@ def _measures(comparison: MeasureComparison, form: str) -> str:
     if form == "json":
         return json.dumps(comparison.to_json(), indent=2, ensure_ascii=False) + "\n"
     if form == "latex":
-        return latex_table(comparison)
-    return (narrow_text if form == _TEXT else markdown_text)(comparison) + "\n"
+        return measures_latex(comparison)
+    return measures_text(comparison, Table.terminal if form == _TEXT else Table.markdown) + "\n"
 
 
-def _format_of(out: Path) -> TableFormat:
+def _format_of(out: Path) -> str:
     ending = out.suffix.removeprefix(".").lower()
     return next((form for form, own in ENDINGS.items() if own == ending), "markdown")

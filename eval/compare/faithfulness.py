@@ -18,13 +18,6 @@ from eval.score.statistics import Difference, Interval, bootstrap_average, holm,
 WORDS = ("in context", "context recall")
 JUDGED = ("supported", "correct")
 MEASURES = (*WORDS, *JUDGED)
-ABOUT_WORDS = (
-    "Faithfulness, percent of words: of the answer, those that the context has (in context); of the gold answer's "
-    "that the context has, those that the answer has too (context recall)"
-)
-ABOUT_JUDGED = (
-    "By a judge, percent of answers: the context supports all that the answer says; it says what the gold answer says"
-)
 _Values = Mapping[SampleKey, Mapping[str, float]]
 
 
@@ -53,11 +46,6 @@ class Faithfulness:
     def has(self, measures: Sequence[str]) -> bool:
         """Whether some run has one of these."""
         return any(name in run.scores for run in self.runs for name in measures)
-
-
-def measures_of(rows: Sequence[Faithfulness]) -> list[str]:
-    """The measures that some run has a value of, in order."""
-    return [name for name in MEASURES if any(row.has([name]) for row in rows)]
 
 
 def compare_faithfulness(runs: Sequence[ScoredRun], *, seed: int = 0) -> tuple[Faithfulness, ...]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, load_recipe
 from d2e_sft.util.errors import UserError
-from eval.compare.paper_render import write_table
-from eval.compare.paper_tables import Entry, Layout, PaperTable, datasets_of, own_datasets, paper_table
+from eval.compare.paper_layouts import Layout, datasets_of, own_datasets
+from eval.compare.paper_tables import Entry, PaperTable
 from eval.compare.runs import distinct_labels, scored_benches
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 
@@ -63,7 +63,7 @@ def _table(results: Sequence[Result], layout: Layout) -> PaperTable:
     else:
         rows = [(Entry(result.label, result.scores), result) for result in results]
     noted = [(replace(entry, note=_SETTINGS[result.scores.setting]), result) for entry, result in rows]
-    return paper_table(_distinct(noted), layout)
+    return PaperTable(layout, _distinct(noted))
 
 
 def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
@@ -83,7 +83,7 @@ def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
     written = []
     for layout in layouts:
         table = _table([_read_result(run_folder, run_folder.name, bench_name)], layout)
-        written += write_table(table, folder / ("table" if layout == layouts[0] else f"table-{layout}"))
+        written += table.write(folder / ("table" if layout == layouts[0] else f"table-{layout}"))
     return written
 
 
@@ -177,6 +177,6 @@ def _distinct(rows: Sequence[tuple[Entry, Result]]) -> list[Entry]:
             for entry, name, (_, result) in zip(named, names, rows, strict=True)
         ]
     return [
-        replace(entry, facts={**(entry.facts or {}), "run": str(result.run), "bench": result.bench})
+        replace(entry, facts={**entry.facts, "run": str(result.run), "bench": result.bench})
         for entry, (_, result) in zip(named, rows, strict=True)
     ]

@@ -1,133 +1,33 @@
-"""The paper's result tables: which dataset under which relation stands in which column, and what value it gets.
+"""The paper's result tables: the value of each column, the best values, and the formats they are written in.
 
 A column averages its sources in two steps: over the datasets of a relation, or over the relations of a dataset. Both
-are plain means of the rows' scores, as the paper averages, whatever the rows' sizes.
+are plain means of the rows' scores, whatever the rows' sizes, as the paper averages.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
+from d2e_sft.util.files import write_whole
+from d2e_sft.util.latex import latex_table
+from d2e_sft.util.table import NONE, Styled, Table
+from eval.compare.paper_layouts import LAYOUTS, Column, Layout, Source, datasets_of
 from eval.score.scores import RunScores
 
-Layout = Literal["piper", "ablation", "sensitivity", "ood"]
-Source = tuple[str, str]  # dataset, relation
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column.
-
-    Attributes:
-        key: its name in JSON, such as `temporal/tempreason` or `temporal/average`.
-        header: its heading.
-        sources: the scores that it averages; one for a dataset's own column.
-    """
-
-    key: str
-    header: str
-    sources: tuple[Source, ...]
-
-
-@dataclass(frozen=True)
-class Head:
-    """A heading over several columns; without text where there is but one row of headings."""
-
-    text: str
-    columns: tuple[Column, ...]
-
-
-_HEADERS = {
-    "tempreason": "Tem.",
-    "timeqa": "Tim.",
-    "tracie": "Tra.",
-    "mctaco": "Mct.",
-    "cider": "Cid.",
-    "cster": "Cst.",
-    "cosmosqa": "Cos.",
-    "ecare": "Eca.",
-    "ifqa": "Ifq.",
-    "wiqa": "Wiq.",
-    "ester": "Est.",
+ENDINGS = {"markdown": "md", "latex": "tex", "json": "json"}  # format → ending of a file
+_FIRST: dict[Layout, str] = {"piper": "Models", "ablation": "Models", "sensitivity": "Methods", "ood": "Methods"}
+_TITLES: dict[Layout, str] = {
+    "piper": "PIPER.",
+    "ablation": "Ablation on PIPER: DIE is distillation, DEE debiasing.",
+    "sensitivity": "Sensitivity to the debias ratio α: averages over the datasets of a relation.",
+    "ood": "Out of distribution; CIDER is averaged over its relations.",
 }
-_PIPER: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "temporal": ("Temporal", "T", ("tempreason", "timeqa", "tracie", "mctaco", "cider")),
-    "causal": ("Causal", "Ca", ("cster", "cosmosqa", "ecare", "cider")),
-    "counterfactual": ("Counterfactual", "Co", ("cster", "cosmosqa", "ifqa", "wiqa")),
-    "subevent_conditional": ("Subevent&Conditional", "S&C", ("ester", "cider")),
-}
-_CIDER = tuple(("cider", relation) for relation, (_, _, datasets) in _PIPER.items() if "cider" in datasets)
-
-
-def _relation_head(relation: str) -> Head:
-    name, _, datasets = _PIPER[relation]
-    own = [Column(f"{relation}/{dataset}", _HEADERS[dataset], ((dataset, relation),)) for dataset in datasets]
-    sources = tuple((dataset, relation) for dataset in datasets)
-    return Head(name, (*own, Column(f"{relation}/average", "Avg.", sources)))
-
-
-_FIFTEEN = tuple(_relation_head(relation) for relation in _PIPER)
-_RELATIONS = Head(
-    "",
-    tuple(
-        Column(f"{relation}/average", short, tuple((dataset, relation) for dataset in datasets))
-        for relation, (_, short, datasets) in _PIPER.items()
-    ),
-)
-# The sets of appendix G have one relation each; whichever a build gives them counts (`*`).
-_OUT_OF_DISTRIBUTION = Head(
-    "",
-    (
-        Column("cider", "CIDER", _CIDER),
-        Column("storycloze", "SCT", (("storycloze", "*"),)),
-        Column("socialiqa", "SocialIQA", (("socialiqa", "*"),)),
-        Column("alphanli", "αNLI", (("alphanli", "*"),)),
-    ),
-)
-
-LAYOUTS: Mapping[Layout, tuple[Head, ...]] = {
-    "piper": _FIFTEEN,
-    "ablation": _FIFTEEN,
-    "sensitivity": (_RELATIONS,),
-    "ood": (_OUT_OF_DISTRIBUTION,),
-}
-
-
-def columns_of(layout: Layout) -> tuple[Column, ...]:
-    """The columns from left to right."""
-    return tuple(column for head in LAYOUTS[layout] for column in head.columns)
-
-
-def datasets_of(layout: Layout) -> set[str]:
-    """The datasets that a layout has a place for."""
-    return {dataset for column in columns_of(layout) for dataset, _ in column.sources}
-
-
-def own_datasets(layout: Layout) -> set[str]:
-    """The datasets that tell which layout a benchmark is for: CIDER belongs to both PIPER and the other sets."""
-    return datasets_of(layout) - {"cider"}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What becomes one row: the scores of a run in one setting on one benchmark.
-
-    Attributes:
-        label: how the row is called.
-        block: rows of one block stand together, and the best of it is marked.
-        note: what small print the label carries, such as the setting.
-        facts: what JSON adds about the row.
-    """
-
-    label: str
-    scores: RunScores
-    block: str = ""
-    note: str = ""
-    facts: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -135,71 +35,137 @@ class Value:
     """A score in percent, None where nothing was scored.
 
     Attributes:
-        partial: whether it averages fewer sources than the column should.
-        sources: those that it averages.
+        sources: the sources that it averages.
+        partial: whether the column has more sources.
     """
 
     percent: float | None
-    partial: bool = False
     sources: tuple[Source, ...] = ()
+    partial: bool = False
+
+    def __str__(self) -> str:
+        return NONE if self.percent is None else f"{rounded(self.percent):.1f}{'†' * self.partial}"
 
 
 @dataclass(frozen=True)
-class TableRow:
-    """One row of a table; `values` in the order of the layout's columns."""
+class Entry:
+    """One row: the scores of a run in one setting on one benchmark.
 
-    entry: Entry
-    values: tuple[Value, ...]
+    Attributes:
+        block: rows of one block stand together, and the best of it is marked.
+        note: small print after the label, such as the setting.
+        facts: additional fields of the row in JSON.
+    """
+
+    label: str
+    scores: RunScores
+    block: str = ""
+    note: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def values(self, layout: Layout) -> list[Value]:
+        """The value of each column."""
+        scores = source_scores(self.scores)
+        return [_value(column, scores) for column in LAYOUTS[layout]]
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table before it is written down in some format."""
+    """Entries in a layout."""
 
     layout: Layout
-    rows: tuple[TableRow, ...]
-    notes: tuple[str, ...]
+    entries: Sequence[Entry]
 
     @property
-    def columns(self) -> tuple[Column, ...]:
-        """From left to right."""
-        return columns_of(self.layout)
-
-    def blocks(self) -> Iterator[list[TableRow]]:
-        """Rows that stand together."""
-        for _, rows in groupby(self.rows, key=lambda row: row.entry.block):
-            yield list(rows)
+    def table(self) -> Table:
+        """The table to write."""
+        columns = LAYOUTS[self.layout]
+        first = _FIRST[self.layout]
+        header: list[Any] = [first, *(column.header for column in columns)]
+        if columns[0].over:
+            header = [("", first), *((column.over, column.header) for column in columns)]
+        best, values = self.best(), self._values()
+        rows = [
+            [
+                Styled.of(entry.label, note=entry.note),
+                *(Styled.of(str(value), best=(row, place) in best) for place, value in enumerate(own)),
+            ]
+            for row, (entry, own) in enumerate(zip(self.entries, values, strict=True))
+        ]
+        blocks = [entry.block for entry in self.entries]
+        return Table.of(header, rows, _TITLES[self.layout], blocks=("", blocks), notes=list(self._notes()))
 
     def best(self) -> set[tuple[int, int]]:
-        """(row, column) of the best values: ties share the place, a block of one row has none."""
+        """(row, column) of the best values: ties share the mark, a block of one row has none."""
         found: set[tuple[int, int]] = set()
-        start = 0
-        for block in self.blocks():
-            for column in range(len(self.columns)):
-                values = _rivals({start + i: row.values[column] for i, row in enumerate(block)})
-                if len(values) > 1:
-                    found |= {(i, column) for i, value in values.items() if value == max(values.values())}
-            start += len(block)
+        values = self._values()
+        for _, block in groupby(enumerate(self.entries), key=lambda pair: pair[1].block):
+            rows = [row for row, _ in block]
+            for column in range(len(LAYOUTS[self.layout])):
+                rivals = _rivals({row: values[row][column] for row in rows})
+                if len(rivals) > 1:
+                    found |= {(row, column) for row, value in rivals.items() if value == max(rivals.values())}
         return found
 
+    def to_json(self) -> str:
+        """Values in percent, not rounded, by the columns' keys; null where nothing was scored."""
+        best, keys = self.best(), [column.key for column in LAYOUTS[self.layout]]
+        rows = [
+            {
+                "label": entry.label,
+                "block": entry.block,
+                "setting": entry.scores.setting,
+                **entry.scores.decoding,
+                "model": entry.scores.model,
+                **entry.facts,
+                "values": {key: value.percent for key, value in zip(keys, values, strict=True)},
+                "partial": [key for key, value in zip(keys, values, strict=True) if value.partial],
+                "best": [key for place, key in enumerate(keys) if (row, place) in best],
+            }
+            for row, (entry, values) in enumerate(zip(self.entries, self._values(), strict=True))
+        ]
+        content = {"layout": self.layout, "columns": keys, "rows": rows, "notes": list(self._notes())}
+        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
-def paper_table(entries: Sequence[Entry], layout: Layout) -> PaperTable:
-    """Arrange scores in a layout."""
-    columns = columns_of(layout)
-    rows = []
-    for entry in entries:
-        scores = source_scores(entry.scores)
-        rows.append(TableRow(entry, tuple(_value(column, scores) for column in columns)))
-    return PaperTable(layout, tuple(rows), tuple(_notes(rows, layout)))
+    def render(self, form: str) -> str:
+        """The table as text, with a newline at its end; `form` is a key of ENDINGS or `text`, for the terminal."""
+        if form == "json":
+            return self.to_json()
+        if form == "latex":
+            return latex_table(self.table, self.layout)
+        return (self.table.markdown() if form == "markdown" else self.table.terminal()) + "\n"
+
+    def write(self, stem: Path) -> list[Path]:
+        """Write the table in each format of ENDINGS; returns the files."""
+        files = {form: stem.with_name(f"{stem.name}.{ending}") for form, ending in ENDINGS.items()}
+        for form, file in files.items():
+            write_whole(file, self.render(form))
+        return list(files.values())
+
+    def _values(self) -> list[list[Value]]:
+        return [entry.values(self.layout) for entry in self.entries]
+
+    def _notes(self) -> Iterator[str]:
+        yield "Mean of exact match and token-level F1, in percent."
+        values = [value for own in self._values() for value in own]
+        if any(value.percent is None for value in values):
+            yield "– not scored."
+        if any(value.partial for value in values):
+            yield "† average of fewer datasets than the paper's."
+        yield from filter(None, dict.fromkeys(_subset(entry.scores) for entry in self.entries))
+        groups = [group for entry in self.entries for group in entry.scores.groups]
+        left = {f"{g.dataset} ({g.relation})" for g in groups if g.dataset not in datasets_of(self.layout)}
+        if left:
+            yield f"Scored but without a place in this table: {', '.join(sorted(left))}."
 
 
 def rounded(percent: float) -> float:
-    """To one decimal, ties upwards, as the paper rounds; what lies a rounding error below a tie is one."""
+    """To one decimal, ties upwards, as the paper rounds; a value a rounding error below a tie is one."""
     return math.floor(10 * percent + 0.5 + 1e-7) / 10
 
 
 def source_scores(scores: RunScores) -> dict[Source, float]:
-    """Mean of EM and F1, in percent, by dataset and relation (a dataset in two formats is one, sample by sample)."""
+    """Mean of EM and F1, in percent, by dataset and relation; a dataset in two formats is averaged by sample."""
     sums: dict[Source, tuple[float, int]] = {}
     for group in scores.groups:
         total, n = sums.get((group.dataset, group.relation), (0.0, 0))
@@ -208,19 +174,18 @@ def source_scores(scores: RunScores) -> dict[Source, float]:
 
 
 def _rivals(shown: Mapping[int, Value]) -> dict[int, float]:
-    """The values that can be compared, rounded, since what prints alike ties: averages over the same sources alone."""
-    values = {i: value for i, value in shown.items() if value.percent is not None}
+    """The values that can be compared, rounded, since equal print ties: only averages over the same sources."""
+    values = {row: value for row, value in shown.items() if value.percent is not None}
     if len({value.sources for value in values.values()}) > 1:
-        values = {i: value for i, value in values.items() if not value.partial}
-    return {i: rounded(value.percent or 0.0) for i, value in values.items()}
+        values = {row: value for row, value in values.items() if not value.partial}
+    return {row: rounded(value.percent or 0.0) for row, value in values.items()}
 
 
 def _value(column: Column, scores: Mapping[Source, float]) -> Value:
     found = {source: value for source in column.sources if (value := _one(source, scores)) is not None}
     if not found:
         return Value(None)
-    partial = len(found) < len(column.sources)
-    return Value(sum(found.values()) / len(found), partial=partial, sources=tuple(found))
+    return Value(sum(found.values()) / len(found), tuple(found), len(found) < len(column.sources))
 
 
 def _one(source: Source, scores: Mapping[Source, float]) -> float | None:
@@ -229,21 +194,6 @@ def _one(source: Source, scores: Mapping[Source, float]) -> float | None:
         return scores.get(source)
     found = [value for (name, _), value in scores.items() if name == dataset]
     return sum(found) / len(found) if found else None
-
-
-def _notes(rows: Sequence[TableRow], layout: Layout) -> Iterator[str]:
-    yield "Mean of exact match and token-level F1, in percent."
-    if any(value.percent is None for row in rows for value in row.values):
-        yield "– not scored."
-    if any(value.partial for row in rows for value in row.values):
-        yield "† average of fewer datasets than the paper's."
-    for subset in dict.fromkeys(_subset(row.entry.scores) for row in rows):
-        if subset:
-            yield subset
-    places = datasets_of(layout)
-    left = {f"{g.dataset} ({g.relation})" for row in rows for g in row.entry.scores.groups if g.dataset not in places}
-    if left:
-        yield f"Scored but without a place in this table: {', '.join(sorted(left))}."
 
 
 def _subset(scores: RunScores) -> str:

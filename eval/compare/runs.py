@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from d2e_sft.util.errors import UserError, did_you_mean
 from eval.score.predictions import Prediction, SampleKey, read_predictions
@@ -17,18 +18,30 @@ from eval.score.scores import SCORES_FILE, RunScores, group_of, read_scores, sco
 
 
 @dataclass(frozen=True)
-class ScoredRun:
-    """One run's scores and predictions on one benchmark.
+class RunResult:
+    """One run's result on one benchmark.
 
     Attributes:
-        label: the folder's name, with as much of its path as makes it distinct among the runs read with it.
-        folder: what holds its results on the benchmark.
-        predictions: by (dataset, id), in the order of the file.
+        label: the run folder's name, with enough of its path to be distinct among the runs that are read together.
+        folder: the folder of the result.
     """
 
     path: Path
     label: str
     folder: Path
+
+
+Run = TypeVar("Run", bound=RunResult)
+
+
+@dataclass(frozen=True)
+class ScoredRun(RunResult):
+    """A result with predictions.
+
+    Attributes:
+        predictions: by (dataset, id), in the order of the file.
+    """
+
     scores: RunScores
     predictions: dict[SampleKey, Prediction]
 
@@ -87,12 +100,14 @@ def row_benches(path: Path) -> list[str]:
     return sorted(file.parent.name for file in scored if file.with_name("predictions.jsonl").is_file())
 
 
-def reference_first(runs: Sequence[ScoredRun], name: str) -> list[ScoredRun]:
-    """The runs in their order, but the one of this label or path before all others: differences are to the first.
+def reference_first(runs: Sequence[Run], name: str | None) -> list[Run]:
+    """The runs with the one of this label or path first, since differences are to the first; None keeps the order.
 
     Raises:
-        UserError: no run is called so.
+        UserError: no run has that name.
     """
+    if name is None:
+        return list(runs)
     for run in runs:
         if name == run.label or Path(name).resolve() == run.path.resolve():
             return [run, *(other for other in runs if other is not run)]

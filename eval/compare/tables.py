@@ -1,204 +1,235 @@
-"""Scores as Markdown tables that paste into a README: never wrapped, never cut, whatever the terminal.
+"""Tables of a comparison and of one run's scores.
 
-For nli they show how often each label was predicted, so that a collapse to one label is seen at a glance. A model that
-has learnt to ignore the premise gives one label to nearly every sample and is right on about half of them (PIPER,
-section 4.4); its accuracy alone does not show that.
+For nli they show how often each label was predicted. A model that ignores the premise gives one label to nearly every
+sample and is right on about half of them (PIPER, section 4.4); its accuracy alone does not show that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from d2e_sft.util.tables import markdown_cell, markdown_table, percent, percent_interval
-from eval.compare.compare import Cell, Comparison, Gain, Row
-from eval.compare.context_use import ContextUse
+from d2e_sft.util.table import Table, percent
+from eval.compare.compare import Comparison, Row
 from eval.compare.error_patterns import ErrorPattern, JudgedError, count_patterns
-from eval.compare.faithfulness import ABOUT_JUDGED, ABOUT_WORDS, JUDGED, measures_of
+from eval.compare.faithfulness import JUDGED, WORDS
+from eval.compare.figures import (
+    collapse_warning,
+    corrected_p,
+    mean_of,
+    p_value,
+    points,
+    share_bar,
+    shares_in_percent,
+    with_interval,
+)
 from eval.score.predictions import Prediction
-from eval.score.scores import GroupScores
-from eval.score.statistics import Difference, Interval
+from eval.score.scores import GroupScores, Scores
 
-_GROUP = ("dataset", "relation", "format", "n")
-_SHARES = "percent positive / negative / no label"
-_COLLAPSED = 0.95
-_ENOUGH = 10  # of a handful of samples, one label may take all by chance
-_BAR = 20
-_MARKS = {"positive": "█", "negative": "░", "other": "·"}
-LABELS = tuple(_MARKS)
-
-
-def with_interval(score: Interval | None) -> str:
-    """A fraction with its interval in percent: `61.3 [58.2, 64.4]`."""
-    return percent(None) if score is None else percent_interval(score.mean, score.low, score.high)
-
-
-def points(difference: Difference | None) -> str:
-    """A difference of fractions in percentage points, starred where it is significant."""
-    if difference is None:
-        return percent(None)
-    low, high = 100 * difference.low, 100 * difference.high
-    star = " *" if difference.significant else ""
-    return f"{100 * difference.mean:+z.1f} [{low:+z.1f}, {high:+z.1f}]{star}"
+_LABELS = "Predicted labels of nli, percent: positive / negative / no label (█ ░ ·)"
+_EVENTS = "ESTER's own scores: all events of an answer are asked for, separated by ';'"
+_CONTEXT = (
+    "What the context is worth: the mean without it (decoded plainly, so do not compare runs with different α), what "
+    "it adds in percentage points (paired; * where the corrected p is below 0.05), and the percentage of answers that "
+    "stay the same"
+)
+_ABOUT = {
+    WORDS: "Faithfulness, percent of words: the answer's words that are in the context (in context); the gold "
+    "answer's words in the context that the answer has too (context recall)",
+    JUDGED: "By a judge, percent of answers: the context supports everything in the answer; it says what the gold "
+    "answer says",
+}
 
 
-def p_value(difference: Difference) -> str:
-    """A p-value and, behind it in brackets, the one that is corrected for the other rows."""
-    corrected = "" if difference.adjusted_p is None else f" ({short_p(difference.adjusted_p)})"
-    return short_p(difference.p_value) + corrected
+def score_tables(scores: Scores) -> list[Table]:
+    """One run's scores by group and over all samples, with nli labels, ESTER's scores and faithfulness if any."""
+    groups = scores.groups if len(scores.groups) == 1 else [*scores.groups, scores.overall]
+    sets = any(group.set_accuracy is not None for group in groups)
+    columns = ["samples", "n", "mean", "EM", "F1", *["sets"] * sets, "lenient", "unparsed"]
+    lines = [
+        [
+            *(_name(group), group.n, with_interval(group.mean), mean_of(group.exact_match), mean_of(group.f1)),
+            *[mean_of(group.set_accuracy)] * sets,
+            *(percent(group.extraction.get(mode, 0.0)) for mode in ("lenient", "none")),
+        ]
+        for group in groups
+    ]
+    tables = [Table.of(columns, lines, "Percent; mean is that of EM and F1, with its 95 % bootstrap interval")]
+    labelled = [group for group in scores.groups if group.label_shares and group.gold_shares]
+    shares = [
+        [_name(group), shares_in_percent(group.gold_shares or {}), *_shares(group.label_shares)] for group in labelled
+    ]
+    tables.append(Table.of(["samples", "gold", "predicted", ""], shares, _LABELS, notes=_collapses(labelled)))
+    events = [
+        [_name(g), own.n, with_interval(own.token_f1), *map(mean_of, (own.event_f1, own.hit_at_1, own.exact_match))]
+        for g in groups
+        if (own := g.events)
+    ]
+    tables.append(Table.of(["samples", "n", "token F1", "event F1", "HIT@1", "EM"], events, _EVENTS))
+    kept = [
+        [_name(g), words.n, with_interval(words.answer_in_context), with_interval(words.context_recall)]
+        for g in groups
+        if (words := g.faithfulness)
+    ]
+    tables.append(Table.of(["samples", "n", *WORDS], kept, _ABOUT[WORDS]))
+    return [table for table in tables if len(table.frame)]
 
 
-def error_pattern_table(wrong: Sequence[Prediction], errors: Sequence[JudgedError], total: int) -> str:
+def comparison_tables(comparison: Comparison, *, detail: bool = False) -> list[Table]:
+    """Scores with differences to the first run, then nli labels, the worth of the context and faithfulness if any.
+
+    Args:
+        detail: intervals and differences for every metric, with both p-values.
+    """
+    tables = [score_table(comparison), gain_table(comparison)] if detail else [_overview(comparison)]
+    tables += [label_table(comparison), context_table(comparison), *faithfulness_tables(comparison)]
+    return [table for table in tables if len(table.frame)]
+
+
+def _overview(comparison: Comparison) -> Table:
+    first, *others = comparison.labels
+    caption = f"{comparison.bench}: percent with 95 % bootstrap intervals; mean is that of EM and F1"
+    if others:
+        caption += (
+            f"; Δ to {first} in percentage points, paired; p of a sign-flip test, corrected for the rows (Holm), * "
+            "below 0.05"
+        )
+    sets = comparison.has_sets
+
+    def cells(row: Row, run: int) -> list[str]:
+        cell = row.cells[run]
+        gain = row.gains[run - 1].mean if run else None
+        scores = [cell.exact_match, cell.f1, *[cell.set_accuracy] * sets]
+        tested = [points(gain), corrected_p(gain)] if run else ["", ""]
+        unparsed = percent(cell.extraction.get("none", 0.0))
+        return [with_interval(cell.mean), *map(mean_of, scores), unparsed, *(tested if others else [])]
+
+    columns = ["mean", "EM", "F1", *["sets"] * sets, "unparsed", *(["Δ mean", "p"] if others else [])]
+    return _by_run(comparison, columns, cells, caption)
+
+
+def score_table(comparison: Comparison) -> Table:
+    """The scores of each run with the interval of every metric."""
+    sets = comparison.has_sets
+
+    def cells(row: Row, run: int) -> list[str]:
+        cell = row.cells[run]
+        scores = [cell.mean, cell.exact_match, cell.f1, *[cell.set_accuracy] * sets]
+        return [*map(with_interval, scores), percent(cell.extraction.get("none", 0.0))]
+
+    caption = (
+        f"{comparison.bench}: percent with 95 % bootstrap intervals; mean is that of EM and F1, and an average is "
+        "that of its relation's rows"
+    )
+    return _by_run(comparison, ["mean", "EM", "F1", *["set accuracy"] * sets, "unparsed"], cells, caption)
+
+
+def gain_table(comparison: Comparison) -> Table:
+    """The paired differences of each run to the first for every metric; without rows for one run."""
+    sets = comparison.has_sets
+
+    def cells(row: Row, run: int) -> list[str] | None:
+        if not run:
+            return None
+        gain = row.gains[run - 1]
+        rest = [gain.exact_match, gain.f1, *[gain.set_accuracy] * sets]
+        return [points(gain.mean), p_value(gain.mean), *map(points, rest)]
+
+    caption = (
+        f"Paired difference to {comparison.labels[0]}: percentage points with 95 % intervals; p of a paired sign-flip "
+        "test on the mean, in brackets corrected for the number of rows (Holm); * where a metric's corrected p is "
+        "below 0.05"
+    )
+    return _by_run(comparison, ["Δmean", "p", "ΔEM", "ΔF1", *["Δset accuracy"] * sets], cells, caption)
+
+
+def label_table(comparison: Comparison) -> Table:
+    """Predicted label shares next to the gold ones, with a warning where one label took over; nli rows only."""
+    lines, blocks, warnings = [], [], []
+    for row in comparison.rows:
+        if not row.gold_shares:
+            continue
+        runs = list(zip(comparison.labels, row.cells, strict=True))
+        for label, shares in [("gold", row.gold_shares), *((label, cell.label_shares) for label, cell in runs)]:
+            if shares:
+                lines.append([label, *_shares(shares)])
+                blocks.append(f"{_name(row)} ({row.n:,})")
+        warnings += [
+            collapse_warning(f"{label}, {row.dataset} ({row.relation})", cell.label_shares, row.gold_shares, row.n)
+            for label, cell in runs
+            if cell.label_shares
+        ]
+    notes = [warning for warning in warnings if warning]
+    return Table.of(["run", "labels", ""], lines, _LABELS, blocks=("samples", blocks), notes=notes)
+
+
+def context_table(comparison: Comparison) -> Table:
+    """What the context adds to runs that were also asked without it."""
+
+    def cells(row: Row, run: int) -> list[str] | None:
+        use = row.context_use[run]
+        return None if use is None else [with_interval(use.without), points(use.gain), percent(use.same)]
+
+    return _by_run(comparison, ["without", "context adds", "same"], cells, _CONTEXT)
+
+
+def faithfulness_tables(comparison: Comparison, *, words: bool = True) -> list[Table]:
+    """How far free answers keep to their contexts: by words, and by a judge's verdicts if there are any.
+
+    Args:
+        words: False shows only the verdicts.
+    """
+    tables = []
+    for measures in (WORDS, JUDGED)[0 if words else 1 :]:
+        rows = [row for row in comparison.faithfulness if row.has(measures)]
+        several = len(comparison.labels) > 1
+        columns = [*measures, *(title for name in measures[: several * 2] for title in (f"Δ {name}", "p"))]
+        lines, blocks = [], []
+        for row in rows:
+            for place, run in enumerate(row.runs):
+                changes = [run.changes.get(name) for name in measures[: several * 2]]
+                tested = [text for one in changes for text in ((points(one), corrected_p(one)) if place else ("", ""))]
+                lines.append([run.label, *(with_interval(run.scores.get(name)) for name in measures), *tested])
+                blocks.append(f"{row.dataset} ({row.n:,})")
+        if rows:
+            tables.append(Table.of(["run", *columns], lines, _ABOUT[measures], blocks=("samples", blocks)))
+    return tables
+
+
+def error_pattern_table(wrong: Sequence[Prediction], errors: Sequence[JudgedError], total: int) -> Table:
     """Wrong predictions by relation and error pattern: counts, and percent of the relation's wrong ones."""
     lines = []
     for relation, counts in count_patterns(wrong, errors).items():
         every = sum(counts.values())
         lines.append([relation, str(every), *(f"{n} ({percent(n / every)} %)" for n in counts.values())])
     columns = ["relation", "wrong", *(pattern.value for pattern in ErrorPattern)]
-    table = markdown_table(columns, lines, left=("relation",), tight=True)
-    return f"{len(wrong)} of {total} predictions are wrong\n\n{table}"
+    return Table.of(columns, lines, f"{len(wrong)} of {total} predictions are wrong")
 
 
-def comparison_tables(comparison: Comparison) -> str:
-    """The scores, then nli label shares and paired differences to the first run where there are any."""
-    labels = comparison.labels
-    parts = [
-        f"{comparison.bench}: percent with 95 % bootstrap intervals; mean is that of EM and F1, and an average that "
-        "of its relation's rows",
-        _score_table(comparison),
-    ]
-    if any(row.gold_shares for row in comparison.rows):
-        parts.append(f"Predicted labels of nli: {_SHARES}")
-        parts.append(_share_table(comparison))
-        parts.extend(collapses(comparison))
-    if comparison.asked_without:
-        parts.append(
-            "What the context is worth: the mean of answers without it, what it adds to them in percentage points "
-            "(paired; * where the p corrected for the rows is below 0.05), and how many percent stay the same. "
-            "Answers without it are decoded plainly, so runs of another α are not alike in this"
-        )
-        parts.append(_context_table(comparison))
-    if comparison.faithfulness:
-        judged = f". {ABOUT_JUDGED}" if any(row.has(JUDGED) for row in comparison.faithfulness) else ""
-        parts += [ABOUT_WORDS + judged, _faithfulness_table(comparison)]
-    if len(labels) > 1:
-        parts.append(
-            f"Paired difference to {labels[0]}: percentage points with 95 % intervals; p of a paired sign-flip test "
-            "on the mean, in brackets corrected for the number of rows (Holm); * where a metric's corrected p is "
-            "below 0.05"
-        )
-        parts.append(_gain_table(comparison))
-    return "\n\n".join(parts)
-
-
-def collapses(comparison: Comparison) -> list[str]:
-    """A warning for each run and nli group in which one label has taken over."""
-    warnings = [
-        collapse_warning(f"{label}, {row.dataset} ({row.relation})", cell.label_shares, row.gold_shares, row.n)
-        for row in comparison.rows
-        for label, cell in zip(comparison.labels, row.cells, strict=True)
-        if cell.label_shares and row.gold_shares
-    ]
-    return list(filter(None, warnings))
-
-
-def _score_table(comparison: Comparison) -> str:
-    sets = ["set accuracy"] if comparison.has_sets else []
-    columns = [
-        f"{label} {metric}" for label in comparison.labels for metric in ("mean", "EM", "F1", *sets, "unparsed")
-    ]
-
-    def cells(cell: Cell) -> list[str]:
-        scores = [cell.mean, cell.exact_match, cell.f1, *([cell.set_accuracy] if sets else [])]
-        return [*map(with_interval, scores), percent(cell.extraction.get("none", 0.0))]
-
-    return _table(columns, [(row, [text for cell in row.cells for text in cells(cell)]) for row in comparison.rows])
-
-
-def _gain_table(comparison: Comparison) -> str:
-    sets = ["Δset accuracy"] if comparison.has_sets else []
-    columns = [f"{label} {name}" for label in comparison.labels[1:] for name in ("Δmean", "p", "ΔEM", "ΔF1", *sets)]
-
-    def cells(gain: Gain) -> list[str]:
-        rest = [gain.exact_match, gain.f1, *([gain.set_accuracy] if sets else [])]
-        return [points(gain.mean), p_value(gain.mean), *map(points, rest)]
-
-    return _table(columns, [(row, [text for gain in row.gains for text in cells(gain)]) for row in comparison.rows])
-
-
-def _context_table(comparison: Comparison) -> str:
-    columns = [f"{label} {name}" for label in comparison.asked_without for name in ("without", "context adds", "same")]
-
-    def cells(use: ContextUse) -> list[str]:
-        return [with_interval(use.without), points(use.gain), percent(use.same)]
-
-    return _table(
-        columns, [(row, [text for use in row.context_use if use for text in cells(use)]) for row in comparison.rows]
-    )
-
-
-def _faithfulness_table(comparison: Comparison) -> str:
-    measures = measures_of(comparison.faithfulness)
-    others = len(comparison.labels) > 1
-    columns = ["dataset", "n", "run", *(title for name in measures for title in (name, f"Δ {name}")[: 1 + others])]
-    lines = []
-    for row in comparison.faithfulness:
-        for run in row.runs:
-            cells = ((with_interval(run.scores.get(m)), points(run.changes.get(m)))[: 1 + others] for m in measures)
-            lines.append([row.dataset, f"{row.n:,}", run.label, *(text for pair in cells for text in pair)])
-    escaped = [[markdown_cell(cell) for cell in line] for line in lines]
-    return markdown_table(columns, escaped, left=("dataset", "run"), tight=True)
-
-
-def _share_table(comparison: Comparison) -> str:
-    lines = []
+def _by_run(
+    comparison: Comparison, columns: Sequence[str], cells: Callable[[Row, int], list[Any] | None], caption: str
+) -> Table:
+    """A block for each row of the comparison, with a line for each run that has cells."""
+    lines, blocks = [], []
     for row in comparison.rows:
-        if row.gold_shares:
-            shares = (cell.label_shares for cell in row.cells)
-            cells = (percent(None) if share is None else shares_in_percent(share) for share in shares)
-            lines.append((row, [shares_in_percent(row.gold_shares), *cells]))
-    return _table(["gold", *comparison.labels], lines)
+        for run, label in enumerate(comparison.labels):
+            own = cells(row, run)
+            if own is not None:
+                lines.append([label, *own])
+                blocks.append(f"{_name(row)} ({row.n:,})")
+    return Table.of(["run", *columns], lines, caption, blocks=("samples", blocks))
 
 
-def short_p(value: float) -> str:
-    """A p-value to three digits behind the point."""
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
+def _name(row: Row | GroupScores) -> str:
+    return ", ".join(dict.fromkeys(part for part in (row.dataset, row.relation, row.format) if part != "–"))
 
 
-def _table(columns: Sequence[str], lines: Sequence[tuple[Row | GroupScores, Sequence[str]]]) -> str:
-    """One line for each group, with what names it before the values."""
-    cells = [[row.dataset, row.relation, row.format, f"{row.n:,}", *values] for row, values in lines]
-    escaped = [[markdown_cell(cell) for cell in line] for line in cells]
-    return markdown_table([*_GROUP, *map(markdown_cell, columns)], escaped, left=_GROUP[:3], tight=True)
+def _shares(shares: dict[str, float] | None) -> tuple[str, str]:
+    return shares_in_percent(shares or {}), share_bar(shares or {})
 
 
-def shares_in_percent(shares: Mapping[str, float]) -> str:
-    """`99.2 / 0.8 / 0.0`: positive, negative, and outputs without a label; the gold shares have no third."""
-    return " / ".join(percent(shares[label]) for label in LABELS if label in shares)
-
-
-def share_bar(shares: Mapping[str, float]) -> str:
-    """The shares as a bar of 20 characters: █ positive, ░ negative, · no label."""
-    ends, total = [], 0.0
-    for label in LABELS:
-        total += shares.get(label, 0.0)
-        ends.append(round(_BAR * total))
-    widths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-    return "".join(mark * width for mark, width in zip(_MARKS.values(), widths, strict=True))
-
-
-def collapsed_label(predicted: Mapping[str, float], gold: Mapping[str, float], n: int) -> str | None:
-    """The label that takes at least 95 % of n predictions although it is not the gold one as often; else None."""
-    label = max(("positive", "negative"), key=lambda name: predicted.get(name, 0.0))
-    collapsed = n >= _ENOUGH and predicted.get(label, 0.0) >= _COLLAPSED > gold.get(label, 0.0)
-    return label if collapsed else None
-
-
-def collapse_warning(name: str, predicted: Mapping[str, float], gold: Mapping[str, float], n: int) -> str | None:
-    """A line that says which label took over in the group of that name, or None."""
-    label = collapsed_label(predicted, gold, n)
-    if label is None:
-        return None
-    return (
-        f"WARNING {name}: collapsed to one label: {percent(predicted[label])} % of {n:,} answers are {label!r}, "
-        f"which is right for {percent(gold.get(label, 0.0))} %"
-    )
+def _collapses(groups: Sequence[GroupScores]) -> list[str]:
+    warnings = [
+        collapse_warning(f"{g.dataset} ({g.relation})", g.label_shares or {}, g.gold_shares or {}, g.n) for g in groups
+    ]
+    return [warning for warning in warnings if warning]

@@ -1,15 +1,82 @@
-"""What a comparison, a report and the quickstart end with: one line for each run against the first."""
+"""A comparison as text: its tables, and at the end a verdict on each run against the first."""
 
 from __future__ import annotations
 
-from eval.compare import narrow_tables, subset_tables
+from d2e_sft.util.table import Table
+from d2e_sft.util.terminal import folded
 from eval.compare.compare import Comparison
+from eval.compare.figures import points, short_p
+from eval.compare.subset_comparison import ENOUGH, MARGIN, RunSubsets, SubsetComparison
+from eval.compare.subset_tables import subset_comparison_tables
+from eval.compare.tables import comparison_tables, faithfulness_tables
+from eval.score.subsets import AVERAGE
 
 
-def closing_lines(comparison: Comparison) -> str:
-    """Verdicts on reading where rows are of habit against context, else on the mean of all samples; empty of one run.
+def terminal_text(comparison: Comparison, *, groups: bool = True) -> str:
+    """Tables and verdicts for the terminal.
 
-    Those on reading stand behind a paragraph that says what their words mean.
+    Args:
+        groups: False leaves out the tables by group if there are tables by subset.
     """
-    by_subset = [] if comparison.subsets is None else subset_tables.verdicts(comparison.subsets)
-    return "\n\n".join(by_subset) or "\n".join(narrow_tables.verdicts(comparison))
+    subsets = [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets)
+    if groups or not subsets:
+        tables = comparison_tables(comparison) + subsets
+        parts = []
+    else:
+        parts = [f"{comparison.bench}; tables by dataset, relation and format: --groups"]
+        tables = faithfulness_tables(comparison) + subsets
+    parts += [table.terminal() for table in tables]
+    return "\n\n".join(filter(None, [*parts, folded("\n".join(closing_lines(comparison)))]))
+
+
+def markdown_text(comparison: Comparison) -> str:
+    """Tables with all columns, and verdicts, as Markdown."""
+    subsets = [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets)
+    tables: list[Table] = [*comparison_tables(comparison, detail=True), *subsets]
+    return "\n\n".join([*(table.markdown() for table in tables), *closing_lines(comparison)])
+
+
+def closing_lines(comparison: Comparison) -> list[str]:
+    """Verdicts by subset if rows have subsets, otherwise on the mean over all samples; empty for one run.
+
+    Verdicts by subset come after a line that explains their words.
+    """
+    by_subset = [] if comparison.subsets is None else subset_verdicts(comparison.subsets)
+    return by_subset or mean_verdicts(comparison)
+
+
+def mean_verdicts(comparison: Comparison) -> list[str]:
+    """For each run after the first: whether its mean over all samples differs, and how sure that is."""
+    first, *others = comparison.labels
+    row = comparison.rows[-1]
+    lines = []
+    for label, gain in zip(others, row.gains, strict=True):
+        mean = gain.mean
+        found = ("higher" if mean.mean > 0 else "lower") if mean.p_value < 0.05 else "not decided"
+        told = f"mean {points(mean, star=False)}, p {short_p(mean.p_value)}"
+        lines.append(f"{label} against {first}: {told}: {found} with {row.n:,} samples")
+    return lines
+
+
+def subset_verdicts(comparison: SubsetComparison) -> list[str]:
+    """What the verdicts' words mean, then a line for each run after the first; empty without conflict rows."""
+    own = comparison.headline
+    reference, *others = own.runs
+    if not others or "conflict" not in own.sizes:
+        return []
+    margin = f"{100 * MARGIN:g} points"
+    size = " and ".join(f"{own.sizes[name]:,} {name}" for name in ("conflict", "aligned") if name in own.sizes)
+    aligned = f" and aligned not {margin} lower (interval)" if "aligned" in own.sizes else ""
+    words = (
+        f"Verdict with {size} samples{' (average)' if own.dataset == AVERAGE else ''}: reads more = conflict higher "
+        f"(corrected p below 0.05){aligned}; no difference = {'both intervals' if aligned else 'its interval'} within "
+        f"{margin}, of {ENOUGH} samples or more{' each' if aligned else ''}"
+    )
+    return [words, *(_verdict(run, reference.label) for run in others)]
+
+
+def _verdict(run: RunSubsets, reference: str) -> str:
+    changes = [
+        f"{name} {points(run.changes[name], star=False)}" for name in ("conflict", "aligned") if name in run.changes
+    ]
+    return f"{run.label} against {reference}: {', '.join(changes)}: {run.verdict}"

@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import load_yaml
-from eval.compare.paper_tables import Layout
+from eval.compare.paper_layouts import Layout
 from eval.sweep.grid import RUN, Axis, Evaluation, Point, join_equal, load_point
 
 _NAME = re.compile(r"[\w][\w.+-]*")

@@ -11,13 +11,11 @@ from d2e_sft.data.sample import Subset
 from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.table import Styled, Table, percent
 from eval.compare.compare import compare_runs
+from eval.compare.figures import with_interval
 from eval.compare.paper_entries import read_table
-from eval.compare.paper_render import write_table
-from eval.compare.paper_tables import Layout, own_datasets
+from eval.compare.paper_layouts import Layout, own_datasets
 from eval.compare.runs import load_runs
-from eval.compare.subset_tables import all_tables
-from eval.compare.tables import with_interval
-from eval.compare.verdicts import closing_lines
+from eval.compare.verdicts import markdown_text
 from eval.score.scores import RunScores
 from eval.score.statistics import Interval
 from eval.score.subsets import DatasetSubsets, headline
@@ -112,13 +110,13 @@ def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
         if len(runs) > 1 and runs[0] == sweep.out / points[0]:  # differences are to the first
             comparison = compare_runs(load_runs(runs, bench))
             written += [sweep.out / f"{name}.md", sweep.out / f"{name}.json"]
-            write_whole(written[-2], f"{all_tables(comparison)}\n\n{closing_lines(comparison)}\n")
+            write_whole(written[-2], markdown_text(comparison) + "\n")
             write_json(written[-1], comparison.to_json())
     tables = _fitting_tables(sweep, results) if sweep.plan is None else sweep.plan.paper_tables
     for name, table in tables.items():
         runs, bench = scored_folders(sweep, results, table.points)
         if runs:
-            written += write_table(read_table(runs, table.layout, bench), sweep.out / name)
+            written += read_table(runs, table.layout, bench).write(sweep.out / name)
     return written
 
 

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.table import Table
 from eval.compare.compare import compare_runs
 from eval.compare.measures.comparison import MeasureComparison, compare_measures
 from eval.compare.measures.measure import Measure
-from eval.compare.measures.tables import narrow_text
-from eval.compare.narrow_tables import narrow_scores, narrow_tables
+from eval.compare.measures.tables import measures_text
 from eval.compare.runs import distinct_labels
-from eval.compare.subset_tables import subset_comparison_tables, subset_table
-from eval.compare.verdicts import closing_lines
+from eval.compare.subset_tables import subset_tables
+from eval.compare.tables import score_tables
+from eval.compare.verdicts import terminal_text
 from eval.systems.registry import load_system
 from eval.systems.rows import ROWS, RowsOptions, ScoredOutputs, score_rows
 from eval.systems.run import write_result
@@ -100,7 +101,8 @@ def _score_rows(name: str, file: Path, gold: Path, given: Sequence[str]) -> Scor
     assert isinstance(options, RowsOptions)
     scored = score_rows(file, gold, options)
     left_out = f"rows without an output, left out: {scored.left_out:,}" if scored.left_out else ""
-    text = "\n\n".join(filter(None, [narrow_scores(scored.scores), subset_table(scored.scores), left_out]))
+    tables = score_tables(scored.scores) + subset_tables(scored.scores)
+    text = "\n\n".join(filter(None, [*(table.terminal() for table in tables), left_out]))
     return ScoredFile("", file, name, scored.scores.content(), text, scored.measures, scored)
 
 
@@ -116,8 +118,4 @@ def compare_scored(scored: Sequence[ScoredFile]) -> MeasureComparison:
 def comparison_text(scored: Sequence[ScoredFile], comparison: MeasureComparison) -> str:
     """Several files' comparison for a terminal: of rows the tables of `d2e compare`."""
     runs = [one.result.as_run(one.file, one.label) for one in scored if isinstance(one.result, ScoredOutputs)]
-    if not runs:
-        return narrow_text(comparison)
-    found = compare_runs(runs)
-    by_subset = [] if found.subsets is None else [subset_comparison_tables(found.subsets)]
-    return "\n\n".join([narrow_tables(found), *by_subset, closing_lines(found)])
+    return terminal_text(compare_runs(runs)) if runs else measures_text(comparison, Table.terminal)

@@ -11,27 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError
 from eval.compare.measures.comparison import MeasureComparison, compare_measures
 from eval.compare.measures.lm_eval_samples import holds_samples, read_samples_folder
 from eval.compare.measures.measure import Measure, read_measures
-from eval.compare.runs import distinct_labels, row_benches
+from eval.compare.runs import RunResult, distinct_labels, row_benches
 from eval.score.scores import SCORES_FILE
 
 
 @dataclass(frozen=True)
-class MeasuredRun:
-    """One run's result on one benchmark.
+class MeasuredRun(RunResult):
+    """A result with measures.
 
     Attributes:
-        folder: what holds it.
-        scores: what its `scores.json` says; of lm-eval what its results file says of how it was run.
+        scores: the content of `scores.json`; for lm-eval, what its results file says about the run.
     """
 
-    path: Path
-    label: str
     bench: str
-    folder: Path
     measures: Sequence[Measure]
     scores: dict[str, Any]
 
@@ -65,22 +61,6 @@ def compare_runs_by_measures(runs: Sequence[MeasuredRun]) -> MeasureComparison:
     return compare_measures(runs[0].bench, {run.label: run.measures for run in runs})
 
 
-def measured_first(runs: Sequence[MeasuredRun], name: str) -> list[MeasuredRun]:
-    """The runs in their order, but the one of this label or path before all others.
-
-    Raises:
-        UserError: no run is called so.
-    """
-    for run in runs:
-        if name == run.label or Path(name).resolve() == run.path.resolve():
-            return [run, *(other for other in runs if other is not run)]
-    labels = [run.label for run in runs]
-    raise UserError(
-        f"--reference {name}: none of the runs; expected {', '.join(labels)}.{did_you_mean(name, labels)}",
-        remedy="name one of the runs that are compared",
-    )
-
-
 def _shared(held: Sequence[dict[str, Any]], bench: str | None) -> list[str]:
     names = sorted(set.intersection(*(set(own) for own in held)))
     return [name for name in names if bench in (None, name)]
@@ -108,8 +88,8 @@ def _system_of(file: Path) -> str | None:
 
 def _read(path: Path, label: str, bench: str, folder: Path) -> MeasuredRun:
     if bench == "lm-eval" and holds_samples(folder):
-        return MeasuredRun(path, label, bench, folder, *read_samples_folder(folder))
-    return MeasuredRun(path, label, bench, folder, read_measures(folder), _content(folder / SCORES_FILE))
+        return MeasuredRun(path, label, folder, bench, *read_samples_folder(folder))
+    return MeasuredRun(path, label, folder, bench, read_measures(folder), _content(folder / SCORES_FILE))
 
 
 def _content(file: Path) -> dict[str, Any]:

@@ -11,14 +11,14 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from d2e_sft.util.table import Table
 from eval.compare.error_patterns import RunPatterns
 from eval.compare.runs import ScoredRun
 from eval.pages.report.facts import Instruction
 from eval.pages.report.patterns import PATTERN_PARTS
-from eval.pages.report.samples import OUTCOMES, Outcome, choose_samples, in_turns, shown
+from eval.pages.report.samples import OUTCOMES, choose_samples, in_turns, shown
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import group_of
 from eval.score.subsets import gives
@@ -26,21 +26,15 @@ from eval.score.subsets import gives
 COMPRESS_FROM = 1_000_000  # characters: a smaller page stays readable as text, and works in older browsers
 
 
-@dataclass(frozen=True)
-class Changes:
-    """How often each outcome occurs between the first run and another one."""
-
-    label: str
-    counts: Mapping[Outcome, int]
-
-
-def count_changes(runs: Sequence[ScoredRun]) -> list[Changes]:
-    """For each run after the first, outcomes on all samples."""
-    first = runs[0].predictions
-    return [
-        Changes(run.label, Counter(OUTCOMES[first[key].right, other.right] for key, other in run.predictions.items()))
-        for run in runs[1:]
-    ]
+def change_table(runs: Sequence[ScoredRun]) -> Table | None:
+    """How often each outcome occurs between the first run and each other one; None for one run."""
+    first, *others = runs
+    lines = []
+    for run in others:
+        counts = Counter(OUTCOMES[first.predictions[key].right, one.right] for key, one in run.predictions.items())
+        lines.append([run.label, *(counts[outcome] for outcome in OUTCOMES.values())])
+    names = ["mended (wrong → right)", "broken (right → wrong)", "both right", "both wrong"]
+    return Table.of([f"from {first.label} to", *names], lines) if lines else None
 
 
 def browser_data(

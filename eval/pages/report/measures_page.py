@@ -14,8 +14,7 @@ from d2e_sft.util.html.pages import page_environment
 from eval.compare.measures.comparison import MeasureComparison
 from eval.compare.measures.plot import MOST_PANELS, chart
 from eval.compare.measures.runs import MeasuredRun, compare_runs_by_measures
-from eval.compare.measures.tables import about, corrected_p, verdicts
-from eval.compare.tables import points, with_interval
+from eval.compare.measures.tables import measure_table, measure_verdicts
 from eval.score.counts import score_of
 
 _MOST_ITEMS = 200  # that are listed for each run; the counts are of all
@@ -48,14 +47,13 @@ def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | Non
     with mpl.rc_context(STYLE):
         picture = inline_svg(chart(comparison), f"{comparison.bench}: scores of {', '.join(comparison.labels)}")
     environment = page_environment(Path(__file__).parent)
-    environment.filters |= {"with_interval": with_interval, "points": points, "p_of": corrected_p}
     write_whole(
         out,
         environment.get_template("measures.html").render(
             title=title or f"Results on {comparison.bench}",
             comparison=comparison,
-            about=about(comparison),
-            verdicts=verdicts(comparison),
+            table=measure_table(comparison),
+            verdicts=measure_verdicts(comparison),
             picture=picture,
             drawn=min(MOST_PANELS, len(comparison.rows)),
             changes=changed_items(runs, comparison),

@@ -19,12 +19,12 @@ from d2e_sft.util.html.pages import page_environment
 from d2e_sft.util.table import percent
 from eval.compare.compare import Comparison, compare_runs
 from eval.compare.error_patterns import RunPatterns, read_patterns
-from eval.compare.faithfulness import ABOUT_JUDGED, ABOUT_WORDS, measures_of
-from eval.compare.narrow_tables import verdicts
 from eval.compare.runs import ScoredRun
-from eval.compare.tables import collapses, p_value, points, shares_in_percent, with_interval
+from eval.compare.subset_tables import subset_comparison_tables
+from eval.compare.tables import context_table, faithfulness_tables, gain_table, label_table, score_table
+from eval.compare.verdicts import closing_lines
 from eval.pages.report import charts
-from eval.pages.report.browser import browser_data, count_changes, packed
+from eval.pages.report.browser import browser_data, change_table, packed
 from eval.pages.report.facts import Instruction, instructions, run_facts
 from eval.pages.report.patterns import pattern_section
 from eval.pages.report.reading import read_reading
@@ -80,21 +80,19 @@ def render_page(
     told = instructions(runs)
     readable = without_texts(runs, options.no_texts_of)
     reading = read_reading(comparison.subsets)
+    verdicts = closing_lines(comparison)
     context = {
         "title": options.title or f"Event reasoning on {comparison.bench}",
         "comparison": comparison,
-        "asked_without": comparison.asked_without,
-        "faithful": measures_of(comparison.faithfulness),
-        "about_words": ABOUT_WORDS,
-        "about_judged": ABOUT_JUDGED,
+        "tables": _tables(comparison),
         "reading": reading,
-        "verdicts": (reading.told[1:] if reading else []) or [" ".join(line.split()) for line in verdicts(comparison)],
+        "verdicts": verdicts if reading is None or not verdicts else verdicts[1:],
+        "verdict_words": verdicts[0] if reading is not None and verdicts else "",
         "bars": charts.bars(comparison),
         "shares": charts.shares(comparison),
-        "collapses": collapses(comparison),
         "patterns": pattern_section(runs, patterns),
         "curves": charts.curves(comparison.labels, trainings),
-        "changes": count_changes(runs),
+        "changes": change_table(runs),
         "samples": choose_samples(readable, options.samples),
         "browser": _browser(readable, patterns, told, options.browse),
         "left_out": sorted(options.no_texts_of),
@@ -103,6 +101,17 @@ def render_page(
         "details": [(run.label, _recipe(run.path)) for run in runs],
     }
     return _environment().get_template("page.html").render(context, contents=_contents(comparison, context))
+
+
+def _tables(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "scores": score_table(comparison),
+        "gains": gain_table(comparison),
+        "context": context_table(comparison) if comparison.asked_without else None,
+        "labels": label_table(comparison),
+        "faithfulness": faithfulness_tables(comparison),
+        "subsets": [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets),
+    }
 
 
 def _browser(
@@ -133,7 +142,7 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
         ("context", "Context", not by_subset and bool(comparison.asked_without)),
         ("labels", "Labels", not by_subset and context["shares"] is not None),
         ("faithfulness", "Faithfulness", not by_subset and bool(comparison.faithfulness)),
-        ("errors", "Errors", bool(context["patterns"].rows)),
+        ("errors", "Errors", context["patterns"].table is not None),
         ("curves", "Training", bool(context["curves"])),
         ("runs", "Recipes", True),
     ]
@@ -142,8 +151,7 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
 
 def _environment() -> Environment:
     environment = page_environment(Path(__file__).parent)
-    environment.filters.update(with_interval=with_interval, points=points, p_value=p_value, percent=percent)
-    environment.filters.update(label_shares=shares_in_percent, letter=_letter, shown=shown)
+    environment.filters.update(percent=percent, letter=_letter, shown=shown)
     return environment
 
 

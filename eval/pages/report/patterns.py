@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, WIDTH, inline_svg
 from d2e_sft.util.html.pages import page_environment
+from d2e_sft.util.table import Table, percent
 from eval.compare.context_use import asked_without_context, command_without_context
 from eval.compare.error_patterns import (
     PATTERNS_FILE,
@@ -27,6 +28,7 @@ from eval.compare.error_patterns import (
     relations_of,
 )
 from eval.compare.runs import ScoredRun
+from eval.compare.tables import error_pattern_table
 from eval.pages.report.plots import Part, stack, stacked_chart
 from eval.pages.report.samples import in_turns, shown
 from eval.score.predictions import Prediction
@@ -46,45 +48,20 @@ PATTERN_PARTS = tuple(
 
 
 @dataclass(frozen=True)
-class PatternRow:
-    """One run's wrong answers in one relation, or in all; `n` counts its right answers, too."""
-
-    relation: str
-    label: str
-    n: int
-    counts: Mapping[str, int]
-
-    @property
-    def wrong(self) -> int:
-        """The number of wrong answers."""
-        return sum(self.counts.values())
-
-
-@dataclass(frozen=True)
 class PatternSection:
-    """What the page says about error patterns.
+    """The report's section on error patterns.
 
     Attributes:
         chart: None where no run has a wrong answer whose pattern is known.
+        table: shares of the patterns by relation and run; None where no run's patterns are known.
         methods: run → `by rule` or the judge's name.
         lacking: runs without patterns.
     """
 
     chart: Markup | None
-    rows: Sequence[PatternRow]
-    parts: Sequence[Part]
+    table: Table | None
     methods: Mapping[str, str]
     lacking: Sequence[str]
-
-    @property
-    def by_rule(self) -> bool:
-        """Whether some run's patterns are an estimate."""
-        return "by rule" in self.methods.values()
-
-    @property
-    def mixed(self) -> bool:
-        """Whether patterns were found in several ways, so that runs cannot be compared."""
-        return len(set(self.methods.values())) > 1
 
 
 def pattern_section(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> PatternSection:
@@ -93,33 +70,35 @@ def pattern_section(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPattern
     Args:
         patterns: by label of the run; a run without patterns is left out.
     """
-    rows = [row for relation in relations_of(runs[0].predictions.values()) for row in _rows(relation, runs, patterns)]
+    lines, blocks, counted = [], [], Counter[str]()
     groups: dict[str, dict[str, Mapping[str, float]]] = {}
-    for row in rows:
-        if row.wrong:
-            groups.setdefault(row.relation, {})[f"{row.label} (n = {row.wrong:,})"] = row.counts
-    used = [part for part in PATTERN_PARTS if any(row.counts[part.key] for row in rows)]
+    for relation in relations_of(runs[0].predictions.values()):
+        for run in (run for run in runs if run.label in patterns):
+            own = {key for key, one in run.predictions.items() if relation in ("all", one.relation)}
+            errors = patterns[run.label].errors
+            counts = Counter(error.pattern.value for key, error in errors.items() if key in own)
+            wrong = counts.total()
+            counted += counts
+            shares = (
+                f"{percent(counts[part.key] / wrong)} % ({counts[part.key]:,})" for part in PATTERN_PARTS if wrong
+            )
+            total = f"{wrong:,} ({percent(wrong / len(own))} % of {len(own):,})"
+            lines.append([run.label, total, *(shares if wrong else [None] * len(PATTERN_PARTS))])
+            blocks.append(relation)
+            if wrong:
+                groups.setdefault(relation, {})[f"{run.label} (n = {wrong:,})"] = counts
     chart = None
     if groups:
         description = f"Stacked bars: shares of error patterns by relation of {', '.join(patterns)}"
+        used = [part for part in PATTERN_PARTS if counted[part.key]]
         chart = stacked_chart(groups, used, unit="wrong answers, percent", description=description)
+    columns = ["run", "wrong", *(part.name for part in PATTERN_PARTS)]
     return PatternSection(
-        chart=chart,
-        rows=rows,
-        parts=PATTERN_PARTS,
-        methods={label: found.method for label, found in patterns.items()},
-        lacking=[run.label for run in runs if run.label not in patterns],
+        chart,
+        Table.of(columns, lines, blocks=("relation", blocks)) if lines else None,
+        {label: found.method for label, found in patterns.items()},
+        [run.label for run in runs if run.label not in patterns],
     )
-
-
-def _rows(relation: str, runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> list[PatternRow]:
-    rows = []
-    for run in runs:
-        if run.label in patterns:
-            own = {key for key, one in run.predictions.items() if relation in ("all", one.relation)}
-            found = Counter(error.pattern for key, error in patterns[run.label].errors.items() if key in own)
-            rows.append(PatternRow(relation, run.label, len(own), {one.value: found[one] for one in ErrorPattern}))
-    return rows
 
 
 def commands_for(run: ScoredRun) -> list[str]:
@@ -171,8 +150,7 @@ def write_error_report(
         by_rule=by_rule,
         chart=chart,
         names={part.key: part.name for part in PATTERN_PARTS},
-        patterns=[pattern.value for pattern in ErrorPattern],
-        relations=counts,
+        table=error_pattern_table([a.prediction for a in answers], [a.error for a in answers], len(run.predictions)),
         shown=list(in_turns(list(groups.values())))[:samples],
         file=PATTERNS_FILE,
     )

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from d2e_sft.util.html.figures import COLOURS, HATCHES, LINES, STYLE, WIDTH, inline_svg, legend_name
-from eval.compare.tables import LABELS
+from eval.compare.figures import LABELS
 from eval.score.statistics import Interval
 
 _TITLE = 52  # characters of a title's line at most

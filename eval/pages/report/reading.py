@@ -15,10 +15,8 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from d2e_sft.data.sample import SUBSETS, Subset
 from d2e_sft.util.html.figures import COLOURS, STYLE, inline_svg
 from eval.compare.subset_comparison import DatasetComparison, SubsetComparison
-from eval.compare.subset_tables import verdicts
 from eval.pages.report.plots import MARKERS, error_lengths
 from eval.score.statistics import Interval
 
@@ -37,37 +35,19 @@ class ReadingPoint(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """What the page shows of measures by subset.
+    """The section on measures by subset.
 
     Attributes:
         chart: None where no dataset has aligned and conflict rows.
-        told: the verdicts, one a run but the first, behind a line that says what their words mean; or nothing.
     """
 
     chart: Markup | None
-    told: list[str]
     comparison: SubsetComparison
 
     @property
     def headline(self) -> DatasetComparison:
-        """What chart and verdicts are about."""
+        """The dataset that the chart and the verdicts are about."""
         return self.comparison.headline
-
-    @property
-    def names(self) -> list[Subset]:
-        """The subsets that some dataset has."""
-        return [name for name in SUBSETS if any(name in own.sizes for own in self.comparison.datasets)]
-
-    @property
-    def has_gap(self) -> bool:
-        """Whether some dataset has aligned and conflict rows."""
-        return any(own.runs[0].scores.gap is not None for own in self.comparison.datasets)
-
-    @property
-    def has_habit(self) -> bool:
-        """Whether some conflict row says the habit."""
-        scores = [own.runs[0].scores.subsets.get("conflict") for own in self.comparison.datasets]
-        return any(one is not None and one.habit_rate is not None for one in scores)
 
 
 def read_reading(comparison: SubsetComparison | None) -> Reading | None:
@@ -75,15 +55,13 @@ def read_reading(comparison: SubsetComparison | None) -> Reading | None:
     if comparison is None:
         return None
     own = comparison.headline
-    chart = None
-    if {"aligned", "conflict"} <= own.sizes.keys():
-        points = [
-            ReadingPoint(run.label, run.scores.subsets["aligned"].accuracy, run.scores.subsets["conflict"].accuracy)
-            for run in own.runs
-        ]
-        chart = reading_chart(points)
-    told = [line for part in verdicts(comparison) for line in part.replace("\n  ", " ").splitlines()]  # unwrapped
-    return Reading(chart, told, comparison)
+    if not {"aligned", "conflict"} <= own.sizes.keys():
+        return Reading(None, comparison)
+    points = [
+        ReadingPoint(run.label, run.scores.subsets["aligned"].accuracy, run.scores.subsets["conflict"].accuracy)
+        for run in own.runs
+    ]
+    return Reading(reading_chart(points), comparison)
 
 
 def reading_chart(points: Sequence[ReadingPoint], *, reference: bool = True) -> Markup:

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.figures import COLOURS, LINES, STYLE, WIDTH, inline_svg, legend_name
 from d2e_sft.util.html.pages import page_environment
+from eval.compare.figures import with_interval
 from eval.compare.runs import load_runs
-from eval.compare.tables import with_interval
 from eval.pages.report.page import ReportOptions, write_report
 from eval.pages.report.plots import error_lengths
 from eval.pages.report.reading import ReadingPoint, reading_chart

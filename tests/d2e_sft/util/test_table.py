@@ -32,6 +32,7 @@ def test_the_terminal_shows_blocks_under_their_headings() -> None:
         "  base   61.3 [58.2, 64.4]",
         "  d2e   66.3* [62.0, 70.6]  +5.0 [+1.1, +9.0] *",
         "",
+        "* best",
         "A note.",
     ]
 
@@ -53,6 +54,7 @@ def test_each_heading_over_columns_has_a_part_of_its_own() -> None:
     assert PAPER.terminal(100).split("\n\n")[1:] == [
         "Temporal\nModels        Tem.  Avg.\na_&_b (ZS)  65.6*†   1.0\n*c             9.0   1.0",
         "Causal\nModels      Eca.\na_&_b (ZS)     –\n*c           2.0",
+        "* best",
     ]
 
 

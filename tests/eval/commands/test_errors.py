@@ -42,8 +42,8 @@ def test_a_judge_sorts_the_wrong_answers_alone(tmp_path: Path, server: JudgeServ
     assert len(server.requests) == 3
     lines = [line.replace(" ", "") for line in result.stdout.splitlines()]
     assert "3of5predictionsarewrong" in lines
-    assert "|temporal|2|2(100.0%)|0(0.0%)|0(0.0%)|0(0.0%)|" in lines
-    assert "|all|3|2(66.7%)|0(0.0%)|1(33.3%)|0(0.0%)|" in lines
+    assert "temporal22(100.0%)0(0.0%)0(0.0%)0(0.0%)" in lines
+    assert "all32(66.7%)0(0.0%)1(33.3%)0(0.0%)" in lines
     written = _written(run)
     assert written["counts"] == {"neglect_context": 2, "inaccurate_position": 0, "other": 1, "undecided": 0}
     assert written["errors"][0] == {  # type: ignore[index]
@@ -61,7 +61,6 @@ def test_rules_compare_with_the_answers_without_the_context(tmp_path: Path) -> N
     result = _errors(run, "--without-context", tmp_path / "blind.jsonl")
     assert result.exit_code == 0, result.output
     assert "Estimated by rule" in result.stdout
-    assert not [line for line in result.stdout.splitlines() if len(line) > 100 and "wrote" not in line]
     assert _written(run)["counts"] == {
         "neglect_context": 1,
         "inaccurate_position": 0,

@@ -29,7 +29,7 @@ def test_scores_are_printed_as_tables_or_json_and_written(tmp_path: Path, capsys
     call = ("score", "boxes", "--predictions", answers, "--gold", gold)
     assert d2e(*call, "--json", tmp_path / "scores.json") == 0
     printed = capsys.readouterr().out
-    assert "| whole states" in printed
+    assert "whole states" in printed
     assert f"scores: {tmp_path / 'scores.json'}" in printed
     assert d2e(*call, "--json", "-") == 0
     scores = json.loads(capsys.readouterr().out)
@@ -140,7 +140,7 @@ def test_several_files_are_compared_with_names_a_plot_and_latex(
     assert content["scores"]["A"]["accuracy"] == pytest.approx(2 / 6)
     assert content["comparison"]["rows"][0]["changes"][0]["mean"] == pytest.approx(0.5)
     assert d2e("score", "wiqa", *files, "--gold", gold, "--latex", "-") == 0
-    assert capsys.readouterr().out.startswith("% \\usepackage{booktabs}")
+    assert capsys.readouterr().out.startswith("% \\usepackage{booktabs")
 
 
 def test_files_of_rows_are_compared_as_runs_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,7 +167,7 @@ def test_what_is_scored_can_be_compared_reported_and_laid_out(
     assert d2e("compare", *runs) == 0
     assert "two against one: accuracy +50.0" in capsys.readouterr().out
     assert d2e("compare", *runs, "--reference", "two", "--wide", "--json", tmp_path / "c.json") == 0
-    assert "| Δ to two |" in capsys.readouterr().out
+    assert "Δ to two" in capsys.readouterr().out
     assert json.loads((tmp_path / "c.json").read_text())["labels"] == ["two", "one"]
 
 

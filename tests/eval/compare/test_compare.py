@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from eval.commands.compare import compare
 from eval.compare.compare import compare_runs
 from eval.compare.runs import load_runs
+from eval.compare.tables import comparison_tables
 from eval.score.predictions import Prediction
+from tests.command import d2e
 from tests.factories import choice, make_run, prediction
 
 RELATIONS = ("temporal", "causal", "counterfactual", "subevent_conditional")
@@ -26,42 +27,33 @@ def two_runs(folder: Path) -> list[Path]:
     return [base, tuned]
 
 
-def output_of(*arguments: object) -> str:
-    result = CliRunner().invoke(compare, ["--wide", *map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def cells(output: str, start: str) -> list[list[str]]:
-    """The cells of all table rows that begin with `start`."""
-    lines = [line for line in output.splitlines() if line.startswith(f"| {start} ")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+def lines_of(runs: Sequence[Path], name: str) -> list[list[list[str]]]:
+    """The rows of the samples of that name in each table with all columns, without their intervals."""
+    tables = comparison_tables(compare_runs(load_runs(runs)), detail=True)
+    blocks = [rows for table in tables for block, rows in table.blocks() if block.startswith(name)]
+    return [[[cell.split(" [")[0] for cell in row] for row in rows] for rows in blocks]
 
 
 def test_rows_are_groups_and_all_with_a_score_and_interval_for_each_run(tmp_path: Path) -> None:
-    scores, shares, gains = cells(output_of(*two_runs(tmp_path)), "stories")
-    assert scores[:4] == ["stories", "temporal", "nli", "40"]
-    assert [cell.split()[0] for cell in scores[4:]] == ["50.0"] * 3 + ["0.0"] + ["75.0"] * 3 + ["0.0"]
-    assert shares[4:] == ["100.0 / 0.0", "50.0 / 50.0 / 0.0", "75.0 / 25.0 / 0.0"]
-    assert gains[4].startswith("+25.0 [+1")
-    assert gains[4].endswith("*")
-    assert [cell.split()[0] for cell in gains[5:]] == ["0.002", "+25.0", "+25.0"]
-
-
-def test_an_unchanged_group_has_no_star_and_all_weighs_samples(tmp_path: Path) -> None:
-    output = output_of(*two_runs(tmp_path))
-    assert cells(output, "kitchen")[1][4] == "+0.0 [+0.0, +0.0]"
-    assert [row[4].split()[0] for row in cells(output, "all")] == ["50.0", "+20.0"]
+    runs = two_runs(tmp_path)
+    scores, gains, shares = lines_of(runs, "stories, temporal, nli (40)")
+    assert scores == [["base", "50.0", "50.0", "50.0", "0.0"], ["tuned", "75.0", "75.0", "75.0", "0.0"]]
+    assert [row[:2] for row in shares] == [
+        ["gold", "100.0 / 0.0"], ["base", "50.0 / 50.0 / 0.0"], ["tuned", "75.0 / 25.0 / 0.0"]
+    ]  # fmt: skip
+    assert [row[:1] + row[1:2] + row[3:] for row in gains] == [["tuned", "+25.0", "+25.0", "+25.0"]]
+    _, unchanged = lines_of(runs, "kitchen")
+    assert unchanged[0][1] == "+0.0"
+    assert [rows[-1][1] for rows in lines_of(runs, "all (50)")] == ["70.0", "+20.0"], "all weighs samples"
 
 
 def test_the_average_of_a_relation_weighs_its_datasets_alike(tmp_path: Path) -> None:
     others = [choice(n, n < 8, dataset="pantry") for n in range(10)]
     before = make_run(tmp_path / "before", [*(choice(n, n < 20) for n in range(40)), *others])
     after = make_run(tmp_path / "after", [*(choice(n, n < 30) for n in range(40)), *others])
-    scores, gains = cells(output_of(before, after), "average")
-    assert scores[:4] == ["average", "causal", "–", "50"]
-    assert [scores[i].split()[0] for i in (4, 8)] == ["65.0", "77.5"]  # (50 + 80)/2, (75 + 80)/2
-    assert gains[4].startswith("+12.5")
+    scores, gains = lines_of([before, after], "average, causal (50)")
+    assert [row[1] for row in scores] == ["65.0", "77.5"]  # (50 + 80)/2, (75 + 80)/2
+    assert gains[0][1] == "+12.5"
 
 
 def test_a_p_value_is_starred_only_where_it_survives_the_correction(tmp_path: Path) -> None:
@@ -89,22 +81,20 @@ def test_set_accuracy_stands_beside_exact_match_for_mcq_alone(tmp_path: Path) ->
         sets = [choice(n, False, format="mcq", f1=1.0, set_accuracy=float(right)) for n in range(20)]
         return [*sets, prediction(1, True)]
 
-    output = output_of(make_run(tmp_path / "first", rows(False)), make_run(tmp_path / "second", rows(True)))
-    scores, gains = cells(output, "kitchen")
-    assert [scores[i].split()[0] for i in (5, 7, 10, 12)] == ["0.0", "0.0", "0.0", "100.0"]  # EM, set; EM, set
-    assert gains[8] == "+100.0 [+100.0, +100.0] *"
-    assert cells(output, "stories")[0][7] == "–"
+    runs = [make_run(tmp_path / "first", rows(False)), make_run(tmp_path / "second", rows(True))]
+    scores, gains = lines_of(runs, "kitchen")
+    assert [(row[2], row[4]) for row in scores] == [("0.0", "0.0"), ("0.0", "100.0")]  # EM, set accuracy
+    assert gains[0][5] == "+100.0"
+    assert lines_of(runs, "stories")[0][0][4] == "–"
 
 
 def test_one_run_has_no_differences(tmp_path: Path) -> None:
-    output = output_of(two_runs(tmp_path)[0])
-    assert "Paired" not in output
-    assert len(cells(output, "all")) == 1
+    assert len(lines_of(two_runs(tmp_path)[:1], "all")) == 1
 
 
 def test_json_holds_the_same_numbers_as_fractions(tmp_path: Path) -> None:
     file = tmp_path / "new" / "out.json"
-    output_of(*two_runs(tmp_path), "--json", file)
+    assert d2e("compare", *two_runs(tmp_path), "--json", file) == 0
     written = json.loads(file.read_text())
     assert written["labels"] == ["base", "tuned"]
     assert written["rows"][0]["cells"][1]["exact_match"]["mean"] == 0.75

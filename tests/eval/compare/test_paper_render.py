@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.config.recipe import load_recipe
-from eval.compare.paper_render import latex_text
-from eval.compare.paper_tables import columns_of
+from eval.compare.paper_layouts import LAYOUTS
 from tests.eval.paper_runs import PAPER, SFT, cells, printed, run
 
 
@@ -40,7 +39,7 @@ def trained(folder: Path, d2e: str, scores: Mapping[tuple[str, str], float] = PA
 
 def test_json_has_the_numbers_unrounded_with_where_they_come_from(tmp_path: Path) -> None:
     content = json.loads(printed(run(tmp_path / "run", SFT), "--format", "json"))
-    assert content["columns"] == [column.key for column in columns_of("piper")]
+    assert content["columns"] == [column.key for column in LAYOUTS["piper"]]
     (row,) = content["rows"]
     assert row["values"]["temporal/timeqa"] == pytest.approx(68.54)
     assert row["values"]["causal/average"] == pytest.approx((79.2 + 79.3 + 83.7 + 73.5) / 4)
@@ -84,12 +83,3 @@ def test_latex_is_balanced_and_every_row_fills_its_columns(tmp_path: Path, layou
     if layout == "ablation":
         assert r"Qwen1.5-7b (D\textsuperscript{2}E-SFT)" in latex
         assert latex.count(r"\midrule") == 1
-
-
-def test_latex_escapes_in_one_pass() -> None:
-    assert latex_text(r"a\b_{c}") == r"a\textbackslash{}b\_\{c\}"
-
-
-def test_a_name_at_the_start_of_a_row_is_no_argument_of_the_command_before_it() -> None:
-    assert latex_text("[a]") == "{[}a]"  # else the width of \\midrule, or what \\ skips
-    assert latex_text("*best") == "{*}best"  # else \\ with its star

@@ -7,17 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from eval.compare.subset_tables import subset_table
+from eval.compare.runs import load_runs
+from eval.compare.subset_comparison import compare_subsets
+from eval.compare.subset_tables import subset_comparison_tables, subset_tables
 from eval.score.scores import score_predictions
 from tests.command import d2e
 from tests.eval.compare.test_subset_comparison import habit_rows
 from tests.factories import make_run, prediction, story
-
-
-def cells(output: str, start: str) -> list[list[str]]:
-    """The cells of all table rows that begin with `start`."""
-    lines = [line for line in output.splitlines() if line.startswith(f"| {start} ")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 @pytest.fixture
@@ -27,18 +23,20 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 def test_a_row_a_run_with_both_accuracies_and_the_gap(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert d2e("compare", *runs) == 0
-    output = capsys.readouterr().out
-    scores, answers, changes = cells(output, "teacher")
+    comparison = compare_subsets(load_runs(runs))
+    assert comparison is not None
+    scores, answers, changes = (table.rows()[-1] for table in subset_comparison_tables(comparison))
     assert [cell.split()[0] for cell in scores[1:]] == ["97.5", "75.0", "22.5"]
     assert [cell.split()[0] for cell in answers[1:]] == ["25.0", "25.0", "75.0", "25.0", "0.0", "0.0"]
     assert [cell.split()[0] for cell in changes[1:]] == ["+0.0", "1.000", "+35.0", "<0.001"]
-    assert max(map(len, output.splitlines())) <= 100
-    assert "habit, temporal, qa (80)" not in output, "tables by group stand behind --groups"
+    assert d2e("compare", *runs) == 0
+    output = capsys.readouterr().out
+    assert all(cell in output for cell in (*scores, *answers, *changes))
+    assert "habit, temporal, qa (80)" not in output, "tables by group are shown with --groups"
     assert d2e("compare", *runs, "--groups") == 0
     assert "habit, temporal, qa (80)" in capsys.readouterr().out
     assert d2e("compare", *runs, "--wide") == 0
-    assert cells(capsys.readouterr().out, "habit")[0][:4] == ["habit", "temporal", "qa", "80"]
+    assert "| habit, temporal, qa (80) | sft " in capsys.readouterr().out
 
 
 def test_the_output_ends_with_a_verdict_a_run(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,7 +55,7 @@ def test_another_run_than_the_first_can_be_the_reference(runs: list[Path], capsy
     assert "teacher against d2e: conflict +75.0" in output
 
 
-def test_several_datasets_have_a_column_and_the_verdict_is_on_their_average(
+def test_several_datasets_have_a_block_each_and_the_verdict_is_on_their_average(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     others = [story(500 + n, "irrelevant", "garage", habit="garage") for n in range(4)]
@@ -66,14 +64,11 @@ def test_several_datasets_have_a_column_and_the_verdict_is_on_their_average(
         make_run(tmp_path / name, rows)
     assert d2e("compare", tmp_path / "sft", tmp_path / "sft-of-a-longer-name") == 0
     output = capsys.readouterr().out
-    assert [row[:2] for row in cells(output, "average")][:2] == [
-        ["average", "sft"],
-        ["average", "sft-of-a-longer-name"],
-    ]
-    assert "Without a tag, and not in it: 1" in " ".join(output.split())
+    lines = output.splitlines()
+    assert [line.split()[0] for line in lines[lines.index("average") + 1 :][:2]] == ["sft", "sft-of-a-longer-name"]
+    assert "1 untagged sample is left out" in output
     assert "Verdict with 80 conflict and 80 aligned samples (average)" in output
-    assert cells(output, "habit")[2][2] == "100.0 [100.0, 100.0]", "irrelevant rows have a table of their own"
-    assert "| memotrap" not in output
+    assert "100.0 [100.0, 100.0]" in output, "irrelevant rows have a column"
 
 
 def test_one_subset_alone_and_a_subset_that_there_is_not(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,10 +94,10 @@ def test_the_json_has_the_subsets_and_is_as_before_without_tags(runs: list[Path]
 
 
 def test_one_run_s_table_has_a_row_a_subset_and_one_for_the_gap() -> None:
-    table = subset_table(score_predictions([*habit_rows(39, 16), prediction(1, True)]))
-    rows = cells(table, "habit")
+    (table,) = subset_tables(score_predictions([*habit_rows(39, 16), prediction(1, True)]))
+    rows = table.rows()
     assert [row[1] for row in rows] == ["aligned", "conflict", "gap"]
     assert [row[3].split()[0] for row in rows] == ["97.5", "40.0", "57.5"]
     assert [row[4].split()[0] for row in rows] == ["–", "60.0", "–"]
-    assert "not in it: 1 sample" in " ".join(table.split())
-    assert subset_table(score_predictions([prediction(1, True)])) == ""
+    assert "1 untagged sample is left out" in table.caption
+    assert subset_tables(score_predictions([prediction(1, True)])) == []

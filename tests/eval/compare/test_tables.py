@@ -1,33 +1,46 @@
-"""Score tables are Markdown, and the collapse of an nli model to one label is seen in them at a glance."""
+"""Tables of scores, of several runs and of one, and the collapse of an nli model to one label in them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from eval.commands.compare import compare
-from eval.compare.tables import collapse_warning, share_bar, shares_in_percent
+from eval.compare.compare import Comparison, compare_runs
+from eval.compare.figures import collapse_warning, share_bar, shares_in_percent, with_interval
+from eval.compare.runs import load_runs
+from eval.compare.tables import comparison_tables, score_tables
+from eval.compare.verdicts import markdown_text, mean_verdicts, terminal_text
+from eval.score.event_answers import EventScores
 from eval.score.predictions import Prediction
-from tests.factories import make_run, prediction
+from eval.score.scores import score_predictions
+from tests.command import d2e
+from tests.factories import choice, make_run, prediction
 
 GOLD = {"positive": 0.5, "negative": 0.5}
 
 
-def says(positive: int, negative: int, neither: int = 0) -> list[Prediction]:
-    """So many predictions of each label; of the samples, every other one is positive."""
-    answers = ["positive"] * positive + ["negative"] * negative + [""] * neither
+def says(positive: int, negative: int) -> list[Prediction]:
+    """So many predictions of each label; every other sample is positive."""
     return [
         prediction(
             number,
-            (answer == "positive") == (number % 2 == 0) and bool(answer),
+            (answer == "positive") == (number % 2 == 0),
             gold=["positive" if number % 2 == 0 else "negative"],
-            answer=[answer] if answer else [],
-            extraction="strict" if answer else "none",
+            answer=[answer],
         )
-        for number, answer in enumerate(answers)
+        for number, answer in enumerate(["positive"] * positive + ["negative"] * negative)
     ]
+
+
+def compared(tmp_path: Path, *names: str) -> Comparison:
+    """Runs on choices and free answers; each answers every third sample more than the one before."""
+    runs = []
+    for place, name in enumerate(names):
+        rows = [choice(n, n % 3 <= place) for n in range(60)]
+        rows += [prediction(n + 100, n % 3 <= place) for n in range(60)]
+        runs.append(make_run(tmp_path / name, rows))
+    return compare_runs(load_runs(runs))
 
 
 @pytest.mark.parametrize(
@@ -61,31 +74,71 @@ def test_one_label_for_nearly_all_is_a_warning_unless_it_is_the_gold_one() -> No
     assert collapse_warning("tracie", collapsed, GOLD, 9) is None, "nine answers may agree by chance"
 
 
-def test_compare_names_the_run_that_collapsed(tmp_path: Path) -> None:
+def test_the_terminal_has_every_run_with_its_scores_and_a_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS")
+    comparison = compared(tmp_path, "base", "a-run-with-a-name-that-is-much-longer-than-others", "third")
+    printed = terminal_text(comparison)
+    assert max(map(len, printed.splitlines())) <= 100
+    for row in comparison.rows:
+        assert f"({row.n:,})" in printed
+        for cell in row.cells:
+            assert with_interval(cell.mean) in printed
+    assert "third against base: mean +66.7 [" in printed
+
+
+def test_a_verdict_says_higher_or_not_decided_and_one_run_has_none(tmp_path: Path) -> None:
+    (line,) = mean_verdicts(compared(tmp_path, "base", "better"))
+    assert line.startswith("better against base: mean +33.3 [")
+    assert line.endswith("p <0.001: higher with 120 samples")
+    rows = [prediction(n, n % 2 == 0) for n in range(20)]
+    runs = [make_run(tmp_path / name, rows) for name in ("one", "two")]
+    (line,) = mean_verdicts(compare_runs(load_runs(runs)))
+    assert line.endswith("not decided with 20 samples")
+    alone = compare_runs(load_runs(runs[:1]))
+    assert mean_verdicts(alone) == []
+    assert "Δ" not in terminal_text(alone)
+
+
+def test_markdown_has_the_intervals_and_differences_of_every_metric(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, "a|b", "better")
+    text = markdown_text(comparison)
+    for row in comparison.rows:
+        assert all(with_interval(cell.f1) in text for cell in row.cells)
+    assert "Δset accuracy" not in text
+    assert "(<0.001)" in text, "p is followed by the corrected one"
+    assert r"| a\|b " in text
+
+
+def test_set_accuracy_has_a_column_where_there_are_sets(tmp_path: Path) -> None:
+    rows = [choice(n, n % 2 == 0, format="mcq", set_accuracy=float(n % 2 == 0)) for n in range(40)]
+    comparison = compare_runs(load_runs([make_run(tmp_path / name, rows) for name in ("one", "two")]))
+    assert "sets" in comparison_tables(comparison)[0].frame.columns
+    assert "Δset accuracy" in comparison_tables(comparison, detail=True)[1].frame.columns
+
+
+def test_compare_names_the_run_that_collapsed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [make_run(tmp_path / "sft", says(40, 0)), make_run(tmp_path / "d2e", says(21, 19))]
-    output = CliRunner().invoke(compare, [str(run) for run in runs], catch_exceptions=False).output
+    assert d2e("compare", *runs) == 0
+    output = capsys.readouterr().out
     assert "WARNING sft, stories (temporal): collapsed" in output
     assert output.count("WARNING") == 1
+    assert "WARNING stories (temporal): collapsed" in score_tables(score_predictions(says(60, 0)))[1].notes[0]
 
 
-def output_of(*arguments: object) -> str:
-    result = CliRunner().invoke(compare, ["--wide", *map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
+def test_one_runs_scores_are_a_row_for_each_group_and_one_for_all() -> None:
+    rows = [prediction(n, n % 2 == 0, dataset="a-dataset") for n in range(40)]
+    sets = [choice(n + 100, True, format="mcq", set_accuracy=1.0) for n in range(9)]
+    table, labels = score_tables(score_predictions([*rows, *sets]))
+    found = {row[0]: row[1:] for row in table.rows()}
+    assert found["kitchen, causal, mcq"] == ["9", "100.0 [100.0, 100.0]", *["100.0"] * 3, "0.0", "0.0"]
+    assert found["all"][0] == "49"
+    assert labels.rows()[0][2] == "50.0 / 50.0 / 0.0"
 
 
-def cells(output: str, start: str) -> list[list[str]]:
-    """The cells of all table rows that begin with `start`."""
-    lines = [line for line in output.splitlines() if line.startswith(f"| {start} ")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-
-
-def test_tables_are_markdown_and_never_wrap(tmp_path: Path) -> None:
-    long = "d" * 150
-    runs = [make_run(tmp_path / name, [prediction(1, True, dataset=long)]) for name in ("a[b]|c" * 10, "second")]
-    lines = output_of(*runs).splitlines()
-    table = [line for line in lines if line.startswith("|")]
-    assert sum(long in line for line in table) == 3
-    assert "a[b]\\|c" in table[0]
-    assert set(table[1]) == set("|-")
-    assert all(line == line.rstrip() or line.startswith("|") for line in lines)
+def test_answers_of_several_events_have_a_table_of_ester_s_own_scores() -> None:
+    events = EventScores(token_f1=0.5, event_f1=1, hit_at_1=1, exact_match=0)
+    *_, table = score_tables(score_predictions([choice(1, True, dataset="ester", events=events)]))
+    assert table.rows() == [["ester, causal, scq", "1", "50.0 [50.0, 50.0]", "100.0", "100.0", "0.0"]]
+    assert len(score_tables(score_predictions([choice(1, True)]))) == 1

@@ -133,5 +133,5 @@ def test_tagged_rows_have_measures_by_subset_and_untagged_ones_leave_no_trace_of
     assert {name: one["n"] for name, one in own["subsets"].items()} == {"aligned": 2, "conflict": 2}
     assert [p.get("subset") for p in predictions(tmp_path / "run")[:3]] == ["aligned", None, "conflict"]
     printed = " ".join(capsys.readouterr().out.split())
-    assert "Without a tag, and not in it: 4 samples" in printed
-    assert "| made-up | gap" in printed
+    assert "4 untagged samples are left out" in printed
+    assert "made-up gap" in printed

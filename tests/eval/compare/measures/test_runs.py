@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.compare.measures.runs import compare_runs_by_measures, load_measured, measured_first
-from eval.compare.runs import load_runs
+from eval.compare.measures.runs import compare_runs_by_measures, load_measured
+from eval.compare.runs import load_runs, reference_first
 from tests.eval.compare.measures.results import accuracy, save_result
 
 
@@ -24,7 +24,7 @@ def test_the_only_system_that_all_runs_share_is_taken(runs: list[Path]) -> None:
     assert loaded is not None
     assert [(run.label, run.bench) for run in loaded] == [("sft", "wiqa"), ("d2e", "wiqa")]
     assert compare_runs_by_measures(loaded).rows[0].changes[0].mean == pytest.approx(1 / 3)
-    assert [run.label for run in measured_first(loaded, "d2e")] == ["d2e", "sft"]
+    assert [run.label for run in reference_first(loaded, "d2e")] == ["d2e", "sft"]
 
 
 def test_several_shared_ones_must_be_chosen_from(runs: list[Path], tmp_path: Path) -> None:
@@ -56,4 +56,4 @@ def test_an_unknown_reference_is_named(runs: list[Path]) -> None:
     loaded = load_measured(runs)
     assert loaded is not None
     with pytest.raises(UserError, match="--reference base: none of the runs; expected sft, d2e"):
-        measured_first(loaded, "base")
+        reference_first(loaded, "base")

@@ -42,13 +42,12 @@ def test_patterns_are_counted_by_relation_and_run(tmp_path: Path) -> None:
     ]
     runs = load_runs(paths)
     section = pattern_section(runs, {run.label: found for run in runs if (found := read_patterns(run))})
-    rows = {(row.relation, row.label): row for row in section.rows}
+    assert section.table is not None
+    rows = {(relation, row[0]): row[1:] for relation, own in section.table.blocks() for row in own}
     assert list(rows) == [(relation, run) for relation in ("temporal", "causal", "all") for run in "ab"]
-    none = {NEGLECT: 0, PLACE: 0, OTHER: 0, "undecided": 0}
-    assert rows["temporal", "a"].counts == {**none, NEGLECT: 2}
-    assert rows["causal", "b"].counts == {**none, NEGLECT: 1}
-    assert rows["all", "b"].counts == {**none, NEGLECT: 2, OTHER: 1}
-    assert [rows["temporal", "a"].n, rows["causal", "a"].n, rows["all", "a"].n] == [3, 1, 4]
+    assert rows["temporal", "a"] == ["2 (66.7 % of 3)", "100.0 % (2)", *["0.0 % (0)"] * 3]
+    assert rows["causal", "b"] == ["1 (100.0 % of 1)", "100.0 % (1)", *["0.0 % (0)"] * 3]
+    assert rows["all", "b"] == ["3 (75.0 % of 4)", "66.7 % (2)", "0.0 % (0)", "33.3 % (1)", "0.0 % (0)"]
     page = render_page(runs)
     assert "Stacked bars: shares of error patterns by relation of a, b" in page
     assert "<strong>a</strong>: by the judge judge-1" in page

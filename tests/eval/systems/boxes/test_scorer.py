@@ -32,13 +32,13 @@ def test_accuracy_is_counted_by_operations_and_change_and_a_state_needs_all_its_
     assert [row["corrected"]["mean"] for row in scores["by_numops"]] == [2 / 3, 1]
     main, detail = tables(scores, total=8)
     assert main.caption.startswith("Boxes, 6 of 8 questions:")
-    assert [row[:2] for row in main.rows] == [
-        ("all questions", "6"),
-        ("changed boxes", "3"),
-        ("unchanged boxes", "3"),
-        ("whole states", "2"),
+    assert [row[:2] for row in main.rows()] == [
+        ["all questions", "6"],
+        ["changed boxes", "3"],
+        ["unchanged boxes", "3"],
+        ["whole states", "2"],
     ]
-    assert detail.rows[0][:3] == ("1", "yes", "3")
+    assert detail.rows()[0][:3] == ["1", "yes", "3"]
     assert "random baseline" in plot(scores)
     assert plot(scores) == plot(scores)
 

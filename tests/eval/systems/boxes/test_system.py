@@ -47,7 +47,7 @@ def test_a_run_keeps_scores_tables_plot_and_predictions_that_score_the_same(
 ) -> None:
     where = ("--bench", "boxes", "--data", world / "boxes", "--out", tmp_path, "--max-new-tokens", 8)
     assert d2e("eval", world / "model", *where, *options) == 0
-    assert "| whole states" in capsys.readouterr().out
+    assert "whole states" in capsys.readouterr().out
     results = tmp_path / "eval" / folder
     scores = scores_in(results)
     assert scores["system"] == "boxes"

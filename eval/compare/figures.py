@@ -1,0 +1,77 @@
+"""How tables write scores, differences, p-values and label shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from d2e_sft.util.table import NONE, percent, percent_interval
+from eval.score.statistics import Difference, Interval
+
+_COLLAPSED = 0.95
+_ENOUGH = 10  # with fewer samples, one label may take all by chance
+_BAR = 20
+_MARKS = {"positive": "█", "negative": "░", "other": "·"}
+LABELS = tuple(_MARKS)
+
+
+def with_interval(score: Interval | None) -> str:
+    """A fraction with its interval in percent: `61.3 [58.2, 64.4]`."""
+    return NONE if score is None else percent_interval(score.mean, score.low, score.high)
+
+
+def mean_of(score: Interval | None) -> str:
+    """A fraction in percent without its interval."""
+    return percent(None if score is None else score.mean)
+
+
+def points(difference: Difference | None, *, star: bool = True) -> str:
+    """A difference of fractions in percentage points, starred where it is significant."""
+    if difference is None:
+        return NONE
+    low, high = 100 * difference.low, 100 * difference.high
+    mark = " *" if star and difference.significant else ""
+    return f"{100 * difference.mean:+z.1f} [{low:+z.1f}, {high:+z.1f}]{mark}"
+
+
+def short_p(value: float) -> str:
+    """A p-value with three decimals."""
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def corrected_p(difference: Difference | None) -> str:
+    """A difference's p-value, corrected where `holm` was applied."""
+    if difference is None:
+        return NONE
+    return short_p(difference.p_value if difference.adjusted_p is None else difference.adjusted_p)
+
+
+def p_value(difference: Difference) -> str:
+    """A difference's p-value, followed by the corrected one in brackets."""
+    corrected = "" if difference.adjusted_p is None else f" ({short_p(difference.adjusted_p)})"
+    return short_p(difference.p_value) + corrected
+
+
+def shares_in_percent(shares: Mapping[str, float]) -> str:
+    """`99.2 / 0.8 / 0.0`: positive, negative, and outputs without a label, which gold shares lack."""
+    return " / ".join(percent(shares[label]) for label in LABELS if label in shares)
+
+
+def share_bar(shares: Mapping[str, float]) -> str:
+    """The shares as a bar of 20 characters: █ positive, ░ negative, · no label."""
+    ends, total = [], 0.0
+    for label in LABELS:
+        total += shares.get(label, 0.0)
+        ends.append(round(_BAR * total))
+    widths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    return "".join(mark * width for mark, width in zip(_MARKS.values(), widths, strict=True))
+
+
+def collapse_warning(name: str, predicted: Mapping[str, float], gold: Mapping[str, float], n: int) -> str | None:
+    """A warning if one label takes at least 95 % of n predictions, although it is not the gold one as often."""
+    label = max(("positive", "negative"), key=lambda name: predicted.get(name, 0.0))
+    if n < _ENOUGH or not predicted.get(label, 0.0) >= _COLLAPSED > gold.get(label, 0.0):
+        return None
+    return (
+        f"WARNING {name}: collapsed to one label: {percent(predicted[label])} % of {n:,} answers are {label!r}, "
+        f"which is right for {percent(gold.get(label, 0.0))} %"
+    )

@@ -1,0 +1,85 @@
+"""The columns of the paper's result tables: which dataset under which relation stands where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Layout = Literal["piper", "ablation", "sensitivity", "ood"]
+Source = tuple[str, str]  # dataset, relation
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes:
+        key: its name in JSON, such as `temporal/tempreason` or `temporal/average`.
+        header: its heading.
+        sources: the scores that it averages; one for a dataset's own column.
+        over: heading over several columns; empty if the layout has one header row.
+    """
+
+    key: str
+    header: str
+    sources: tuple[Source, ...]
+    over: str = ""
+
+
+_HEADERS = {
+    "tempreason": "Tem.",
+    "timeqa": "Tim.",
+    "tracie": "Tra.",
+    "mctaco": "Mct.",
+    "cider": "Cid.",
+    "cster": "Cst.",
+    "cosmosqa": "Cos.",
+    "ecare": "Eca.",
+    "ifqa": "Ifq.",
+    "wiqa": "Wiq.",
+    "ester": "Est.",
+}
+_PIPER: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "temporal": ("Temporal", "T", ("tempreason", "timeqa", "tracie", "mctaco", "cider")),
+    "causal": ("Causal", "Ca", ("cster", "cosmosqa", "ecare", "cider")),
+    "counterfactual": ("Counterfactual", "Co", ("cster", "cosmosqa", "ifqa", "wiqa")),
+    "subevent_conditional": ("Subevent&Conditional", "S&C", ("ester", "cider")),
+}
+
+
+def _average(relation: str, header: str, over: str = "") -> Column:
+    sources = tuple((dataset, relation) for dataset in _PIPER[relation][2])
+    return Column(f"{relation}/average", header, sources, over)
+
+
+_FIFTEEN = tuple(
+    column
+    for relation, (over, _, datasets) in _PIPER.items()
+    for column in (
+        *(Column(f"{relation}/{own}", _HEADERS[own], ((own, relation),), over) for own in datasets),
+        _average(relation, "Avg.", over),
+    )
+)
+LAYOUTS: Mapping[Layout, tuple[Column, ...]] = {
+    "piper": _FIFTEEN,
+    "ablation": _FIFTEEN,
+    "sensitivity": tuple(_average(relation, short) for relation, (_, short, _) in _PIPER.items()),
+    # The sets of appendix G have one relation each; any relation in the data counts (`*`).
+    "ood": (
+        Column("cider", "CIDER", tuple(("cider", relation) for relation, own in _PIPER.items() if "cider" in own[2])),
+        Column("storycloze", "SCT", (("storycloze", "*"),)),
+        Column("socialiqa", "SocialIQA", (("socialiqa", "*"),)),
+        Column("alphanli", "αNLI", (("alphanli", "*"),)),
+    ),
+}
+
+
+def datasets_of(layout: Layout) -> set[str]:
+    """The datasets that a layout has a column for."""
+    return {dataset for column in LAYOUTS[layout] for dataset, _ in column.sources}
+
+
+def own_datasets(layout: Layout) -> set[str]:
+    """The datasets that identify a layout's benchmark: CIDER belongs to both PIPER and the other sets."""
+    return datasets_of(layout) - {"cider"}
