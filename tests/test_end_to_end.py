@@ -300,7 +300,7 @@ def bad_inputs(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (["train", "nowhere.yaml"], "nowhere.yaml: no such recipe"),
         (
             ["data", "build", "--datasets", "tracie", "--raw", "nowhere", "--out", "x"],
-            "--raw nowhere: no such folder; expected one with raw files as DATASET/FILE",
+            "--raw nowhere: no such folder; expected a folder with raw files as DATASET/FILE",
         ),
         (["compare", "nowhere"], "nowhere"),
     ],

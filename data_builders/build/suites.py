@@ -1,7 +1,7 @@
-"""Named sets of datasets: PIPER's test sets, out-of-distribution tests and 10K instruction set; knowledge conflicts.
+"""Named sets of datasets: PIPER's test sets, its instruction set, out-of-distribution tests, knowledge conflicts.
 
-PIPER's published counts are those of Table 7 of its paper, its ratios those of Table 3. The counts of the conflict
-suite are the rows of the published files.
+PIPER's published counts are from Table 7 of its paper, its ratios from Table 3. The counts of the conflict suite are the
+rows of the published files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from data_builders.sources import CONFLICT_SOURCES, PIPER_SOURCES
 
 @dataclass(frozen=True)
 class ContextBounds:
-    """How many words (separated by blanks) a training sample's context may have; None is no bound.
+    """Bounds on the words (separated by blanks) of a training sample's context; None for no bound.
 
     Raises:
         UserError: a negative bound, or a lower one above the upper one.
@@ -39,7 +39,7 @@ class ContextBounds:
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """How many test samples a dataset has under a relation as it was published; of PIPER a row of its Table 7."""
+    """The published number of test samples of a dataset and relation; for PIPER, a row of its Table 7."""
 
     relation: Relation
     dataset: str
@@ -54,19 +54,21 @@ class Suite:
 
     Attributes:
         name: as in `--suite`.
+        title: for the dataset card.
         summary: one line for the help.
         split: the split that is written.
         datasets: the sources, in the order of the rows.
-        published: the published counts, to compare with; empty where there are none.
-        ratios: dataset → per cent of the drawn set; empty where all rows are taken.
-        size: number of rows drawn; None where all are taken.
-        bounds: how long the contexts of its rows may be.
-        disjoint_from: suites of whose test rows it must hold none.
-        optional: datasets that only some users can have; without them the suite counts as complete.
-        merged: (dataset, relation) → the name under which the suite counts its rows, where that is another one.
+        published: published counts to compare with.
+        ratios: dataset → per cent of the drawn set; empty if all rows are taken.
+        size: number of rows to draw; None if all are taken.
+        bounds: of the contexts of its rows.
+        disjoint_from: suites whose test rows it must not contain.
+        optional: datasets that only some users can get; the suite counts as complete without them.
+        merged: (dataset, relation) → the name under which the suite counts these rows, if it differs.
     """
 
     name: str
+    title: str
     summary: str
     split: Split
     datasets: tuple[str, ...]
@@ -79,14 +81,14 @@ class Suite:
     merged: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def renamed(self, sample: EventSample) -> EventSample:
-        """The sample under the dataset name that the suite counts it by; `meta.source_dataset` keeps its own."""
+        """Return the sample under the suite's name for its dataset; `meta.source_dataset` keeps the original."""
         name = self.merged.get((sample.dataset, sample.relation))
         if name is None:
             return sample
         return sample.model_copy(update={"dataset": name, "meta": {**sample.meta, "source_dataset": sample.dataset}})
 
     def sources_of(self, row: PublishedRow) -> list[str]:
-        """The datasets whose samples a published row counts."""
+        """Return the datasets whose samples a published row counts."""
         merged = [
             dataset
             for (dataset, relation), name in self.merged.items()
@@ -97,6 +99,7 @@ class Suite:
 
 PIPER = Suite(
     name="piper",
+    title="PIPER event-reasoning test sets",
     summary="the 15 test sets of the PIPER benchmark (Table 7)",
     split="test",
     datasets=tuple(source.name for source in PIPER_SOURCES),
@@ -134,19 +137,21 @@ _RATIOS = {
 }
 PIPER_10K = Suite(
     name="piper-10k",
+    title="PIPER event-reasoning instruction set",
     summary="the instruction set: 10,000 training samples in the ratios of Table 3",
     split="train",
     datasets=tuple(_RATIOS),
     ratios=_RATIOS,
     size=10_000,
-    # The paper gives no bounds for training contexts. The upper one is the only number that it does give (appendix
-    # A, TempReason); the lower one drops fragments, not e-CARE's and MC-TACO's one-sentence contexts.
+    # The paper gives no bounds for training contexts. The upper bound is that of appendix A for TempReason; the lower
+    # one drops fragments but keeps the one-sentence contexts of e-CARE and MC-TACO.
     bounds=ContextBounds(least=3, most=600),
     disjoint_from=("piper", "ood"),
 )
 
 OOD = Suite(
     name="ood",
+    title="Event-reasoning out-of-distribution test sets",
     summary="the out-of-distribution tests of appendix G: CIDER, SocialIQA, αNLI and Story Cloze",
     split="test",
     datasets=("cider", "socialiqa", "alphanli", "storycloze"),
@@ -155,6 +160,7 @@ OOD = Suite(
 
 CONFLICT = Suite(
     name="conflict",
+    title="Knowledge-conflict test sets: context against habit",
     summary="knowledge conflicts: is the answer the context's or habit's? Rows are tagged aligned or conflict",
     split="test",
     datasets=tuple(source.name for source in CONFLICT_SOURCES),

@@ -12,7 +12,7 @@ from d2e_sft.data.foreign import nearest_columns
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS, SUBSETS, EventSample, Relation, Split, Subset
 from d2e_sft.util.errors import did_you_mean
 from data_builders.own_data.spec import OwnSpec
-from data_builders.raw.row import BadRowError, Row, clean, shortened, shown
+from data_builders.raw.row import BadRowError, Row, clean, cut, shown
 
 _SEPARATOR = "|"
 
@@ -106,7 +106,7 @@ class RowParser:
     def check_columns(self, row: Mapping[str, Any]) -> None:
         for name in self.columns:
             if name not in row:
-                keys = shortened(", ".join(map(repr, row)) or "none")
+                keys = cut(", ".join(map(repr, row)) or "none")
                 raise BadRowError(
                     f"{name}: missing; the row has {keys}.{did_you_mean(name, row)} "
                     f"Which is read is said under `columns:` in {self._spec_name}, here perhaps "

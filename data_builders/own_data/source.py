@@ -14,7 +14,7 @@ from data_builders.own_data.chat import conversation_rows
 from data_builders.own_data.row import OwnRow, RowParser, to_sample
 from data_builders.own_data.spec import DELIMITERS, ENDINGS, EXAMPLE, OwnSpec, ending_of, name_of, read_spec
 from data_builders.raw.reader import RawInput
-from data_builders.raw.row import Row, shortened
+from data_builders.raw.row import Row, cut
 from data_builders.raw.source import SPLITS, Input, Job, OwnData, RawFile, Samples, Source, SplitRows
 
 _OTHER_DELIMITERS = (";", "\t", "|", ",")
@@ -126,7 +126,7 @@ def _read(spec: OwnSpec, spec_name: str, job: Job) -> dict[Split, Samples]:
         else:
             rows = SplitRows(raw.parse(rows_of(raw, spec, parser), parser))
         for part, its_rows in (_draw(spec, job, rows) if split == "train" else {split: rows}).items():
-            samples = raw.samples(its_rows.rows, partial(to_sample, spec, job.source.name, part, raw.name))
+            samples = raw.parse(its_rows.rows, partial(to_sample, spec, job.source.name, part, raw.name))
             result[part] = its_rows.become(samples)
     return result
 
@@ -157,7 +157,7 @@ def _check_delimiter(raw: RawInput, delimiter: str) -> None:
     if found and delimiter not in header:
         written = found[0].replace("\t", "\\t")
         raise UserError(
-            f"{raw.path}, line 1: got the header {shortened(header)!r}; expected {delimiter!r} between its columns",
+            f"{raw.path}, line 1: got the header {cut(header)!r}; expected {delimiter!r} between its columns",
             remedy=f'say what stands between them in {raw.own_spec}, perhaps `delimiter: "{written}"`',
         )
 

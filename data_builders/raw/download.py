@@ -1,9 +1,8 @@
-"""Official files to the cache: resumable, checked against the published checksum, never half there.
+"""Download official files to the cache: resumable, checked against the published checksum, complete or absent.
 
-A file is written to `<name>.partial`, which a later run continues with an HTTP Range request, and gets its name
-only after its checksum is right. A cached file was checked when it was written, and is checked again when read:
-hashing a few megabytes costs less than a puzzling error later. Where no checksum is published, a file is continued
-only if the server confirms, by its ETag, that it is still the same one.
+A file is written to `<name>.partial`, which a later run resumes with an HTTP Range request. It gets its name after its
+checksum was verified, and the checksum is verified again whenever the cached file is used. A file without a published
+checksum is resumed only if the server confirms by its ETag that it is still the same.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.paths import cache_dir
 from data_builders.raw.archives import DamagedArchiveError, extract_member
-from data_builders.raw.reader import check_is_data
+from data_builders.raw.decoding import check_is_data
 from data_builders.raw.source import RawFile
 
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
@@ -27,7 +26,7 @@ _CHUNK = 1 << 16
 
 
 def fetch(folder: str, file: RawFile) -> Path:
-    """The path of an official file in the cache, downloaded, and unpacked from its archive, if need be.
+    """Return the path of an official file in the cache; download and unpack it if needed.
 
     Args:
         folder: the dataset's folder in the cache and in `--raw`.
@@ -39,7 +38,7 @@ def fetch(folder: str, file: RawFile) -> Path:
     if target.is_file():
         if not file.sha256 or sha256_of(target) == file.sha256:
             return target
-        target.unlink()  # damaged since it was written
+        target.unlink()  # damaged after the download
     delivered = home / "archives" / PurePosixPath(urlsplit(file.url).path).name if file.member else target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +51,7 @@ def fetch(folder: str, file: RawFile) -> Path:
     if not file.member:
         return _fetch_file(folder, file, target)
     if not delivered.is_file():
-        download = _Download(file.url, delivered, folder, _by_hand(folder, file))
+        download = _Download(file, delivered, folder)
         download.fill()
         download.finish()
     try:
@@ -60,13 +59,13 @@ def fetch(folder: str, file: RawFile) -> Path:
         if file.sha256:
             _check(file, target, folder)
     except (DamagedArchiveError, WrongChecksumError):
-        delivered.unlink()  # no archive, or another one: the next run gets it anew
+        delivered.unlink()  # so that the next run downloads it again
         raise
     return target
 
 
 def cached_path(folder: str, file: RawFile) -> Path:
-    """Where `fetch` leaves a file; it need not be there."""
+    """Return the path where `fetch` puts a file; it may not exist yet."""
     return _home(folder, file) / file.name
 
 
@@ -75,12 +74,12 @@ def _home(folder: str, file: RawFile) -> Path:
 
 
 def _fetch_file(folder: str, file: RawFile, target: Path) -> Path:
-    download = _Download(file.url, target, folder, _by_hand(folder, file), size=file.bytes if file.sha256 else 0)
+    download = _Download(file, target, folder, size=file.bytes if file.sha256 else 0)
     partial = download.fill()
     try:
         check_is_data(partial)
     except UserError:
-        partial.unlink()  # a page, or nothing: no use to continue
+        partial.unlink()  # a web page, or nothing: do not resume it
         raise
     if file.sha256:
         _check(file, partial, folder)
@@ -89,13 +88,12 @@ def _fetch_file(folder: str, file: RawFile, target: Path) -> Path:
 
 
 class WrongChecksumError(UserError):
-    """A file is not the published one."""
+    """A file differs from the published one."""
 
 
 def _check(file: RawFile, path: Path, folder: str) -> None:
-    """Remove the file and raise unless it has the published checksum."""
-    found = sha256_of(path)
-    if found != file.sha256:
+    """Remove the file and raise an error unless it has the published checksum."""
+    if (found := sha256_of(path)) != file.sha256:
         size = path.stat().st_size
         path.unlink()
         what = f"{file.member} in {file.url}" if file.member else file.url
@@ -107,25 +105,25 @@ def _check(file: RawFile, path: Path, folder: str) -> None:
 
 
 class _Download:
-    """One address to one file.
+    """Downloads the address of a file to a target.
 
     Args:
-        size: of the whole file in bytes where that and its checksum are known; 0 has the server tell.
+        size: bytes of the whole file, if that and its checksum are known; else 0.
     """
 
-    def __init__(self, url: str, target: Path, folder: str, by_hand: str, size: int = 0) -> None:
-        self._url, self._target, self._size = url, target, size
-        self._title, self._by_hand = f"{folder}/{target.name}", by_hand
+    def __init__(self, file: RawFile, target: Path, folder: str, size: int = 0) -> None:
+        self._url, self._target, self._size = file.url, target, size
+        self._title, self._by_hand = f"{folder}/{target.name}", _by_hand(folder, file)
         self._partial = target.with_name(target.name + ".partial")
         self._etag = target.with_name(target.name + ".etag")
 
     def finish(self) -> None:
-        """Give the filled file its name."""
+        """Rename the complete file to its target."""
         self._partial.replace(self._target)
         self._etag.unlink(missing_ok=True)
 
     def fill(self) -> Path:
-        """The `.partial` file, filled; a connection that breaks is taken up again where it broke."""
+        """Complete the `.partial` file and return it; a broken connection is resumed."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._continue()
@@ -142,7 +140,7 @@ class _Download:
                     whole = f" of {self._size:,}" if self._size else ""
                     raise UserError(
                         f"{self._url}: cannot be downloaded ({type(error).__name__}: {error}) after {_ATTEMPTS} "
-                        f"attempts; {self._have():,}{whole} bytes are here and the next run continues from there",
+                        f"attempts; {self._have():,}{whole} bytes are here and the next run resumes there",
                         remedy=self._by_hand,
                     ) from None
         return self._partial
@@ -158,7 +156,7 @@ class _Download:
         if (self._size and have > self._size) or (not self._size and not etag):
             self._partial.unlink(missing_ok=True)
             have = 0
-        # Identity: a compressed body could not be continued at a byte of the file.
+        # Identity, since a compressed body cannot be resumed at a byte of the file.
         headers = {"Accept-Encoding": "identity"}
         if have:
             headers["Range"] = f"bytes={have}-"
@@ -166,9 +164,9 @@ class _Download:
                 headers["If-Range"] = etag
         with httpx.stream("GET", self._url, headers=headers, timeout=_TIMEOUT, follow_redirects=True) as answer:
             if have and answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
-                return  # all of it had arrived when the last run ended
+                return  # it was complete when the last run ended
             answer.raise_for_status()
-            # A server that ignores the range, or whose file changed, sends the whole file with 200.
+            # A server that ignores the range, or has another file now, sends the whole file with 200.
             resumed = answer.status_code == httpx.codes.PARTIAL_CONTENT
             self._remember(answer.headers.get("ETag", ""))
             with (
@@ -188,7 +186,7 @@ class _Download:
                     progress.update(len(chunk))
 
     def _remember(self, etag: str) -> None:
-        """Keep a strong ETag; a weak one (`W/`) does not promise the same bytes."""
+        """Keep a strong ETag; a weak one (`W/`) does not guarantee the same bytes."""
         if etag and not etag.startswith("W/") and not self._size:
             self._etag.write_text(etag, encoding="utf-8")
         else:

@@ -1,4 +1,4 @@
-"""Where the raw files of a source lie: in the user's folder, or in the cache after their download."""
+"""Find the raw files of a source in the user's folder, or download them to the cache."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from data_builders.raw.source import FoundFile, Input, RawFile, Source
 
 
 class MissingRawFileError(UserError):
-    """A raw file is not in the user's folder, or cannot be downloaded."""
+    """A raw file is neither in the user's folder nor downloadable."""
 
 
 def find_files(
     source: Source, splits: Collection[Split], raw: Path | None, chosen: Mapping[str, str] | None = None
 ) -> dict[str, FoundFile]:
-    """The files of the inputs that the splits need, by the input's key.
+    """Return the files of the inputs that the splits need, by the input's key.
 
     Args:
         source: the dataset.
         splits: the splits to build.
         raw: folder with `<dataset>/<file>`; None downloads.
-        chosen: by input key the name of the candidate to read, where the user decided.
+        chosen: the user's choices among the candidates of an input, by input key.
 
     Raises:
         MissingRawFileError: the folder lacks a file, or a download fails.
         UserError: no candidate has the chosen name.
     """
     if raw is not None and source.own is None and not raw.is_dir():
-        raise UserError(f"--raw {raw}: no such folder; expected one with raw files as DATASET/FILE")
+        raise UserError(f"--raw {raw}: no such folder; expected a folder with raw files as DATASET/FILE")
     wanted = [item for item in source.inputs if set(item.splits) & set(splits)]
     return {item.key: _find(source, item, raw, (chosen or {}).get(item.key)) for item in wanted}
 
@@ -41,13 +41,11 @@ def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> Fo
     if candidates[0].own is not None:
         return FoundFile(candidates[0], candidates[0].own)
     if raw is None:
-        downloadable = [file for file in candidates if file.url]
-        if not downloadable:
-            raise _no_address(source, candidates[0])
+        file = next((file for file in candidates if file.url), candidates[0])
         try:
-            return FoundFile(downloadable[0], fetch(source.raw_folder, downloadable[0]))
+            return FoundFile(file, fetch_official(source, file))
         except UserError as error:
-            others = [file.name for file in item.candidates if file.substitute and file is not downloadable[0]]
+            others = [other.name for other in item.candidates if other.substitute and other is not file]
             hint = f". Or read a substitute: {source.name}.{item.key}_file={others[0]}" if others else ""
             raise MissingRawFileError(error.message, remedy=f"{error.remedy}{hint}") from None
     for file in candidates:
@@ -58,24 +56,20 @@ def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> Fo
     raise MissingRawFileError(
         f"{raw / source.raw_folder / candidates[0].name}: no such file; expected a raw file of {source.name} "
         f"({names}), which its {' and '.join(item.splits)} rows need",
-        remedy=f"{_how_to_get(source, candidates[0])}"
+        remedy=_how_to_get(source, candidates[0])
         + (", or drop --raw and let the builder download it" if candidates[0].url else ""),
     )
 
 
 def fetch_official(source: Source, file: RawFile) -> Path:
-    """The path of an official file in the cache, downloaded if need be.
+    """Return the path of an official file in the cache, downloaded if needed.
 
     Raises:
-        UserError: it cannot be downloaded, or its download fails.
+        UserError: it has no address, or its download fails.
     """
     if not file.url:
-        raise _no_address(source, file)
+        raise UserError(f"{source.name}: {file.name} cannot be downloaded", remedy=_how_to_get(source, file))
     return fetch(source.raw_folder, file)
-
-
-def _no_address(source: Source, file: RawFile) -> MissingRawFileError:
-    return MissingRawFileError(f"{source.name}: {file.name} cannot be downloaded", remedy=_how_to_get(source, file))
 
 
 def _named(source: Source, item: Input, name: str) -> RawFile:

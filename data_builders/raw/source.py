@@ -1,7 +1,7 @@
-"""What a source is: its official files, its licence, its options, and a function from raw files to samples.
+"""A source: official files, licence, options, and a function from raw files to samples.
 
-A source never looks for files itself. `build` resolves each file (from `--raw`, or downloaded and checked) and
-hands the paths over in a `Job`; so a source is a plain function that is easy to run on a fixture.
+A source does not look for files: `build` finds each one in `--raw`, or downloads and checks it, and passes paths in
+a `Job`. So a source is a plain function that is easy to run on a fixture.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
 class SourceOptions(BaseModel):
-    """Options of a source that has none; a source with options derives its own model."""
+    """Options of a source without any; a source with options derives its own model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,15 +35,14 @@ class RawFile:
 
     Attributes:
         name: path inside the dataset's folder, in `--raw` and in the cache.
-        url: where it is published, at a fixed commit where there is one; empty where it cannot be downloaded.
-        commit: that commit, or another name of the version; empty where none is known.
-        sha256: checksum of the published bytes; empty where none is known.
-        bytes: their number; 0 where unknown.
-        member: path of the file inside the archive (zip or tar) that `url` gives; empty where `url` gives the file.
-        by_hand: the steps to get it where it cannot be downloaded (registration, no public address); needed where
-            `url` is empty and the file is not `own`.
-        substitute: for a file that stands in for an official one: what differs, in one clause; else empty.
-        own: for a user's own file where it lies on this machine; None for published ones.
+        url: its address, at a fixed commit if possible; empty if it cannot be downloaded.
+        commit: that commit, or another name of the version; empty if unknown.
+        sha256: checksum of the published bytes; empty if unknown.
+        bytes: size of the file; 0 if unknown.
+        member: path of the file inside the archive (zip or tar) at `url`; empty if `url` is the file.
+        by_hand: steps to get a file that cannot be downloaded (registration, no public address).
+        substitute: how the file differs from the official one that it replaces, in one clause; else empty.
+        own: path of a user's own file; None for published ones.
     """
 
     name: str
@@ -56,14 +55,10 @@ class RawFile:
     substitute: str = ""
     own: Path | None = None
 
-    def __post_init__(self) -> None:
-        if not (self.url or self.by_hand or self.own):
-            raise ValueError(f"{self.name}: a raw file needs `url`, `by_hand` or `own`, else nobody can get it")
-
 
 @dataclass(frozen=True)
 class Release:
-    """One published version of a dataset: the address of its files without their names, and its commit or name."""
+    """One published version of a dataset: the base address of its files, and its commit or name."""
 
     url: str
     commit: str
@@ -71,24 +66,24 @@ class Release:
     def file(
         self, name: str, sha256: str = "", size: int = 0, *, path: str = "", member: str = "", substitute: str = ""
     ) -> RawFile:
-        """A file of the release; `path` is its own there, or that of its archive, where that is not the name."""
+        """Return a file of the release; `path` is the path of the file, or of its archive, if it is not the name."""
         return RawFile(name, f"{self.url}/{path or name}", self.commit, sha256, size, member, substitute=substitute)
 
 
 def github(repository: str, commit: str, folder: str = "") -> Release:
-    """The files of a folder of a GitHub repository at a commit."""
+    """Return the release of a folder of a GitHub repository at a commit."""
     return Release("/".join(filter(None, ("https://raw.githubusercontent.com", repository, commit, folder))), commit)
 
 
 @dataclass(frozen=True)
 class Input:
-    """What a source reads for some splits: one file, of which there may be several forms.
+    """A file that a source reads for some splits; there may be several forms of it.
 
     Attributes:
-        key: the name under which the source asks for it; `KEY_file` is its option on the command line.
-        candidates: the forms, the official one first. With `--raw` the first that is there is read, without it
-            the first that can be downloaded.
-        splits: the splits that cannot be built without it.
+        key: its name for the source; `KEY_file` is its option on the command line.
+        candidates: the forms, the official one first. The first that exists in `--raw` is read, or without `--raw` the
+            first that can be downloaded.
+        splits: the splits that need it.
     """
 
     key: str
@@ -98,7 +93,7 @@ class Input:
 
 @dataclass(frozen=True)
 class FilterStep:
-    """One filter's effect on one split; `unit` says what is counted (rows, questions, triplets, …)."""
+    """Effect of one filter on one split; `unit` is what is counted (rows, questions, triplets, …)."""
 
     name: str
     reason: str
@@ -109,11 +104,11 @@ class FilterStep:
 
 @dataclass
 class SplitRows(Generic[RowT]):
-    """The rows of one split on their way from raw rows to samples, and what was left out on the way.
+    """The rows of one split between raw rows and samples, with the filters applied so far.
 
     Attributes:
-        rows_read: raw rows that could be read, before any filter; by default as many as there are.
-        filters: in the order in which they were applied.
+        rows_read: raw rows that could be read, before any filter; by default the number of rows.
+        filters: in the order of application.
     """
 
     rows: Sequence[RowT]
@@ -125,12 +120,12 @@ class SplitRows(Generic[RowT]):
             self.rows_read = len(self.rows)
 
     def keep(self, name: str, reason: str, rows: Sequence[RowT], unit: str = "rows") -> None:
-        """Leave out all rows but these: no row is left out but by a named filter, with counts and a reason."""
+        """Keep only these rows, and record the filter with its counts and a reason."""
         self.filters.append(FilterStep(name, reason, len(self.rows), len(rows), unit))
         self.rows = rows
 
     def become(self, rows: Sequence[Other]) -> SplitRows[Other]:
-        """The same split with what its rows were made into, for example samples."""
+        """Return the same split with the rows converted, for example to samples."""
         return SplitRows(rows, self.rows_read, self.filters)
 
 
@@ -139,7 +134,7 @@ Samples = SplitRows[EventSample]
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A raw file and where it lies on this machine."""
+    """A raw file and its path on this machine."""
 
     file: RawFile
     path: Path
@@ -147,11 +142,11 @@ class FoundFile:
 
 @dataclass(frozen=True)
 class OwnData:
-    """What says that a source is a user's own data.
+    """The description of a user's own data.
 
     Attributes:
-        file: the file that describes it.
-        content: what it says, for the manifest.
+        file: its path.
+        content: its keys and values, for the manifest.
     """
 
     file: Path
@@ -164,18 +159,18 @@ class Source:
 
     Attributes:
         name: as in `--datasets` and in EventSample.dataset.
-        format: the format of its samples.
+        format: of its samples.
         licence: of the raw data, as the publisher states it.
-        homepage: the repository of the raw data.
-        inputs: the raw files; empty for generated data.
-        read: raw files to the rows of each split that is wanted.
-        options: the model of its options.
-        notes: what a reader of the manifest must know, by topic.
-        folder: the dataset's folder in `--raw`, where it is not the name.
-        redistribution: why the rows must not be published again, in one clause; empty where the licence allows it.
-        splits: the splits it can give.
+        homepage: repository of the raw data.
+        inputs: raw files; empty for generated data.
+        read: returns the rows of each wanted split.
+        options: model of its options.
+        notes: remarks for readers of the manifest, by topic.
+        folder: the dataset's folder in `--raw`, if it differs from the name.
+        redistribution: why the rows must not be republished, in one clause; empty if the licence allows it.
+        splits: the splits it has.
         others: official files that no split needs, but a benchmark of its own does.
-        own: for a user's own data the description of it; None for published datasets.
+        own: description of a user's own data; None for published datasets.
     """
 
     name: str
@@ -194,7 +189,7 @@ class Source:
 
     @property
     def official(self) -> tuple[RawFile, ...]:
-        """All its official files, each input in its first form."""
+        """All official files, the first candidate of each input."""
         return (*(item.candidates[0] for item in self.inputs), *self.others)
 
     @property
@@ -203,7 +198,7 @@ class Source:
 
     @property
     def short_licence(self) -> str:
-        """The licence without the remark in brackets."""
+        """The licence without the remark in brackets, as samples record it."""
         return self.licence if self.own else self.licence.split(" (")[0]
 
 
@@ -212,8 +207,8 @@ class Job:
     """One build of one source.
 
     Attributes:
-        files: the found file of each input, by the input's key; an input that no wanted split needs is absent.
-        splits: the splits that are wanted; a source may give others too, which are then not used.
+        files: the file of each input that a wanted split needs, by the input's key.
+        splits: the wanted splits; a source may return others, which are ignored.
     """
 
     source: Source
@@ -227,11 +222,11 @@ class Job:
         return split in self.splits
 
     def file(self, key: str) -> RawFile:
-        """Which of an input's candidates is read."""
+        """Return the candidate of an input that is read."""
         return self.files[key].file
 
     def input(self, key: str, split: Split | None = None) -> RawInput:
-        """The raw file of the input `key`, read for `split`; None where the key is the split's name."""
+        """Return the raw file of the input `key`, to be read for `split` (by default the split of that name)."""
         found, source = self.files[key], self.source
         return RawInput(
             source.name,
@@ -246,5 +241,5 @@ class Job:
         )
 
     def random(self, purpose: str) -> random.Random:
-        """A generator that depends on seed, dataset and purpose only, not on what else is built."""
+        """Return a generator that depends only on seed, dataset and purpose."""
         return random.Random(f"{self.seed}/{self.source.name}/{purpose}")

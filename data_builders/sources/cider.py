@@ -88,7 +88,7 @@ def read(job: Job) -> dict[Split, Samples]:
     )
     negatives = draw_negatives(items.rows, job.random("negatives"))
     drafts = [_draft(item, negatives.get(place)) for place, item in enumerate(items.rows)]
-    return {"test": items.become(raw.samples(drafts, raw.sample))}
+    return {"test": items.become(raw.parse(drafts, raw.sample))}
 
 
 def _parser() -> Callable[[Row], _Dialogue]:

@@ -87,7 +87,7 @@ def _finish(raw: RawInput, rows: SplitRows[Draft]) -> Samples:
         "of two equal answers both or none would be right",
         [row for row in rows.rows if len(set(row.options)) == _OPTIONS],
     )
-    return rows.become(raw.samples(rows.rows, raw.sample))
+    return rows.become(raw.parse(rows.rows, raw.sample))
 
 
 def _parse(job: Job, row: Row) -> Draft:
@@ -122,7 +122,7 @@ def _read_instructions(job: Job, raw: RawInput, test: Sequence[Draft]) -> Sample
             f"expected at least {_FEWEST_ANSWERS} different ones"
         )
     rows = draw_options(answered, job.random("wrong answers"))
-    return instances.become(raw.samples(rows, raw.sample))
+    return instances.become(raw.parse(rows, raw.sample))
 
 
 def _parse_instance(job: Job, row: Row) -> Draft:

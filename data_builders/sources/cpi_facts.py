@@ -23,7 +23,7 @@ def read(job: Job) -> dict[Split, Samples]:
     """Build test (313 rows, all conflict)."""
     raw = job.input("test")
     rows = SplitRows(raw.parse(raw.json_items(), _parse))
-    return {"test": rows.become(raw.samples(rows.rows, raw.sample))}
+    return {"test": rows.become(raw.parse(rows.rows, raw.sample))}
 
 
 def _parse(row: Row) -> Draft:

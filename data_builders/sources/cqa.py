@@ -156,7 +156,7 @@ def _one_of_each(raw: RawInput, questions: SplitRows[_Question]) -> Samples:
         unit="questions",
     )
     drafts = [_draft(question, answers[question.key]) for question in questions.rows]
-    return questions.become(raw.samples(drafts, raw.sample))
+    return questions.become(raw.parse(drafts, raw.sample))
 
 
 def _overlap(first: str, second: str) -> bool:

@@ -51,7 +51,7 @@ def _read_split(raw: RawInput) -> Samples:
             for number, event in enumerate(procedure.events)
         ]
     )
-    return pairs.become(raw.samples(pairs.rows, raw.sample))
+    return pairs.become(raw.parse(pairs.rows, raw.sample))
 
 
 def _parse(row: Row) -> _Procedure:

@@ -112,7 +112,7 @@ def _finish(raw: RawInput, rows: SplitRows[Draft]) -> Samples:
         "coreference is no relation of PIPER's, and its counts leave out indicative conditionals that hold an 'if'",
         [row for row in rows.rows if row.relation is not None],
     )
-    return rows.become(raw.samples(rows.rows, raw.sample))
+    return rows.become(raw.parse(rows.rows, raw.sample))
 
 
 ESTER = Source(

@@ -40,7 +40,7 @@ def read(job: Job) -> dict[Split, Samples]:
     """Build test (1,000 rows, all conflict)."""
     raw, keys = job.input("test"), _keys(job)
     rows = SplitRows(raw.parse(raw.json_items(), lambda row: _parse(row, keys)))
-    return {"test": rows.become(raw.samples(rows.rows, raw.sample))}
+    return {"test": rows.become(raw.parse(rows.rows, raw.sample))}
 
 
 def _keys(job: Job) -> dict[str, int]:

@@ -54,7 +54,7 @@ def _finish(raw: RawInput, rows: SplitRows[Draft], met: set[str]) -> Samples:
             "the same question more than once would be trained on twice; the first is kept",
             first_of_each(rows.rows, _question_key),
         )
-    return rows.become(raw.samples(rows.rows, raw.sample))
+    return rows.become(raw.parse(rows.rows, raw.sample))
 
 
 def _question_key(row: Draft) -> str:

@@ -68,7 +68,7 @@ def read(job: Job) -> dict[Split, Samples]:
     if job.wants("train") and drawn:
         raw = job.input("golden", "train")
         train = SplitRows([pair.golden for pair in pairs.rows if pair.golden.context in drawn])
-        result["train"] = train.become(raw.samples(train.rows, raw.sample))
+        result["train"] = train.become(raw.parse(train.rows, raw.sample))
     if job.wants("test"):
         if drawn:
             pairs.keep(
@@ -135,7 +135,7 @@ def _test(job: Job, pairs: SplitRows[_Pair], *, unclear: bool) -> Samples:
         sample
         for draft in drafts.rows
         for raw in [negative if draft.subset == "conflict" else golden]
-        for sample in raw.samples([draft], raw.sample)
+        for sample in raw.parse([draft], raw.sample)
     ]
     return drafts.become(samples)
 

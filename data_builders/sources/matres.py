@@ -155,7 +155,7 @@ def _read_split(job: Job, split: Split) -> Samples:
             "annotators could not tell the order of the others (vague=drop)",
             [row for row in rows.rows if "unknown" not in row.answers],
         )
-    return rows.become(raw.samples(rows.rows, raw.sample))
+    return rows.become(raw.parse(rows.rows, raw.sample))
 
 
 def _key(split: Split) -> str:

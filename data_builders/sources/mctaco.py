@@ -64,7 +64,7 @@ def _read_split(raw: RawInput) -> Samples:
         [question for question in questions.rows if question.answers],
         unit="questions",
     )
-    return questions.become(raw.samples(questions.rows, raw.sample))
+    return questions.become(raw.parse(questions.rows, raw.sample))
 
 
 def _parse(line: Line) -> _Candidate:

@@ -64,7 +64,7 @@ def read(job: Job) -> dict[Split, Samples]:
             "3-hate-speech-ending.csv is read on request alone (hate_speech=true)",
             [(raw, draft) for raw, draft in rows.rows if raw is not inputs["hate_speech"]],
         )
-    return {"test": rows.become([sample for raw, draft in rows.rows for sample in raw.samples([draft], raw.sample)])}
+    return {"test": rows.become([sample for raw, draft in rows.rows for sample in raw.parse([draft], raw.sample)])}
 
 
 def _parse(key: str, row: Row) -> Draft:

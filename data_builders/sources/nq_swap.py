@@ -72,7 +72,7 @@ def read(job: Job) -> dict[Split, Samples]:
                 "their aligned rows are trained on (train_share)",
                 [row for row in rows.rows if row.question not in drawn],
             )
-        result["test"] = rows.become(raw.samples(rows.rows, raw.sample))
+        result["test"] = rows.become(raw.parse(rows.rows, raw.sample))
     return result
 
 
@@ -85,7 +85,7 @@ def _train(job: Job, rows: SplitRows[Draft], drawn: set[str]) -> Samples:
         "the passage is also that of a test question",
         not_in_test(train.rows, test, lambda row: row.context),
     )
-    return train.become(raw.samples(train.rows, raw.sample))
+    return train.become(raw.parse(train.rows, raw.sample))
 
 
 def _parse(row: Row) -> tuple[Draft, Draft]:

@@ -147,7 +147,7 @@ def _finish(raw: RawInput, procedures: SplitRows[_Procedure]) -> Samples:
         "the same attribute of the same entity at the same step; the states of both are answers of one row",
         _merged(questions.rows),
     )
-    return questions.become(raw.samples(map(_draft, questions.rows), raw.sample))
+    return questions.become(raw.parse(map(_draft, questions.rows), raw.sample))
 
 
 def _is_whole(change: _Change) -> bool:

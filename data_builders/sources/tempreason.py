@@ -82,7 +82,7 @@ def _finish(raw: RawInput, rows: SplitRows[_Row], options: TempReasonOptions) ->
             f"PIPER's limit on the length of the context, which is taken to be the {options.context}",
             [row for row in rows.rows if word_count(row.context or "") <= limit],
         )
-    return rows.become(raw.samples(rows.rows, raw.sample))
+    return rows.become(raw.parse(rows.rows, raw.sample))
 
 
 def _parse(row: Row, options: TempReasonOptions, *, official: bool = True) -> _Row:

@@ -108,7 +108,7 @@ def _finish(raw: RawInput, rows: SplitRows[_Row], limit: str) -> Samples:
             "PIPER leaves out excessively long contexts; its limit for TimeQA is not published",
             [row for row in rows.rows if row.context is not None],
         )
-    return rows.become(raw.samples(rows.rows, raw.sample))
+    return rows.become(raw.parse(rows.rows, raw.sample))
 
 
 # Texts that will be left out are dropped while reading: the pages of the training file fill hundreds of megabytes.

@@ -112,7 +112,7 @@ def read(job: Job) -> dict[Split, Samples]:
         "no prior is known for the others (bias)",
         [row for row in rows.rows if row.subset],
     )
-    return {"test": rows.become(raw.samples(rows.rows, raw.sample))}
+    return {"test": rows.become(raw.parse(rows.rows, raw.sample))}
 
 
 def _subsets(job: Job) -> _Subsets:

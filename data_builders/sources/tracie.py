@@ -57,7 +57,7 @@ def _read_split(job: Job, raw: RawInput) -> Samples:
         "which of them stays is drawn with the seed so that the labels are even",
         balanced_draw(rows.rows, job.random(raw.split)),
     )
-    return rows.become(raw.samples(rows.rows, raw.sample))
+    return rows.become(raw.parse(rows.rows, raw.sample))
 
 
 def _parse(line: Line) -> _Row:

@@ -61,7 +61,7 @@ def test_a_users_error_is_one_message_without_traceback(
 ) -> None:
     message = _error(capsys, "build", "--datasets", "tracie", "--raw", str(tmp_path / "no"), "--out", str(tmp_path))
     assert message.startswith("d2e: error: ")
-    assert "no: no such folder; expected one with raw files as DATASET/FILE" in message
+    assert "no: no such folder; expected a folder with raw files as DATASET/FILE" in message
     assert "Traceback" not in message
 
 

@@ -56,14 +56,14 @@ def test_a_link_in_a_tar_is_refused(tmp_path: Path) -> None:
     link = tarfile.TarInfo("rows.txt")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
     archive = _tar(tmp_path / "a.tar.gz", (link, b""))
-    with pytest.raises(UserError, match="is no regular file"):
+    with pytest.raises(UserError, match=r"rows\.txt is a link or a folder"):
         extract_member(archive, "rows.txt", tmp_path / "out.txt")
     assert not (tmp_path / "out.txt").exists()
 
 
 def test_a_member_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
     archive = _zip(tmp_path / "a.zip", **{"rows.txt": CONTENT})
-    with pytest.raises(UserError, match=r"holds no file row\.txt; it holds rows\.txt\. Did you mean 'rows\.txt'"):
+    with pytest.raises(UserError, match=r"has no file row\.txt; it has rows\.txt\. Did you mean 'rows\.txt'"):
         extract_member(archive, "row.txt", tmp_path / "out.txt")
 
 
@@ -90,7 +90,7 @@ def test_a_web_page_in_place_of_the_archive(tmp_path: Path) -> None:
 
 def test_a_member_that_unpacks_to_too_much_is_stopped(tmp_path: Path) -> None:
     archive = _zip(tmp_path / "a.zip", **{"rows.txt": b"\0" * 5_000_000})
-    with pytest.raises(UserError, match="unpacks to more than 2,000,000 bytes"):
+    with pytest.raises(UserError, match=r"a\.zip: unpacks to more than 2,000,000 bytes"):
         extract_member(archive, "rows.txt", tmp_path / "out.txt", largest=2_000_000)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip"]
 

@@ -7,7 +7,8 @@ import gzip
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -67,24 +68,21 @@ def test_a_file_that_is_no_data_is_named_and_got_again(
 
 
 @pytest.mark.parametrize(
-    ("content", "line", "damaged"),
+    ("content", "line"),
     [
-        ("Moved to /new\n" + GOOD, 1, True),
-        (GOOD + '{"a": "cut', 2, True),
-        (GOOD + '{"a": "mis-edited\n' + GOOD, 2, False),
-        (GOOD[:-1] + "\r" + GOOD[:-1] + "\r", 1, True),
-        ("[" * 100_000, 1, True),
-        (b"caf\xe9\n" + GOOD.encode(), 1, True),
-        (GOOD.encode() + b"caf\xe9\n" + GOOD.encode(), 2, False),
+        ("Moved to /new\n" + GOOD, 1),
+        (GOOD + '{"a": "cut', 2),
+        (GOOD[:-1] + "\r" + GOOD[:-1] + "\r", 1),
+        ("[" * 100_000, 1),
+        (GOOD.encode() + b"caf\xe9\n" + GOOD.encode(), 2),
     ],
 )
-def test_a_first_or_unfinished_last_line_tells_of_a_damaged_file(
-    tmp_path: Path, content: str | bytes, line: int, damaged: bool
+def test_a_bad_line_is_an_error_with_its_number_and_both_remedies(
+    tmp_path: Path, content: str | bytes, line: int
 ) -> None:
     error = _error(_input(tmp_path, content))
     assert f"rows, line {line}: " in error.message
-    assert ("fetch it again" in str(error.remedy)) == damaged
-    assert "--skip-bad" in str(error.remedy)
+    assert "fetch it again), or add --skip-bad" in str(error.remedy)
 
 
 def _rows(rows: Iterable[Row]) -> list[tuple[int, dict[str, object]]]:
@@ -104,13 +102,14 @@ def test_a_line_that_is_no_json_is_shown_with_one_number_of_a_line(tmp_path: Pat
     [
         ('{"b": 1, "b": 2}', "the key 'b' is given twice"),
         ('{"b": {"c": 1, "c": 1}}', "the key 'c' is given twice"),
-        ('{"b": NaN}', "NaN is no JSON value"),
-        ('{"b": [-Infinity]}', "-Infinity is no JSON value"),
+        ('{"b": NaN}', "NaN is not a JSON value"),
+        ('{"b": [-Infinity]}', "b.0: -Infinity is not a JSON value"),
         ('{"b": ' + "9" * 6_000 + "}", "a number has 6,000 digits"),
         ('{"b": {"c": ["\\ud800"]}}', "b.c.0: got '\\ud800'; expected text without lone surrogates"),
         ('{"\\udc00": 1}', "a key of the row: got '\\udc00'; expected text without lone surrogates"),
         ('{"b": "x\\u0000y"}', "b: got 'x\\x00y'; expected text without NUL bytes"),
         ("[1]", "got [1]; expected a JSON object"),
+        ("NaN", "NaN is not a JSON value"),
     ],
 )
 def test_a_bad_value_costs_its_row_in_lines_and_in_arrays(tmp_path: Path, line: str, problem: str) -> None:
@@ -122,12 +121,6 @@ def test_a_bad_value_costs_its_row_in_lines_and_in_arrays(tmp_path: Path, line: 
         (entry,) = raw.bad.entries
         assert entry[unit] == 2
         assert problem in entry["error"]
-
-
-def test_what_stands_before_the_wanted_array_may_not_nest_too_deeply(tmp_path: Path) -> None:
-    raw = _input(tmp_path, '{"x": ' + "[" * 100_000)
-    with pytest.raises(UserError, match="rows, line 1: the JSON object nests too deeply"):
-        list(raw.json_items("data"))
 
 
 @pytest.mark.parametrize(
@@ -147,10 +140,9 @@ def test_byte_order_marks_at_the_start_of_lines_are_dropped(tmp_path: Path) -> N
     assert _rows(_input(tmp_path, mark + mark + b"[{}]").json_items()) == [(1, {})]
 
 
-def test_a_huge_csv_cell_costs_its_row_and_names_its_column(tmp_path: Path) -> None:
-    raw = _input(tmp_path, f"id,text\n1,a\n2,{'x' * 140_000}\n3,c\n", skip=True)
-    assert [row.number for row in raw.csv_rows(("id", "text"))] == [2, 4]
-    assert raw.bad.entries[0]["error"] == "text: got 140,000 characters; expected at most 131,072 in a cell"
+def test_a_long_csv_cell_is_read(tmp_path: Path) -> None:
+    raw = _input(tmp_path, f"id,text\n1,a\n2,{'x' * 140_000}\n3,c\n")
+    assert [len(row.text("text")) for row in raw.csv_rows(("id", "text"))] == [1, 140_000, 1]
 
 
 def test_a_long_line_in_place_of_a_csv_header_is_cut(tmp_path: Path) -> None:
@@ -170,41 +162,10 @@ def test_a_huge_value_is_cut_in_the_message_and_kept_once_in_the_row(tmp_path: P
     assert entry["row"] == row
 
 
-def _circle() -> list[object]:
-    circle: list[object] = []
-    circle.append(circle)
-    return circle
-
-
-def _deep() -> list[object]:
-    deep: list[object] = []
-    for _ in range(100_000):
-        deep = [deep]
-    return deep
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: "\ud800",
-        lambda: {"\udc00": "ü"},
-        _circle,
-        _deep,
-        lambda: {("a", 1): 2},
-        lambda: 10**5000,
-        lambda: b"\xff",
-    ],
-)
-def test_any_bad_row_can_be_written(tmp_path: Path, make: Callable[[], object]) -> None:
-    row = make()
+@pytest.mark.parametrize("row", ["\ud800", {("a", 1): b"\xff"}, reduce(lambda deep, _: [deep], range(100_000), [])])
+def test_any_bad_row_can_be_written(tmp_path: Path, row: object) -> None:
     target = tmp_path / "bad_rows.jsonl"
-    write_bad_rows([{"file": "any/rows", "line": 1, "error": "ü \ud800", "row": row}, {"row": "next"}], target)
+    write_bad_rows([{"file": "any/rows", "error": "ü \ud800", "row": row}, {"row": {"a": "x\ud800"}}], target)
     first, second = (json.loads(line) for line in target.read_text(encoding="utf-8").splitlines())
     assert first["error"] == "ü \ud800"
-    assert second == {"row": "next"}
-
-
-def test_a_surrogate_is_kept_in_the_side_file(tmp_path: Path) -> None:
-    target = tmp_path / "bad_rows.jsonl"
-    write_bad_rows([{"row": {"a": "x\ud800"}}], target)
-    assert json.loads(target.read_text(encoding="utf-8")) == {"row": {"a": "x\ud800"}}
+    assert second == {"row": {"a": "x\ud800"}}

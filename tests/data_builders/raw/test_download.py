@@ -124,7 +124,7 @@ def test_a_dropped_connection_is_taken_up_again(server: _Server) -> None:
 
 def test_a_connection_that_drops_every_time_leaves_a_partial_file_to_continue(server: _Server) -> None:
     server.drop_after = [70_000, 10, 10]
-    with pytest.raises(UserError, match=r"after 3 attempts; .* and the next run continues from there"):
+    with pytest.raises(UserError, match=r"after 3 attempts; .* and the next run resumes there"):
         fetch("set", server.file())
     assert not _target().exists()
     assert 0 < _partial().stat().st_size < len(CONTENT)
@@ -187,7 +187,7 @@ def test_a_file_without_a_published_checksum_is_downloaded_once(server: _Server)
 
 def test_it_is_continued_only_while_the_server_says_it_is_the_same_file(server: _Server) -> None:
     server.etag, server.drop_after = '"one"', [70_000, 10, 10]
-    with pytest.raises(UserError, match=r"; 65,536 bytes are here and the next run continues"):
+    with pytest.raises(UserError, match=r"; 65,536 bytes are here and the next run resumes"):
         fetch("set", server.unchecked())
     assert fetch("set", server.unchecked()).read_bytes() == CONTENT
     assert server.ranges[-1] == "bytes=65536-"

@@ -51,6 +51,12 @@ def test_items_of_an_array_are_counted(tmp_path: Path) -> None:
     assert raw.bad.entries[0]["item"] == 2
 
 
+def test_an_array_may_number_its_items_by_lines(tmp_path: Path) -> None:
+    raw = _input(tmp_path, '[\n{"a": "x,\\n]"}, {"a": 2},\n\n 7,\n{"a": 3}]', skip=True)
+    assert [row.number for row in raw.json_array()] == [2, 2, 5]
+    assert raw.bad.entries[0]["line"] == 4
+
+
 def test_an_array_is_found_under_its_key(tmp_path: Path) -> None:
     raw = _input(tmp_path, '{"version": "[1]", "data": [{"a": 1}], "after": 2}')
     assert _rows(raw.json_items("data")) == [(1, {"a": 1})]
@@ -59,16 +65,16 @@ def test_an_array_is_found_under_its_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "key", "message"),
     [
-        ('{"a": 1}', "", r"line 1: got '\{\"a\": 1\}'; expected a JSON array"),
-        ('{"version": 1, "rows": []}', "data", "line 1: the JSON object has version, rows; expected the key 'data'"),
-        ("{}", "data", "line 1: the JSON object has no key; expected the key 'data'"),
-        ('{"data": {}}', "data", r"line 1: the JSON object ends or breaks here \(column 10: Expecting '\['\)"),
-        ('{"version": ', "data", "line 1: the JSON object ends or breaks here"),
-        ('{"data": [{"a": 1},\n{"a"', "data", "line 2: the JSON array ends or breaks here"),
-        ('[{"a": 1}', "", "line 1: the JSON array ends or breaks here"),
-        ('[{"a": 1}\n{"a": 2}]', "", r"line 2: the JSON array ends or breaks here \(column 1: Expecting ','\)"),
+        ('{"a": 1}', "", r"line 1: got \{'a': 1\}; expected a JSON array"),
+        ('{"version": 1, "rows": []}', "data", "line 1: the JSON object has version, rows; expected an array under"),
+        ("{}", "data", "line 1: the JSON object has no key; expected an array under the key 'data'"),
+        ('{"data": {}}', "data", "line 1: the JSON object has data; expected an array under the key 'data'"),
+        ("[]", "data", r"line 1: got \[\]; expected a JSON object"),
+        ('{"version": ', "data", "line 1: the JSON ends or breaks here"),
+        ('{"data": [{"a": 1},\n{"a"', "data", "line 2: the JSON ends or breaks here"),
+        ('[{"a": 1}\n{"a": 2}]', "", r"line 2: the JSON ends or breaks here \(column 1: Expecting ',' delimiter\)"),
         (b'[{"a": 1},\n{"a": "\xff"}]', "", "line 2: not UTF-8 text"),
-        ("[" * 100_000, "", "line 1: the JSON array nests too deeply"),
+        ("[" * 100_000, "", "line 1: the JSON nests too deeply"),
         (" \n", "", "the file is empty"),
         ("<html>", "", "holds a web page"),
     ],
