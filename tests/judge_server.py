@@ -1,7 +1,7 @@
 """A small server that speaks `/v1/chat/completions` over real HTTP, and can be told to misbehave.
 
-Fixtures start it, and make judges that ask it, with waits of milliseconds; a `conftest.py` imports them where they are
-needed. Its answer to a prompt is the prompt's own user message with `echo: ` before it, unless `reply` says otherwise.
+Fixtures start it, and make judges that ask it, with milliseconds between attempts; a `conftest.py` imports them where
+they are needed. Its answer to a prompt is the prompt's own user message with `echo: ` before it, unless `reply` says otherwise.
 """
 
 from __future__ import annotations
@@ -131,6 +131,7 @@ def judge_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
 
 
 @pytest.fixture
@@ -144,7 +145,7 @@ def judge(server: JudgeServer) -> MakeJudge:
     """Makes judges that ask the server."""
 
     def make(**options: Any) -> Judge:
-        fields = {"backend": "openai", "model": "m", "base_url": server.url, "first_wait": 0.001, "timeout": 5}
+        fields = {"backend": "openai", "model": "m", "base_url": server.url, "timeout": 5}
         made = make_judge(JudgeOptions(**{**fields, **options}))
         assert made is not None
         return made

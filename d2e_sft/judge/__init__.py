@@ -1,12 +1,12 @@
-"""The language-model judge: prompts in, checked readings out, every reply kept so that none is paid for twice.
+"""The language-model judge: prompts in, checked verdicts out; every reply is kept, so that none is paid for twice.
 
-    options.py, cli_options.py             what a judge and an endpoint are; the same on the command line
-    messages.py, templates.py              what goes to a back end and comes back; a job's prompts and their verdict
+    options.py, cli_options.py             options of a judge and of an endpoint; the same on the command line
+    messages.py, templates.py              prompts and replies; a job's prompts and their verdicts
     judge.py                               the engine that all jobs share
     openai_backend.py, local_backend.py    answer its prompts
-    bounded.py, workers.py                 no server keeps a run busy for ever
-    retry.py, cache.py, usage.py           when to send again; replies on disk; what they have cost
+    http_client.py, workers.py             bound the time and size of an answer; threads that can be left behind
+    cache.py, usage.py                     replies on disk; their cost
 
-The jobs themselves live with what they judge, in `data_builders` and in `eval`. Rules only is no back end:
-`make_judge` then gives None, and a job applies its own rule.
+The jobs are in `data_builders` and `eval`, next to what they judge. With rules only, `make_judge` returns None, and a
+job applies its own rule.
 """

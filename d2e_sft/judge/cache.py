@@ -1,8 +1,7 @@
-"""Replies on disk, by content: one small file each, so that a killed run resumes and nothing is paid for twice.
+"""Replies on disk, one small file each, so that a killed run resumes and nothing is paid for twice.
 
-The key is a hash of all that a reply depends on. The endpoint's address is part of it: servers at different addresses
-serve different models under one name (`local-model`, or the same model quantised), and a reply taken from the wrong
-one would never be noticed, whereas a moved server shows in the estimate before it costs anything.
+A file's name is a hash of everything that the reply depends on. That includes the endpoint's address, since servers at
+different addresses serve different models under one name (`local-model`, or the same model quantised).
 """
 
 from __future__ import annotations
@@ -14,22 +13,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from d2e_sft.judge.messages import Prompt, Reply
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing
 
-_CHECK = "check"
+
+class _Kept(BaseModel):
+    """A file of the cache."""
+
+    reply: Reply
+    check: str
 
 
 class ReplyCache:
-    """The replies in a folder; safe for several threads, and for several processes.
+    """The replies in a folder; safe for several threads and processes.
 
     Args:
-        folder: made by `prepare`.
+        folder: created by `prepare`.
         identity: what replies depend on besides the prompt: back end, address, model, sampling.
 
     Attributes:
-        damaged: files that were found to be no replies.
+        damaged: unreadable files found so far.
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
@@ -38,9 +44,9 @@ class ReplyCache:
         self._identity = dict(identity)
 
     def get(self, prompt: Prompt, asking: int) -> Reply | None:
-        """The kept reply to a prompt asked for the `asking`-th time; None where there is none that can be read.
+        """Return the reply to a prompt asked for the `asking`-th time, if there is one.
 
-        A damaged file is no reply and counts in `damaged`; the next reply overwrites it.
+        A damaged file is added to `damaged`, and overwritten by the next reply.
         """
         path = self._path(prompt, asking)
         try:
@@ -48,22 +54,16 @@ class ReplyCache:
         except OSError:
             return None
         try:
-            fields = json.loads(content)
-            check = fields.pop(_CHECK)
-            reply = Reply.model_validate(fields)
-        except (ValueError, AttributeError, TypeError, KeyError, RecursionError):  # pydantic's error is a ValueError
-            reply, check = None, None
-        if reply is None or check != _check(path, reply):
-            self.damaged.add(path)
-            return None
-        return reply
+            kept = _Kept.model_validate_json(content)
+            if kept.check == _check(path, kept.reply):
+                return kept.reply
+        except ValidationError:
+            pass
+        self.damaged.add(path)
+        return None
 
     def prepare(self) -> None:
-        """Make the folder.
-
-        Raises:
-            UserError: there can be no such folder, or nothing can be written into it.
-        """
+        """Create the folder; UserError if that fails or it cannot be written."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -72,16 +72,12 @@ class ReplyCache:
             raise _unwritable(self.folder, "no permission")
 
     def put(self, prompt: Prompt, asking: int, reply: Reply) -> None:
-        """Keep a reply; it is there whole or not at all.
-
-        Raises:
-            UserError: it cannot be written. A paid reply that cannot be kept is a reason to stop paying.
-        """
+        """Write a reply, all of it or nothing; UserError if that fails, since the reply would be paid for again."""
         path = self._path(prompt, asking)
         try:
             with replacing(path, shared=True) as partial:  # several threads may write the same reply
-                content = {**reply.model_dump(), _CHECK: _check(path, reply)}
-                partial.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+                kept = _Kept(reply=reply, check=_check(path, reply))
+                partial.write_text(kept.model_dump_json(), encoding="utf-8")
         except OSError as error:
             raise _unwritable(path, str(error.strerror)) from None
 
@@ -92,7 +88,7 @@ class ReplyCache:
 
 
 def _check(path: Path, reply: Reply) -> str:
-    """16 hexadecimal digits of what the reply says and whose reply it is."""
+    """Return 16 hexadecimal digits of a hash of the reply and its place."""
     return hashlib.sha256(f"{path.stem}\n{reply.model_dump_json()}".encode()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""The options of an endpoint and the `--judge…` options, the same for every verb that asks one."""
+"""Command-line options of an endpoint, and the `--judge…` options, shared by all commands that use them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COUNT = click.IntRange(min=1)
 
 
 class Temperature(click.ParamType):
-    """A number, or `default` for the server's own, which is None."""
+    """A number, or None for `default`, the server's own."""
 
     name = "NUMBER|default"
 
@@ -39,21 +39,21 @@ def _option(name: str, **settings: Any) -> Callable[[Any], Any]:
 
 
 def endpoint_flags(defaults: EndpointOptions, prefix: str = "") -> dict[str, Callable[[Any], Any]]:
-    """By field of `EndpointOptions` its click option.
+    """Return the click option of each field of `EndpointOptions`.
 
     Args:
-        defaults: what holds where an option is not given.
-        prefix: of the options' names, for example `judge-`.
+        defaults: values of options that are not given.
+        prefix: of the option names, for example `judge-`.
     """
     url = "Endpoint; default: $OPENAI_BASE_URL, else OpenAI's own."
     settings: dict[str, dict[str, Any]] = {
-        "key_env": {"metavar": "NAME", "help": "Environment variable that holds the endpoint's key."},
+        "key_env": {"metavar": "NAME", "help": "Environment variable with the endpoint's key."},
         "timeout": {"type": Number(min=0, min_open=True), "help": "Seconds to wait for a reply."},
         "attempts": {"type": _COUNT, "help": "How often a throttled, failed or stalled request is sent at most."},
-        "concurrency": {"type": _COUNT, "help": "Requests under way at once."},
+        "concurrency": {"type": _COUNT, "help": "Requests at once."},
         "temperature": {
             "type": Temperature(),
-            "help": "0 is greedy; `default` for models that accept none but their own.",
+            "help": "0 is greedy; `default` for models that only accept their own.",
         },
     }
     return {
@@ -94,13 +94,13 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "judge-concurrency",
         type=_COUNT,
         default=_DEFAULTS.concurrency,
-        help="Requests under way at once; for local the prompts decoded together.",
+        help="Requests at once; for local, the prompts decoded together.",
     ),
     "price": _option("judge-price", type=_Prices(), help="USD per million prompt and reply tokens: 2.5,10."),
     "max_cost": _option(
         "judge-max-cost",
         type=Number(min=0, min_open=True),
-        help="USD that this run may cost; needs --judge-price.",
+        help="Most USD that this run may cost; needs --judge-price.",
     ),
     "timeout": _ENDPOINT["timeout"],
     "attempts": _ENDPOINT["attempts"],
@@ -124,9 +124,9 @@ _FLAGS = {"base_url": "--judge-url"}
 
 
 def judge_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a click command the `--judge…` options; it gets them as one keyword argument, `judge: JudgeOptions`.
+    """Add the `--judge…` options to a click command, which gets them as one argument, `judge: JudgeOptions`.
 
-    The command raises UserError for options that contradict each other, before it does anything.
+    The command raises UserError for contradictory options before it does anything.
     """
 
     @functools.wraps(command)
@@ -152,10 +152,9 @@ def _collect(values: dict[str, Any], context: click.Context) -> JudgeOptions:
     backend = values["backend"]
     for name in _OPTIONS:
         backends = _ONLY_FOR.get(name, _ASKED)
-        # An option that would be ignored is a mistake about what is going to happen.
         if backend not in backends and context.get_parameter_source(_parameter(name)) is ParameterSource.COMMANDLINE:
             raise UserError(
-                f"{_flag(name)}: has no meaning with --judge {backend}; expected --judge {' or '.join(backends)}",
+                f"{_flag(name)}: not available with --judge {backend}; expected --judge {' or '.join(backends)}",
                 remedy=f"drop it, or add --judge {backends[0]}",
             )
     values["price_in"], values["price_out"] = values.pop("price") or (None, None)

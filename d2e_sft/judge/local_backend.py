@@ -14,7 +14,7 @@ from d2e_sft.util.errors import UserError
 
 
 class LocalBackend:
-    """Answers with the model of a name that `d2e_sft.model.loading` knows; loads it when the first prompt needs it."""
+    """Answers with a model that `d2e_sft.model.loading` can load; it is loaded for the first prompt."""
 
     counts_tokens = True
 
@@ -78,7 +78,7 @@ class LocalBackend:
         from d2e_sft.data.chat_template import chat_text
 
         tokenizer = self._loaded.tokenizer
-        # The template writes the BOS token itself where the model wants one.
+        # The template writes the BOS token itself if the model needs one.
         return tokenizer(chat_text(tokenizer, prompt.messages), add_special_tokens=False)["input_ids"]
 
     def _check_lengths(self, prompts: Sequence[Prompt], encoded: Sequence[Sequence[int]]) -> None:
@@ -94,7 +94,7 @@ class LocalBackend:
 
 
 def _fingerprint(name: str) -> list[Any]:
-    """What a name stands for now: a folder may hold other weights tomorrow, a Hub name is taken at its word."""
+    """Return what identifies a model: for a folder its files, since its weights may change; for the Hub its name."""
     from d2e_sft.model.loading import resolve_name
 
     source = resolve_name(name)

@@ -1,4 +1,4 @@
-"""What goes to a back end and what comes back."""
+"""Prompts to a back end, its replies, and the protocols between engine and back end."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Conversation(Protocol):
-    """What an endpoint is sent."""
+    """What is sent to an endpoint."""
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The turns so far, in the form that chat models take."""
+        """The turns so far, as chat models take them."""
 
     @property
     def label(self) -> str:
-        """Names the sample in messages to the user."""
+        """Name of the sample in messages to the user."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Prompt:
 
     Attributes:
         system, user: the two messages.
-        label: names the sample in messages to the user; two prompts that differ in nothing else are the same.
+        label: name of the sample in messages to the user; ignored when prompts are compared.
     """
 
     system: str
@@ -36,17 +36,22 @@ class Prompt:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The prompt in the form that chat models take."""
+        """The prompt as chat models take it."""
         return [{"role": "system", "content": self.system}, {"role": "user", "content": self.user}]
+
+    @property
+    def guessed_tokens(self) -> int:
+        """Tokens of the prompt, by `guess_tokens`."""
+        return guess_tokens(self.system) + guess_tokens(self.user)
 
 
 class Reply(BaseModel):
-    """What a judge answered.
+    """A judge's answer.
 
     Attributes:
         text: the answer, unchanged.
-        prompt_tokens, completion_tokens: as the back end counted them; None where it did not.
-        cut_off: whether the answer ended only because it reached its token limit.
+        prompt_tokens, completion_tokens: as the back end counted them; None if it did not.
+        cut_off: the answer ended at the token limit.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -58,51 +63,51 @@ class Reply(BaseModel):
 
 
 class Listener(Protocol):
-    """Is told, from any thread, how a back end gets on."""
+    """Receives the events of a back end, from any thread."""
 
     def received(self, index: int, reply: Reply | None) -> None:
-        """The reply to the prompt at `index` is there; None for one that was no reply at all."""
+        """Called with the reply to the prompt at `index`; None if it was unusable."""
 
     def sending(self, index: int) -> None:
-        """The prompt at `index` is about to be sent, perhaps once more.
+        """Called before each request for the prompt at `index`.
 
         Raises:
-            UserError: it must not be: that could cost more than it may.
+            UserError: the request could exceed the cost limit.
         """
 
     def refused(self, index: int) -> None:
-        """What was sent last for the prompt at `index` was refused, which costs nothing."""
+        """Called if the last request for the prompt at `index` was refused, which costs nothing."""
 
     def retried(self) -> None:
-        """A prompt has to be sent once more."""
+        """Called before a request that repeats another."""
 
 
 class Backend(Protocol):
-    """Answers prompts; `d2e_sft.judge.judge` does everything else."""
+    """Answers prompts."""
 
     @property
     def model(self) -> str:
-        """The model's name, for messages."""
+        """Name of the model, for messages."""
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """All that a reply depends on besides its prompt; JSON, part of the key under which it is kept."""
+        """Everything that a reply depends on besides its prompt, as JSON; part of the reply's key in the cache."""
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether `prompt_tokens` counts, or guesses from the length of the text."""
+        """Whether `prompt_tokens` counts; else it guesses from the length of the text."""
 
     def prompt_tokens(self, prompt: Prompt) -> int:
-        """The tokens of a prompt."""
+        """Return the tokens of a prompt."""
 
     def answer(self, prompts: Sequence[Prompt], listener: Listener) -> None:
-        """Tell the listener each prompt's reply as soon as it is there, in any order.
+        """Pass each prompt's reply to the listener as soon as it arrives, in any order.
 
         Raises:
-            UserError: the model cannot be asked, or not any more.
+            UserError: the model cannot be asked.
         """
 
 
 def guess_tokens(text: str) -> int:
-    """The usual rule of thumb, four characters a token; an underestimate for scripts other than the Latin one."""
+    """Return one token for four characters, the usual rule of thumb; too few for scripts other than Latin."""
     return -(-len(text) // 4)

@@ -1,6 +1,6 @@
-"""How an endpoint is asked, where it is, and what a judge is.
+"""Options of an endpoint and of a judge: typed, checked, and without secrets, so that a manifest can record them.
 
-The options are typed, checked and free of secrets, so fit for a manifest; the key is read from the environment.
+The key is read from the environment.
 """
 
 from __future__ import annotations
@@ -21,25 +21,23 @@ from d2e_sft.util.secrets import is_long_enough, public_address
 BackendName = Literal["rules", "openai", "local"]
 DEFAULT_KEY_ENV = "OPENAI_API_KEY"
 OPENAI_URL = "https://api.openai.com/v1"
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,19}|[A-Z_][A-Z0-9_]*")  # a long one in small letters is a key
-_NO_KEY = "none"  # servers of one's own ask for no key, but the client insists on one
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,19}|[A-Z_][A-Z0-9_]*")  # a long name in lower case is a key
+_NO_KEY = "none"  # for a user's own server, which needs no key although the client requires one
 
 
 class EndpointOptions(BaseModel):
-    """How an OpenAI-compatible endpoint is asked.
+    """Options of requests to an OpenAI-compatible endpoint.
 
     Attributes:
         model: the endpoint's name of the model.
-        base_url: the endpoint, usually ending in `/v1`; None means `$OPENAI_BASE_URL`, else OpenAI's own.
-        key_env: the environment variable that holds the key. The key itself is never an option, so that it lands
-            neither on a command line nor in a file.
-        concurrency: requests under way at once.
-        timeout: seconds without a sign of life from the server after which a request counts as failed.
-        attempts: how often one prompt is sent at most, when the server throttles, fails or stalls.
-        first_wait: seconds before the second attempt; each further wait is twice as long.
-        longest_wait: no wait is longer, and a server that asks for a longer one ends the run.
+        base_url: the endpoint, usually ending in `/v1`; None for `$OPENAI_BASE_URL`, else OpenAI's own.
+        key_env: the environment variable with the key. The key itself is never an option, so that it is neither on a
+            command line nor in a file.
+        concurrency: requests at once.
+        timeout: seconds of silence after which a request fails.
+        attempts: how often one prompt is sent at most, if the server throttles, fails or stalls.
         max_tokens: of one reply.
-        temperature: 0 is greedy; None leaves it to the server, as some models accept no other than their own.
+        temperature: 0 is greedy; None leaves it to the server, since some models accept only their own.
 
     Raises:
         pydantic.ValidationError: an unknown option, or a value out of range.
@@ -53,8 +51,6 @@ class EndpointOptions(BaseModel):
     concurrency: int = Field(default=8, ge=1)
     timeout: float = Field(default=120, gt=0)
     attempts: int = Field(default=8, ge=1)
-    first_wait: float = Field(default=1, ge=0)
-    longest_wait: float = Field(default=120, ge=0)
     max_tokens: int = Field(default=512, ge=1)
     temperature: float | None = Field(default=0, ge=0)
 
@@ -63,14 +59,14 @@ class JudgeOptions(EndpointOptions):
     """Options of the judge; on the command line `--judge…`.
 
     Attributes:
-        backend: `rules` asks no model, `openai` any OpenAI-compatible endpoint, `local` a transformers model.
-        model: for `local` a name as `d2e_sft.model.loading` takes it.
-        concurrency: for `local` the prompts decoded together.
+        backend: `rules` for no model, `openai` for any OpenAI-compatible endpoint, `local` for a transformers model.
+        model: for `local`, a name for `d2e_sft.model.loading`.
+        concurrency: for `local`, the prompts decoded together.
         temperature: a local model is always greedy.
-        price_in, price_out: USD per million prompt and reply tokens; None reports tokens alone.
-        max_cost: USD; nothing is sent that could make this run cost more. None: no limit.
+        price_in, price_out: USD per million prompt and reply tokens; None to report only tokens.
+        max_cost: USD; no request is sent that could make this run cost more. None for no limit.
         dtype: of a local model's weights.
-        cache: folder of the replies; None means `judge` in the cache folder.
+        cache: folder of the replies; None for `judge` in the cache folder.
 
     Raises:
         pydantic.ValidationError: also for options that contradict each other.
@@ -96,21 +92,24 @@ class JudgeOptions(EndpointOptions):
         return self
 
     @property
+    def prices(self) -> tuple[float, float] | None:
+        """USD per million prompt and reply tokens."""
+        return None if self.price_in is None or self.price_out is None else (self.price_in, self.price_out)
+
+    @property
     def cache_folder(self) -> Path:
-        """Where the replies are kept."""
+        """Folder of the replies."""
         return self.cache or cache_dir() / "judge"
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks an endpoint, for messages to the user: what it is called, and how its options are spelt.
-
-    The defaults are the judge's.
+    """Names of an endpoint's caller and its options in messages to the user; the defaults are the judge's.
 
     Attributes:
         name: "judge" in `judge 'gpt-4o' at https://…`.
-        prefix: that the options' names begin with.
-        url, model, max_tokens: the names of those that are not called alike everywhere.
+        prefix: of the option names.
+        url, model, max_tokens: option names that differ between callers.
     """
 
     name: str = "judge"
@@ -131,19 +130,19 @@ class Endpoint:
     key: str = field(repr=False)
 
     def redact(self, text: str) -> str:
-        """The text without the key, which some servers repeat in what they say."""
+        """Remove the key, which some servers repeat in their messages."""
         return text if self.key == _NO_KEY else text.replace(self.key, "[key]")
 
     def redact_reply(self, text: str) -> str:
-        """The same for what is kept as an answer: a key such as EMPTY may be a word of it."""
+        """Remove the key from an answer, unless it is so short that it may be a word, such as EMPTY."""
         return self.redact(text) if is_long_enough(self.key) else text
 
 
 def find_endpoint(options: EndpointOptions, caller: Caller = JUDGE) -> Endpoint:
-    """The endpoint that options and environment name.
+    """Return the endpoint that options and environment name.
 
     Raises:
-        UserError: the address is not an http address or holds a password; the key is missing or malformed.
+        UserError: the address is not an http address or contains a password; the key is missing or malformed.
     """
     url = (options.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).strip().rstrip("/")
     _check_url(url, caller)
@@ -162,13 +161,9 @@ def _check_url(url: str, caller: Caller) -> None:
             f"{caller.name}'s address {public_address(url)!r}: expected http:// or https://, a host and a path", remedy
         )
     # The address is shown in messages and kept in manifests.
-    if parts.username or parts.password:
+    if parts.username or parts.password or parts.query or parts.fragment:
         raise UserError(
-            f"{caller.name}'s address at {parts.hostname!r}: holds a user name or password; expected none", remedy
-        )
-    if parts.query or parts.fragment:
-        raise UserError(
-            f"{caller.name}'s address at {parts.hostname!r}: holds a query (behind '?' or '#'); expected none",
+            f"{caller.name}'s address at {parts.hostname!r}: contains a user name, password, '?' or '#'",
             f"{remedy}; a key belongs in the environment variable that {caller.prefix}key-env names",
         )
 
@@ -177,8 +172,8 @@ def _find_key(url: str, variable: str, caller: Caller) -> str:
     if not _VARIABLE.fullmatch(variable):
         # Not shown: it may be the key.
         raise UserError(
-            f"{caller.prefix}key-env: got {len(variable)} characters that name no environment variable; expected a "
-            f"name such as {DEFAULT_KEY_ENV}",
+            f"{caller.prefix}key-env: got {len(variable)} characters, which cannot be the name of an environment "
+            f"variable; expected a name such as {DEFAULT_KEY_ENV}",
             remedy="put the key into such a variable (export NAME=…), and give the variable's name",
         )
     key = os.environ.get(variable, "").strip()
@@ -191,9 +186,9 @@ def _find_key(url: str, variable: str, caller: Caller) -> str:
             remedy=f"export {variable}=…, or name the variable that holds the key: {caller.prefix}key-env NAME",
         )
     if not (key.isascii() and key.isprintable()):
-        # The HTTP library would refuse it with a message that shows it.
+        # The HTTP library would reject it with a message that shows it.
         raise UserError(
-            f"{caller.name} at {url}: the key in {variable} holds characters that no key has (a line break, perhaps)",
-            remedy=f"set {variable} again, to the key alone",
+            f"{caller.name} at {url}: the key in {variable} contains characters that no key has, perhaps a line break",
+            remedy=f"set {variable} again, to only the key",
         )
     return key

@@ -1,6 +1,6 @@
-"""A job's prompts as data, and the verdict in a reply to one.
+"""A job's prompts as data, and the verdict in a reply.
 
-A job is one task, and for each format a note and the form in which a sample is shown.
+A job has one task, and for each format a note and a template for the sample.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MARKDOWN = re.compile(r"[*_`#]")
 
 
 class FormatTemplate(BaseModel):
-    """What is special about a format: a note below the task, and the sample's fields with placeholders."""
+    """The part of a prompt that depends on the format: a note below the task, and the sample with placeholders."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,9 +33,9 @@ class JobTemplates(BaseModel):
     """The wording of one job.
 
     Attributes:
-        task: what is to be done and how the reply must end; opens the system message.
-        reminder: repeats that form below a prompt whose first reply did not have it.
-        formats: the four formats.
+        task: says what to do and how the reply must end; first part of the system message.
+        reminder: repeats the required form below a prompt whose first reply did not have it.
+        formats: by name.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,39 +45,34 @@ class JobTemplates(BaseModel):
     formats: dict[Format, FormatTemplate]
 
     def prompt(self, fmt: Format, fields: Mapping[str, str], label: str) -> Prompt:
-        """The prompt about one sample; a brace in a field is text, never a placeholder.
-
-        Raises:
-            KeyError: the template wants a field that is not given.
-        """
+        """Return the prompt for one sample; braces in a field are text, not placeholders."""
         template = self.formats[fmt]
         user = _PLACEHOLDER.sub(lambda match: fields[match[1]], template.sample)
         return Prompt(system=f"{self.task}\n\n{template.note}", user=user, label=label)
 
 
 def load_templates(path: Path) -> dict[str, JobTemplates]:
-    """The jobs in a YAML file, by name."""
+    """Return the jobs in a YAML file, by name."""
     content = load_yaml(path.read_text(encoding="utf-8"))
     return {job: JobTemplates.model_validate(templates) for job, templates in content.items()}
 
 
 def render_options(options: Sequence[str]) -> str:
-    """The options with their letters, one a line."""
+    """Return the options with their letters, one per line."""
     return "\n".join(render_option(i, option) for i, option in enumerate(options))
 
 
 def render_answers(options: Sequence[str], answers: Sequence[str]) -> str:
-    """The answers, one a line; those that are options with the letters of these."""
+    """Return the answers, one per line, with the letters of those that are options."""
     if not options:
         return "\n".join(answers)
     return "\n".join(render_option(i, option) for i, option in enumerate(options) if option in answers)
 
 
 def closing_value(reply: str, name: str) -> str | None:
-    """What stands behind `NAME:` on the last line of a reply, where alone a verdict is looked for; None without one.
+    """Return the value after `NAME:` on the last line of a reply; None if that line has another form.
 
-    Upper and lower case, marks of Markdown and a full stop at the end make no difference. Nothing else is forgiven: a
-    verdict somewhere in the reasoning is not a verdict.
+    Letter case, Markdown marks and a full stop at the end are ignored. A verdict within the reasoning does not count.
     """
     last = _split(reply)[1]
     found = re.fullmatch(rf"{re.escape(name)}\s*:\s*(.*?)\s*\.?", last, flags=re.IGNORECASE)
@@ -85,12 +80,12 @@ def closing_value(reply: str, name: str) -> str | None:
 
 
 def without_closing(reply: str) -> str:
-    """The reasoning above the closing line."""
+    """Return the reasoning above the closing line."""
     return _split(reply)[0]
 
 
 def _split(reply: str) -> tuple[str, str]:
-    """What stands above the last line that says something, and that line without marks."""
+    """Return the text above the last line that is not blank, and that line without Markdown marks."""
     lines = reply.splitlines()
     for i in range(len(lines) - 1, -1, -1):
         if text := _MARKDOWN.sub("", lines[i]).strip():

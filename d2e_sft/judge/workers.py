@@ -1,8 +1,7 @@
-"""A few threads that work off a list, and can be left behind.
+"""Threads that work through a list and can be left behind.
 
-A pool of `concurrent.futures` is waited for when Python ends, whatever its threads are waiting for themselves; so
-against a server that stalls, Ctrl-C would have to be pressed until every wait is broken off. These threads are
-daemons: who leaves waits for them as long as it says, and no longer.
+Python waits at its end for the threads of a `concurrent.futures` pool, so a stalled server would block Ctrl-C. These
+threads are daemons: the caller waits for them for a limited time.
 """
 
 from __future__ import annotations
@@ -11,20 +10,20 @@ import threading
 import time
 from collections.abc import Callable
 
-_LOOK = 0.2  # seconds between two looks at threads that take too long
+_POLL = 0.2  # seconds between two checks for threads that take too long
 
 
 class OverdueError(Exception):
-    """A thread has worked at one item for longer than an item may take."""
+    """A thread has exceeded the time for one item."""
 
 
 class Workers:
-    """Threads that call `work` with each number from 0 on, each number once.
+    """Threads that call `work` once with each number from 0 to `items` - 1.
 
     Args:
-        count: of threads.
-        work: what is done; what it raises ends the work, and is raised by `wait`.
-        items: the numbers are those below it.
+        count: number of threads.
+        work: its first exception ends the work, and is raised by `wait`.
+        items: number of calls.
     """
 
     def __init__(self, count: int, work: Callable[[int], None], items: int) -> None:
@@ -32,7 +31,7 @@ class Workers:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._next = 0
-        self._begun: dict[int, float] = {}
+        self._started: dict[int, float] = {}
         self._error: BaseException | None = None
         self._stopped = False
         self._left = False
@@ -42,27 +41,27 @@ class Workers:
         ]
 
     def wait(self, longest: float) -> None:
-        """Begin, and return when all is done.
+        """Start, and return when all is done.
 
         Args:
             longest: seconds that one item may take.
 
         Raises:
-            OverdueError: one takes longer.
-            BaseException: what `work` raised.
+            OverdueError: an item takes longer.
+            BaseException: the exception of `work`.
         """
         for thread in self._threads:
             thread.start()
         with self._lock:
-            while self._error is None and (self._begun or self._next < self._items):
-                self._changed.wait(_LOOK)
-                if self._begun and time.monotonic() - min(self._begun.values()) > longest:
+            while self._error is None and (self._started or self._next < self._items):
+                self._changed.wait(_POLL)
+                if self._started and time.monotonic() - min(self._started.values()) > longest:
                     raise OverdueError
             if self._error is not None:
                 raise self._error
 
     def leave(self, seconds: float) -> None:
-        """Begin nothing more, wait so long for what has begun, then take nothing more from it."""
+        """Start no further item, wait for the open ones for at most `seconds`, then ignore their results."""
         until = time.monotonic() + seconds
         with self._lock:
             self._stopped = True
@@ -73,27 +72,32 @@ class Workers:
             self._left = True
 
     def deliver(self, action: Callable[[], None]) -> None:
-        """Do what hands a result on, unless nobody waits for it any more."""
+        """Run the callback unless the caller has left."""
         with self._lock:
             left = self._left
         if not left:
             action()
 
-    def under_way(self) -> int:
-        """How many items have begun and not ended."""
+    @property
+    def stopped(self) -> bool:
+        """Whether no further item is started."""
+        return self._stopped
+
+    def open_items(self) -> int:
+        """Return the number of items that have started and not ended."""
         with self._lock:
-            return len(self._begun)
+            return len(self._started)
 
     def _run(self) -> None:
         while (item := self._take()) is not None:
             try:
                 self._work(item)
-            except BaseException as error:  # it is the waiting thread's to handle
+            except BaseException as error:  # raised again by `wait`
                 with self._lock:
                     self._error = self._error or error
                     self._stopped = True
             with self._lock:
-                del self._begun[item]
+                del self._started[item]
                 self._changed.notify_all()
 
     def _take(self) -> int | None:
@@ -101,5 +105,5 @@ class Workers:
             if self._stopped or self._next >= self._items:
                 return None
             item, self._next = self._next, self._next + 1
-            self._begun[item] = time.monotonic()
+            self._started[item] = time.monotonic()
             return item

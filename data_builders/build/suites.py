@@ -1,7 +1,7 @@
 """Named sets of datasets: PIPER's test sets, its instruction set, out-of-distribution tests, knowledge conflicts.
 
-PIPER's published counts are from Table 7 of its paper, its ratios from Table 3. The counts of the conflict suite are the
-rows of the published files.
+PIPER's published counts are from Table 7 of its paper, its ratios from Table 3. The conflict suite counts the rows of
+the published files.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from d2e_sft.judge.bounded import LARGEST
+from d2e_sft.judge.http_client import LARGEST
 from d2e_sft.judge.judge import Judge, make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError
@@ -45,7 +45,7 @@ def hostile(judge_environment: None) -> Iterator[HostileServer]:
 
 
 def judge_of(server: HostileServer, **options: object) -> Judge:
-    fields = {"model": "m", "first_wait": 0.001, "timeout": 0.2, "attempts": 2, "concurrency": 2, **options}
+    fields = {"model": "m", "timeout": 0.2, "attempts": 2, "concurrency": 2, **options}
     made = make_judge(JudgeOptions.model_validate({"backend": "openai", "base_url": f"{server.url}/v1", **fields}))
     assert made is not None
     return made
@@ -71,7 +71,7 @@ def headers_by_letters(handler: QuietHandler) -> None:
 @pytest.mark.parametrize("status", [200, 500, 400])
 @pytest.mark.parametrize(
     ("piece", "pause", "said"),
-    [(b" ", 0.05, "so slowly"), (b" " * (1 << 20), 0.0, f"more than {LARGEST >> 20} MiB")],
+    [(b" ", 0.05, "too slowly"), (b" " * (1 << 20), 0.0, f"more than {LARGEST >> 20} MiB")],
     ids=["drips", "endless"],
 )
 def test_a_body_without_end_is_given_up(
@@ -79,7 +79,7 @@ def test_a_body_without_end_is_given_up(
 ) -> None:
     hostile.act = lambda handler: pieces(handler, piece, pause, status)
     started = time.monotonic()
-    with pytest.raises(UserError, match=f"{said}.*at the last of 2 attempts"):
+    with pytest.raises(UserError, match=f"{said}.*in the last of 2 attempts"):
         ask(judge_of(hostile), prompts(2))
     assert time.monotonic() - started < 20
 
@@ -88,14 +88,14 @@ def test_a_head_without_end_ends_the_run(hostile: HostileServer) -> None:
     hostile.act = headers_by_letters
     started = time.monotonic()
     with pytest.raises(UserError, match="has not answered one prompt in"):
-        ask(judge_of(hostile, attempts=1, longest_wait=0.1), prompts(1))
+        ask(judge_of(hostile, attempts=1), prompts(1))
     assert time.monotonic() - started < 10
 
 
-def test_a_packed_answer_is_not_unpacked(hostile: HostileServer) -> None:
+def test_a_compressed_answer_is_not_unpacked(hostile: HostileServer) -> None:
     bomb = gzip.compress(b" " * 20_000_000)
     hostile.act = lambda handler: handler.reply(200, bomb, {"Content-Encoding": "gzip"})
-    with pytest.raises(UserError, match=r"sends a packed answer \(gzip\)"):
+    with pytest.raises(UserError, match=r"sends a compressed answer \(gzip\)"):
         ask(judge_of(hostile), prompts(1))
 
 

@@ -51,7 +51,7 @@ def test_a_damaged_reply_is_asked_for_again_and_rewritten(
     kept.write_bytes(damage)
     assert ask(judge(), prompts(1)) == words(1)
     assert kept.read_bytes() == whole
-    assert f"1 kept reply is damaged, such as {kept}; what they answered is asked again" in capsys.readouterr().err
+    assert f"1 kept reply is damaged, such as {kept}; their prompts are asked again" in capsys.readouterr().err
 
 
 def test_a_reply_that_was_changed_or_lies_in_anothers_place_is_no_reply(

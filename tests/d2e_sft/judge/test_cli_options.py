@@ -56,7 +56,7 @@ def test_every_option_reaches_its_field() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--judge-model m", r"--judge-model: has no meaning with --judge rules; expected --judge openai or local"),
+        ("--judge-model m", r"--judge-model: not available with --judge rules; expected --judge openai or local"),
         ("--judge local --judge-model m --judge-url http://h", r"--judge-url: .*expected --judge openai"),
         ("--judge openai --judge-model m --judge-dtype float16", r"--judge-dtype: .*expected --judge local"),
         ("--judge openai", r"judge 'openai' without a model; name one with --judge-model"),

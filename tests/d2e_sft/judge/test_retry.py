@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from email.utils import formatdate
-
 import pytest
 
 from d2e_sft.util.errors import UserError
@@ -20,40 +17,10 @@ def test_a_server_that_throttles_or_fails_is_asked_again(server: JudgeServer, ju
     assert (patient.usage.asked, patient.usage.retried) == (2, 2)
 
 
-@pytest.mark.parametrize("headers", [{"Retry-After": "0.4"}, {"Retry-After-Ms": "400"}])
-def test_the_wait_that_a_server_asks_for_holds_all_requests_back(
-    server: JudgeServer, judge: MakeJudge, headers: dict[str, str]
-) -> None:
-    server.plan = [Misbehave(status=429, headers=headers)]
-    server.delay = 0.1
-    ask(judge(concurrency=3), prompts(6))
-    assert server.times[3] - server.times[0] > 0.35  # the fourth request is the first after the throttled one
-
-
-def test_a_wait_may_be_given_as_a_date(server: JudgeServer, judge: MakeJudge) -> None:
-    server.plan = [Misbehave(status=503, headers={"Retry-After": formatdate(time.time() + 2, usegmt=True)})]
-    ask(judge(), prompts(1))
-    assert server.times[1] - server.times[0] > 0.8  # dates have whole seconds
-
-
-def test_an_illegible_wait_is_the_judges_own(server: JudgeServer, judge: MakeJudge) -> None:
-    server.plan = [Misbehave(status=429, headers={"Retry-After": "soon"})]
+def test_the_wait_that_a_server_asks_for_is_kept(server: JudgeServer, judge: MakeJudge) -> None:
+    server.plan = [Misbehave(status=429, headers={"Retry-After": "0.4"})]
     assert ask(judge(), prompts(1)) == words(1)
-
-
-def test_a_wait_beyond_all_patience_ends_the_run(server: JudgeServer, judge: MakeJudge) -> None:
-    server.plan = [None, Misbehave(status=429, headers={"Retry-After": "3600"})]
-    with pytest.raises(UserError, match=r"asks to wait 3,600 s, longer than the 120 s .* 1 of 2 replies are kept"):
-        ask(judge(concurrency=1), prompts(2))
-
-
-def test_waits_double_up_to_the_longest(server: JudgeServer, judge: MakeJudge) -> None:
-    server.plan = [Misbehave(status=500)] * 4
-    ask(judge(first_wait=0.1, longest_wait=0.2), prompts(1))
-    gaps = [later - sooner for sooner, later in zip(server.times, server.times[1:], strict=False)]
-    assert gaps[0] >= 0.05
-    assert all(gap >= 0.1 for gap in gaps[1:])
-    assert gaps[-1] < 0.4  # doubled three times it would be 0.4 at least
+    assert server.times[1] - server.times[0] > 0.35
 
 
 def test_a_stalled_request_is_given_up_and_sent_again(server: JudgeServer, judge: MakeJudge) -> None:
@@ -78,16 +45,16 @@ def test_a_body_that_ends_too_soon_is_taken_up_again(server: JudgeServer, judge:
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (Misbehave(status=503), "answered 503, at the last of 3 attempts"),
-        (Misbehave(stall=0.8), "did not answer within 0.4 s, at the last of 3 attempts"),
-        (Misbehave(drop=True), r"cannot be reached \(RemoteProtocolError.*\), at the last of 3 attempts"),
+        (Misbehave(status=503), "answered 503 to sample s1: "),
+        (Misbehave(stall=0.8), "did not answer within 0.4 s, in the last of 3 attempts"),
+        (Misbehave(drop=True), r"cannot be reached \(RemoteProtocolError.*\), in the last of 3 attempts"),
     ],
 )
 def test_a_server_that_never_recovers_ends_the_run(
     server: JudgeServer, judge: MakeJudge, plan: Misbehave, message: str
 ) -> None:
     server.plan = [None, *[plan] * 9]
-    with pytest.raises(UserError, match=message + ".*; 1 of 4 replies are kept in .*, and the next run goes on"):
+    with pytest.raises(UserError, match=message + ".*; 1 of 4 replies are kept in .*, and the next run resumes"):
         ask(judge(attempts=3, concurrency=1, timeout=0.4), prompts(4))
     server.plan = []
     asked_before = len(server.requests)
@@ -110,7 +77,6 @@ def test_an_unreachable_server_is_named(judge: MakeJudge) -> None:
         (403, b'{"message": "not yours"}', "answered 403: not yours", "--judge-model"),
         (404, b"<h1>Not\n Found</h1>", "answered 404: <h1>Not Found</h1>", "ends in /v1"),
         (422, b'{"error": "no"}', "answered 422 to sample s0: no", "--judge-max-tokens"),
-        (429, b'{"error": {"message": "quota", "code": "insufficient_quota"}}', "429 to sample s0: quota", "credit"),
     ],
 )
 def test_a_refusal_ends_the_run_at_once(

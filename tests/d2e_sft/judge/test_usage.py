@@ -44,7 +44,7 @@ def test_the_estimate_bounds_what_is_then_used(server: JudgeServer, judge: MakeJ
     assert priced.usage.asked == estimate.requests
     assert priced.usage.completion_tokens <= estimate.most_completion_tokens
     assert str(estimate).startswith(
-        "7 requests (3 replies already cached), 28 prompt tokens (guessed at 4 characters a token), at most 3,584 "
+        "7 requests (3 replies already cached), 28 prompt tokens (guessed at 4 characters per token), at most 3,584 "
         "reply tokens; at most $0.0287;"
     )
     assert "no price given" in str(judge().estimate(prompts(1)))

@@ -35,7 +35,7 @@ def test_one_ctrl_c_ends_a_run_against_a_server_that_stalls(server: JudgeServer)
     started = time.monotonic()
     _, printed = child.communicate(timeout=30)
     assert time.monotonic() - started < 15
-    assert "4 replies under way are waited for, 3 s" in printed
+    assert "waiting 3 s for 4 open requests" in printed
     assert "0 of 40 replies are kept" in printed
 
 
@@ -59,9 +59,9 @@ def test_what_takes_too_long_is_left_behind_and_delivers_nothing() -> None:
     workers = Workers(2, work, 5)
     with pytest.raises(OverdueError):
         workers.wait(0.1)
-    assert workers.under_way() == 2
+    assert workers.open_items() == 2
     workers.leave(0.1)
     go.set()
     workers.leave(5)
     assert delivered == []
-    assert workers.under_way() == 0
+    assert workers.open_items() == 0
