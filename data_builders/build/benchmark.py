@@ -1,4 +1,4 @@
-"""The benchmark samples that a training set must not hold (PIPER paper, section 4.1)."""
+"""Keep benchmark samples out of a training set (PIPER paper, section 4.1)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Benchmark:
 
     Attributes:
         sets: name of a suite or file → its test samples.
-        unread: dataset → why its test could not be read, so that no training row was compared with it.
-        bad_rows: dataset → test rows that were put aside, so that no training row was compared with them.
-        changed: raw files that are not the published ones.
+        unread: dataset → why its test rows could not be read; no training row was compared with them.
+        bad_rows: dataset → number of bad test rows; no training row was compared with them.
+        changed: warnings about raw files that differ from the published ones.
     """
 
     sets: dict[str, list[EventSample]] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Benchmark:
     changed: list[str] = field(default_factory=list)
 
     def describe(self) -> dict[str, Any] | None:
-        """For the manifest; None where there is no benchmark."""
+        """Return the entry of the manifest; None without a benchmark."""
         if not self.sets:
             return None
         return {
@@ -41,23 +41,22 @@ class Benchmark:
         }
 
     def warnings(self) -> list[str]:
-        """One line for each test that could not be read, or not all of it."""
+        """Return one line for each test that was not fully compared."""
         unread = [
-            f"{name}: its test could not be read, so nothing was kept apart from it ({why})"
-            for name, why in self.unread.items()
+            f"{name}: training rows were not compared with its test ({why})" for name, why in self.unread.items()
         ]
         bad = [
-            f"{name}: {count:,} bad test rows were put aside, so nothing was kept apart from them"
+            f"{name}: training rows were not compared with {count:,} bad test rows"
             for name, count in self.bad_rows.items()
         ]
         return self.changed + unread + bad
 
 
 def read_benchmark(options: BuildOptions) -> Benchmark:
-    """The test rows of the suites that the built one is disjoint from, and of the files that the user names.
+    """Return the test rows of the suites that the built one must be disjoint from, and of the files of `--against`.
 
     Raises:
-        UserError: a file that the user names, or a raw test file that is there, cannot be read.
+        UserError: a file of `--against`, or an existing raw test file, cannot be read.
     """
     benchmark = Benchmark()
     suites = [SUITES[name] for name in options.suite.disjoint_from] if options.suite else []
@@ -70,10 +69,10 @@ def read_benchmark(options: BuildOptions) -> Benchmark:
 
 
 def leave_out(reading: Reading, benchmark: Benchmark) -> None:
-    """Take out of each training split what overlaps with the benchmark, exactly or nearly; logged."""
-    trains = [dataset.splits["train"] for dataset in reading.datasets.values() if "train" in dataset.splits]
+    """Filter each training split by exact and near overlap with the benchmark."""
     if not benchmark.sets:
         return
+    trains = [dataset.splits["train"] for dataset in reading.datasets.values() if "train" in dataset.splits]
     rows = [row for train in trains for row in train.rows]
     staying, _ = exclude_overlap(rows, *benchmark.sets.values(), threshold=THRESHOLD)
     kept = {id(row) for row in staying}
@@ -87,12 +86,12 @@ def leave_out(reading: Reading, benchmark: Benchmark) -> None:
 
 
 def _test_rows(options: BuildOptions, names: list[str], benchmark: Benchmark) -> dict[str, list[EventSample]]:
-    """Dataset → its test rows, each read once however many suites hold it; notes what could not be read."""
+    """Return the test rows by dataset, and record in `benchmark` what could not be read."""
     if not names:
         return {}
     try:
         reading = read_datasets(replace(options, datasets=names, settings=()), ["test"])
-    except MissingRawFileError as error:  # none of them is there
+    except MissingRawFileError as error:  # of all datasets
         benchmark.unread = dict.fromkeys(names, error.message)
         return {}
     if reading.damaged:

@@ -1,4 +1,4 @@
-"""Which of the samples that were read become rows: filters, the suite's own names, the draw in fixed ratios."""
+"""Choose rows among the samples that were read: filters, the suite's names, the draw in fixed ratios."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from data_builders.build.options import BuildOptions
 from data_builders.build.reading import ReadDataset, Reading
 from data_builders.build.suites import ContextBounds, Suite
 from data_builders.quality.judged import KEPT, Verdict, judge_quality
-from data_builders.raw.source import Samples
 from data_builders.sources.rows import first_of_each
 
 
 @dataclass
 class Composition:
-    """The rows of each split in the order in which they are written, and how they were drawn."""
+    """The rows of each split in the order of writing, and how they were drawn."""
 
     rows: dict[Split, list[EventSample]]
     mixture: Mixture | None = None
 
     def of(self, dataset: str, split: Split) -> list[EventSample]:
-        """The rows that came from one source, under whatever name the suite counts them."""
+        """Return the rows of one source, whatever name the suite gives them."""
         return [row for row in self.rows.get(split, []) if source_of(row) == dataset]
 
 
 def source_of(sample: EventSample) -> str:
-    """The source that a sample was built by."""
+    """Return the name of a sample's source."""
     return str(sample.meta.get("source_dataset", sample.dataset))
 
 
@@ -54,7 +53,7 @@ def compose(options: BuildOptions, reading: Reading, benchmark: Benchmark) -> Co
 
 
 def first_judged(options: BuildOptions, reading: Reading, benchmark: Benchmark) -> list[EventSample]:
-    """The training samples that a judge is asked about first, before any is refused and replaced."""
+    """Return the training samples that a judge is asked about first, before any is rejected and replaced."""
     _curate(options, reading, benchmark)
     if options.suite and options.suite.ratios:
         assert options.suite.size is not None
@@ -67,35 +66,30 @@ def first_judged(options: BuildOptions, reading: Reading, benchmark: Benchmark) 
 
 
 def _curate(options: BuildOptions, reading: Reading, benchmark: Benchmark) -> None:
-    """The filters that every training source goes through alike, before any draw (section 3.1 of the PIPER paper)."""
+    """Apply the filters of all training sources before any draw (section 3.1 of the PIPER paper)."""
     leave_out(reading, benchmark)
+    bounds = options.bounds
     for dataset in reading.datasets.values():
-        if train := dataset.splits.get("train"):
-            _filter_lengths(train, options.bounds)
-            if options.suite and options.suite.ratios:
-                _filter_repeats(train)
-
-
-def _filter_lengths(train: Samples, bounds: ContextBounds) -> None:
-    if bounds != ContextBounds():
-        train.keep(
-            f"context of {bounds.least or 0} to {bounds.most if bounds.most is not None else 'any number of'} words",
-            "a very short context supports no reasoning, a very long one is mostly beside the question",
-            [sample for sample in train.rows if bounds.admit(sample.context)],
-        )
-
-
-def _filter_repeats(train: Samples) -> None:
-    """Keep the first of samples that ask the same of the same context, whatever the order of their options."""
-    train.keep(
-        "repeated questions",
-        "the same context, question and options more than once would be trained on more than once",
-        first_of_each(train.rows, lambda one: (one.context, one.question, tuple(sorted(one.options)))),
-    )
+        train = dataset.splits.get("train")
+        if train is None:
+            continue
+        if bounds != ContextBounds():
+            most = "any number of" if bounds.most is None else bounds.most
+            train.keep(
+                f"context of {bounds.least or 0} to {most} words",
+                "a very short context supports no reasoning, a very long one is mostly beside the question",
+                [sample for sample in train.rows if bounds.admit(sample.context)],
+            )
+        if options.suite and options.suite.ratios:
+            train.keep(
+                "repeated questions",
+                "the same context, question and options more than once would be trained on more than once",
+                first_of_each(train.rows, lambda one: (one.context, one.question, tuple(sorted(one.options)))),
+            )
 
 
 def _weigh(options: BuildOptions, reading: Reading) -> None:
-    """Draw the training rows of own datasets with a `weight` in proportion to it, as many as there are, none twice."""
+    """Draw training rows of own datasets in proportion to their `weight`, as many as possible without repetition."""
     weights = {
         name: float(weight)
         for name, dataset in reading.datasets.items()
@@ -112,7 +106,7 @@ def _weigh(options: BuildOptions, reading: Reading) -> None:
 
 
 def _filter_quality(options: BuildOptions, dataset: ReadDataset) -> None:
-    """Whole sets are judged by a language model only: the rule is meant for the instruction set."""
+    """Filter a whole dataset by a language model; the rule is only used for the instruction set."""
     judge, train = options.judge_for("quality"), dataset.splits.get("train")
     if judge is None or not train:
         return

@@ -1,4 +1,4 @@
-"""Obtained against published counts of a suite, with the reason for every difference."""
+"""Compare obtained with published counts of a suite, with the reason for every difference."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from data_builders.dataset.manifest import CHECKSUM_DIFFERS, CHECKSUM_UNKNOWN
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the published table, with what was obtained.
+    """One row of the published table, with the obtained count.
 
     Attributes:
-        reason: why the two counts differ; for equal counts what there is to know, mostly nothing.
+        reason: why the counts differ, and remarks on the published count.
     """
 
     relation: str
@@ -29,7 +29,7 @@ class Row:
 
 
 def compare(suite: Suite, reading: Reading, samples: Sequence[EventSample]) -> list[Row]:
-    """One row for each published one, in its order."""
+    """Return one row for each published one, in order."""
     counts = Counter((sample.relation, sample.dataset, sample.format) for sample in samples)
     rows = []
     for published in suite.published:

@@ -1,7 +1,7 @@
-"""Drawing an instruction set of a fixed size from several datasets in fixed ratios (PIPER paper, section 3.1).
+"""Draw an instruction set of a fixed size from several datasets in fixed ratios (PIPER paper, section 3.1).
 
-Candidates are put in a seeded order first and then judged in that order until a dataset's quota is full, so a
-language-model judge is only asked about as many samples as are needed.
+Candidates are judged in a seeded order until a dataset's quota is full, so a language-model judge is asked about no
+more samples than needed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ JudgeQuality = Callable[[Sequence[EventSample]], Sequence[Verdict]]
 
 @dataclass
 class Pool:
-    """The candidates of one dataset, in the order of the draw, and those that were judged good so far.
+    """The candidates of one dataset in the order of the draw, and those judged good so far.
 
     Attributes:
-        reason: why the pool is as small as it is, where a raw file is missing.
+        reason: why there are few candidates, if a raw file is missing or replaced.
     """
 
     name: str
@@ -37,17 +37,13 @@ class Pool:
     def judged(self) -> int:
         return sum(self.verdicts.values())
 
-    @property
-    def exhausted(self) -> bool:
-        return self.judged == len(self.candidates)
-
     def why_small(self) -> str:
         counts = f"{len(self.candidates):,} candidates after the filters, {len(self.kept):,} of them supported"
         return f"{self.reason}; {counts}" if self.reason and self.candidates else self.reason or counts
 
     def fill(self, wanted: int, judge: JudgeQuality) -> None:
-        """Judge candidates until `wanted` are kept or none is left."""
-        while len(self.kept) < wanted and not self.exhausted:
+        """Judge candidates until `wanted` are kept or no candidate is left."""
+        while len(self.kept) < wanted and self.judged < len(self.candidates):
             batch = self.candidates[self.judged : self.judged + wanted - len(self.kept)]
             for sample, verdict in zip(batch, judge(batch), strict=True):
                 self.verdicts[verdict] += 1
@@ -57,10 +53,10 @@ class Pool:
 
 @dataclass(frozen=True)
 class Mixture:
-    """What was drawn.
+    """The drawn samples.
 
     Attributes:
-        samples: in a seeded order over all datasets.
+        samples: of all datasets in a seeded order.
         asked: dataset → rows by the ratios.
         drawn: dataset → rows drawn.
     """
@@ -71,23 +67,19 @@ class Mixture:
     pools: Mapping[str, Pool]
     ratios: Mapping[str, float]
 
-    @property
-    def rescaled(self) -> bool:
-        return dict(self.asked) != dict(self.drawn)
-
     def reason(self, name: str) -> str:
-        """Why a dataset has not the number of rows that its ratio asks for; empty where it has."""
+        """Return why a dataset's rows differ from its ratio; empty if they do not."""
         asked, drawn = self.asked[name], self.drawn[name]
         if drawn > asked:
             return "takes part of what others lack"
         return "" if drawn == asked else self.pools[name].why_small()
 
     def describe(self) -> dict[str, Any]:
-        """For the manifest: ratios and rows asked for and drawn, and the verdicts on the way."""
+        """Return the entry of the manifest: ratios, rows asked for and drawn, verdicts."""
         total = len(self.samples)
         return {
             "size": total,
-            "rescaled": self.rescaled,
+            "rescaled": dict(self.asked) != dict(self.drawn),
             "datasets": {
                 name: {
                     "ratio": self.ratios[name],
@@ -115,11 +107,11 @@ def draw(
 ) -> Mixture:
     """Draw `size` samples in the given ratios.
 
-    Where a dataset has too few, its missing share goes to the others in proportion to their ratios, as often as
-    needed; only where all of them are exhausted is the set smaller than `size`.
+    The missing share of a dataset with too few goes to the others in proportion to their ratios. The set is smaller
+    than `size` only if all are exhausted.
 
     Raises:
-        UserError: a dataset has too few and `allow_shortfall` is off; the message lists every such dataset.
+        UserError: datasets have too few samples and `allow_shortfall` is off; the message lists them.
     """
     asked = allot(size, ratios, {})
     quotas, limits = asked, {}
@@ -141,7 +133,7 @@ def draw(
 
 
 def allot(size: int, ratios: Mapping[str, float], limits: Mapping[str, int]) -> dict[str, int]:
-    """`size` dealt out in the ratios, none above its limit; what a limit cuts off is dealt to the rest.
+    """Divide `size` in the ratios, none above its limit; what a limit cuts off goes to the others.
 
     The parts are whole numbers by the largest remainder, so they sum to `size` unless every dataset is at its limit.
     """
@@ -167,7 +159,7 @@ def _largest_remainder(total: int, ratios: Mapping[str, float]) -> dict[str, int
 
 _REMEDY = (
     "add the missing raw files, widen the filters, draw fewer (--size), or pass --allow-shortfall: "
-    "what is missing is then drawn from the other datasets in proportion to their ratios, and recorded"
+    "missing rows are then drawn from the other datasets in proportion to their ratios, and recorded"
 )
 
 

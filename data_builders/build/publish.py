@@ -1,8 +1,8 @@
-"""A build to the Hub, as a dataset repository: what the manifest vouches for and nothing else.
+"""Publish a build as a dataset repository on the Hub.
 
-Nothing is sent before everything has been checked here: that the folder is a build, that its files are the ones
-that the manifest lists, and that their sources allow what is asked. Rows that were put aside (`bad_rows.jsonl`) stay
-at home: they are no part of the data and name paths of this machine.
+Only files that the manifest lists are sent, after everything was checked: the folder is a build, its files are those
+of the manifest, and their sources allow it. Bad rows (`bad_rows.jsonl`) are never sent: they name paths of this
+machine.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from data_builders.dataset.manifest import MANIFEST_NAME, read_manifest, restric
 
 @dataclass(frozen=True)
 class Published:
-    """What was sent.
+    """A published build.
 
     Attributes:
         url: of the dataset's page.
         files: paths in the repository.
-        private: whether the repository is.
+        private: whether the repository is private.
         restricted: dataset → why its rows must not be published.
     """
 
@@ -37,17 +37,17 @@ class Published:
 
 
 def publish(folder: Path, name: str, *, private: bool = True, allow_restricted: bool = False) -> Published:
-    """Commit a build's files to a dataset repository of the Hub, which is made where there is none.
+    """Commit a build's files to a dataset repository on the Hub, and create it if needed.
 
     Args:
-        folder: what `d2e data build` wrote.
+        folder: the output of `d2e data build`.
         name: `owner/name`, or `name` for the token's own account.
         private: whether the repository must be private.
-        allow_restricted: publish even where a source does not allow it.
+        allow_restricted: publish even if a source does not allow it.
 
     Raises:
-        UserError: no build, files that are not the manifest's or lie elsewhere, a source that forbids it, no token,
-            or the Hub's no.
+        UserError: the folder is not a build, files differ from the manifest or are links, a source forbids it, there
+            is no token, or the Hub refuses.
     """
     check_name(name)
     manifest = read_manifest(folder)
@@ -84,8 +84,7 @@ def _checked_files(folder: Path, manifest: Mapping[str, Any]) -> list[Path]:
         if (found := sha256_of(path)) != entry["sha256"]:
             raise UserError(
                 f"{path}: has sha256 {found}; expected {entry['sha256']}, as {MANIFEST_NAME} says",
-                remedy="the file was changed after the build: build the data again, so that the manifest tells the "
-                "truth about it",
+                remedy="the file was changed after the build: build the data again",
             )
         files.append(path)
     return [*files, folder / MANIFEST_NAME]

@@ -1,4 +1,4 @@
-"""Raw files to samples, dataset by dataset; one that cannot be read does not take the others with it."""
+"""Read raw files to samples, dataset by dataset; one that fails does not stop the others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from data_builders.sources import SOURCES
 
 @dataclass(frozen=True)
 class ReadDataset:
-    """One dataset as it was read."""
+    """One dataset with the splits that were read."""
 
     source: Source
     options: SourceOptions
@@ -33,36 +33,35 @@ class ReadDataset:
 
     @property
     def changed_files(self) -> list[str]:
-        """The names of the files whose bytes are not the published ones."""
+        """Names of the files that differ from the published ones."""
         return [file["name"] for file in self.described_files if file["checksum"] == manifest.CHECKSUM_DIFFERS]
 
     def substitutes(self, split: Split) -> list[str]:
-        """For each file that stands in for official ones of the split: which it is and how it differs."""
+        """Return a line for each file that replaces official ones of the split, with how it differs."""
         missing: dict[RawFile, list[str]] = {}
         for item in self.source.inputs:
             found = self.files.get(item.key)
             if split in item.splits and found is not None and found.file.substitute:
                 official = item.candidates[0]
                 missing.setdefault(found.file, []).extend([official.name] if official is not found.file else [])
-        return [f"{_not_here(names)}{file.name} is read: {file.substitute}" for file, names in missing.items()]
-
-
-def _not_here(names: Sequence[str]) -> str:
-    if len(names) < 2:
-        return "".join(f"{name} is not here; " for name in names)
-    return f"{names[0]} and {len(names) - 1} more are not here; "
+        lines = []
+        for file, names in missing.items():
+            more = f"{names[0]} and {len(names) - 1} more are not here; " if len(names) > 1 else ""
+            absent = more or "".join(f"{name} is not here; " for name in names)
+            lines.append(f"{absent}{file.name} is read: {file.substitute}")
+        return lines
 
 
 @dataclass
 class Reading:
-    """All datasets that could be read, and why the others could not.
+    """All datasets that could be read, and the errors of the others.
 
     Attributes:
-        settings: the options of the datasets and of the refiner.
-        missing: dataset → why, where a raw file is not there or cannot be downloaded.
-        damaged: dataset → what is wrong with its raw file.
-        lost: dataset → the splits that it lacks, where others could be read.
+        settings: options of the datasets and of the refiner.
         folders: the user's own folders of raw files, which the manifest must not name.
+        missing: dataset → error, for a raw file that is absent or cannot be downloaded.
+        damaged: dataset → error, for any other problem of a raw file.
+        lost: dataset → splits that could not be read, if others could.
     """
 
     settings: Settings
@@ -75,26 +74,26 @@ class Reading:
 
     @property
     def failures(self) -> dict[str, UserError]:
-        """Dataset → what is wrong, damaged files first: they need a look more than missing ones."""
+        """Dataset → error, damaged files first."""
         return {**self.damaged, **self.missing}
 
     def note(self, name: str, error: UserError) -> None:
-        """Keep why a dataset could not be read as a whole."""
+        """Record the error of a dataset."""
         (self.missing if isinstance(error, MissingRawFileError) else self.damaged)[name] = error
 
     def what_lacks(self, name: str) -> str:
-        """The dataset, with the splits that are lost where it is not all of them."""
+        """Return the dataset's name, with the lost splits if others could be read."""
         return " ".join([name, *self.lost.get(name, [])]) if name in self.datasets else name
 
     def why(self, name: str) -> str:
-        """Why a dataset could not be read, in one line for a table or the manifest: without the user's own folder."""
+        """Return a dataset's error in one line, without the user's own folder, for a table or the manifest."""
         first = self.failures[name].message.splitlines()[0]
         for folder in self.folders:
             first = first.replace(f"{folder}/", "")
         return first
 
     def warnings(self) -> list[str]:
-        """One line for each file whose bytes are not the published ones."""
+        """Return one line for each file that differs from the published one."""
         return [
             f"{name}/{file}: {manifest.CHECKSUM_DIFFERS}; counts may differ from the published ones"
             for name, dataset in self.datasets.items()
@@ -103,13 +102,12 @@ class Reading:
 
 
 def read_datasets(options: BuildOptions, splits: Collection[Split]) -> Reading:
-    """Read the wanted splits of each of the datasets that has any of them.
+    """Read the wanted splits of each dataset that has any of them.
 
-    Where a file that one split needs is missing or damaged, the dataset's other splits are read all the same.
+    If a file of one split is missing or damaged, the dataset's other splits are still read.
 
     Raises:
-        UserError: an unknown dataset or setting, or no dataset could be read; then it is the first one's error, a
-            damaged one's first.
+        UserError: an unknown dataset or setting, or the first error if no dataset could be read.
     """
     sources = pick_sources(options.datasets)
     folders = [source.own.file.parent for source in sources if source.own]
@@ -136,7 +134,7 @@ def read_datasets(options: BuildOptions, splits: Collection[Split]) -> Reading:
 
 
 def pick_sources(names: Iterable[str]) -> list[Source]:
-    """The sources by name, or by the file that describes own data; each once.
+    """Return the sources by name, or by the file that describes own data; each once.
 
     Raises:
         UserError: an unknown name, no name, a wrong description, or own data with the name of another dataset.
@@ -158,7 +156,7 @@ def pick_sources(names: Iterable[str]) -> list[Source]:
 
 
 def _check_own_name(file: str, source: Source, others: Mapping[str, Source]) -> None:
-    """Own data must have a name that neither a published dataset, the refiner's options nor other own data has."""
+    """Reject own data with the name of a published dataset, the refiner's options or other own data."""
     if source.own is None:
         return
     other = others.get(source.name)
@@ -167,7 +165,7 @@ def _check_own_name(file: str, source: Source, others: Mapping[str, Source]) -> 
     taken = source.name in (*SOURCES, REFINE, "all", "average")
     if not again and (other is not None or taken):
         raise UserError(
-            f"{file}: its name is {source.name!r}, which something else is called already",
+            f"{file}: its name is {source.name!r}, which is already taken",
             remedy="add a line such as `name: mine`",
         )
 
@@ -203,13 +201,11 @@ def _read(source: Source, splits: Sequence[Split], options: BuildOptions, readin
         if not found.rows and bad.count(source.name, split):
             raise UserError(
                 f"{source.name}, {split}: none of its rows is usable ({bad.count(source.name, split)} bad)",
-                remedy="run without --skip-bad to see the first of them"
-                if source.own
-                else "its raw file is damaged or not what it should be; get it again",
+                remedy="run without --skip-bad to see the first of them, or download the raw file again",
             )
-    # A file that two splits need may have been read, and its bad rows met, before.
-    met = {_place(entry) for entry in reading.bad.entries}
-    reading.bad.entries += [entry for entry in bad.entries if _place(entry) not in met]
+    # A file that two splits need may have been read before.
+    known = {_place(entry) for entry in reading.bad.entries}
+    reading.bad.entries += [entry for entry in bad.entries if _place(entry) not in known]
     return ReadDataset(source, job.options, files, described, rows)
 
 

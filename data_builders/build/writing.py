@@ -1,7 +1,7 @@
-"""A finished build to its folder: all files at once, or none.
+"""Write a finished build to its folder: all files at once, or none.
 
-Everything is written into a folder beside the results first and moved at the end, the manifest last; so a build that
-fails, or is killed, leaves the results of an earlier one as they were, with a manifest that is true of them.
+Files are first written to a temporary folder and moved at the end, the manifest last. So a build that fails or is
+killed leaves the results of an earlier one, and a manifest that matches them.
 """
 
 from __future__ import annotations
@@ -24,27 +24,18 @@ _ROWS = (*(f"{split}.parquet" for split in SPLITS), BAD_ROWS_FILE)
 
 
 def check_target(out: Path) -> None:
-    """Refuse, before any work, a folder that cannot be written or holds what no build wrote.
-
-    Raises:
-        UserError: for either.
-    """
+    """Raise UserError, before any work, for a folder that cannot be written or has files that no build wrote."""
     remedy = "name another folder with --out"
     nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not nearest.is_dir():
-        raise UserError(f"{out}: {nearest} is a file; expected a folder for the results", remedy)
-    if not _writable(nearest):
-        raise UserError(f"{out}: {nearest} cannot be written; expected a folder for the results", remedy)
-    strangers = [name for name in (*_ROWS, manifest.MANIFEST_NAME, CARD_NAME) if (out / name).exists()]
-    if strangers and not manifest.is_ours(out):
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        problem = "cannot be written" if nearest.is_dir() else "is a file"
+        raise UserError(f"{out}: {nearest} {problem}; expected a folder for the results", remedy)
+    others = [name for name in (*_ROWS, manifest.MANIFEST_NAME, CARD_NAME) if (out / name).exists()]
+    if others and not manifest.is_ours(out):
         raise UserError(
-            f"{out}: holds {', '.join(strangers)}, which no build of this project wrote and this one would overwrite",
+            f"{out}: contains {', '.join(others)}, which no build of this project wrote and this one would overwrite",
             remedy=f"{remedy}, or move the files away",
         )
-
-
-def _writable(folder: Path) -> bool:
-    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def write_build(
@@ -53,7 +44,7 @@ def write_build(
     """Write `<split>.parquet` for each split with rows, `bad_rows.jsonl`, `manifest.json` and `README.md`.
 
     Args:
-        description: the manifest but for its `outputs`.
+        description: the manifest without its `outputs`.
 
     Returns:
         the files, manifest and card last.
@@ -70,7 +61,7 @@ def write_build(
         outputs = sorted(staging.iterdir())
         described = {**description, "outputs": manifest.describe_outputs(outputs)}
         files = [*outputs, manifest.write_manifest(described, staging), write_card(described, staging)]
-        # Without its manifest a folder is no build, so a move that is interrupted cannot pass for one.
+        # A folder without a manifest is not a build, so an interrupted move cannot pass for one.
         (out / manifest.MANIFEST_NAME).unlink(missing_ok=True)
         for name in set(_ROWS) - {path.name for path in outputs}:
             (out / name).unlink(missing_ok=True)
