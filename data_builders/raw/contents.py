@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from d2e_sft.util.errors import UserError, did_you_mean
 from data_builders.raw.decoding import GZIP_ERRORS, broken_gzip, check_is_data, damaged, decode_json, open_bytes
-from data_builders.raw.row import BYTE_ORDER_MARK, cut, shown
+from data_builders.raw.row import BYTE_ORDER_MARK, Flaw, cut, shown
 
 csv.field_size_limit(2**31 - 1)  # the default of 131,072 characters refuses long passages
 
@@ -66,7 +66,8 @@ class FileContents:
             raise self._error(f", line 1: the JSON nests too deeply ({error})") from None
         if not isinstance(value, kind):
             expected = "a JSON array" if kind is list else "a JSON object"
-            raise self._error(f", line 1: got {shown(value, 60)}; expected {expected}")
+            problem = value.problem if isinstance(value, Flaw) else f"got {shown(value, 60)}; expected {expected}"
+            raise self._error(f", line 1: {problem}")
         return text, value
 
     def _csv(

@@ -7,19 +7,14 @@ import random
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from d2e_sft.data.sample import EventSample, read_samples, write_samples
-from data_builders.commands import data
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.contamination import exclude_overlap, find_overlap
+from tests.command import call
 from tests.tiny import make_sample
 
 STORY = "Omar plants a long row of trees early in the year. The rain comes down."
-
-
-def _run(*arguments: object) -> Result:
-    return CliRunner().invoke(data, [str(argument) for argument in arguments])
 
 
 def _leak(raw: Path) -> None:
@@ -33,22 +28,22 @@ def _leak(raw: Path) -> None:
 def test_the_instruction_set_is_kept_apart_from_the_benchmark(raw: Path, tmp_path: Path) -> None:
     _leak(raw)
     out, flags = tmp_path / "out", ["--allow-shortfall", "--size", 30]
-    assert _run("build", "--suite", "piper-10k", *flags, "--raw", raw, "--out", out).exit_code == 0
+    assert call("data", "build", "--suite", "piper-10k", *flags, "--raw", raw, "--out", out).status == 0
     assert not any(sample.context == STORY for sample in read_samples(out / "train.parquet"))
     manifest = json.loads((out / "manifest.json").read_text())
     assert list(manifest["benchmark"]["kept_apart_from"]) == ["piper", "ood"]
     steps = {step["name"]: step for step in manifest["datasets"]["tracie"]["splits"]["train"]["filters"]}
     assert steps["overlap with the benchmark"]["rows_in"] - steps["overlap with the benchmark"]["rows_out"] == 1
-    assert _run("build", "--suite", "piper", "--raw", raw, "--out", tmp_path / "piper").exit_code == 0
-    check = _run("check", out, "--against", tmp_path / "piper")
-    assert check.exit_code == 0, check.output
+    assert call("data", "build", "--suite", "piper", "--raw", raw, "--out", tmp_path / "piper").status == 0
+    check = call("data", "check", out, "--against", tmp_path / "piper")
+    assert check.status == 0, check.out
 
 
 def test_a_benchmark_that_cannot_be_read_is_named(raw: Path, tmp_path: Path) -> None:
     (raw / "wiqa/test.jsonl").unlink()
     out, flags = tmp_path / "out", ["--allow-shortfall", "--size", 10]
-    result = _run("build", "--suite", "piper-10k", *flags, "--raw", raw, "--out", out)
-    assert "wiqa: its test could not be read, so nothing was kept apart from it (wiqa/test.jsonl" in result.stderr
+    result = call("data", "build", "--suite", "piper-10k", *flags, "--raw", raw, "--out", out)
+    assert "wiqa: training rows were not compared with its test (wiqa/test.jsonl" in result.err
     assert "wiqa" in json.loads((out / "manifest.json").read_text())["benchmark"]["not_read"]
 
 
@@ -58,7 +53,7 @@ def test_a_benchmark_of_the_users_own_counts_too(raw: Path, tmp_path: Path) -> N
     write_samples([own.model_copy(update={"split": "test"})], tmp_path / "own.jsonl")
     out = tmp_path / "out"
     flags = ["--against", tmp_path / "own.jsonl"]
-    assert _run("build", "--datasets", "tracie", *flags, "--raw", raw, "--out", out).exit_code == 0
+    assert call("data", "build", "--datasets", "tracie", *flags, "--raw", raw, "--out", out).status == 0
     assert not any(sample.context == STORY for sample in read_samples(out / "train.parquet"))
     assert any(sample.context == STORY for sample in read_samples(out / "test.parquet"))
 

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
-from click.testing import CliRunner, Result
-
 from data_builders.build.suites import PIPER
-from data_builders.commands import data
-
-
-def _run(*arguments: object) -> Result:
-    return CliRunner().invoke(data, ["build", *map(str, arguments)])
-
-
-def _manifest(out: Path) -> dict[str, object]:
-    content: dict[str, object] = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
-    return content
+from data_builders.dataset.manifest import read_manifest
+from tests.command import call
 
 
 def test_piper_compares_with_the_published_counts_and_says_why_they_differ(raw: Path, tmp_path: Path) -> None:
-    result = _run("--suite", "piper", "--raw", raw, "--out", tmp_path / "out", "cosmosqa.rule=word")
-    unfolded = re.sub(r"\n {4,}", " ", result.output)  # a long reason stands below its row
+    result = call("data", "build", "--suite", "piper", "--raw", raw, "--out", tmp_path / "out", "cosmosqa.rule=word")
+    unfolded = re.sub(r"\n {4,}", " ", result.out)  # a long reason stands below its row
     lines = {tuple(line.split()[:3]): line for line in unfolded.splitlines()}
     assert lines["temporal", "tracie", "nli"].split()[3:5] == ["2,039", "10"]
     assert "iid/tracie_test.txt differs from the published file" in lines["temporal", "tracie", "nli"]
     assert "option cosmosqa.rule=word (default substring)" in lines["causal", "cosmosqa", "scq"]
     assert "the paper's appendix A says 1,921" in lines["counterfactual", "cster", "qa"]
-    rows = _manifest(tmp_path / "out")["published_counts"]
+    rows = read_manifest(tmp_path / "out")["published_counts"]
     assert isinstance(rows, list)
     assert [row["published"] for row in rows] == [row.count for row in PIPER.published]
 
 
 def test_a_substitute_is_named_as_the_reason(raw: Path, raw_with_substitutes: Path, tmp_path: Path) -> None:
-    result = _run("--suite", "piper", "--raw", raw_with_substitutes, "--out", tmp_path / "out")
-    assert "test_l3.json is not here; event-event_839.jsonl is read: " in result.output
-    files = _manifest(tmp_path / "out")["datasets"]["tempreason"]["files"]  # type: ignore[index]
+    result = call("data", "build", "--suite", "piper", "--raw", raw_with_substitutes, "--out", tmp_path / "out")
+    assert "test_l3.json is not here; event-event_839.jsonl is read: " in result.out
+    files = read_manifest(tmp_path / "out")["datasets"]["tempreason"]["files"]
     assert [file["name"] for file in files] == ["event-event_839.jsonl"]

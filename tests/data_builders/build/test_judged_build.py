@@ -12,12 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from d2e_sft.cli import main
 from d2e_sft.data.sample import EventSample, read_samples
-from data_builders.commands import data
 from data_builders.text.sentences import split_sentences
+from tests.command import call, refusal_of
 from tests.judge_server import KEY, JudgeServer, Misbehave, judge_environment, server
 
 __all__ = ["judge_environment", "server"]
@@ -35,10 +33,6 @@ def _arguments(raw: Path, out: Path, url: str, *more: str) -> list[str]:
         *("build", "--datasets", "tracie", "--raw", str(raw), "--out", str(out)),
         *("--judge", "openai", "--judge-model", "m", "--judge-url", url, *more),
     ]
-
-
-def _run(*arguments: str) -> Result:
-    return CliRunner().invoke(data, list(arguments))
 
 
 def _stories(raw: Path, count: int) -> None:
@@ -59,8 +53,8 @@ def _train(out: Path) -> list[EventSample]:
 def test_the_judge_refuses_and_refines_training_samples_alone(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
     _stories(raw, 6)
     server.reply = _reply
-    result = _run(*_arguments(raw, tmp_path / "out", server.url))
-    assert result.exit_code == 0, result.output
+    result = call("data", *_arguments(raw, tmp_path / "out", server.url))
+    assert result.status == 0, result.out
     samples = _train(tmp_path / "out")
     assert len(samples) == 5
     assert not any("four trees" in sample.context for sample in samples)
@@ -71,7 +65,7 @@ def test_the_judge_refuses_and_refines_training_samples_alone(raw: Path, tmp_pat
     assert len(test) == 10
     assert not any("refiner" in sample.meta for sample in test)
     assert len(server.requests) == 6 + 5  # a verdict for each, a choice for each that stays
-    assert "refined train: 5 judge" in result.output
+    assert "refined train: 5 judge" in result.out
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["judge"]["model"] == "m"
     assert manifest["refining"] == {"train": {"judge": 5}}
@@ -86,9 +80,9 @@ def test_choices_that_are_none_fall_back_to_the_rules_and_are_counted(
     choices = iter(["Sentences: 7", "Sentences: 2, 1", "I keep all of it.", "I keep all of it.", "Sentences: 1"] * 2)
     server.reply = lambda user: next(choices)
     flags = ["--judge-jobs", "refine", "--judge-concurrency", "1"]
-    result = _run(*_arguments(raw, tmp_path / "out", server.url, *flags))
-    assert result.exit_code == 0, result.output
-    assert "rejected" in result.output
+    result = call("data", *_arguments(raw, tmp_path / "out", server.url, *flags))
+    assert result.status == 0, result.out
+    assert "rejected" in result.out
     by = [sample.meta["refiner"] for sample in _train(tmp_path / "out")]
     assert by.count("rules") >= 2
     for sample in _train(tmp_path / "out"):
@@ -100,14 +94,14 @@ def test_the_estimate_is_what_is_then_asked(raw: Path, tmp_path: Path, server: J
     _stories(raw, 6)
     server.reply = _reply
     flags = ["--judge-price", "2,10", "--estimate"]
-    result = _run(*_arguments(raw, tmp_path / "out", server.url, *flags))
-    assert result.exit_code == 0, result.output
-    assert re.search(r"quality: 6 requests \(0 replies already cached\), .* at most \$0\.\d+", result.output)
-    assert re.search(r"refine: 6 requests", result.output)
+    result = call("data", *_arguments(raw, tmp_path / "out", server.url, *flags))
+    assert result.status == 0, result.out
+    assert re.search(r"quality: 6 requests \(0 replies already cached\), .* at most \$0\.\d+", result.out)
+    assert re.search(r"refine: 6 requests", result.out)
     assert server.requests == []
     assert not (tmp_path / "out").exists()
-    assert _run(*_arguments(raw, tmp_path / "out", server.url)).exit_code == 0
-    again = _run(*_arguments(raw, tmp_path / "out", server.url, *flags))
+    assert call("data", *_arguments(raw, tmp_path / "out", server.url)).status == 0
+    again = call("data", *_arguments(raw, tmp_path / "out", server.url, *flags))
     assert "quality: 0 requests (6 replies already cached)" in again.output
     assert "refine: 1 requests (5 replies already cached)" in again.output  # the refused sample was never refined
 
@@ -117,7 +111,7 @@ def test_a_second_build_asks_nothing_and_gives_the_same_bytes(raw: Path, tmp_pat
     server.reply = _reply
     trees = []
     for out in ("a", "b"):
-        assert _run(*_arguments(raw, tmp_path / out, server.url)).exit_code == 0
+        assert call("data", *_arguments(raw, tmp_path / out, server.url)).status == 0
         trees.append({path.name: path.read_bytes() for path in (tmp_path / out).iterdir()})
     assert trees[0] == trees[1]
     assert len(server.requests) == 11
@@ -126,12 +120,13 @@ def test_a_second_build_asks_nothing_and_gives_the_same_bytes(raw: Path, tmp_pat
 def test_the_instruction_set_judges_no_more_than_it_draws(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
     _stories(raw, 12)
     server.reply = _reply
-    result = _run(
+    result = call(
+        "data",
         *("build", "--suite", "piper-10k", "--size", "20", "--allow-shortfall", "--raw", str(raw)),
         *("--out", str(tmp_path / "out"), "--judge", "openai", "--judge-model", "m", "--judge-url", server.url),
         *("--judge-jobs", "quality"),
     )
-    assert result.exit_code == 0, result.output
+    assert result.status == 0, result.out
     mixture = json.loads((tmp_path / "out" / "manifest.json").read_text())["mixture"]["datasets"]
     assert len(server.requests) == sum(entry["judged"] for entry in mixture.values())
     tracie = mixture["tracie"]
@@ -154,7 +149,7 @@ def test_a_killed_build_resumes_and_pays_for_nothing_twice(
     assert not (tmp_path / "out").exists()
     server.delay = 0
     before = len(server.requests)
-    assert _run(*arguments).exit_code == 0
+    assert call("data", *arguments).status == 0
     assert len(_train(tmp_path / "out")) == 11
     # Only the request that was under way when the process died may be asked again.
     assert len(server.requests) <= 12 + 11 + 1
@@ -162,33 +157,26 @@ def test_a_killed_build_resumes_and_pays_for_nothing_twice(
 
 
 def test_an_endpoint_that_refuses_the_key_is_one_message_and_writes_nothing(
-    raw: Path, tmp_path: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]
+    raw: Path, tmp_path: Path, server: JudgeServer
 ) -> None:
     server.plan = [Misbehave(status=401, body=b'{"error": {"message": "no such key"}}')] * 50
-    with pytest.raises(SystemExit):
-        main(["data", *_arguments(raw, tmp_path / "out", server.url)])
-    message = capsys.readouterr().err
-    assert "401" in message
-    assert "no such key" in message
-    assert "Traceback" not in message
+    message = refusal_of("data", *_arguments(raw, tmp_path / "out", server.url))
+    assert "answered 401: no such key" in message
     assert not (tmp_path / "out").exists()
 
 
 def test_a_judge_that_never_decides_is_no_quiet_success(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
     _stories(raw, 3)
     server.reply = lambda user: "Who knows."
-    result = _run(*_arguments(raw, tmp_path / "out", server.url))
-    assert result.exit_code == 0, result.output
-    assert "warning: tracie train: the filter 'quality' left none of 3 rows" in result.stderr
-    assert "3 prompts re-asked, 3 undecided" in result.stderr
+    result = call("data", *_arguments(raw, tmp_path / "out", server.url))
+    assert result.status == 0, result.out
+    assert "warning: tracie train: the filter 'quality' left none of 3 rows" in result.err
+    assert "3 prompts re-asked, 3 undecided" in result.err
 
 
-def test_what_a_failed_build_has_cost_is_said(
-    raw: Path, tmp_path: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_failed_build_has_cost_is_said(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
     _stories(raw, 4)
     server.reply = _reply
     server.plan = [None, None, Misbehave(status=403, body=b'{"error": {"message": "gone"}}')] + [None] * 9
-    with pytest.raises(SystemExit):
-        main(["data", *_arguments(raw, tmp_path / "out", server.url, "--judge-concurrency", "1")])
-    assert "judge: 2 replies received" in capsys.readouterr().err
+    message = refusal_of("data", *_arguments(raw, tmp_path / "out", server.url, "--judge-concurrency", "1"))
+    assert "judge: 2 replies received" in message

@@ -82,7 +82,7 @@ def test_enough_samples_give_the_exact_ratios() -> None:
     mixture = _draw({"a": 90, "b": 90, "c": 90}, 100)
     assert mixture.drawn == mixture.asked == {"a": 50, "b": 30, "c": 20}
     assert len({sample.id for sample in mixture.samples}) == 100
-    assert not mixture.rescaled
+    assert not mixture.describe()["rescaled"]
 
 
 def test_a_shortfall_is_an_error_that_lists_every_short_dataset() -> None:
@@ -142,4 +142,4 @@ def test_the_judge_is_asked_about_no_more_samples_than_the_quota_needs() -> None
 def test_undecided_samples_are_not_drawn() -> None:
     pool = Pool("a", _samples("a", 4))
     pool.fill(4, lambda samples: [Verdict.UNDECIDED] * len(samples))
-    assert (pool.kept, pool.exhausted) == ([], True)
+    assert (pool.kept, pool.judged) == ([], 4)

@@ -2,69 +2,43 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pytest
-from click.testing import CliRunner, Result
-
-from d2e_sft.cli import main
 from d2e_sft.data.sample import read_samples
-from data_builders.commands import data
+from data_builders.dataset.manifest import read_manifest
+from tests.command import call, refusal_of
 
 
-def _run(*arguments: object) -> Result:
-    return CliRunner().invoke(data, ["build", *map(str, arguments)])
-
-
-def _error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    with pytest.raises(SystemExit) as stopped:
-        main(["data", "build", *map(str, arguments)])
-    assert stopped.value.code == 1
-    return capsys.readouterr().err
-
-
-def _manifest(out: Path) -> dict[str, object]:
-    content: dict[str, object] = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
-    return content
-
-
-def test_a_damaged_file_costs_its_own_dataset_only(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_file_costs_its_own_dataset_only(raw: Path, tmp_path: Path) -> None:
     (raw / "wiqa/test.jsonl").write_text("<!DOCTYPE html><html>Not found</html>")
-    message = _error(capsys, "--suite", "piper", "--raw", raw, "--out", tmp_path / "out")
+    message = refusal_of("data", "build", "--suite", "piper", "--raw", raw, "--out", tmp_path / "out")
     assert "wiqa/test.jsonl: holds a web page (HTML), not data" in message
     assert "the result is incomplete: it lacks wiqa" in message
     samples = read_samples(tmp_path / "out" / "test.parquet")
     assert {"tracie", "cosmosqa", "ifqa"} <= {sample.dataset for sample in samples}
-    failures = _manifest(tmp_path / "out")["failures"]
+    failures = read_manifest(tmp_path / "out")["failures"]
     assert list(failures) == ["wiqa"]
     assert failures["wiqa"].startswith("wiqa/test.jsonl: holds a web page (HTML), not data")
 
 
-def test_the_same_holds_for_datasets_named_one_by_one(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_same_holds_for_datasets_named_one_by_one(raw: Path, tmp_path: Path) -> None:
     (raw / "ifqa/full_split/test.json").write_text('[{"idx": 0, "question": "If')
-    message = _error(capsys, "--datasets", "ifqa,ecare", "--raw", raw, "--out", tmp_path / "out")
+    message = refusal_of("data", "build", "--datasets", "ifqa,ecare", "--raw", raw, "--out", tmp_path / "out")
     assert "ifqa/full_split/test.json" in message
     assert {sample.dataset for sample in read_samples(tmp_path / "out" / "test.parquet")} == {"ecare"}
 
 
-def test_a_missing_file_costs_its_own_split_only(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_file_costs_its_own_split_only(raw: Path, tmp_path: Path) -> None:
     (raw / "wiqa/train.jsonl").unlink()
     (raw / "ecare/train.jsonl").write_text("")
     out = tmp_path / "out"
-    message = _error(capsys, "--datasets", "wiqa,ecare,tracie", "--raw", raw, "--out", out)
+    message = refusal_of("data", "build", "--datasets", "wiqa,ecare,tracie", "--raw", raw, "--out", out)
     assert "wiqa/train.jsonl: no such file" in message
     assert "ecare/train.jsonl: the file is empty" in message
     assert "it lacks ecare train, wiqa train" in message
     assert {sample.dataset for sample in read_samples(out / "test.parquet")} == {"wiqa", "ecare", "tracie"}
     assert {sample.dataset for sample in read_samples(out / "train.parquet")} == {"tracie"}
-    assert set(_manifest(out)["failures"]) == {"ecare train", "wiqa train"}  # type: ignore[call-overload]
+    assert set(read_manifest(out)["failures"]) == {"ecare train", "wiqa train"}
 
 
 def test_bad_rows_of_a_file_that_two_splits_need_are_counted_once(raw: Path, tmp_path: Path) -> None:
@@ -72,5 +46,5 @@ def test_bad_rows_of_a_file_that_two_splits_need_are_counted_once(raw: Path, tmp
         file.write("{}\n")
     (raw / "ecare/train.jsonl").unlink()
     out = tmp_path / "out"
-    _run("--datasets", "ecare,tracie", "--skip-bad", "--raw", raw, "--out", out)
+    call("data", "build", "--datasets", "ecare,tracie", "--skip-bad", "--raw", raw, "--out", out)
     assert len((out / "bad_rows.jsonl").read_text().splitlines()) == 1

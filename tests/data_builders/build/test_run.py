@@ -107,6 +107,6 @@ def test_an_output_that_is_a_file_is_an_error(raw: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["README.md", "train.parquet", "manifest.json"])
 def test_files_that_no_build_wrote_are_not_overwritten(raw: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{}")
-    with pytest.raises(UserError, match=f"holds {name}, which no build of this project wrote"):
+    with pytest.raises(UserError, match=f"contains {name}, which no build of this project wrote"):
         build(BuildOptions(["mctaco"], tmp_path, raw))
     assert (tmp_path / name).read_text() == "{}"

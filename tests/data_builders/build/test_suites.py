@@ -8,31 +8,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from d2e_sft.cli import main
 from d2e_sft.data.sample import read_samples
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.build.suites import CONFLICT, PIPER, PIPER_10K, SUITES
-from data_builders.commands import data
+from data_builders.dataset.manifest import read_manifest
+from tests.command import call, refusal_of
 from tests.data_builders.conflict_rows import TORQUE_TABLE
-
-
-def _run(*arguments: object) -> Result:
-    return CliRunner().invoke(data, ["build", *map(str, arguments)])
-
-
-def _error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    with pytest.raises(SystemExit) as stopped:
-        main(["data", "build", *map(str, arguments)])
-    assert stopped.value.code == 1
-    return capsys.readouterr().err
-
-
-def _manifest(out: Path) -> dict[str, object]:
-    content: dict[str, object] = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
-    return content
 
 
 def test_the_published_rows_are_those_of_the_paper() -> None:
@@ -53,8 +36,8 @@ def test_the_published_rows_are_those_of_the_paper() -> None:
 
 def test_piper_writes_test_rows_alone_and_merges_ester_and_cqa_into_cster(raw: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = _run("--suite", "piper", "--raw", raw, "--out", out)
-    assert result.exit_code == 0, result.output
+    result = call("data", "build", "--suite", "piper", "--raw", raw, "--out", out)
+    assert result.status == 0, result.out
     assert [path.name for path in sorted(out.glob("*.parquet"))] == ["test.parquet"]
     samples = read_samples(out / "test.parquet")
     cster = [sample for sample in samples if sample.dataset == "cster"]
@@ -67,21 +50,21 @@ def test_piper_writes_test_rows_alone_and_merges_ester_and_cqa_into_cster(raw: P
 
 def test_story_cloze_may_be_missing_from_the_out_of_distribution_suite(raw: Path, tmp_path: Path) -> None:
     shutil.rmtree(raw / "ood/storycloze")
-    result = _run("--suite", "ood", "--raw", raw, "--out", tmp_path / "out")
-    assert result.exit_code == 0, result.output
-    assert "cs.rochester.edu" in result.stderr
+    result = call("data", "build", "--suite", "ood", "--raw", raw, "--out", tmp_path / "out")
+    assert result.status == 0, result.out
+    assert "cs.rochester.edu" in result.err
     assert {s.dataset for s in read_samples(tmp_path / "out" / "test.parquet")} == {"cider", "socialiqa", "alphanli"}
 
 
 def test_the_conflict_suite_has_both_subsets_and_says_why_counts_differ(raw: Path, tmp_path: Path) -> None:
     shutil.rmtree(raw / "conflict/nq-swap")
-    result = _run("--suite", "conflict", "--raw", raw, "--out", tmp_path / "out")
-    assert result.exit_code == 1, result.output  # one of its datasets is not there
+    result = call("data", "build", "--suite", "conflict", "--raw", raw, "--out", tmp_path / "out")
+    assert result.status == 1, result.out  # one of its datasets is not there
     samples = read_samples(tmp_path / "out" / "test.parquet")
     assert {sample.dataset for sample in samples} == set(CONFLICT.datasets) - {"nq_swap"}
     assert {sample.subset for sample in samples} == {"aligned", "conflict"}
     assert {sample.split for sample in samples} == {"test"}
-    manifest = _manifest(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
     assert manifest["failures"] == {
         "nq_swap": "conflict/nq-swap/dev-00000-of-00001.parquet: no such file; expected "
         "a raw file of nq_swap (dev-00000-of-00001.parquet), which its train and test rows need"
@@ -99,28 +82,28 @@ def test_a_file_that_stands_in_for_several_is_named_once(raw: Path, tmp_path: Pa
         path.unlink()
     (folder / "derived").mkdir()
     (folder / "derived/torque_subsets.json").write_text(TORQUE_TABLE)
-    _run("--suite", "conflict", "--raw", raw, "--out", tmp_path / "out")
-    manifest = _manifest(tmp_path / "out")
-    files = [file["name"] for file in manifest["datasets"]["torque"]["files"]]  # type: ignore[index]
+    call("data", "build", "--suite", "conflict", "--raw", raw, "--out", tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
+    files = [file["name"] for file in manifest["datasets"]["torque"]["files"]]
     assert files == ["torque/individual_dev_end2end_final.json", "derived/torque_subsets.json"]
-    reasons = {row["dataset"]: row["reason"] for row in manifest["published_counts"]}  # type: ignore[attr-defined]
+    reasons = {row["dataset"]: row["reason"] for row in manifest["published_counts"]}
     assert reasons["torque"].count("derived/torque_subsets.json is read") == 1
     assert "torque/individual_dev_erp_bias.json and 11 more are not here" in reasons["torque"]
 
 
-def test_the_instruction_set_is_an_error_where_datasets_are_short(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_instruction_set_is_an_error_where_datasets_are_short(raw: Path, tmp_path: Path) -> None:
     (raw / "tempreason/train_l3.json").unlink()
-    message = _error(capsys, "--suite", "piper-10k", "--raw", raw, "--out", tmp_path / "out")
+    message = refusal_of("data", "build", "--suite", "piper-10k", "--raw", raw, "--out", tmp_path / "out")
     assert "10 of 10 datasets have too few training samples for 10,000" in message
     assert "tempreason  wanted   700, found     0, short   700: tempreason/train_l3.json: no such file" in message
     assert not (tmp_path / "out").exists()
 
 
-def test_a_damaged_file_is_no_shortfall(raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_file_is_no_shortfall(raw: Path, tmp_path: Path) -> None:
     (raw / "ecare/train.jsonl").write_text('{"index": \n')
-    message = _error(capsys, "--suite", "piper-10k", "--allow-shortfall", "--raw", raw, "--out", tmp_path / "out")
+    message = refusal_of(
+        "data", "build", "--suite", "piper-10k", "--allow-shortfall", "--raw", raw, "--out", tmp_path / "out"
+    )
     assert "ecare/train.jsonl, line 1: not a JSON object" in message
     assert not (tmp_path / "out").exists()
 
@@ -128,10 +111,12 @@ def test_a_damaged_file_is_no_shortfall(raw: Path, tmp_path: Path, capsys: pytes
 def test_an_allowed_shortfall_is_drawn_and_recorded(raw: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (raw / "tempreason/train_l3.json").unlink()
-    result = _run("--suite", "piper-10k", "--allow-shortfall", "--size", 12, "--raw", raw, "--out", out)
-    assert result.exit_code == 0, result.output
+    result = call(
+        "data", "build", "--suite", "piper-10k", "--allow-shortfall", "--size", 12, "--raw", raw, "--out", out
+    )
+    assert result.status == 0, result.out
     samples = read_samples(out / "train.parquet")
-    mixture = _manifest(out)["mixture"]
+    mixture = read_manifest(out)["mixture"]
     assert isinstance(mixture, dict)
     assert Counter(sample.dataset for sample in samples) == {
         name: entry["drawn"] for name, entry in mixture["datasets"].items() if entry["drawn"]
@@ -152,7 +137,7 @@ def test_same_inputs_and_seed_give_the_same_bytes(raw: Path, tmp_path: Path, sui
     shutil.copytree(raw, elsewhere)
     for folder, out in ((raw, "a"), (elsewhere, "b")):
         extra = ["--allow-shortfall", "--size", "10"] if suite == "piper-10k" else []
-        assert _run("--suite", suite, "--raw", folder, "--out", tmp_path / out, *extra).exit_code == 0
+        assert call("data", "build", "--suite", suite, "--raw", folder, "--out", tmp_path / out, *extra).status == 0
     assert _tree(tmp_path / "a") == _tree(tmp_path / "b")
 
 
@@ -195,26 +180,24 @@ def test_another_seed_gives_other_rows(raw: Path, tmp_path: Path) -> None:
         (["--suite", "piper", "tempreason.test_fil=x"], "Did you mean 'tempreason.test_file'?"),
     ],
 )
-def test_wrong_options_are_one_clear_message(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    assert message in _error(capsys, "--raw", raw, "--out", tmp_path / "out", *arguments)
+def test_wrong_options_are_one_clear_message(raw: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    assert message in refusal_of("data", "build", "--raw", raw, "--out", tmp_path / "out", *arguments)
 
 
 def test_help_names_every_suite() -> None:
-    output = " ".join(_run("--help").output.split())
+    output = " ".join(call("data", "build", "--help").output.split())
     assert all(suite.name in output for suite in SUITES.values())
 
 
-def test_a_damaged_benchmark_is_no_benchmark(raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_benchmark_is_no_benchmark(raw: Path, tmp_path: Path) -> None:
     """A test row that cannot be read cannot be kept out of the training set."""
     path = raw / "ood/socialiqa/dev.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows[0]["answerA"] = ""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     flags = ["--allow-shortfall", "--size", "10", "--raw", raw, "--out", tmp_path / "out"]
-    assert "socialiqa/dev.jsonl, line 1" in _error(capsys, "--suite", "piper-10k", *flags)
-    result = _run("--suite", "piper-10k", *flags, "--skip-bad")
-    assert result.exit_code == 0, result.output
-    assert "socialiqa: 1 bad test rows were put aside, so nothing was kept apart from them" in result.stderr
-    assert _manifest(tmp_path / "out")["benchmark"]["bad_rows"] == {"socialiqa": 1}  # type: ignore[index]
+    assert "socialiqa/dev.jsonl, line 1" in refusal_of("data", "build", "--suite", "piper-10k", *flags)
+    result = call("data", "build", "--suite", "piper-10k", *flags, "--skip-bad")
+    assert result.status == 0, result.out
+    assert "socialiqa: training rows were not compared with 1 bad test rows" in result.err
+    assert read_manifest(tmp_path / "out")["benchmark"]["bad_rows"] == {"socialiqa": 1}

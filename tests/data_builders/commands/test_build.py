@@ -6,60 +6,49 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from d2e_sft.cli import main
 from d2e_sft.data.sample import read_samples
-from data_builders.commands import data
-
-
-def _run(*arguments: str) -> Result:
-    return CliRunner().invoke(data, list(arguments))
-
-
-def _error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as stopped:
-        main(["data", *arguments])
-    assert stopped.value.code == 1
-    return capsys.readouterr().err
+from tests.command import call, refusal_of
 
 
 def test_build_prints_counts_and_filters(raw: Path, tmp_path: Path) -> None:
-    result = _run("build", "--datasets", "ecare, mctaco", "--raw", str(raw), "--out", str(tmp_path / "out"))
-    assert result.exit_code == 0, result.output
-    lines = [line.split() for line in result.stdout.splitlines()]
+    result = call("data", "build", "--datasets", "ecare, mctaco", "--raw", str(raw), "--out", str(tmp_path / "out"))
+    assert result.status == 0, result.out
+    lines = [line.split() for line in result.out.splitlines()]
     assert ["dataset", "split", "relation", "format", "rows"] in lines
     assert ["ecare", "test", "causal", "scq", "2"] in lines
     assert ["ecare", "train", "repeated", "rows", "3", "→", "2", "rows"] in lines
-    assert "warning: ecare/train.jsonl: differs from the published file" in result.stderr
+    assert "warning: ecare/train.jsonl: differs from the published file" in result.err
 
 
 def test_build_takes_dataset_options_after_the_flags(tmp_path: Path) -> None:
     settings = ["boxes.boxes=2", "boxes.operations=1", "boxes.train_samples=6", "boxes.test_samples=2"]
-    result = _run("build", "--datasets", "boxes", "--out", str(tmp_path), *settings)
-    assert result.exit_code == 0, result.output
+    result = call("data", "build", "--datasets", "boxes", "--out", str(tmp_path), *settings)
+    assert result.status == 0, result.out
     assert len(read_samples(tmp_path / "train.parquet")) == 6
 
 
 def test_build_prints_how_many_rows_of_each_subset_there_are(tmp_path: Path) -> None:
     settings = ["habit.strength=0.95", "habit.train_samples=40", "habit.test_samples=6"]
-    result = _run("build", "--datasets", "habit", "--out", str(tmp_path), *settings)
-    assert "subsets of habit train: 38 aligned, 2 conflict\n" in result.stdout
-    assert "subsets of habit test: 6 aligned, 6 conflict\n" in result.stdout
+    result = call("data", "build", "--datasets", "habit", "--out", str(tmp_path), *settings)
+    assert "subsets of habit train: 38 aligned, 2 conflict\n" in result.out
+    assert "subsets of habit test: 6 aligned, 6 conflict\n" in result.out
 
 
 def test_build_counts_skipped_rows(raw: Path, tmp_path: Path) -> None:
     with (raw / "tracie/iid/tracie_train.txt").open("a") as file:
         file.write("bad\n")
-    result = _run("build", "--datasets", "tracie", "--raw", str(raw), "--out", str(tmp_path / "out"), "--skip-bad")
-    assert "bad rows put aside: 1" in result.stdout
-    assert "bad_rows.jsonl" in result.stdout
+    result = call(
+        "data", "build", "--datasets", "tracie", "--raw", str(raw), "--out", str(tmp_path / "out"), "--skip-bad"
+    )
+    assert "bad rows put aside: 1" in result.out
+    assert "bad_rows.jsonl" in result.out
 
 
-def test_a_users_error_is_one_message_without_traceback(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    message = _error(capsys, "build", "--datasets", "tracie", "--raw", str(tmp_path / "no"), "--out", str(tmp_path))
+def test_a_users_error_is_one_message_without_traceback(raw: Path, tmp_path: Path) -> None:
+    message = refusal_of(
+        "data", "build", "--datasets", "tracie", "--raw", str(tmp_path / "no"), "--out", str(tmp_path)
+    )
     assert message.startswith("d2e: error: ")
     assert "no: no such folder; expected a folder with raw files as DATASET/FILE" in message
     assert "Traceback" not in message
@@ -67,6 +56,6 @@ def test_a_users_error_is_one_message_without_traceback(
 
 @pytest.mark.parametrize("arguments", [[], ["build"], ["check"], ["convert"], ["push"], ["stats"]])
 def test_help_ends_with_the_options_and_shows_an_example(arguments: list[str]) -> None:
-    result = _run(*arguments, "--help")
-    assert result.exit_code == 0
-    assert re.search(r"Examples?:\s+d2e data", result.output)
+    result = call("data", *arguments, "--help")
+    assert result.status == 0
+    assert re.search(r"Examples?:\s+d2e data", result.out)

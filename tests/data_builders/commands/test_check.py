@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from d2e_sft.cli import main
 from d2e_sft.data.sample import EventSample, write_samples
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from data_builders.commands import data
+from tests.command import call, refusal_of
 
 PASSAGE = "The river rose in spring, so the farmers moved their sheep to the upper fields before the bridge closed."
 
@@ -33,26 +31,15 @@ def _sample(split: str, number: int = 1, **changes: Any) -> EventSample:
     return EventSample.model_validate(row | changes)
 
 
-def _run(*arguments: object) -> Result:
-    return CliRunner().invoke(data, ["check", *map(str, arguments)])
-
-
 def _file(path: Path, *samples: EventSample) -> Path:
     write_samples(samples, path)
     return path
 
 
-def _error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    with pytest.raises(SystemExit) as stopped:
-        main(["data", "check", *map(str, arguments)])
-    assert stopped.value.code == 1
-    return capsys.readouterr().err
-
-
-def test_check_names_the_pairs_and_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_names_the_pairs_and_the_remedy(tmp_path: Path) -> None:
     train = _file(tmp_path / "train.jsonl", _sample("train", 1), _sample("train", 2, context=PASSAGE))
     test = _file(tmp_path / "bench.parquet", _sample("test", context=PASSAGE))
-    message = _error(capsys, train, "--against", test, "--json", tmp_path / "out" / "overlap.json")
+    message = refusal_of("data", "check", train, "--against", test, "--json", tmp_path / "out" / "overlap.json")
     assert "1 of 2 training rows overlap with the benchmark; expected none" in message
     assert "context: own-train-2 = own-test-1: The river rose in spring" in message
     assert "remedy: build the training set again with --against" in message
@@ -62,24 +49,24 @@ def test_check_names_the_pairs_and_the_remedy(tmp_path: Path, capsys: pytest.Cap
     assert written["cells"][0]["test_set"] == "bench"
 
 
-def test_check_passes_clean_sets_and_near_duplicates_unless_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_passes_clean_sets_and_near_duplicates_unless_told(tmp_path: Path) -> None:
     train = _file(tmp_path / "train.jsonl", _sample("train", context=PASSAGE + " Nobody was hurt."))
     test = _file(tmp_path / "bench.jsonl", _sample("test", context=PASSAGE))
-    result = _run(train, "--against", test)
-    assert result.exit_code == 0, result.output
-    assert "1 training rows: 0 overlap exactly, 1 have a near-duplicate" in result.output
-    assert "context 0.85: own-train-1 = own-test-1" in result.output
-    assert "1 of 1 training rows have a near-duplicate" in _error(capsys, train, "--against", test, "--fail-on-near")
-    assert _run(train, "--against", test, "--fail-on-near", "--threshold", "0.9").exit_code == 0
+    result = call("data", "check", train, "--against", test)
+    assert result.status == 0, result.out
+    assert "1 training rows: 0 overlap exactly, 1 have a near-duplicate" in result.out
+    assert "context 0.85: own-train-1 = own-test-1" in result.out
+    assert "1 of 1 training rows have a near-duplicate" in refusal_of(
+        "data", "check", train, "--against", test, "--fail-on-near"
+    )
+    assert call("data", "check", train, "--against", test, "--fail-on-near", "--threshold", "0.9").status == 0
 
 
 def test_check_of_a_build_compares_its_own_two_splits(raw: Path, tmp_path: Path) -> None:
     build(BuildOptions(["mctaco", "tracie"], tmp_path / "out", raw))
-    result = _run(tmp_path / "out")
-    assert result.exit_code == 0, result.output
-    assert " 0 overlap exactly" in result.output
+    result = call("data", "check", tmp_path / "out")
+    assert result.status == 0, result.out
+    assert " 0 overlap exactly" in result.out
 
 
 @pytest.mark.parametrize(
@@ -93,10 +80,12 @@ def test_check_of_a_build_compares_its_own_two_splits(raw: Path, tmp_path: Path)
     ],
 )
 def test_check_says_what_is_wrong_with_its_input(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], train: str, against: str | None, message: str
+    tmp_path: Path, train: str, against: str | None, message: str
 ) -> None:
     _file(tmp_path / "good.jsonl", _sample("train"))
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "broken.parquet").write_text("no")
     (tmp_path / "empty").mkdir()
-    assert message in _error(capsys, tmp_path / train, *(["--against", tmp_path / against] if against else []))
+    assert message in refusal_of(
+        "data", "check", tmp_path / train, *(["--against", tmp_path / against] if against else [])
+    )

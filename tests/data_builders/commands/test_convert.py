@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from d2e_sft.cli import main
 from d2e_sft.data.sample import EventSample, read_samples, write_samples
-from data_builders.commands import data
+from tests.command import call, refusal_of
 
 GOOD = EventSample(
     id="1",
@@ -25,27 +23,16 @@ GOOD = EventSample(
 )
 
 
-def _run(*arguments: str) -> Result:
-    return CliRunner().invoke(data, list(arguments))
-
-
 def _rows(path: Path, *changes: dict[str, object]) -> Path:
     path.write_text("".join(json.dumps(GOOD.model_dump() | change) + "\n" for change in changes), encoding="utf-8")
     return path
 
 
-def _error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as stopped:
-        main(["data", *arguments])
-    assert stopped.value.code == 1
-    return capsys.readouterr().err
-
-
 def test_convert_goes_to_parquet_and_back_without_loss(tmp_path: Path) -> None:
     source = _rows(tmp_path / "a.jsonl", {}, {"id": "2", "answers": ["negative"]})
-    assert _run("convert", str(source), str(tmp_path / "b.parquet")).exit_code == 0
-    result = _run("convert", str(tmp_path / "b.parquet"), str(tmp_path / "c.jsonl"))
-    assert "c.jsonl: 2 rows" in result.output
+    assert call("data", "convert", str(source), str(tmp_path / "b.parquet")).status == 0
+    result = call("data", "convert", str(tmp_path / "b.parquet"), str(tmp_path / "c.jsonl"))
+    assert "c.jsonl: 2 rows" in result.out
     assert read_samples(tmp_path / "c.jsonl") == read_samples(source)
 
 
@@ -58,34 +45,34 @@ def test_convert_goes_to_parquet_and_back_without_loss(tmp_path: Path) -> None:
     ],
 )
 def test_convert_names_line_field_and_value_of_a_bad_row(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object], message: str
+    tmp_path: Path, change: dict[str, object], message: str
 ) -> None:
     source = _rows(tmp_path / "a.jsonl", {}, change)
-    printed = _error(capsys, "convert", str(source), str(tmp_path / "b.parquet"))
+    printed = refusal_of("data", "convert", str(source), str(tmp_path / "b.parquet"))
     assert f"a.jsonl, line 2: {message}" in printed
     assert not (tmp_path / "b.parquet").exists()
 
 
 def test_convert_puts_bad_rows_aside_and_counts_them(tmp_path: Path) -> None:
     source = _rows(tmp_path / "a.jsonl", {}, {"answers": ["maybe"]}, {"split": "exam"})
-    result = _run("convert", str(source), str(tmp_path / "b.parquet"), "--skip-bad")
-    assert "b.parquet: 1 rows" in result.output
-    assert "2 bad rows put aside" in result.output
+    result = call("data", "convert", str(source), str(tmp_path / "b.parquet"), "--skip-bad")
+    assert "b.parquet: 1 rows" in result.out
+    assert "2 bad rows put aside" in result.out
     aside = [json.loads(line) for line in (tmp_path / "b.parquet.bad.jsonl").read_text("utf-8").splitlines()]
     assert [entry["line"] for entry in aside] == [2, 3]
-    assert _run("convert", str(_rows(source, {})), str(tmp_path / "b.parquet"), "--skip-bad").exit_code == 0
+    assert call("data", "convert", str(_rows(source, {})), str(tmp_path / "b.parquet"), "--skip-bad").status == 0
     assert not (tmp_path / "b.parquet.bad.jsonl").exists()
 
 
-def test_convert_refuses_a_truncated_parquet_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_refuses_a_truncated_parquet_file(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write_samples([GOOD], path)
     path.write_bytes(path.read_bytes()[:-30])
-    printed = _error(capsys, "convert", str(path), str(tmp_path / "b.jsonl"))
+    printed = refusal_of("data", "convert", str(path), str(tmp_path / "b.jsonl"))
     assert "a.parquet: not a readable Parquet file" in printed
     assert "truncated" in printed
 
 
-def test_convert_refuses_an_unknown_ending_before_it_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed = _error(capsys, "convert", str(tmp_path / "missing.jsonl"), str(tmp_path / "b.csv"))
+def test_convert_refuses_an_unknown_ending_before_it_reads(tmp_path: Path) -> None:
+    printed = refusal_of("data", "convert", str(tmp_path / "missing.jsonl"), str(tmp_path / "b.csv"))
     assert "b.csv: cannot write .csv; expected .parquet or .jsonl" in printed

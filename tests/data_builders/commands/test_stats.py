@@ -7,37 +7,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from d2e_sft.cli import main
 from d2e_sft.data.sample import write_samples
-from data_builders.commands import data
 from data_builders.quality.stats_page import render_page
+from tests.command import call, refusal_of
 from tests.data_builders.nli_rows import nli, stats_in_words
-
-
-def _run(*arguments: object) -> Result:
-    return CliRunner().invoke(data, ["stats", *map(str, arguments)])
 
 
 def test_the_command_prints_and_writes_the_same_numbers(built: Path, tmp_path: Path) -> None:
     html, numbers = tmp_path / "a/stats.html", tmp_path / "b/stats.json"
-    result = _run(built, "--tokenizer", "words", "--html", html, "--json", numbers)
-    assert result.exit_code == 0, result.output
+    result = call("data", "stats", built, "--tokenizer", "words", "--html", html, "--json", numbers)
+    assert result.status == 0, result.out
     written = json.loads(numbers.read_text("utf-8"))
     assert written == stats_in_words(built).to_json()
-    lines = [line.split() for line in result.output.splitlines()]
+    lines = [line.split() for line in result.out.splitlines()]
     for group in written["groups"]:
         for kind in group["counts"]:
             assert [group["dataset"], group["split"], kind["relation"], kind["format"], str(kind["rows"])] in lines
     assert html.read_text("utf-8") == render_page(stats_in_words(built))
-
-
-def _error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    with pytest.raises(SystemExit) as stopped:
-        main(["data", "stats", *map(str, arguments)])
-    assert stopped.value.code == 1
-    return capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -53,11 +40,9 @@ def _error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         ("good.jsonl", ("--prompt-set", "other"), "prompt set 'other': not found"),
     ],
 )
-def test_bad_input_is_one_message(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, options: Sequence[str], message: str
-) -> None:
+def test_bad_input_is_one_message(tmp_path: Path, name: str, options: Sequence[str], message: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "broken.parquet").write_text("no")
     (tmp_path / "empty.jsonl").touch()
     write_samples([nli(1, "It rained.", "It was wet.", "positive")], tmp_path / "good.jsonl")
-    assert message in _error(capsys, tmp_path / name, *options)
+    assert message in refusal_of("data", "stats", tmp_path / name, *options)

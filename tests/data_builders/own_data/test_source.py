@@ -9,15 +9,14 @@ from pathlib import Path
 
 import datasets
 import pytest
-from click.testing import CliRunner
 
 from d2e_sft.data.sample import read_samples
 from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from data_builders.commands import data
 from data_builders.dataset.manifest import read_manifest
 from tests.chat_samples import TURNS
+from tests.command import output_of
 from tests.data_builders.own_rows import QA, QA_ROWS, rows_of, write
 
 CHOICE = "format: scq\nrelation: temporal\n"
@@ -184,12 +183,9 @@ def test_own_data_goes_the_way_of_the_others(tmp_path: Path) -> None:
         t_jsonl=json.dumps(leak),
     )
     build(BuildOptions([str(other)], tmp_path / "benchmark"))
-    result = CliRunner().invoke(
-        data,
-        ["build", "--datasets", f"{spec},boxes", "--out", str(tmp_path / "out"), "--min-context-words", "3",
-         "--against", str(tmp_path / "benchmark"), "boxes.train_samples=5", "boxes.test_samples=2"],
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
+    flags = ["--min-context-words", 3, "--against", tmp_path / "benchmark"]
+    settings = ["boxes.train_samples=5", "boxes.test_samples=2"]
+    output_of("data", "build", "--datasets", f"{spec},boxes", "--out", tmp_path / "out", *flags, *settings)
     (row,) = [row for row in read_samples(tmp_path / "out/train.parquet") if row.dataset == "mine"]
     assert (row.question, row.refined_context) == ("Why did the dam break?", "Rain fell, all day. The dam broke.")
     assert read_samples(tmp_path / "out/test.parquet")[0].context == ROWS[0]["context"]

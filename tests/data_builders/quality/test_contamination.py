@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from d2e_sft.data.sample import EventSample
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from data_builders.commands import data
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.contamination import Overlap, exclude_overlap, find_overlap
+from tests.command import call
 from tests.tiny import make_sample
 
 PASSAGE = "The river rose in spring, so the farmers moved their sheep to the upper fields before the bridge closed."
@@ -170,15 +169,13 @@ def test_exclude_overlap_drops_near_duplicates_where_a_threshold_is_given() -> N
     assert exclude_overlap(train, test, threshold=0.85) == (train[1:], [near])
 
 
-def _run(*arguments: object) -> Result:
-    return CliRunner().invoke(data, ["check", *map(str, arguments)])
-
-
 def test_what_the_published_files_share_is_found(published_raw: Path, tmp_path: Path) -> None:
     """IfQA's files ask about the same passages; e-CARE's offer three pairs of hypotheses in both."""
     names = ["ifqa", "tracie", "ecare", "mctaco"]
     build(BuildOptions(names, tmp_path, published_raw))
-    cells = [line.split() for line in _run(tmp_path).output.splitlines() if line.startswith(tuple(names))]
+    cells = [
+        line.split() for line in call("data", "check", tmp_path).out.splitlines() if line.startswith(tuple(names))
+    ]
     found = {(train, test, key): (exact, tested) for train, _, test, key, exact, tested, *_ in cells if exact != "0"}
     assert found == {("ifqa", "ifqa", "context"): ("65", "59"), ("ecare", "ecare", "question"): ("3", "3")}
 

@@ -51,7 +51,7 @@ def test_cider_names_the_line_of_a_dialogue_without_a_tail(raw: Path) -> None:
 def test_cider_cut_off_in_the_middle_is_an_error_even_when_bad_rows_are_skipped(raw: Path) -> None:
     path = raw / "cider/cider_main.json"
     path.write_text(path.read_text(encoding="utf-8")[:-40], encoding="utf-8")
-    with pytest.raises(UserError, match=r"cider_main\.json, line \d+: the JSON array ends or breaks here"):
+    with pytest.raises(UserError, match=r"cider_main\.json, line \d+: the JSON ends or breaks here"):
         build_datasets(raw, "cider", skip_bad=True)
 
 

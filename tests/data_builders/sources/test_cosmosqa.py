@@ -85,7 +85,7 @@ def test_cosmosqa_names_file_line_and_field_of_a_bad_row(raw: Path, old: str, ne
     [
         ("Context: I met", "Story: I met", "item 1: input: got .* expected 'Context: <story>'"),
         ('"output": ["Nothing ."]', '"output": []', r"item 1: output: got \[\]; expected at least one answer"),
-        ('"Instances"', '"Rows"', "line 1: the JSON object has Title, Definition, Rows, Examples; expected the key"),
+        ('"Instances"', '"Rows"', "line 1: the JSON object has Title, Definition, Rows, Examples; expected an array"),
     ],
 )
 def test_cosmosqa_names_what_is_wrong_in_the_rendering(raw: Path, old: str, new: str, message: str) -> None:

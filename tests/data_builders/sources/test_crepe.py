@@ -85,7 +85,7 @@ def test_a_damaged_procedure_can_be_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["[1]", '{"1": {"goal": "x"', '{"1": {}, "1": {}}'])
 def test_a_file_of_another_shape_is_refused(tmp_path: Path, content: str) -> None:
     (written(tmp_path, {}) / "crepe" / "data_dev_v2.json").write_text(content)
-    with pytest.raises(UserError, match=r"data_dev_v2\.json: "):
+    with pytest.raises(UserError, match=r"data_dev_v2\.json, line 1: "):
         read(tmp_path, "crepe", ("dev",))
 
 

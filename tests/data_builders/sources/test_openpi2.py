@@ -112,7 +112,7 @@ def test_a_damaged_procedure_is_named_or_skipped(tmp_path: Path, damage: dict[st
 @pytest.mark.parametrize("content", ["[1]", '{"1": {"goal": "x"', '{"1": {}, "1": {}}'])
 def test_a_file_of_another_shape_is_refused(tmp_path: Path, content: str) -> None:
     (written(tmp_path) / "openpi2" / "v2.0" / "dev-ranked.json").write_text(content)
-    with pytest.raises(UserError, match=r"dev-ranked\.json: "):
+    with pytest.raises(UserError, match=r"dev-ranked\.json, line 1: "):
         read(tmp_path, "openpi2", ("dev",))
 
 
