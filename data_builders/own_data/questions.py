@@ -1,7 +1,7 @@
-"""Rows without answers, for `d2e predict`: the same files and descriptions that own data are built from.
+"""Read rows without answers for `d2e predict`, from the same files and descriptions as own data.
 
-The answer column is neither needed nor read. Where no description is given, the columns have the names of a sample's
-parts, and a row may say its own `format`, so that the rows of a benchmark can be asked as they are.
+The answer column is not read. Without a description, columns have the names of a sample's parts, and a row may have
+its own `format`, so the rows of a benchmark can be used as they are.
 """
 
 from __future__ import annotations
@@ -12,34 +12,33 @@ from typing import Any, cast
 
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS, WORDED, BadRow, EventSample, Format, Relation
 from d2e_sft.util.errors import UserError, did_you_mean
+from data_builders.own_data.description import check_file, read_spec
 from data_builders.own_data.row import OwnRow, RowParser
 from data_builders.own_data.source import is_own, rows_of
-from data_builders.own_data.spec import ENDINGS, OwnSpec, ending_of, read_spec
+from data_builders.own_data.spec import OwnSpec
 from data_builders.raw.reader import BadRows, RawInput
 from data_builders.raw.row import MISSING, BadRowError, Row
 
 _FORMAT, _OPTIONS, _RELATION = "format", "options", "relation"
-_NO_MAPPING = "a description, given with --mapping"
 
 
 def read_questions(
     file: Path, *, mapping: Path | None, fmt: str | None, relation: Relation = "none", skip_bad: bool = False
 ) -> tuple[list[EventSample], list[BadRow]]:
-    """The rows of a file as samples to be answered, in its order, and those that do not fit.
+    """Return the rows of a file as samples with placeholder answers, and the bad rows.
 
-    A row without an id is named by its line, of Parquet and JSON arrays by its item. The answers of the samples mean
-    nothing: a sample has to have one.
+    The id of a row without one is its line, or in Parquet and JSON arrays its item.
 
     Args:
-        file: `.csv`, `.tsv`, `.jsonl`, `.json` or `.parquet`; or a description (YAML), whose one file or, where it
-            names several, whose `test` file is read.
-        mapping: a description of own data, whose columns, format, separator and options hold for `file`.
-        fmt: of rows that say none where there is no description; None: scq where they have options, else qa.
-        relation: of rows that say none, where no description does; it decides whether the prompt speaks of events.
-        skip_bad: put rows aside that do not fit, instead of stopping at the first.
+        file: `.csv`, `.tsv`, `.jsonl`, `.json` or `.parquet`; or a description (YAML), whose only or `test` file is
+            read.
+        mapping: a description of own data whose columns, format, separator and options apply to `file`.
+        fmt: format of rows without one, if there is no description; None for scq if they have options, else qa.
+        relation: of rows without one, if there is no description; decides whether the prompt mentions events.
+        skip_bad: put bad rows aside instead of stopping at the first.
 
     Raises:
-        UserError: a file is missing or of another ending, the description is wrong, a row does not fit, or none does.
+        UserError: a file is missing or has another ending, the description is wrong, a row is bad, or all are.
     """
     if is_own(str(file)):
         if mapping is not None:
@@ -51,55 +50,53 @@ def read_questions(
     else:
         spec = OwnSpec(train=file.name, format="qa", relation=relation)
     if mapping is not None and fmt is not None:
-        raise UserError(f"--format {fmt}: {mapping} says the format; expected one of the two", "drop it")
+        raise UserError(f"--format {fmt}: {mapping} has the format; expected one of the two", "drop it")
     if spec.by_turns:
         raise UserError(
             f"{mapping}: describes whole conversations; expected questions, which d2e predict asks one by one",
             remedy="give columns for context and question, and a `prompt:` that holds both",
         )
-    _check(file)
-    parser = QuestionParser(
-        spec, _NO_MAPPING if mapping is None else mapping.name, fmt, relation, described=mapping is not None
-    )
+    check_file(file)
+    spec_name = "a description, given with --mapping" if mapping is None else mapping.name
+    parser = QuestionParser(spec, spec_name, fmt, described=mapping is not None)
     bad = BadRows(skip=skip_bad)
-    raw = RawInput(file.stem, "test", file.name, file, bad, own_spec=parser.spec_name)
+    raw = RawInput(file.stem, "test", file.name, file, bad, own_spec=spec_name)
     samples = [_sample(row, found, file.stem) for found, row in raw.parse(rows_of(raw, spec, parser), parser)]
     if not samples:
-        raise UserError(f"{file}: holds no row that can be answered ({len(bad.entries)} bad)", "give a file of rows")
+        raise UserError(f"{file}: has no usable row ({len(bad.entries)} bad)", "give a file of rows")
     return samples, bad.entries
 
 
 class QuestionParser(RowParser):
-    """Makes of a row its format and its parts, of which the answers are empty.
+    """Converts rows to their format and an `OwnRow` without answers.
 
     Args:
         spec, spec_name: as for `RowParser`.
-        fmt, relation: of rows that say none, see `read_questions`.
-        described: the format is the description's, and not read from the rows.
+        fmt: of rows without one, see `read_questions`.
+        described: the format is that of the description, not of the rows.
     """
 
-    def __init__(self, spec: OwnSpec, spec_name: str, fmt: str | None, relation: Relation, *, described: bool) -> None:
-        # A subset and a habit are about answers that are known.
+    def __init__(self, spec: OwnSpec, spec_name: str, fmt: str | None, *, described: bool) -> None:
+        # Subset and habit depend on known answers.
         columns = spec.columns.model_copy(update={"subset": None, "habit": None})
         super().__init__(spec.model_copy(update={"relation": spec.relation or "none", "columns": columns}), spec_name)
-        self.spec_name = spec_name
         self._default, self._described = fmt, described
 
     @property
     def columns(self) -> list[str]:
         """The columns that every row must have."""
-        return [name for name in super().columns if name != self._spec.columns.answer]
+        return [name for name in super().columns if name != self.spec.columns.answer]
 
     @property
     def optional(self) -> list[str]:
-        """The columns that are read where they are there."""
+        """The columns that are read if present."""
         return [*super().optional, *(() if self._described else (_FORMAT, _OPTIONS, _RELATION))]
 
     def __call__(self, row: Row) -> tuple[Format, OwnRow]:  # type: ignore[override]
-        """The checked row; raises as `RowParser`."""
+        """Return format and checked row; errors as for `RowParser`."""
         if not self._described:
-            self._spec = self._spec.model_copy(update={"format": self._format(row)})
-        return self._spec.format, super().__call__(row)
+            self.spec = self.spec.model_copy(update={"format": self._format(row)})
+        return self.spec.format, super().__call__(row)
 
     def _format(self, row: Row) -> str:
         said = row.get(_FORMAT)
@@ -139,22 +136,13 @@ def _sample(row: OwnRow, fmt: Format, dataset: str) -> EventSample:
 
 
 def _file_of(path: Path, spec: OwnSpec) -> str:
-    """The file of a description that is asked about."""
+    """Return the file of a description that is read."""
     files: Mapping[str, str] = cast(Mapping[str, str], spec.files)
     if len(files) == 1:
         return next(iter(files.values()))
     if "test" in files:
         return files["test"]
     raise UserError(
-        f"{path}: names several files ({', '.join(files.values())}) and none for test, so it cannot be told which "
-        "rows to answer",
+        f"{path}: names several files ({', '.join(files.values())}) and none for test; expected one to answer",
         remedy=f"name the file, and the description with it: d2e predict MODEL FILE --mapping {path}",
     )
-
-
-def _check(file: Path) -> None:
-    if ending_of(file.name) not in ENDINGS or file.name.lower().endswith(".parquet.gz"):
-        raise UserError(f"{file}: cannot be read; expected a file that ends in {', '.join(ENDINGS)}, or .yaml")
-    if not file.is_file():
-        there = [found.name for found in file.parent.iterdir()] if file.parent.is_dir() else []
-        raise UserError(f"{file}: no such file; expected rows to answer.{did_you_mean(file.name, there)}")

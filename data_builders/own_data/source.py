@@ -1,4 +1,4 @@
-"""Own data as a source: the description becomes what the build knows of a dataset, and reads it like any other."""
+"""Own data as a source, so that the build treats it like any other dataset."""
 
 from __future__ import annotations
 
@@ -11,43 +11,38 @@ from d2e_sft.data.hub_rows import fetch_rows, is_hub, parse_address, splits_of
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.chat import conversation_rows
+from data_builders.own_data.description import EXAMPLE, read_spec
 from data_builders.own_data.row import OwnRow, RowParser, to_sample
-from data_builders.own_data.spec import DELIMITERS, ENDINGS, EXAMPLE, OwnSpec, ending_of, name_of, read_spec
+from data_builders.own_data.spec import DELIMITERS, ENDINGS, OwnSpec, ending_of, name_of
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Row, cut
 from data_builders.raw.source import SPLITS, Input, Job, OwnData, RawFile, Samples, Source, SplitRows
 
-_OTHER_DELIMITERS = (";", "\t", "|", ",")
-
 
 def is_own(name: str) -> bool:
-    """Whether a name in `--datasets` is the file that describes own data."""
+    """Return whether a name in `--datasets` is a description of own data."""
     return Path(name).suffix.lower() in (".yaml", ".yml")
 
 
 def is_data_file(name: str) -> bool:
-    """Whether a name in `--datasets` is a file of rows, which needs a description."""
+    """Return whether a name in `--datasets` is a file of rows, which needs a description."""
     return Path(name).suffix.lower() in ENDINGS
 
 
 def how_to_describe(name: str) -> str:
-    """What to do about a file of rows in the place of a description."""
+    """Return the remedy for a file of rows given instead of a description."""
     text = EXAMPLE.replace("mine.csv", name)
     return f"describe it in a file such as mine.yaml, and name that:\n{text}"
 
 
 def own_source(path: Path) -> Source:
-    """The source that a description stands for.
-
-    Raises:
-        UserError: the description is missing or wrong, or a file that it names is not there.
-    """
+    """Return the source of a description; UserError if it is missing or wrong, or one of its files is missing."""
     spec = read_spec(path)
     return _source_of(path, spec, name_of(path, spec))
 
 
 def hub_source(address: str) -> Source:
-    """The source that a dataset on the Hub stands for without a description: its columns say what it is.
+    """Return the source of a dataset on the Hub without a description, by its columns.
 
     Raises:
         UserError: it cannot be fetched, or its columns are not those of conversations or of context, question, answer.
@@ -59,7 +54,7 @@ def hub_source(address: str) -> Source:
         raise UserError(
             f"{address}: has the columns {', '.join(map(repr, columns))}; expected messages, or context, question and "
             "answer",
-            remedy=f"say which is which in a file mine.yaml, and name that:\n{description_of(address, columns)}",
+            remedy=f"describe the columns in a file mine.yaml, and name that:\n{description_of(address, columns)}",
         )
     spec = OwnSpec.model_validate(
         dict.fromkeys(splits_of(address), address)
@@ -102,10 +97,9 @@ def _raw_file(folder: Path, name: str, file: str, split: Split, most: int | None
 
 
 def _names(spec: OwnSpec) -> dict[Split, str]:
-    """Split → its file as outputs may name it: without the folders of this machine, and no two alike."""
+    """Return the name of each split's file for outputs: unique, and without folders of this machine."""
     names: dict[Split, str] = {}
     for split, file in spec.files.items():
-        # Without the folders of this machine.
         address = parse_address(file) if is_hub(file) else None
         absolute = Path(file).is_absolute() or (address is not None and address.is_folder)
         name = Path(address.name if address else file).name if absolute else file if address else Path(file).as_posix()
@@ -115,16 +109,12 @@ def _names(spec: OwnSpec) -> dict[Split, str]:
 
 def _read(spec: OwnSpec, spec_name: str, job: Job) -> dict[Split, Samples]:
     result: dict[Split, Samples] = {}
-    for split in spec.files:
-        if split not in job.files:
-            continue
+    for split in (split for split in spec.files if split in job.files):
         raw = job.input(split)
         parser = RowParser(spec, spec_name)
         raw.suggest = partial(nearest_columns, spec.format, by_turns=spec.by_turns)
-        if spec.by_turns:
-            rows = SplitRows(conversation_rows(raw, spec, parser, rows_of(raw, spec, parser)))
-        else:
-            rows = SplitRows(raw.parse(rows_of(raw, spec, parser), parser))
+        found = rows_of(raw, spec, parser)
+        rows = SplitRows(conversation_rows(raw, spec, parser, found) if spec.by_turns else raw.parse(found, parser))
         for part, its_rows in (_draw(spec, job, rows) if split == "train" else {split: rows}).items():
             samples = raw.parse(its_rows.rows, partial(to_sample, spec, job.source.name, part, raw.name))
             result[part] = its_rows.become(samples)
@@ -132,10 +122,10 @@ def _read(spec: OwnSpec, spec_name: str, job: Job) -> dict[Split, Samples]:
 
 
 def rows_of(raw: RawInput, spec: OwnSpec, parser: RowParser) -> Iterator[Row]:
-    """The rows of a file, whatever its ending.
+    """Yield the rows of a file, by its ending.
 
-    Rows of CSV, TSV and Parquet hold the columns that the parser needs, and of the optional ones those that the file
-    has; a row of JSON is the object as it stands, since each may have other keys.
+    Rows of CSV, TSV and Parquet have the parser's columns, and the optional ones that the file has. Rows of JSON have
+    all keys of the object, since each may have others.
     """
     ending = ending_of(raw.path.name)
     if ending == ".jsonl":
@@ -150,20 +140,20 @@ def rows_of(raw: RawInput, spec: OwnSpec, parser: RowParser) -> Iterator[Row]:
 
 
 def _check_delimiter(raw: RawInput, delimiter: str) -> None:
-    """Refuse a header that is one cell and holds what other programs put between cells."""
+    """Reject a header without the delimiter, but with one that other programs use."""
     header = next((line.text for line in raw.lines()), "")
     raw.numbers.clear()
-    found = [other for other in _OTHER_DELIMITERS if other != delimiter and other in header]
+    found = [other for other in (";", "\t", "|", ",") if other != delimiter and other in header]
     if found and delimiter not in header:
         written = found[0].replace("\t", "\\t")
         raise UserError(
             f"{raw.path}, line 1: got the header {cut(header)!r}; expected {delimiter!r} between its columns",
-            remedy=f'say what stands between them in {raw.own_spec}, perhaps `delimiter: "{written}"`',
+            remedy=f'name the delimiter in {raw.own_spec}, perhaps `delimiter: "{written}"`',
         )
 
 
 def _draw(spec: OwnSpec, job: Job, rows: SplitRows[OwnRow]) -> dict[Split, SplitRows[OwnRow]]:
-    """The rows of train and of the splits that are a share of it."""
+    """Return the rows of train and of the splits that are a share of it."""
     everything = rows.rows
     parts: dict[Split, SplitRows[OwnRow]] = {"train": rows}
     for split, share in spec.shares.items():
@@ -178,14 +168,14 @@ def _draw(spec: OwnSpec, job: Job, rows: SplitRows[OwnRow]) -> dict[Split, Split
         sizes = ", ".join(f"{split} {len(parts[split].rows):,}" for split in (*spec.shares, "train"))
         raise UserError(
             f"{job.files['train'].path}: {len(everything):,} rows with {contexts:,} different contexts cannot be "
-            f"divided as asked ({sizes})",
+            f"divided as requested ({sizes})",
             remedy="rows with the same context stay together: name files for the splits, or ask for another share",
         )
     return parts
 
 
 def _of_whole_contexts(rows: Sequence[OwnRow], wanted: int, job: Job, split: Split) -> list[OwnRow]:
-    """About the wanted number of rows, in file order: all rows of one context after the other, drawn at random."""
+    """Return about the wanted number of rows, in file order: all rows of contexts that are drawn at random."""
     contexts = list(dict.fromkeys(row.context for row in rows))
     job.random(f"share/{split}").shuffle(contexts)
     size = dict.fromkeys(contexts, 0)
@@ -194,7 +184,7 @@ def _of_whole_contexts(rows: Sequence[OwnRow], wanted: int, job: Job, split: Spl
     taken: set[str] = set()
     count = 0
     for context in contexts:
-        # Never the last context, nor one that would take more rows than it brings nearer to the number wanted.
+        # Keep at least one context, and skip one that would overshoot more than it helps.
         if count < wanted and len(taken) < len(contexts) - 1 and count + size[context] - wanted <= wanted - count:
             taken.add(context)
             count += size[context]

@@ -102,8 +102,8 @@ def test_the_estimate_is_what_is_then_asked(raw: Path, tmp_path: Path, server: J
     assert not (tmp_path / "out").exists()
     assert call("data", *_arguments(raw, tmp_path / "out", server.url)).status == 0
     again = call("data", *_arguments(raw, tmp_path / "out", server.url, *flags))
-    assert "quality: 0 requests (6 replies already cached)" in again.output
-    assert "refine: 1 requests (5 replies already cached)" in again.output  # the refused sample was never refined
+    assert "quality: 0 requests (6 replies already cached)" in again.out
+    assert "refine: 1 requests (5 replies already cached)" in again.out  # the refused sample was never refined
 
 
 def test_a_second_build_asks_nothing_and_gives_the_same_bytes(raw: Path, tmp_path: Path, server: JudgeServer) -> None:

@@ -185,7 +185,7 @@ def test_wrong_options_are_one_clear_message(raw: Path, tmp_path: Path, argument
 
 
 def test_help_names_every_suite() -> None:
-    output = " ".join(call("data", "build", "--help").output.split())
+    output = " ".join(call("data", "build", "--help").out.split())
     assert all(suite.name in output for suite in SUITES.values())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def test_a_target_that_cannot_be_written_is_refused_before_any_work(
     (tmp_path / "file").write_text("")
     out = {"file": tmp_path / "file", "in a file": tmp_path / "file" / "out", "read-only": tmp_path}[kind]
     if kind == "read-only":  # the tests may run as a user whom no permission stops
-        monkeypatch.setattr("os.access", lambda *_: False)
+        monkeypatch.setattr("os.access", lambda _, mode: mode == os.R_OK)
     message = refusal_of("data", "build", "--datasets", "no-such-dataset", "--out", out)
     assert "is a file; expected a folder" in message or "cannot be written; expected a folder" in message
     assert "--out" in message

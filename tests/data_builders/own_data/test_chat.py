@@ -82,9 +82,9 @@ def test_own_wording_is_all_that_the_model_sees(tmp_path: Path) -> None:
         ("", lines(ONE, name="conversations"), r"perhaps `columns: \{messages: conversations\}`"),
         ("context_in: doc\n", lines(ONE), "expected `<NAME>`, system, user"),
         ("columns: {context: doc}\ncontext_in: <doc>\n", lines(ONE), "expected one of the two"),
-        ("columns: {question: q}\n", lines(ONE), "columns.question: has no meaning for conversations"),
+        ("columns: {question: q}\n", lines(ONE), "columns.question: not used for conversations"),
         ("prompt: Why?\n", lines(ONE), "expected {question} and {context} in it"),
-        ("system: Be brief.\n", lines(ONE), "system: has no meaning without `prompt`"),
+        ("system: Be brief.\n", lines(ONE), "system: not used without `prompt`"),
         ("loss: some\n", lines(ONE), "loss: got 'some'"),
     ],
 )

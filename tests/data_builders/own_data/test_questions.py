@@ -68,10 +68,10 @@ def test_a_prompt_of_ones_own_is_what_the_model_sees(tmp_path: Path) -> None:
         ("q.jsonl", '{"context": "A.", "question": "Q?", "format": "mqc"}', "Did you mean 'mcq'"),
         ("q.jsonl", '{"context": "A.", "question": "Q?", "relation": "x"}', "relation: got 'x'; expected one of"),
         ("q.jsonl", '{"context": "A.", "question": "Q?", "format": "scq"}', "options: missing"),
-        ("q.jsonl", '{"id": 1, "context": "A.", "question": "Q?"}\n' * 2, "an id of its own"),
+        ("q.jsonl", '{"id": 1, "context": "A.", "question": "Q?"}\n' * 2, "expected a unique id"),
         ("q.jsonl", "", "the file is empty; expected data"),
-        ("q.csv", "context,question\n", "holds no row that can be answered"),
-        ("q.txt", "x", "cannot be read; expected a file that ends in .csv"),
+        ("q.csv", "context,question\n", "has no usable row"),
+        ("q.txt", "x", "expected a file that ends in .csv"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path: Path, name: str, text: str, message: str) -> None:
@@ -91,7 +91,7 @@ def test_two_sayings_of_one_thing_are_refused(tmp_path: Path) -> None:
     for arguments, message in (
         ((tmp_path / "q.csv", turns, None), "describes whole conversations; expected questions"),
         ((mapping, mapping, None), "is a description itself"),
-        ((tmp_path / "q.csv", mapping, "qa"), "says the format"),
+        ((tmp_path / "q.csv", mapping, "qa"), "has the format"),
         ((mapping, None, None), "names several files .* and none for test"),
     ):
         with pytest.raises(UserError, match=message):

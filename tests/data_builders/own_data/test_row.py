@@ -50,9 +50,9 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path: Path, ending:
          "factual, none. "
          "Did you mean 'causal'?"),
         (QA, "id,context,question,answer\n1,A b.,Why?,a\n1,C d.,Why?,c\n",
-         "line 3: id: got '1'; expected an id of its own (the row at 2 has this one too)"),
+         "line 3: id: got '1'; expected a unique id (the row at 2 has this one, too)"),
         (QA.replace("qa", "nli"), "context,question,answer\nA b.,C.,entailment\n",
-         "line 2: answer: got 'entailment'; expected one of positive, negative. Another label is mapped in mine.yaml, "
+         "line 2: answer: got 'entailment'; expected one of positive, negative. mine.yaml can map other labels, "
          "as `labels: {entailment: positive}`"),
         (SCQ, SCQ_HEAD + "A b.,Why?,a cat|a dog,a dag\n",
          "line 2: answer: got 'a dag'; expected one of the options ['a cat', 'a dog']. Did you mean 'a dog'?"),
@@ -121,7 +121,9 @@ def test_a_bad_split_costs_no_other_one_and_its_folder_stays_out_of_the_manifest
 def test_a_share_that_whole_contexts_cannot_give_is_refused(tmp_path: Path) -> None:
     one_context = "context,question,answer\n" + "".join(f"A b.,Why {n}?,a\n" for n in range(4))
     error = _error(write(tmp_path, mine_yaml=QA + "test: 0.5\n", mine_csv=one_context))
-    assert "mine.csv: 4 rows with 1 different contexts cannot be divided as asked (test 0, train 4)" in error.message
+    assert (
+        "mine.csv: 4 rows with 1 different contexts cannot be divided as requested (test 0, train 4)" in error.message
+    )
 
 
 @pytest.mark.parametrize("given", [0, 1])
