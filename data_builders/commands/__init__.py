@@ -1,4 +1,4 @@
-"""`d2e data`: the command line of the builders, one file a verb, and nothing but that."""
+"""`d2e data`: the command line of the builders, one file per command."""
 
 from __future__ import annotations
 

@@ -15,9 +15,13 @@ from data_builders.boxes.scenarios import VARIANTS, Variant
 
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--variant", type=click.Choice(VARIANTS), default="base", show_default=True, help="What training lacks.")
-@click.option("--scenarios", type=click.IntRange(min=3), default=2_200, show_default=True, help="In all splits.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of every draw.")
+@click.option(
+    "--variant", type=click.Choice(VARIANTS), default="base", show_default=True, help="What training leaves out."
+)
+@click.option(
+    "--scenarios", type=click.IntRange(min=3), default=2_200, show_default=True, help="Scenarios in all splits."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of every draw.")
 @click.option(
     "--format",
     "row_format",
@@ -27,13 +31,13 @@ from data_builders.boxes.scenarios import VARIANTS, Variant
     help="For prompting, or for T5.",
 )
 @click.option("--plain", is_flag=True, help="Write a folder of plain files; do not publish them.")
-@click.option("--password", default=PASSWORD, show_default=True, help="Of the archive.")
+@click.option("--password", default=PASSWORD, show_default=True, help="Password of the archive.")
 def boxes(
     out: Path, variant: Variant, scenarios: int, seed: int, row_format: RowFormat, plain: bool, password: str
 ) -> None:
     """Generate Boxes into OUT: train, dev and test in the published file format.
 
-    OUT is a zip archive with a password, as the authors ask that such data stay out of training corpora. The splits
+    OUT is a zip archive with a password, since the authors ask to keep such data out of training corpora. The splits
     share no signature of initial states. For rows to train on, use d2e data build --datasets boxes boxes.variant=….
 
     Example: d2e data boxes data/raw/boxes/base.zip --variant base

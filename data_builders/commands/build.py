@@ -60,42 +60,40 @@ from data_builders.sources import SOURCES
 @click.option(
     "--allow-shortfall",
     is_flag=True,
-    help="Where a dataset has too few samples for its ratio, draw the rest from the others, and record it.",
+    help="If a dataset has too few samples for its ratio, draw the rest from the others, and record it.",
 )
 @click.option(
     "--against",
     metavar="TEST",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Leave out training samples that stand in this benchmark file or build folder; once for each. "
-    f"{PIPER_10K.name} is kept apart from {' and '.join(PIPER_10K.disjoint_from)} in any case.",
+    help="Leave out training samples that are in this benchmark file or build folder; may be repeated. "
+    f"{PIPER_10K.name} never overlaps with {' and '.join(PIPER_10K.disjoint_from)}.",
 )
 @click.option(
     "--swap",
     metavar="SHARE",
     type=Number(0, 1),
     default=0.0,
-    help="In this share of each dataset's training rows, 0 to 1, replace the answer by another entity of its kind, "
-    "in the contexts too, where that makes sense. A swapped row takes its original's place.",
+    help="Replace the answer by another entity of its kind, also in the contexts, in this share of each dataset's "
+    "training rows (0 to 1), where that makes sense.",
 )
 @click.option(
     "--swap-test",
     metavar="SHARE",
     type=Number(0, 1),
     default=0.0,
-    help="Follow this share of each dataset's test rows by the same row with another entity, where that makes sense: "
-    "d2e eval then gives the habit gap.",
+    help="Add a copy with another entity to this share of each dataset's test rows, where that makes sense: "
+    "d2e eval then reports the habit gap.",
 )
 @judge_options
 @click.option(
     "--judge-jobs",
     default=",".join(JUDGE_JOBS),
     show_default=True,
-    help="What the judge does: refuse training samples whose context does not support the answer; refine contexts.",
+    help="Jobs of the judge: reject training samples whose context does not support the answer; refine contexts.",
 )
-@click.option(
-    "--estimate", is_flag=True, help="Say what the judge would be asked and what it would cost; build nothing."
-)
+@click.option("--estimate", is_flag=True, help="Print the requests and the cost of the judge; build nothing.")
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 def build(
     *,
@@ -129,7 +127,7 @@ def build(
       d2e data build --suite piper-10k --seed 0 --allow-shortfall --out data/piper-10k
     """
     chosen, names = _pick(datasets, suite)
-    _refuse_idle_options(
+    _reject_unused_options(
         chosen,
         drawing={"--size": given["size"] is not None, "--allow-shortfall": given["allow_shortfall"]},
         training={
@@ -151,7 +149,7 @@ def build(
         judge=make_judge(judge),
         judge_options=judge,
         judge_jobs=_jobs(judge_jobs),
-        **given,  # those that are called as in BuildOptions
+        **given,  # options with the names of BuildOptions
     )
     if estimate:
         click.echo(estimate_judge(options))
@@ -163,12 +161,12 @@ def build(
         raise
     finally:
         if options.judge is not None:
-            # Also of a build that failed: it has been paid for.
+            # Also after a failed build, since it was paid for.
             click.echo(f"judge: {options.judge.describe_usage()}", err=True)
 
 
 def _pick(datasets: str | None, suite: str | None) -> tuple[Suite | None, list[str]]:
-    """The suite, if one is named, and the datasets to read."""
+    """Return the suite, if one is named, and the datasets to read."""
     if (datasets is None) == (suite is None):
         raise UserError(
             "expected either --datasets or --suite" + (", got both" if suite else ""),
@@ -180,14 +178,14 @@ def _pick(datasets: str | None, suite: str | None) -> tuple[Suite | None, list[s
     return None, [name.strip() for name in (datasets or "").split(",") if name.strip()]
 
 
-def _refuse_idle_options(suite: Suite | None, drawing: Mapping[str, bool], training: Mapping[str, bool]) -> None:
-    """Refuse options that would do nothing: they are a mistake about what is going to be built."""
+def _reject_unused_options(suite: Suite | None, drawing: Mapping[str, bool], training: Mapping[str, bool]) -> None:
+    """Reject options that would have no effect."""
     for flag, given in {**drawing, **training}.items():
         if given and suite is not None and suite.split == "test":
-            raise UserError(f"{flag}: has no meaning for suite {suite.name}, which has test rows alone", "drop it")
+            raise UserError(f"{flag}: not used for suite {suite.name}, which only has test rows", "drop it")
     for flag, given in drawing.items():
         if given and (suite is None or not suite.ratios):
-            raise UserError(f"{flag}: is for suites in fixed ratios ({PIPER_10K.name}), which draw rows", "drop it")
+            raise UserError(f"{flag}: only for suites with fixed ratios ({PIPER_10K.name})", "drop it")
 
 
 def _jobs(text: str) -> frozenset[JudgeJob]:

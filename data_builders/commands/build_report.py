@@ -1,4 +1,4 @@
-"""What `d2e data build` prints about what it built."""
+"""The report that `d2e data build` prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d2e data check`: does a training set hold what the benchmark asks?"""
+"""`d2e data check`: find benchmark rows in a training set."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _SHOWN = 10
     metavar="TEST",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Benchmark set; give it once for each. Default: the test split of the folder TRAIN.",
+    help="Benchmark set; may be repeated. Default: the test split of the folder TRAIN.",
 )
 @click.option(
     "--threshold",
     type=Number(0.3, 1),
     default=THRESHOLD,
     show_default=True,
-    help="Least Jaccard similarity of the word n-grams of near-duplicates.",
+    help="Lowest Jaccard similarity of the word n-grams of near-duplicates.",
 )
 @click.option("--fail-on-near", is_flag=True, help="Fail on near-duplicates too.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all counts and pairs to FILE.")
 def check(
     train: Path, against: tuple[Path, ...], threshold: float, fail_on_near: bool, json_file: Path | None
 ) -> None:
-    """Look for benchmark rows in TRAIN, by raw row, by context and by question; fail where one is found.
+    """Look for benchmark rows in TRAIN, by raw row, context and question; fail if one is found.
 
-    TRAIN and TEST are .parquet or .jsonl files of EventSample rows, or folders that `d2e data build` wrote, of which
-    train.parquet and test.parquet are read. Texts of fewer than 5 words, and questions asked of three or more
-    contexts, are equal by accident: they are counted as set aside. Between the splits of one build so is a question
-    that is asked again of another context; a benchmark (--against) must not hold the question either.
+    TRAIN and TEST are .parquet or .jsonl files of EventSample rows, or folders of `d2e data build`, of which
+    train.parquet and test.parquet are read. Texts of fewer than 5 words, and questions about three or more contexts,
+    are equal by accident and counted as set aside. So are questions that two splits of one build ask about different
+    contexts; with --against, such a question counts.
 
     Example: d2e data check data/piper-10k --against data/piper --against data/ood
     """
@@ -84,8 +84,8 @@ def _print_overlap(overlap: Overlap) -> None:
     )
     if overlap.repeated:
         click.echo(
-            f"{overlap.rows(overlap.repeated):,} ask a question of the test about another context: no leak, as the "
-            "answer is read from the context"
+            f"{overlap.rows(overlap.repeated):,} ask a question of the test about another context: no leak, since the "
+            "answer depends on the context"
         )
 
 
@@ -105,25 +105,17 @@ def _excerpt(text: str, limit: int = 60) -> str:
 
 
 def _fail(overlap: Overlap, fail_on_near: bool) -> None:
-    remedy = (
-        "build the training set again with --against TEST, which leaves these rows out, "
-        "or take them out by their ids (--json FILE lists all)"
-    )
     if overlap.exact:
         pairs = [line for key in KEYS for line in _lines([match for match in overlap.exact if match.key == key])]
+        count = f"{overlap.rows(overlap.exact):,} of {overlap.train_rows:,} training rows"
         raise UserError(
-            "\n".join(
-                [
-                    f"{overlap.rows(overlap.exact):,} of {overlap.train_rows:,} training rows overlap with the "
-                    "benchmark; expected none:",
-                    *pairs,
-                ]
-            ),
-            remedy,
+            "\n".join([f"{count} overlap with the benchmark; expected none:", *pairs]),
+            remedy="build the training set again with --against TEST, which leaves these rows out, or remove them by "
+            "their ids (--json FILE lists all)",
         )
     if fail_on_near and overlap.near:
         raise UserError(
             f"{overlap.rows(overlap.near):,} of {overlap.train_rows:,} training rows have a near-duplicate in the "
             "benchmark (see above); expected none, as --fail-on-near is given",
-            "take them out by their ids (--json FILE lists all), or raise --threshold",
+            "remove them by their ids (--json FILE lists all), or raise --threshold",
         )

@@ -1,4 +1,4 @@
-"""`d2e data convert`: own rows checked and written in the other format."""
+"""`d2e data convert`: check rows and write them in another format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d2e data download`: the official files of datasets, for `--raw` and for the systems' own benchmarks."""
+"""`d2e data download`: download official files of datasets, for `--raw` and for the systems' benchmarks."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def download(names: tuple[str, ...], out: Path) -> None:
     failures = [problem for source in [_source(name) for name in names] for problem in _download(source, out)]
     if failures:
         raise UserError(
-            "\n  ".join([f"{len(failures)} files could not be had", *failures]),
-            remedy="get them by hand as said above, and save them under the names given",
+            "\n  ".join([f"{len(failures)} files could not be downloaded", *failures]),
+            remedy="get them by hand as described above, and save them under these names",
         )
 
 
@@ -47,9 +47,9 @@ def _source(name: str) -> Source:
 
 
 def _download(source: Source, out: Path) -> list[str]:
-    """Save a source's official files; what went wrong, a line each."""
+    """Save a source's official files; returns one line for each problem."""
     if not source.official:
-        click.echo(f"{source.name}: is generated, so it has no official files")
+        click.echo(f"{source.name}: is generated and has no official files")
     problems = []
     for file in source.official:
         target = out / source.raw_folder / file.name

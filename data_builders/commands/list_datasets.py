@@ -1,9 +1,8 @@
-"""`d2e data list`: the datasets that can be built."""
+"""`d2e data list`: list the datasets."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import click
 
 from d2e_sft.util.files import write_json
 from d2e_sft.util.table import Table
-from data_builders.build.suites import SUITES, Suite
+from data_builders.build.suites import SUITES
 from data_builders.raw.download import cached_path
-from data_builders.raw.source import RawFile, Source
+from data_builders.raw.source import Source
 from data_builders.sources import SOURCES
 
 _HEAD = ("dataset", "format", "splits", "suites", "test rows", "raw", "cache", "licence", "source")
@@ -22,13 +21,13 @@ _WIDE = ("splits", "source")
 
 
 @click.command("list")
-@click.option("--json", "json_file", metavar="FILE", help="Write all that is known as JSON; `-` prints it instead.")
-@click.option("--wide", is_flag=True, help="Also the splits and where the data come from.")
+@click.option("--json", "json_file", metavar="FILE", help="Write all details as JSON; `-` prints them instead.")
+@click.option("--wide", is_flag=True, help="Also show splits and sources.")
 def list_datasets(*, json_file: str | None, wide: bool) -> None:
     """List the datasets that d2e builds.
 
-    Rows are the paper's counts of PIPER's test rows; where it counts two datasets together (ESTER and CQA as CSTER)
-    each has the sum. The cache column says how many of the raw files are there already.
+    Rows are the paper's counts of PIPER's test rows; datasets that it counts together (ESTER and CQA as CSTER) have
+    the sum. The cache column is the number of raw files in the cache.
 
     \b
     Examples:
@@ -48,12 +47,12 @@ def list_datasets(*, json_file: str | None, wide: bool) -> None:
 
 
 def _described(source: Source) -> dict[str, Any]:
-    """One dataset as plain values: its licence, its files, their known sizes and the suites that it belongs to.
+    """Return one dataset as plain values: licence, files with known sizes, suites.
 
     Returns:
-        `not_to_be_published` says why its rows may not be given on, None where they may; `raw_bytes` is None where a
-        file's size is not published; `raw_in_cache` counts the official files that are in the cache; `test_rows` has
-        the published count of its test rows by relation, `share_of_piper_10k` its per cent of the instruction set.
+        `not_to_be_published` is the reason why its rows must not be republished, or None. `raw_bytes` is None if a
+        file's size is not published. `raw_in_cache` counts the official files in the cache. `test_rows` has the
+        published counts by relation, and `share_of_piper_10k` its per cent of the instruction set.
     """
     official = list(source.official)
     suites = [suite for suite in SUITES.values() if source.name in suite.datasets]
@@ -66,21 +65,18 @@ def _described(source: Source) -> dict[str, Any]:
         "homepage": source.homepage,
         "raw_files": [file.name for file in official],
         "raw_bytes": sum(file.bytes for file in official) if all(file.bytes for file in official) else None,
-        "raw_in_cache": sum(_is_cached(source, file) for file in official),
+        "raw_in_cache": sum(cached_path(source.raw_folder, file).is_file() for file in official),
         "by_hand": [file.name for file in official if not file.url],
         "suites": [suite.name for suite in suites],
-        "test_rows": _test_rows(source.name, suites),
+        # Rows that PIPER counts for several datasets together are counted for each.
+        "test_rows": {
+            row.relation: row.count
+            for suite in suites
+            for row in suite.published
+            if source.name in suite.sources_of(row)
+        },
         "share_of_piper_10k": SUITES["piper-10k"].ratios.get(source.name),
     }
-
-
-def _is_cached(source: Source, file: RawFile) -> bool:
-    return cached_path(source.raw_folder, file).is_file()
-
-
-def _test_rows(name: str, suites: Iterable[Suite]) -> dict[str, int]:
-    """Relation → published rows; rows that PIPER counts for several datasets together are each one's."""
-    return {row.relation: row.count for suite in suites for row in suite.published if name in suite.sources_of(row)}
 
 
 def _row(item: dict[str, Any]) -> tuple[str, ...]:

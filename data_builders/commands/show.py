@@ -1,4 +1,4 @@
-"""`d2e data show`: rows to read, with their three views."""
+"""`d2e data show`: show rows with their three views."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ _INDENT = 10
 
 @click.command()
 @click.argument("data", metavar="DATASET")
-@click.option("--rows", type=click.IntRange(1), default=10, show_default=True, help="At most so many, drawn.")
-@click.option("--id", "ids", metavar="ID", multiple=True, help="Show this row instead; once for each.")
-@click.option("--split", "splits", multiple=True, type=click.Choice(SPLITS), help="Of this split alone.")
+@click.option("--rows", type=click.IntRange(1), default=10, show_default=True, help="Number of rows, drawn at random.")
+@click.option("--id", "ids", metavar="ID", multiple=True, help="Show this row instead; may be repeated.")
+@click.option(
+    "--split", "splits", multiple=True, type=click.Choice(SPLITS), help="Only rows of this split; may be repeated."
+)
 @click.option(
     "--raw", type=click.Path(path_type=Path), envvar="D2E_RAW", show_envvar=True, help="Folder with the raw files."
 )
@@ -51,10 +53,10 @@ def show(
     prompt_set: str,
     settings: tuple[str, ...],
 ) -> None:
-    """Print rows of a dataset with what their three views show.
+    """Print rows of a dataset with their three views.
 
-    DATASET is a name of `d2e data list`, read and refined as `d2e data build` would (KEY=VALUE are its options), a
-    .yaml file that describes own data, a .parquet or .jsonl file of EventSample rows, or a folder that was built.
+    DATASET is a name of `d2e data list`, read and refined as by `d2e data build` (KEY=VALUE are its options), a .yaml
+    file that describes own data, a .parquet or .jsonl file of EventSample rows, or the folder of a build.
 
     \b
     Examples:
@@ -78,12 +80,10 @@ def show(
 def _read(data: str, splits: tuple[Split, ...], raw: Path | None, seed: int, settings: tuple[str, ...]) -> SampleSet:
     if data not in SOURCES and not is_own(data) and Path(data).exists():
         if settings:
-            raise UserError(f"{settings[0]}: {data} is built already; expected no KEY=VALUE with it")
+            raise UserError(f"{settings[0]}: {data} is built already; expected no KEY=VALUE")
         found = read_set(Path(data), splits)
         return SampleSet(found.name, [sample for sample in found.samples if sample.split in splits])
     reading = read_datasets(BuildOptions([data], raw=raw, seed=seed, settings=settings), splits)
-    if not reading.datasets and reading.failures:
-        raise next(iter(reading.failures.values()))
     for error in reading.failures.values():
         warn(str(error))
     samples = [
@@ -115,7 +115,7 @@ def _lines(sample: EventSample) -> Iterator[str]:
 
 
 def _field(name: str, text: str) -> Iterator[str]:
-    """A name and its text beside it, wrapped; line breaks of the text stay."""
+    """Yield the lines of a name and its wrapped text; line breaks of the text are kept."""
     lines = [part for line in text.split("\n") for part in textwrap.wrap(line, _WIDTH - _INDENT) or [""]]
     for number, line in enumerate(lines):
         yield f"{'' if number else name:<{_INDENT}}{line}".rstrip()

@@ -1,4 +1,4 @@
-"""`d2e data stats`: what a data set is made of."""
+"""`d2e data stats`: print statistics of data sets."""
 
 from __future__ import annotations
 
@@ -32,22 +32,21 @@ if TYPE_CHECKING:
     show_default=True,
     help="Model whose tokens are counted; `words` counts words and needs no model.",
 )
-@click.option("--prompt-set", default="default", show_default=True, help="Wording of the prompts that are measured.")
+@click.option("--prompt-set", default="default", show_default=True, help="Wording of the prompts.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the hypothesis-only baseline.")
 def stats(
     data: tuple[Path, ...], html: Path | None, json_file: Path | None, tokenizer: str, prompt_set: str, seed: int
 ) -> None:
     """Print counts by dataset, relation and format, prompt lengths, nli labels and what the refiner keeps.
 
-    DATA are .parquet or .jsonl files of EventSample rows, or folders that `d2e data build` wrote. Lengths are those
-    of the prompts of the three views. For nli data "hypothesis alone" is the accuracy of a classifier that never
-    sees the context: rows with the same premise are never both in its training and in its test part.
+    DATA are .parquet or .jsonl files of EventSample rows, or folders of `d2e data build`. Lengths are those of the
+    prompts of the three views. For nli data, "hypothesis alone" is the accuracy of a classifier that never sees the
+    context; rows with the same premise are never in both its training and its test part.
 
     Example: d2e data stats data/piper-10k --html piper-10k.html
     """
-    from data_builders.quality.stats import (
-        compute_stats,  # transformers takes seconds, which `--help` need not wait for
-    )
+    # Imported here, since transformers takes seconds.
+    from data_builders.quality.stats import compute_stats
 
     found = compute_stats([read_set(path) for path in data], tokenizer=tokenizer, prompt_set=prompt_set, seed=seed)
     _print(found)
@@ -90,7 +89,7 @@ def _print(found: Stats) -> None:
         views: tuple[View, ...] = ("original", "refined")
         cells = [(*name(g), *(_accuracy(g.by_places.get(view)) for view in views)) for g in nli]
         click.echo(Table.of((*head, *(f"places in the {view} context" for view in views)), cells).terminal() + "\n")
-        click.echo("places: of a classifier that also sees in which third of a context each of its words stands")
+        click.echo("places: accuracy of a classifier that also sees the third of the context in which each word is")
 
 
 def _accuracy(found: float | None) -> str:
@@ -100,7 +99,7 @@ def _accuracy(found: float | None) -> str:
 def _nli_cells(group: GroupStats) -> tuple[str, ...]:
     alone = group.context_free
     assert alone is not None
-    accuracy = "too few rows to tell"
+    accuracy = "too few rows"
     if alone.accuracy is not None:
         accuracy = f"{percent(alone.accuracy)} % ± {percent(alone.standard_error)} %"
     positive = f"{group.labels['positive']:,}"

@@ -1,6 +1,6 @@
-"""The manifest: which bytes, options and filters gave these files.
+"""The manifest: the raw files, options and filters that produced a build.
 
-It holds no time stamp and no absolute path, so that the same inputs, options and seed give the same bytes.
+It has no time stamp and no absolute path, so the same inputs, options and seed give the same bytes.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ _REDISTRIBUTION_ALLOWED = "allowed by the licence"
 
 
 def is_ours(out: Path) -> bool:
-    """Whether the folder holds a manifest that an earlier build wrote."""
-    try:
-        content = json.loads((out / MANIFEST_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(content, dict) and content.get("project") == _PROJECT
+    """Return whether the folder has the manifest of a build."""
+    return _read(out) is not None
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a build.
-
-    Raises:
-        UserError: the folder holds none.
-    """
-    if not is_ours(folder):
-        what = f"holds no {MANIFEST_NAME} of a build" if folder.is_dir() else "no such folder"
+    """Return the manifest of a build; UserError if the folder has none."""
+    content = _read(folder)
+    if content is None:
+        what = f"has no {MANIFEST_NAME} of a build" if folder.is_dir() else "no such folder"
         raise UserError(
-            f"{folder}: {what}; expected what `d2e data build` wrote",
+            f"{folder}: {what}; expected an output of `d2e data build`",
             remedy="name the folder that was given to `d2e data build --out`",
         )
-    content: dict[str, Any] = json.loads((folder / MANIFEST_NAME).read_text(encoding="utf-8"))
     return content
 
 
+def _read(folder: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads((folder / MANIFEST_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) and content.get("project") == _PROJECT else None
+
+
 def rows_of(dataset: Mapping[str, Any]) -> int:
-    """Rows that a dataset's entry has in all splits."""
+    """Return the number of rows in all splits of a dataset's entry."""
     return sum(int(split["rows_written"]) for split in dataset["splits"].values())
 
 
 def restricted(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """The datasets in the result whose rows must not be published again, and why."""
+    """Return the datasets with rows that must not be republished, and why."""
     return {
         name: dataset["redistribution"]
         for name, dataset in manifest["datasets"].items()
@@ -70,13 +70,13 @@ def restricted(manifest: Mapping[str, Any]) -> dict[str, str]:
 def describe_build(
     options: Mapping[str, Any], seed: int, datasets: Mapping[str, Any], **sections: Any
 ) -> dict[str, Any]:
-    """The manifest but for its `outputs`, which are known once they are written.
+    """Return the manifest without its `outputs`, which are added after writing.
 
     Args:
-        options: what the user asked for.
+        options: of the user.
         seed: of every draw.
-        datasets: for each dataset what `describe_dataset` gave.
-        sections: further parts, for example the mixture; those that are None or empty are left out.
+        datasets: the result of `describe_dataset` for each dataset.
+        sections: further parts, such as the mixture; empty ones are left out.
     """
     return {
         "project": _PROJECT,
@@ -89,14 +89,14 @@ def describe_build(
 
 
 def describe_outputs(paths: Iterable[Path]) -> dict[str, Any]:
-    """Size and checksum of each file, by its name."""
+    """Return size and checksum of each file by its name."""
     return {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in sorted(paths)}
 
 
 def describe_dataset(
     source: Source, options: SourceOptions, files: list[dict[str, Any]], splits: dict[str, Any]
 ) -> dict[str, Any]:
-    """One dataset's entry."""
+    """Return one dataset's entry."""
     return {
         "licence": source.licence,
         "redistribution": source.redistribution or _REDISTRIBUTION_ALLOWED,
@@ -113,7 +113,7 @@ def describe_dataset(
 
 
 def describe_file(file: RawFile, path: Path) -> dict[str, Any]:
-    """One raw file's entry; size and checksum are those of the bytes that were read."""
+    """Return one raw file's entry, with size and checksum of the bytes that were read."""
     found = sha256_of(path)
     checksum = CHECKSUM_EQUAL if found == file.sha256 else CHECKSUM_DIFFERS
     if file.own or not file.sha256:
@@ -130,8 +130,7 @@ def describe_file(file: RawFile, path: Path) -> dict[str, Any]:
 
 
 def describe_split(rows: Samples, bad_rows: int) -> dict[str, Any]:
-    """One split's entry: counts (by subset too where rows say theirs), in how many rows what was decoded, filters,
-    label balance and how much of the contexts the refiner kept."""
+    """Return one split's entry: counts of rows, subsets, decoded texts and labels, filters, refined share."""
     samples = rows.rows
     labels = Counter(sample.answers[0] for sample in samples if sample.format == "nli")
     subsets = Counter(sample.subset for sample in samples if sample.subset)
@@ -150,14 +149,16 @@ def describe_split(rows: Samples, bad_rows: int) -> dict[str, Any]:
 
 
 def refined_share(samples: Sequence[EventSample]) -> float | None:
-    """Words of all refined contexts divided by words of all contexts, to three places; None without any word."""
-    kept = sum(len(sample.refined_context.split()) for sample in samples if sample.refined_context is not None)
-    words = sum(len(sample.context.split()) for sample in samples if sample.refined_context is not None)
+    """Return the words of refined contexts divided by those of their contexts, to three places; None without words."""
+    refined = [(sample.context, sample.refined_context) for sample in samples if sample.refined_context is not None]
+    words, kept = (
+        (sum(len(text.split()) for text in texts) for texts in zip(*refined, strict=True)) if refined else (0, 0)
+    )
     return round(kept / words, 3) if words else None
 
 
 def write_manifest(manifest: Mapping[str, Any], folder: Path) -> Path:
-    """Write `manifest.json`; keys keep their order, which is fixed."""
+    """Write `manifest.json` into the folder, and return its path."""
     path = folder / MANIFEST_NAME
     write_json(path, manifest)
     return path

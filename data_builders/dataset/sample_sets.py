@@ -1,4 +1,4 @@
-"""Sample files and build folders as they are named on the command line."""
+"""Read sample files and build folders that are named on the command line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from data_builders.raw.source import SPLITS
 
 @dataclass(frozen=True)
 class SampleSet:
-    """Samples and the name under which they are reported."""
+    """Samples and their name in reports."""
 
     name: str
     samples: list[EventSample]
 
 
 def read_set(path: Path, splits: Collection[Split] = SPLITS) -> SampleSet:
-    """All rows of a `.parquet` or `.jsonl` file, or of a build folder the files of the wanted splits.
+    """Return all rows of a `.parquet` or `.jsonl` file, or those of the wanted splits of a build folder.
 
     Raises:
         UserError: the path does not exist, the folder has none of the splits, or a row is bad.
@@ -38,7 +38,7 @@ def read_set(path: Path, splits: Collection[Split] = SPLITS) -> SampleSet:
 
 
 def repeated_rows(samples: Sequence[EventSample]) -> list[tuple[str, str]]:
-    """(id, id of the first) of each sample that is equal to one before it in all that is asked, shown and answered."""
+    """Return (id, id of the first) of each sample that repeats an earlier one in context, question and answers."""
     first: dict[Hashable, str] = {}
     repeats = []
     for sample in samples:

@@ -1,54 +1,48 @@
-"""Overlap between a training set and the benchmark sets: the same raw row, the same context, the same question.
+"""Find overlap between a training set and benchmark sets: the same raw row, context or question.
 
 What counts as an overlap, by key:
 
-- **id**: both rows come from one raw row (dataset, raw file and place in it, or the publishers' own id of the row),
-  or they are one and the same sample (dataset, split and id).
-- **context**: the contexts are equal, letter case, blanks and punctuation aside.
-- **question**: question and options are equal, letter case, blanks, punctuation and the order of the options aside.
+- **id**: both rows come from one raw row (dataset, raw file and place in it, or the publishers' id of the row), or
+they
+  are the same sample (dataset, split and id).
+- **context**: the contexts are equal, ignoring letter case, blanks and punctuation.
+- **question**: question and options are equal, ignoring letter case, blanks, punctuation and the order of the options.
 
-Two kinds of equality say nothing and are counted apart, as *set aside*: texts of fewer than 5 words, which are equal
-by accident ("It rained."), and templates, which are questions asked of 3 or more different contexts within one set
-("What is the cause of the event in the context?"). Where context and question are both equal the samples are the
-same, and that always counts.
+Two kinds of equality are counted separately, as *set aside*: texts of fewer than 5 words, which are equal by accident
+("It rained."), and templates. These are questions about 3 or more different contexts within one set ("What is the
+cause of the event in the context?"). If context and question are both equal, the overlap always counts.
 
-A question that one set asks of one context and the other set of another does count: its answer may differ, but the
-imagined view, which shows the question alone, would be trained on a question of the benchmark.
+A question about different contexts in the two sets counts: its answer may differ, but the imagined view, which has
+only the question, would be trained on a question of the benchmark.
 
 Near-duplicates are contexts and questions (with their options) whose word n-grams have a Jaccard similarity at or
-above a threshold (`near_duplicates.py`). They are reported and are for a person to judge.
+above a threshold (`near_duplicates.py`). They are reported for a person to judge.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from d2e_sft.data.sample import EventSample
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.near_duplicates import Words, near_pairs
-from data_builders.text.stems import words
+from data_builders.quality.row_keys import LEAST_WORDS, TEMPLATE_CONTEXTS, Key, KeyedRow, MatchIndex
 
-Key = Literal["id", "context", "question"]
 KEYS: tuple[Key, ...] = get_args(Key)
 NEAR_KEYS: tuple[Key, ...] = ("context", "question")
 THRESHOLD = 0.8
-LEAST_WORDS = 5
-TEMPLATE_CONTEXTS = 3
-# Ids that publishers gave their rows, in `meta`; they hold whatever file a row was read from.
-_NATIVE_IDS = ("idx", "story_id")
 
 
 @dataclass(frozen=True)
 class Match:
-    """A training row and one row of a benchmark that it overlaps with.
+    """A training row and a benchmark row that it overlaps with.
 
     Attributes:
         similarity: 1 for an exact match, else the Jaccard similarity.
-        text: what they share, as the training row has it; for near-duplicates the training row's text.
+        text: the training row's id, context or question.
     """
 
     key: Key
@@ -67,9 +61,9 @@ class Cell:
 
     Attributes:
         exact: training rows with an exact match that counts.
-        test_rows: benchmark rows that such a match concerns.
-        near: training rows without an exact match that have a near-duplicate.
-        set_aside: training rows whose match is short or a template.
+        test_rows: benchmark rows in such matches.
+        near: training rows with a near-duplicate and no exact match.
+        set_aside: training rows whose only match is short or a template.
     """
 
     train_dataset: str
@@ -84,13 +78,13 @@ class Cell:
 
 @dataclass
 class Overlap:
-    """What the training set shares with the benchmark sets.
+    """Overlap of the training set with the benchmark sets.
 
     Attributes:
-        cells: those with any count, in the order of the sets.
-        exact: for each training row and key one match with each benchmark dataset.
-        near: likewise, the most similar one; most similar first.
-        repeated: questions that were set aside, see `set_questions_aside`.
+        cells: counts that are not all zero, in the order of the sets.
+        exact: for each training row and key, one match with each benchmark dataset.
+        near: for each training row and key, the most similar row of each benchmark dataset; most similar first.
+        repeated: matches removed by `set_questions_aside`.
     """
 
     train_rows: int
@@ -101,10 +95,10 @@ class Overlap:
     repeated: list[Match] = field(default_factory=list)
 
     def set_questions_aside(self, train: Iterable[EventSample]) -> None:
-        """Take what only asks the same free question of another context out of `exact`: normal within one dataset.
+        """Move free questions about different contexts from `exact` to `repeated`; they are normal in one dataset.
 
-        Customers ask the same of many orders; what makes a leak is the context, or the row itself. Options or a
-        hypothesis that come again say more, and stay.
+        Customers ask the same about many orders; only an equal context or row is a leak. Repeated options or
+        hypotheses stay.
         """
         free = {(sample.dataset, sample.id) for sample in train if sample.format in ("qa", "chat")}
         leaks = {_pair(match) for match in self.exact if match.key != "question"}
@@ -122,7 +116,7 @@ class Overlap:
             cell.exact, cell.set_aside = cell.exact - moved, cell.set_aside + moved
 
     def rows(self, matches: Sequence[Match]) -> int:
-        """Training rows among the matches, each once."""
+        """Return the number of training rows in the matches."""
         return len({(match.train_dataset, match.train_id) for match in matches})
 
     def to_json(self) -> dict[str, Any]:
@@ -141,12 +135,12 @@ class Overlap:
 
 
 def find_overlap(train: Sequence[EventSample], tests: Sequence[SampleSet], threshold: float = THRESHOLD) -> Overlap:
-    """Exact and near overlap of a training set with each benchmark set.
+    """Return exact and near overlap of a training set with each benchmark set.
 
     Args:
-        threshold: least Jaccard similarity of a near-duplicate.
+        threshold: lowest Jaccard similarity of a near-duplicate.
     """
-    rows = [_Row(sample) for sample in train]
+    rows = [KeyedRow(sample) for sample in train]
     result = Overlap(len(rows), threshold)
     for test in tests:
         _compare(rows, test, result)
@@ -157,18 +151,18 @@ def find_overlap(train: Sequence[EventSample], tests: Sequence[SampleSet], thres
 def exclude_overlap(
     samples: Sequence[EventSample], *benchmarks: Sequence[EventSample], threshold: float | None = None
 ) -> tuple[list[EventSample], list[EventSample]]:
-    """The samples without an exact overlap that counts with any benchmark set, and the others; both in their order.
+    """Return the samples without an exact overlap that counts, and the others, both in order.
 
-    With a threshold the others hold near-duplicates of at least that similarity too.
+    With a threshold, near-duplicates of at least that similarity are among the others.
 
-    Templates are here those of the benchmark alone: a question that all samples together ask of many contexts may
-    be asked of one in the part that is drawn from them, and `find_overlap` must find nothing in any part.
+    Templates are only those of the benchmark. A question about many contexts in all samples may have only one in the
+    part that is drawn from them, and `find_overlap` must find nothing in any part.
     """
-    rows = [_Row(sample) for sample in samples]
+    rows = [KeyedRow(sample) for sample in samples]
     leaving: set[int] = set()
     for benchmark in benchmarks:
-        others = [_Row(sample) for sample in benchmark]
-        index = _Index((), others)
+        others = [KeyedRow(sample) for sample in benchmark]
+        index = MatchIndex((), others)
         leaving |= {place for place, row in enumerate(rows) if any(counts for _, counts, _ in index.matches(row))}
         if threshold is not None:
             for key in NEAR_KEYS:
@@ -181,132 +175,54 @@ def _pair(match: Match) -> tuple[str, str, str]:
     return match.train_dataset, match.train_id, match.test_dataset
 
 
-class _Row:
-    """A sample with its keys."""
-
-    def __init__(self, sample: EventSample) -> None:
-        self.sample = sample
-        self.context_words: Words = _words(sample.context)
-        self.question_words: Words = _words(sample.question, *sorted(sample.options))
-        self.context = "".join(self.context_words)
-        # A list of its options keeps ("a", "bc") and ("ab", "c") apart.
-        self.question = ("".join(_words(sample.question)), *sorted("".join(_words(o)) for o in sample.options))
-
-    def ids(self) -> Iterator[tuple[Any, ...]]:
-        """What identifies the sample or the raw row that it was made from."""
-        sample, meta = self.sample, self.sample.meta
-        yield ("sample", sample.dataset, sample.split, sample.id)
-        source = str(meta.get("source_dataset", sample.dataset))
-        for place in ("line", "item"):
-            if "source" in meta and place in meta:
-                yield ("row", source, str(meta["source"]), place, str(meta[place]))
-        for name in _NATIVE_IDS:
-            if name in meta:
-                yield (name, source, str(meta[name]))
-
-    def words(self, key: Key) -> Words:
-        return self.context_words if key == "context" else self.question_words
-
-    def text(self, key: Key) -> str:
-        sample = self.sample
-        if key == "context":
-            return sample.context
-        return " | ".join([sample.question, *sample.options]) if key == "question" else sample.id
-
-
-class _Index:
-    """Finds the exact matches of a training row among benchmark rows."""
-
-    def __init__(self, train: Iterable[_Row], test: Sequence[_Row]) -> None:
-        self.templates = _templates(train) | _templates(test)
-        self.by_id: dict[Any, list[_Row]] = defaultdict(list)
-        self.by_context: dict[str, list[_Row]] = defaultdict(list)
-        self.by_question: dict[Any, list[_Row]] = defaultdict(list)
-        for row in test:
-            for value in row.ids():
-                self.by_id[value].append(row)
-            self.by_context[row.context].append(row)
-            self.by_question[row.question].append(row)
-
-    def matches(self, row: _Row) -> Iterator[tuple[Key, bool, _Row]]:
-        """Each match of the row: by which key, whether it counts, with what."""
-        for value in row.ids():
-            for other in self.by_id.get(value, ()):
-                yield "id", True, other
-        if row.context:
-            telling = len(row.context_words) >= LEAST_WORDS
-            for other in self.by_context.get(row.context, ()):
-                yield "context", telling or other.question == row.question, other
-        telling = self.is_telling(row)
-        for other in self.by_question.get(row.question, ()):
-            yield "question", telling or other.context == row.context, other
-
-    def is_telling(self, row: _Row) -> bool:
-        """Whether the question is long enough and no template."""
-        return len(row.question_words) >= LEAST_WORDS and row.question not in self.templates
-
-
-def _templates(rows: Iterable[_Row]) -> set[tuple[str, ...]]:
-    contexts: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for row in rows:
-        contexts[row.question].add(row.context)
-    return {question for question, asked_of in contexts.items() if len(asked_of) >= TEMPLATE_CONTEXTS}
-
-
-def _words(*texts: str) -> Words:
-    # Interned: a set of samples has a hundred times more words than different ones.
-    return tuple(map(sys.intern, words(" ".join(texts))))
-
-
-_CellKey = tuple[str, str, Key]  # training dataset, benchmark dataset, key
-
-
-def _compare(train: Sequence[_Row], test: SampleSet, result: Overlap) -> None:
-    others = [_Row(sample) for sample in test.samples]
-    index = _Index(train, others)
-    exact, near, set_aside = Counter[_CellKey](), Counter[_CellKey](), Counter[_CellKey]()
-    concerned: dict[_CellKey, set[str]] = defaultdict(set)
+def _compare(train: Sequence[KeyedRow], test: SampleSet, result: Overlap) -> None:
+    others = [KeyedRow(sample) for sample in test.samples]
+    index = MatchIndex(train, others)
+    trained = dict.fromkeys(row.sample.dataset for row in train)
+    tested = dict.fromkeys(row.sample.dataset for row in others)
+    cells = {
+        (ours, theirs, key): Cell(ours, test.name, theirs, key)
+        for ours in trained
+        for theirs in tested
+        for key in KEYS
+    }
+    concerned: dict[tuple[str, str, Key], set[str]] = defaultdict(set)
     matched: set[tuple[Key, int, str]] = set()
     for place, row in enumerate(train):
-        aside: set[_CellKey] = set()
+        aside: set[tuple[str, Key]] = set()
         for key, counts, other in index.matches(row):
-            cell = (row.sample.dataset, other.sample.dataset, key)
+            dataset = other.sample.dataset
             if not counts:
-                aside.add(cell)
+                aside.add((dataset, key))
                 continue
-            concerned[cell].add(other.sample.id)
-            if (key, place, other.sample.dataset) not in matched:
-                matched.add((key, place, other.sample.dataset))
-                exact[cell] += 1
+            concerned[row.sample.dataset, dataset, key].add(other.sample.id)
+            if (key, place, dataset) not in matched:
+                matched.add((key, place, dataset))
+                cells[row.sample.dataset, dataset, key].exact += 1
                 result.exact.append(_match(key, row, test.name, other, 1.0))
-        set_aside.update(cell for cell in aside if (cell[2], place, cell[1]) not in matched)
+        for dataset, key in aside:
+            cells[row.sample.dataset, dataset, key].set_aside += (key, place, dataset) not in matched
     for key in NEAR_KEYS:
         for place, other, similarity in _near(key, train, others, index, result.threshold):
-            row = train[place]
-            if (key, place, other.sample.dataset) not in matched:
-                near[row.sample.dataset, other.sample.dataset, key] += 1
+            row, dataset = train[place], other.sample.dataset
+            if (key, place, dataset) not in matched:
+                cells[row.sample.dataset, dataset, key].near += 1
                 result.near.append(_match(key, row, test.name, other, similarity))
-    for trained in dict.fromkeys(row.sample.dataset for row in train):
-        for tested in dict.fromkeys(row.sample.dataset for row in others):
-            for key in KEYS:
-                cell = (trained, tested, key)
-                counted = Cell(
-                    trained, test.name, tested, key, exact[cell], len(concerned[cell]), near[cell], set_aside[cell]
-                )
-                if counted.exact or counted.near or counted.set_aside:
-                    result.cells.append(counted)
+    for name, cell in cells.items():
+        cell.test_rows = len(concerned[name])
+    result.cells += [cell for cell in cells.values() if cell.exact or cell.near or cell.set_aside]
 
 
 def _near(
-    key: Key, train: Sequence[_Row], test: Sequence[_Row], index: _Index, threshold: float
-) -> Iterator[tuple[int, _Row, float]]:
-    """For each training row and benchmark dataset the most similar row; texts that many rows share count once."""
+    key: Key, train: Sequence[KeyedRow], test: Sequence[KeyedRow], index: MatchIndex, threshold: float
+) -> Iterator[tuple[int, KeyedRow, float]]:
+    """Yield (place of a training row, most similar row, similarity) for each training row and benchmark dataset."""
     ours, theirs = _by_text(key, train, index), _by_text(key, test, index)
     left, right = list(ours), list(theirs)
     best: dict[tuple[int, str], tuple[float, int]] = {}
     for pair in near_pairs(left, right, threshold):
-        for other in {test[place].sample.dataset: place for place in reversed(theirs[right[pair.right]])}.items():
-            dataset, found = other
+        first = {test[place].sample.dataset: place for place in reversed(theirs[right[pair.right]])}
+        for dataset, found in first.items():
             for place in ours[left[pair.left]]:
                 if pair.similarity > best.get((place, dataset), (0.0, 0))[0]:
                     best[place, dataset] = (pair.similarity, found)
@@ -314,22 +230,16 @@ def _near(
         yield place, test[found], similarity
 
 
-def _by_text(key: Key, rows: Sequence[_Row], index: _Index) -> dict[Words, list[int]]:
+def _by_text(key: Key, rows: Sequence[KeyedRow], index: MatchIndex) -> dict[Words, list[int]]:
     places: dict[Words, list[int]] = defaultdict(list)
     for place, row in enumerate(rows):
-        if len(row.words(key)) >= LEAST_WORDS and (key == "context" or index.is_telling(row)):
+        if len(row.words(key)) >= LEAST_WORDS and (key == "context" or index.is_specific(row)):
             places[row.words(key)].append(place)
     return places
 
 
-def _match(key: Key, row: _Row, test_set: str, other: _Row, similarity: float) -> Match:
-    return Match(
-        key,
-        row.sample.dataset,
-        row.sample.id,
-        test_set,
-        other.sample.dataset,
-        other.sample.id,
-        round(similarity, 4),
-        row.text(key),
-    )
+def _match(key: Key, row: KeyedRow, test_set: str, other: KeyedRow, similarity: float) -> Match:
+    ours, theirs = row.sample, other.sample
+    texts = {"id": ours.id, "context": ours.context, "question": " | ".join([ours.question, *ours.options])}
+    place = (ours.dataset, ours.id, test_set, theirs.dataset, theirs.id)
+    return Match(key, *place, round(similarity, 4), texts[key])

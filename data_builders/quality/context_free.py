@@ -1,10 +1,9 @@
-"""How far the hypothesis of an nli sample gives its label away, without the premise.
+"""Measure how well the hypothesis of an nli sample predicts its label without the premise.
 
-A dataset whose labels can be told from the hypothesis alone does not measure reading. Two numbers say how far that
-goes: the share of the more frequent label, which needs to know nothing, and the accuracy of a classifier that sees
-the hypothesis only (word 1- to 3-grams, logistic regression), trained on four fifths of the rows and tested on the
-rest, five times. Rows with the same premise are always in the same fifth: what a classifier learns about one
-dialogue must not help it with another question about the same dialogue.
+A dataset whose labels follow from the hypothesis does not measure use of the context. There are two baselines: the
+share of the more frequent label, and the accuracy of a classifier of the hypothesis (word 1- to 3-grams, logistic
+regression) in five-fold cross-validation. Rows with the same premise are in the same fold, so that nothing learnt
+about a premise helps with another question about it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class ContextFree:
         n: rows.
         contexts: different premises among them.
         majority_share: of the more frequent label.
-        accuracy: of the classifier on rows that it was not trained on; None where there are too few rows to tell.
+        accuracy: of the classifier on rows that it was not trained on; None if there are too few rows.
         standard_error: of the accuracy, as if rows were independent.
     """
 
@@ -42,12 +41,8 @@ class ContextFree:
     standard_error: float | None
 
 
-def refuse_without_sklearn() -> None:
-    """Say what to install where scikit-learn, which only the classifier needs, is not there.
-
-    Raises:
-        UserError: it is not installed.
-    """
+def require_sklearn() -> None:
+    """Raise UserError, with what to install, if scikit-learn is missing; only the classifier needs it."""
     if importlib.util.find_spec("sklearn") is None:
         raise UserError(
             "nli rows: the accuracy of the hypothesis alone needs scikit-learn, which is not installed",
@@ -56,10 +51,10 @@ def refuse_without_sklearn() -> None:
 
 
 def hypothesis_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree:
-    """Both baselines for the rows of one nli dataset.
+    """Return both baselines for the rows of one nli dataset.
 
     Args:
-        seed: of the division into five parts.
+        seed: of the folds.
     """
     labels, contexts = _counted(samples)
     majority = round(max(labels.values()) / len(samples), 4)
@@ -71,40 +66,35 @@ def hypothesis_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFr
 
 
 def held_out_accuracy(samples: Sequence[EventSample], texts: Sequence[str], seed: int) -> float | None:
-    """Of the classifier that sees these texts, one a row, on rows whose premises it was not trained on.
+    """Return the accuracy of a classifier of `texts`, one per row, on rows whose premises it was not trained on.
 
-    None where there are too few rows to tell: some part could lack a label or a premise of its own.
+    None if there are so few rows that a fold could lack a label or a premise.
     """
     labels, contexts = _counted(samples)
     if contexts < 2 * FOLDS or len(labels) < 2 or min(labels.values()) < 2 * FOLDS:
         return None
-    return float(np.mean(_held_out_hits(samples, texts, seed)))
-
-
-def _counted(samples: Sequence[EventSample]) -> tuple[Counter[str], int]:
-    """Rows of each label, and different premises."""
-    return Counter(sample.answers[0] for sample in samples), len({sample.context for sample in samples})
-
-
-def _held_out_hits(samples: Sequence[EventSample], texts: Sequence[str], seed: int) -> np.ndarray:
-    """For each row whether the classifier that was not trained on its premise tells its label."""
-    # scikit-learn takes a second to import, which nothing but this needs.
+    # Imported here, since scikit-learn takes a second and only this needs it.
     from sklearn.feature_extraction.text import HashingVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
     from sklearn.pipeline import make_pipeline
 
-    labels = [sample.answers[0] for sample in samples]
+    answers = [sample.answers[0] for sample in samples]
     classifier = make_pipeline(
-        # Words of one letter count too, and so do stop words: "not", "before" and "a" give labels away.
+        # With words of one letter and stop words: "not", "before" and "a" predict labels.
         HashingVectorizer(ngram_range=(1, 3), token_pattern=r"\w+", n_features=2**18, alternate_sign=False),
         LogisticRegression(C=10.0, max_iter=1_000),
     )
     predicted = cross_val_predict(
         classifier,
         texts,
-        labels,
+        answers,
         groups=[sample.context for sample in samples],
         cv=StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed),
     )
-    return np.asarray(predicted) == np.asarray(labels)
+    return float(np.mean(np.asarray(predicted) == np.asarray(answers)))
+
+
+def _counted(samples: Sequence[EventSample]) -> tuple[Counter[str], int]:
+    """Return the rows of each label, and the number of different premises."""
+    return Counter(sample.answers[0] for sample in samples), len({sample.context for sample in samples})

@@ -1,7 +1,7 @@
 """The quality filter: does a sample's context support its answer (PIPER paper, section 3.1, step 2)?
 
-A model reasons in a few sentences and closes with a verdict, by a prompt for each format (after the paper's Table 17,
-in words of our own). Without a model only a free-text answer can be checked, and only for its words.
+A model reasons in a few sentences and ends with a verdict, with a prompt for each format (after the paper's Table 17,
+in our own words). Without a model, only the words of free-text answers are checked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, render_answers, render_options
 from data_builders.text.stems import stem, words
 
-# Words that an answer has for its grammar's sake. No negations: "not sold" is not "sold".
+# Grammatical words of an answer, without negations: "not sold" is not "sold".
 _FUNCTION_WORDS_TEXT = """
 a an and are as at be been being but by did do does for from had has have he her his i in is it its of on or our she
 so that the their them they this to was we were will with you your s
@@ -26,7 +26,7 @@ _FUNCTION_WORDS = frozenset(_FUNCTION_WORDS_TEXT.split())
 
 
 class Verdict(StrEnum):
-    """What became of a sample. NOT_JUDGED: there is no rule for its format; UNDECIDED: the judge gave no verdict."""
+    """Verdict on a sample. NOT_JUDGED: there is no rule for its format; UNDECIDED: the judge gave no verdict."""
 
     SUPPORTED = "supported"
     UNSUPPORTED = "unsupported"
@@ -34,18 +34,18 @@ class Verdict(StrEnum):
     NOT_JUDGED = "not_judged"
 
 
-# What stays: a format without a rule is not refused for that, a judge that cannot decide gives no ground to keep.
+# Verdicts with which a sample is kept.
 KEPT = frozenset({Verdict.SUPPORTED, Verdict.NOT_JUDGED})
 
 
 def judge_quality(samples: Sequence[EventSample], judge: Judge | None) -> list[Verdict]:
-    """Whether each sample's context supports its answer, in order.
+    """Return whether each sample's context supports its answer, in order.
 
-    Without a judge, a qa sample is supported if the context holds every content word of one of its accepted answers
-    (in any inflection); samples of other formats are not judged.
+    Without a judge, a qa sample is supported if the context has every content word of one of its accepted answers, in
+    any inflection; samples of other formats are not judged.
 
     Raises:
-        UserError: the judge cannot be asked, or not any more.
+        UserError: the judge cannot be asked.
     """
     if judge is None:
         return [_by_rule(sample) for sample in samples]
@@ -54,7 +54,7 @@ def judge_quality(samples: Sequence[EventSample], judge: Judge | None) -> list[V
 
 
 def quality_prompts(samples: Sequence[EventSample]) -> list[Prompt]:
-    """What `judge_quality` asks about each sample; for an estimate of its cost."""
+    """Return the prompts of `judge_quality`, also to estimate its cost."""
     return [
         _templates().prompt(
             sample.format,
@@ -71,7 +71,7 @@ def quality_prompts(samples: Sequence[EventSample]) -> list[Prompt]:
 
 
 def read_verdict(reply: str) -> Verdict | None:
-    """The verdict in the closing line of a reply; None where that line holds none."""
+    """Return the verdict in the closing line of a reply; None if there is none."""
     value = closing_value(reply, "Verdict")
     return Verdict(value) if value in (Verdict.SUPPORTED, Verdict.UNSUPPORTED) else None
 
@@ -91,7 +91,7 @@ def _by_rule(sample: EventSample) -> Verdict:
 
 def _content_stems(answer: str) -> set[str]:
     found = words(answer)
-    # An answer that is all grammar ("to her") is taken whole: an empty set would be in every context.
+    # An answer of only function words ("to her") is used whole, since an empty set would match every context.
     content = [word for word in found if word not in _FUNCTION_WORDS] or found
-    # One without any word (a sign) can only be looked for as it stands, and never is a stem.
+    # An answer without any word (a sign) matches no stem.
     return {stem(word) for word in content} or {answer}

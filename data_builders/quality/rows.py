@@ -1,4 +1,4 @@
-"""Rows for a reader: some of a data set, with what each of the three views shows, as a page or for a terminal."""
+"""Show rows of a data set with their three views, as a page or in a terminal."""
 
 from __future__ import annotations
 
@@ -16,17 +16,13 @@ from data_builders.text.sentences import sentence_spans
 
 
 def draw(samples: Sequence[EventSample], rows: int, seed: int) -> list[EventSample]:
-    """So many rows, drawn with the seed, in the data's order; all where there are no more."""
+    """Return at most `rows` rows, drawn with the seed, in the data's order."""
     places = range(len(samples))
     return [samples[i] for i in sorted(random.Random(seed).sample(places, min(rows, len(samples))))]
 
 
 def pick(samples: Sequence[EventSample], ids: Sequence[str]) -> list[EventSample]:
-    """The rows with these ids, in the order of the ids.
-
-    Raises:
-        UserError: no row has one of them.
-    """
+    """Return the rows with these ids, in the order of the ids; UserError for an unknown id."""
     by_id = {sample.id: sample for sample in samples}
     for name in ids:
         if name not in by_id:
@@ -35,9 +31,9 @@ def pick(samples: Sequence[EventSample], ids: Sequence[str]) -> list[EventSample
 
 
 def marked(sample: EventSample) -> list[tuple[str, bool]]:
-    """The original context in pieces, each with whether the refined context has it too; joined they are the context.
+    """Return the original context in pieces, each with whether the refined context has it, too.
 
-    A refined context that has other text than the context's sentences (some sources write their own) marks nothing.
+    All pieces are kept if the refined context has text of its own, as some sources write it.
     """
     context, refined = sample.context, sample.refined_context
     if refined is None:
@@ -56,18 +52,18 @@ def marked(sample: EventSample) -> list[tuple[str, bool]]:
 
 
 def share_kept(sample: EventSample) -> float | None:
-    """Words of the refined context by words of the context; None where there are none of either."""
+    """Return the words of the refined context divided by those of the context; None without either."""
     words = len(sample.context.split())
     return None if sample.refined_context is None or not words else len(sample.refined_context.split()) / words
 
 
 def not_marked(sample: EventSample) -> bool:
-    """Whether `marked` cannot show the refined context, so that it must be shown apart."""
+    """Return whether `marked` cannot show the refined context, so that it is shown separately."""
     return sample.refined_context not in (None, sample.context) and all(kept for _, kept in marked(sample))
 
 
 def write_rows_page(title: str, samples: Sequence[EventSample], wording: PromptSet, out: Path) -> None:
-    """One file without external parts: each row with its contexts, and the prompts of its views to unfold.
+    """Write a self-contained page: each row with its contexts, and the prompts of its views to unfold.
 
     Raises:
         UserError: the prompt set has no wording for a row's format.

@@ -1,4 +1,4 @@
-"""Numbers about a data set: counts, lengths of the three views, labels, and what can be told without the context."""
+"""Statistics of a data set: counts, lengths of the three views, labels, and baselines without the context."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_tokenizer
 from data_builders.dataset.manifest import refined_share
 from data_builders.dataset.sample_sets import SampleSet
-from data_builders.quality.context_free import ContextFree, hypothesis_alone, refuse_without_sklearn
+from data_builders.quality.context_free import ContextFree, hypothesis_alone, require_sklearn
 from data_builders.quality.word_places import accuracy_by_places
 from data_builders.raw.source import SPLITS
 
@@ -30,16 +30,16 @@ Measure = Callable[[Sequence[EventSample], View], list[int]]
 
 
 class Group(NamedTuple):
-    """The rows that are described together."""
+    """Key of rows that are described together; `data` is the name of their set."""
 
-    data: str  # the set's name
+    data: str
     dataset: str
     split: Split
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long one view's prompts are; `p5` and so on are percentiles."""
+    """Lengths of one view's prompts; `p5` and `p95` are percentiles."""
 
     n: int
     mean: float
@@ -51,15 +51,15 @@ class Lengths:
 
 @dataclass
 class GroupStats:
-    """What is known of one group.
+    """Statistics of one group.
 
     Attributes:
         counts: (relation, format) → rows.
-        lengths: view → lengths of its prompts; a view is absent where no row has it.
+        lengths: view → lengths of its prompts, for views that some row has.
         labels: nli label → rows; empty without nli rows.
         refined_share: words of all refined contexts divided by words of their contexts; None without any.
-        context_free: for nli rows, how far the hypothesis alone goes.
-        by_places: for nli rows, view → how far a classifier goes that sees where the hypothesis' words stand in that
+        context_free: for nli rows, baselines from the hypothesis.
+        by_places: for nli rows, view → accuracy of a classifier that sees the places of the hypothesis' words in that
             view's context; None for too few rows.
     """
 
@@ -115,25 +115,25 @@ class Stats:
 
 
 def compute_stats(sets: Sequence[SampleSet], *, tokenizer: str, prompt_set: str = "default", seed: int = 0) -> Stats:
-    """Describe every set, dataset and split.
+    """Return statistics of every set, dataset and split.
 
     Args:
-        tokenizer: a model's name as `d2e_sft.model.loading` takes it, or `words`.
-        prompt_set: the wording of the prompts that are measured.
+        tokenizer: a name for `d2e_sft.model.loading`, or `words`.
+        prompt_set: wording of the prompts that are measured.
         seed: of the folds of the hypothesis-only baseline.
 
     Raises:
         UserError: no such tokenizer or prompt set, or nli rows without scikit-learn.
     """
     if any(sample.format == "nli" for data in sets for sample in data.samples):
-        refuse_without_sklearn()
+        require_sklearn()
     measure = _measure(tokenizer, prompt_set)
     members: dict[Group, list[EventSample]] = defaultdict(list)
     for data in sets:
         for sample in data.samples:
             members[Group(data.name, sample.dataset, sample.split)].append(sample)
     names = [data.name for data in sets]
-    # A drawn set is shuffled: the order of its rows says nothing.
+    # Sorted, since the rows of a drawn set are shuffled.
     order = sorted(members, key=lambda one: (names.index(one.data), SPLITS.index(one.split), one.dataset))
     groups = [
         _describe(group, members[group], measure, seed)
@@ -160,7 +160,8 @@ def _describe(group: Group, samples: Sequence[EventSample], measure: Measure, se
     for view in VIEWS:
         shown = [sample for sample in samples if view != "refined" or sample.refined_context is not None]
         if shown:
-            stats.lengths[view] = _lengths(length for batch in _batches(shown) for length in measure(batch, view))
+            batches = (shown[start : start + _BATCH] for start in range(0, len(shown), _BATCH))
+            stats.lengths[view] = _lengths(length for batch in batches for length in measure(batch, view))
     stats.refined_share = refined_share(samples)
     if nli := [sample for sample in samples if sample.format == "nli"]:
         labels = Counter(sample.answers[0] for sample in nli)
@@ -176,10 +177,6 @@ def _by_places(nli: Sequence[EventSample], seed: int) -> dict[View, float | None
     if len(refined) == len(nli):
         shown["refined"] = refined
     return {view: accuracy_by_places(nli, contexts, seed) for view, contexts in shown.items()}
-
-
-def _batches(samples: Sequence[EventSample]) -> Iterable[Sequence[EventSample]]:
-    return (samples[start : start + _BATCH] for start in range(0, len(samples), _BATCH))
 
 
 def _lengths(values: Iterable[int]) -> Lengths:
