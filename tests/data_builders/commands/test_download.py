@@ -59,7 +59,7 @@ def test_official_files_are_saved_where_raw_is_read_and_what_is_lacking_is_said(
     for name in ("test.jsonl", "graphs.jsonl"):
         assert (tmp_path / "raw" / "wiqa" / name).read_bytes() == CONTENT
     assert "boxes: is generated" in said.out
-    assert "1 files could not be had" in said.err
+    assert "1 files could not be downloaded" in said.err
     assert "ask the authors; save it as DIR/wiqa/train.jsonl" in said.err
 
 
