@@ -1,7 +1,7 @@
 """The engine that all jobs share: look in the cache, ask the rest, ask once more for malformed replies.
 
-The thread that receives a reply writes it to disk before anything else. So whatever ends a run (an error, Ctrl-C,
-SIGKILL), the next one finds every reply that had arrived.
+A reply is written to disk as soon as it arrives. So whatever ends a run (an error, Ctrl-C, SIGKILL), the next one
+finds every reply that had arrived.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Judge:
 
 @dataclass
 class _Keeper:
-    """Takes replies from the back end's threads to the disk, the counts and the progress bar."""
+    """Takes replies from the back end to the disk, the counts and the progress bar."""
 
     judge: Judge
     prompts: Sequence[Prompt]

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from multiprocessing import TimeoutError as OverdueError
+from multiprocessing.pool import ThreadPool
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +22,6 @@ from d2e_sft.judge.completions import read_completion, server_message
 from d2e_sft.judge.http_client import PATIENCE, UnboundedAnswerError, bounded_client
 from d2e_sft.judge.messages import Conversation, Listener, Prompt, Reply
 from d2e_sft.judge.options import JUDGE, Caller, EndpointOptions, find_endpoint
-from d2e_sft.judge.workers import OverdueError, Workers
 from d2e_sft.util.errors import UserError
 
 _MOST_UNUSABLE = 5  # after so many unusable replies in a row the endpoint is not a chat endpoint
@@ -67,18 +69,7 @@ class OpenAIBackend:
 
     def answer(self, prompts: Sequence[Conversation], listener: Listener) -> None:
         endpoint, timeout, attempts = self._endpoint, self._options.timeout, self._options.attempts
-
-        def ask(index: int) -> None:
-            requests.place.index = index
-            try:
-                reply = self._send(client, prompts[index])
-                workers.deliver(lambda: listener.received(index, reply))
-            except _StopError as stopped:
-                if stopped.error is not None:
-                    raise stopped.error from None
-
-        workers = Workers(self._options.concurrency, ask, len(prompts))
-        requests = _Requests(workers, listener)
+        requests = _Requests(listener)
         client = self._openai.OpenAI(
             api_key=endpoint.key,
             base_url=endpoint.url,
@@ -86,22 +77,43 @@ class OpenAIBackend:
             max_retries=attempts - 1,
             http_client=bounded_client(self._openai, timeout, requests),
         )
+
+        def ask(index: int) -> tuple[int, Reply | None] | None:
+            requests.place.index = index
+            try:
+                return index, self._send(client, prompts[index])
+            except _StopError as stopped:
+                requests.stopped.set()
+                if stopped.error is None:
+                    return None
+                raise stopped.error from None
+            except BaseException:
+                requests.stopped.set()  # at once, before other threads take their next prompt
+                raise
+
+        # Its threads are daemons, unlike those of concurrent.futures: a stalled server does not block Ctrl-C.
+        replies = ThreadPool(max(1, min(self._options.concurrency, len(prompts)))).imap_unordered(
+            ask, range(len(prompts))
+        )
         grace = timeout
         longest = attempts * (PATIENCE + 1) * timeout + (attempts - 1) * _LONGEST_WAIT + 1
         try:
-            workers.wait(longest)
+            for _ in prompts:
+                if (answered := replies.next(longest)) is not None:
+                    listener.received(*answered)
         except OverdueError:
             grace = 0.0
             raise UserError(
-                f"{self._named()}: has not answered one prompt in {longest:,.0f} s, with all attempts",
+                f"{self._named()}: has not answered in {longest:,.0f} s, with all attempts",
                 remedy="check that this is a chat endpoint; then run again",
             ) from None
         except KeyboardInterrupt:
             grace = min(_GRACE, timeout)
-            tqdm.write(f"stopping: waiting {grace:g} s for {workers.open_items()} open requests", sys.stderr)
+            tqdm.write(f"stopping: waiting at most {grace:g} s for open requests", sys.stderr)
             raise
         finally:
-            workers.leave(grace)  # open requests are paid for, so their replies are kept
+            requests.stopped.set()
+            _collect(replies, listener, grace)
             client.close()
 
     def _send(self, client: Any, prompt: Conversation) -> Reply | None:
@@ -184,14 +196,14 @@ class _StopError(BaseException):
 
 @dataclass
 class _Requests:
-    """Reports each request to the listener, and stops threads that should not send any more."""
+    """Reports each request to the listener, and ends threads that should not send any more."""
 
-    workers: Workers
     listener: Listener
+    stopped: threading.Event = field(default_factory=threading.Event)
     place: threading.local = field(default_factory=threading.local)  # `index` of the thread's prompt
 
     def begin(self, *, retry: bool) -> None:
-        if self.workers.stopped:
+        if self.stopped.is_set():
             raise _StopError
         if retry:
             self.listener.retried()
@@ -202,6 +214,19 @@ class _Requests:
 
     def refused(self) -> None:
         self.listener.refused(self.place.index)
+
+
+def _collect(replies: Any, listener: Listener, seconds: float) -> None:
+    """Pass on the replies to open requests, which are paid for, until all are answered or the time is over."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            if (answered := replies.next(max(0.0, until - time.monotonic()))) is not None:
+                listener.received(*answered)
+        except (StopIteration, OverdueError):
+            return
+        except UserError:
+            continue  # another request failed, too
 
 
 def _import_openai(caller: Caller) -> ModuleType:
