@@ -1,98 +1,107 @@
-"""Official JSON files of the systems: whatever is wrong in one is a message with file, place and value."""
+"""Official JSON files of the systems: read, and checked against a schema (a pydantic model or a type of one)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from d2e_sft.util.errors import UserError
+from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
+
+from d2e_sft.data.sample import describe_validation_error
+from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import object_with_unique_keys
 
-_DAMAGED = "the file is damaged or another one: download it again, or write it anew"
-_SHOWN = 120
-_NODE_SHOWN = 80
+_DAMAGED = "the file is damaged or of another kind: download it again, or write it anew"
+Text = Annotated[str, StringConstraints(pattern=r"\S")]  # not empty
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file.
+class Row(BaseModel):
+    """Base of the schemas. Unknown fields are ignored, because official files have more than a scorer reads."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+def read_json(path: Path, schema: Any = Any) -> Any:
+    """Read a JSON file and check it against a schema.
 
     Raises:
-        UserError: it cannot be read, is not UTF-8, is no JSON, or gives a key twice.
+        UserError: the file cannot be read, is not UTF-8 or JSON, has a key twice, or does not fit the schema.
     """
-    return _decoded(read_text(path), str(path))
+    return checked(schema, _decoded(read_text(path), str(path)), str(path))
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, object) for each line of a JSON-lines file that is not blank.
+def read_json_lines(path: Path, schema: Any = dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield (place, checked object) for each non-blank line of a JSON-lines file.
 
     Raises:
-        UserError: as `read_json`, also where a line holds no object.
+        UserError: as `read_json`; the line is named.
     """
     # Only "\n" ends a line: texts may hold other characters that count as line ends elsewhere.
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         place = f"{path}, line {number}"
         if line.strip():
-            yield place, expect_object(_decoded(line, place), place)
+            yield place, checked(schema, _decoded(line, place), place)
 
 
 def json_lines(rows: Iterable[Any]) -> str:
-    """The text of a JSON-lines file."""
+    """Return the text of a JSON-lines file."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def expect_object(value: Any, place: str) -> dict[str, Any]:
-    """The value, if it is a JSON object.
-
-    Raises:
-        UserError: it is something else.
-    """
-    if not isinstance(value, dict):
-        raise UserError(f"{place}: got {shown(value)}; expected a JSON object", remedy=_DAMAGED)
-    return value
-
-
-def expect_list(value: Any, place: str) -> list[Any]:
-    """The value, if it is a JSON array.
-
-    Raises:
-        UserError: it is something else.
-    """
-    if not isinstance(value, list):
-        raise UserError(f"{place}: got {shown(value)}; expected a JSON array", remedy=_DAMAGED)
-    return value
-
-
-def expect_text(row: dict[str, Any], name: str, place: str, *, empty: bool = False) -> str:
-    """The text of a field.
+def checked(schema: Any, value: Any, place: str) -> Any:
+    """Return the value as the schema's type.
 
     Args:
-        empty: whether a text of nothing but blanks will do.
+        place: file and line, for the message.
 
     Raises:
-        UserError: the field is missing, no text, or empty.
+        UserError: the value does not fit; names place, field, value and what is expected.
     """
-    if name not in row:
-        raise UserError(f"{place}: {name}: missing; expected text (there is {', '.join(map(str, row)) or 'no field'})")
-    value = row[name]
-    if not isinstance(value, str) or not (empty or value.strip()):
-        raise UserError(f"{place}: {name}: got {shown(value)}; expected text" + " that is not empty" * (not empty))
-    return value
+    try:
+        return _adapter(schema).validate_python(value)
+    except ValidationError as error:
+        raise UserError(f"{place}: {describe_validation_error(error)}", remedy=_DAMAGED) from None
 
 
-def shown(value: Any) -> str:
-    """A value as a message shows it."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text) - _SHOWN:,} more characters)"
+@cache
+def _adapter(schema: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(schema)
+
+
+def check_ids(path: Path, what: str, found: Collection[str], known: Collection[str], *, all_of: str = "") -> None:
+    """Check that predictions are about known items.
+
+    Args:
+        what: an item, in messages.
+        found: the ids in the file at `path`.
+        known: the ids of the gold file.
+        all_of: remedy for known items without predictions; they are allowed if it is empty.
+
+    Raises:
+        UserError: an id is unknown, or missing.
+    """
+    unknown = [name for name in found if name not in known]
+    if unknown:
+        raise UserError(
+            f"{path}: {what} {unknown[0]!r} is not in the gold file ({len(unknown)} such); expected ids such as "
+            f"{', '.join(list(known)[:3])}.{did_you_mean(unknown[0], known)}",
+            remedy="name the gold file that these predictions were made for",
+        )
+    lacking = [name for name in known if name not in found]
+    if lacking and all_of:
+        raise UserError(
+            f"{path}: {what} {lacking[0]!r} is missing ({len(lacking)} of {len(known)} are missing)", remedy=all_of
+        )
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file.
+    """Return the text of a UTF-8 file.
 
     Raises:
-        UserError: it cannot be read, or is not UTF-8.
+        UserError: the file cannot be read, or is not UTF-8.
     """
     try:
         return path.read_text(encoding="utf-8").removeprefix("\ufeff")
@@ -110,69 +119,3 @@ def _decoded(text: str, place: str) -> Any:
         raise UserError(f"{place}: not JSON ({where})", remedy=_DAMAGED) from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{place}: not sound JSON ({error})", remedy=_DAMAGED) from None
-
-
-@dataclass(frozen=True)
-class Node:
-    """One value of a JSON file, which knows its place there.
-
-    Attributes:
-        place: where it stands, as `1.states[0].entity`; empty for the whole file.
-    """
-
-    value: Any
-    path: Path
-    place: str = ""
-
-    def wrong(self, expected: str, remedy: str | None = None) -> UserError:
-        """The error that says that this value is not what was expected."""
-        shown = json.dumps(self.value, ensure_ascii=False)
-        shown = shown if len(shown) <= _NODE_SHOWN else f"{shown[:_NODE_SHOWN]}…"
-        at = f", {self.place}" if self.place else ""
-        return UserError(f"{self.path}{at}: got {shown}; expected {expected}", remedy)
-
-    def __getitem__(self, key: str) -> Node:
-        """A member that an object must have."""
-        if not isinstance(self.value, dict) or key not in self.value:
-            raise self.wrong(f"an object with the key {key!r}")
-        return Node(self.value[key], self.path, f"{self.place}.{key}".lstrip("."))
-
-    def __contains__(self, key: str) -> bool:
-        return isinstance(self.value, dict) and key in self.value
-
-    def unwrapped(self, key: str) -> Node:
-        """The member of that key, or this value itself where it has none."""
-        if key not in self:
-            return self
-        return self[key]
-
-    def members(self) -> Iterator[tuple[str, Node]]:
-        """Key and value of each member of an object."""
-        if not isinstance(self.value, dict):
-            raise self.wrong("an object")
-        return ((key, self[key]) for key in self.value)
-
-    def items(self) -> list[Node]:
-        """The items of an array."""
-        if not isinstance(self.value, list):
-            raise self.wrong("an array")
-        return [Node(item, self.path, f"{self.place}[{i}]") for i, item in enumerate(self.value)]
-
-    def text(self) -> str:
-        """A text, which may be empty."""
-        if not isinstance(self.value, str):
-            raise self.wrong("a text")
-        return self.value
-
-    def texts(self) -> tuple[str, ...]:
-        """An array of texts."""
-        return tuple(item.text() for item in self.items())
-
-    def integer(self) -> int:
-        """A whole number, or a text that is one: the official files hold both."""
-        if isinstance(self.value, int) and not isinstance(self.value, bool):
-            return self.value
-        try:
-            return int(self.text())
-        except (ValueError, UserError):
-            raise self.wrong("a whole number") from None

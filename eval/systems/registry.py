@@ -1,9 +1,9 @@
-"""The systems by name; imported only when one is asked for."""
+"""The systems by name; a system is imported when it is used."""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eval.systems.system import System
@@ -18,8 +18,8 @@ _SYSTEMS: dict[str, tuple[str, str]] = {
 SYSTEM_NAMES = tuple(_SYSTEMS)
 
 
-def load_system(name: str) -> System:
-    """A system by its name, which is one of `SYSTEM_NAMES`."""
+def load_system(name: str) -> System[Any, Any]:
+    """Return the system with this name, which is one of `SYSTEM_NAMES`."""
     module, attribute = _SYSTEMS[name]
-    system: System = getattr(importlib.import_module(module), attribute)
+    system: System[Any, Any] = getattr(importlib.import_module(module), attribute)
     return system

@@ -24,8 +24,8 @@ from eval.run.benchmark import Benchmark, locate_benchmark
 from eval.score.predictions import Prediction, SampleKey, refuse_edited, write_predictions
 from eval.score.scores import SCORES_FILE, RunScores, ScoredBenchmark, group_of, score_predictions
 from eval.score.scoring import score_output
-from eval.systems.flat.lines import read_lines, refuse_unfilled
-from eval.systems.json_file import expect_text
+from eval.systems.flat.lines import FlatRow, read_lines, refuse_unfilled
+from eval.systems.json_file import Text
 from eval.systems.score_files import file_in
 from eval.systems.system import SystemOptions
 
@@ -132,24 +132,31 @@ def _scores(outputs: Path, benchmark: Benchmark, options: RowsOptions, predictio
     )
 
 
+class OutputLine(FlatRow):
+    """One line of a file of outputs."""
+
+    id: Text
+    dataset: Text | None = None
+    output: str
+
+
 def _read_outputs(path: Path, samples: list[EventSample], rows: Path) -> dict[SampleKey, str]:
     datasets: dict[str, list[str]] = {}
     for sample in samples:
         datasets.setdefault(sample.id, []).append(sample.dataset)
-    said: dict[SampleKey, str] = {}
-    for place, line in read_lines(path):
-        number = expect_text(line, "id", place)
-        known = datasets.get(number, [])
-        if "dataset" not in line and len(known) > 1:
-            raise UserError(f"{place}: the id {number!r} stands in {', '.join(known)}", remedy="say which: `dataset`")
-        key = (expect_text(line, "dataset", place) if "dataset" in line else (known or ["–"])[0], number)
+    outputs: dict[SampleKey, str] = {}
+    for place, line in read_lines(path, OutputLine):
+        known = datasets.get(line.id, [])
+        if line.dataset is None and len(known) > 1:
+            raise UserError(f"{place}: the id {line.id!r} is in {', '.join(known)}", remedy="name one: `dataset`")
+        key = (line.dataset or (known or ["–"])[0], line.id)
         if key[0] not in known:
             raise UserError(
-                f"{place}: no row {number!r}{f' of {key[0]}' if 'dataset' in line else ''} in {rows}",
-                remedy="name the benchmark that was asked with --gold",
+                f"{place}: no row {line.id!r}{f' of {line.dataset}' if line.dataset else ''} in {rows}",
+                remedy="name the benchmark of these outputs with --gold",
             )
-        if key in said:
-            raise UserError(f"{place}: a second output for {number!r} of {key[0]}", remedy="keep one of them")
-        said[key] = expect_text(line, "output", place, empty=True)
-    refuse_unfilled(path, said.values(), "output")
-    return said
+        if key in outputs:
+            raise UserError(f"{place}: a second output for {line.id!r} of {key[0]}", remedy="keep one of them")
+        outputs[key] = line.output
+    refuse_unfilled(path, outputs.values(), "output")
+    return outputs

@@ -22,7 +22,7 @@ _RECORDED = ("engine", "engine_counts", "seconds", "resumed", "environment")  # 
 
 def evaluate_system(
     model: str,
-    system: System,
+    system: System[Any, Any],
     *,
     run: Path,
     data: Path | None,
@@ -67,17 +67,17 @@ def evaluate_system(
     return scores, result, folder
 
 
-def _located(system: System, data: Path | None) -> Path:
+def _located(system: System[Any, Any], data: Path | None) -> Path:
     path = RAW_ROOT / system.name if data is None else data
     if not path.exists():
         raise UserError(
-            f"{system.name}: {path} does not exist; expected its official files ({system.files})",
+            f"{system.name}: {path} does not exist; expected its official files ({system.official_files})",
             remedy=f"get them ({system.obtain}), or name their folder: --data DIR",
         )
     return path
 
 
-def _described(system: System, own: SystemOptions, asker: Asker, result: SystemResult) -> dict[str, Any]:
+def _described(system: System[Any, Any], own: SystemOptions, asker: Asker, result: SystemResult) -> dict[str, Any]:
     config = asker.config
     return {
         "system": system.name,

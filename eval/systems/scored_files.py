@@ -91,7 +91,7 @@ def _labels(files: Sequence[Path], names: Sequence[str] | None) -> list[str]:
 
 def _score_system(name: str, file: Path, gold: Path, given: Sequence[str]) -> ScoredFile:
     system = load_system(name)
-    result = system.scored(file, gold, parse_options(system.score_options, given, name))
+    result = system.score(file, gold, parse_options(system.score_options, given, name))
     text = "\n\n".join(table.terminal() for table in result.tables)
     return ScoredFile("", file, name, result.scores, text, result.measures, result, result.warnings)
 

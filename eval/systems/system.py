@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -18,6 +18,8 @@ from eval.systems.asker import Asker
 from eval.systems.score_files import file_in
 
 Unit = TypeVar("Unit")
+Gold = TypeVar("Gold")
+Answers = TypeVar("Answers")
 
 
 class SystemOptions(BaseModel):
@@ -75,9 +77,9 @@ class SystemCall:
     Attributes:
         data: the folder with the official files, or one of them.
         options: of the system's own class.
-        max_samples: at most so many of what the system counts, drawn with the seed; None takes all.
+        max_samples: limit on the units that the system counts, drawn with the seed; None takes all.
         seed: of subsets, samples and intervals.
-        by_likelihood: options are scored and nothing is generated; asked for only where the options `can_choose`.
+        by_likelihood: score options instead of generating; only if the options allow it (`can_choose`).
     """
 
     data: Path
@@ -87,67 +89,113 @@ class SystemCall:
     by_likelihood: bool = False
 
     def drawn(self, units: Sequence[Unit]) -> list[Unit]:
-        """At most `max_samples` of the units, drawn with the seed, in their order."""
+        """Return at most `max_samples` of the units, drawn with the seed, in their order."""
         if self.max_samples is None or self.max_samples >= len(units):
             return list(units)
         places = random.Random(self.seed).sample(range(len(units)), self.max_samples)
         return [units[place] for place in sorted(places)]
 
 
-@dataclass(frozen=True)
-class System:
-    """One related system.
+class Benchmark(Generic[Gold, Answers]):
+    """How a benchmark reads gold, asks a model, reads predictions and scores; a subclass gives these four steps."""
 
-    Attributes:
-        name: on the command line.
-        title: name, authors and venue.
-        files: the official files that it reads, for messages.
-        obtain: the command that gets them.
-        options: class of its options.
-        score_options: class of the scorer's options.
-        run: asks a model all questions and scores its answers; a `UserError` where the official files are missing or
-            damaged, or the model cannot be asked.
-        score: scores a file of predictions in the official format against a gold file, with options; a `UserError`
-            that names file and place where one is missing or damaged, or the two do not fit.
-        prediction_files: by the scorer's options the names under which a run keeps what it scores, best first.
-        gold_files: the same of gold in a folder of official files; None where `score` takes folders itself.
-        template: from a gold file and the scorer's options, the lines of a flat file of predictions to fill in.
-    """
+    obtain: ClassVar[str] = ""  # the command that gets the official files
 
-    name: str
-    title: str
-    files: str
-    obtain: str
-    options: type[SystemOptions]
-    score_options: type[SystemOptions]
-    run: Callable[[SystemCall, Asker], SystemResult]
-    score: Callable[[Path, Path, Any], SystemResult]
-    prediction_files: Callable[[Any], Sequence[str]]
-    gold_files: Callable[[Any], Sequence[str]] | None
-    template: Callable[[Path, Any], Iterable[dict[str, Any]]] = lambda gold, options: ()
-
-    def scored(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
-        """As `score`, of files or of folders that hold them.
+    def read_gold(self, path: Path, options: Any) -> Gold:
+        """Read the gold file.
 
         Raises:
-            UserError: as `score`, or a folder holds no such file.
+            UserError: the file is missing or damaged; names file, place, value and what is expected.
         """
-        found = file_in(
-            predictions, self.prediction_files(options), "--predictions", f"predictions as {self.name} keeps them"
-        )
-        return self.score(found, self.gold_at(gold, options), options)
+        raise NotImplementedError
 
-    def gold_at(self, gold: Path, options: Any) -> Path:
-        """The gold file itself, or the one that a folder of official files holds.
+    def ask(self, gold: Gold, call: SystemCall, asker: Asker) -> Answers:
+        """Ask a model, and return its answers to the gold items that the call draws."""
+        raise NotImplementedError
+
+    def read_predictions(self, path: Path, gold: Gold, options: Any) -> Answers:
+        """Read a file of predictions, official or flat.
+
+        Raises:
+            UserError: the file is damaged, or does not fit the gold file.
+        """
+        raise NotImplementedError
+
+    def evaluate(self, gold: Gold, answers: Answers, options: Any, seed: int) -> SystemResult:
+        """Score the answers."""
+        raise NotImplementedError
+
+    def files(self, gold: Gold, answers: Answers) -> dict[str, str]:
+        """Return the files that a run keeps, by name: predictions in the official format."""
+        return {}
+
+    def template(self, gold: Gold, options: Any) -> Iterable[dict[str, Any]]:
+        """Return the lines of a flat file of predictions to fill in."""
+        raise NotImplementedError
+
+    def gold_files(self, options: Any) -> Sequence[str]:
+        """Return the names of gold in a folder of official files, best first; none if `read_gold` takes folders."""
+        return ()
+
+    def prediction_files(self, options: Any) -> Sequence[str]:
+        """Return the names under which a run keeps what the scorer reads, best first."""
+        return ()
+
+    def gold_at(self, path: Path, options: Any, option: str = "--gold") -> Path:
+        """Return the gold file itself, or the one in a folder of official files.
 
         Raises:
             UserError: there is none.
         """
-        if self.gold_files is not None:
-            return file_in(gold, self.gold_files(options), "--gold", f"the official files of {self.title}")
-        if not gold.exists():
-            raise UserError(f"--gold {gold}: no such file or folder", remedy=f"expected {self.files}")
-        return gold
+        names = self.gold_files(options)
+        if names:
+            return file_in(path, names, option, f"the official files (get them: {self.obtain})")
+        if not path.exists():
+            raise UserError(f"{option} {path}: no such file or folder", remedy=f"get the files: {self.obtain}")
+        return path
+
+    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
+        """Ask a model about the benchmark and score its answers.
+
+        Raises:
+            UserError: the official files are missing or damaged, or the model cannot be asked.
+        """
+        gold = self.read_gold(self.gold_at(call.data, call.options, "--data"), call.options)
+        answers = self.ask(gold, call, asker)
+        result = self.evaluate(gold, answers, call.options, call.seed)
+        return replace(result, files={**result.files, **self.files(gold, answers)})
+
+    def score(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
+        """Score a file of predictions against a gold file; both may be folders that hold one.
+
+        Raises:
+            UserError: as `read_gold` and `read_predictions`, or a folder holds no such file.
+        """
+        file = self.predictions_at(predictions, options)
+        truth = self.read_gold(self.gold_at(gold, options), options)
+        return self.evaluate(truth, self.read_predictions(file, truth, options), options, options.seed)
+
+    def predictions_at(self, path: Path, options: Any) -> Path:
+        """Return the file of predictions itself, or the one in a run's folder."""
+        return file_in(path, self.prediction_files(options), "--predictions", "predictions of a run")
+
+
+class System(Benchmark[Gold, Answers]):
+    """A related system: a benchmark with a name and options.
+
+    Attributes:
+        name: on the command line.
+        title: name, authors and venue.
+        official_files: the official files that it reads, for messages.
+        options: class of the options of a run.
+        score_options: class of the scorer's options, with a `seed`.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    official_files: ClassVar[str]
+    options: ClassVar[type[SystemOptions]]
+    score_options: ClassVar[type[SystemOptions]]
 
 
 def parse_options(options: type[SystemOptions], given: Sequence[str], system: str) -> SystemOptions:

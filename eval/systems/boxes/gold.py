@@ -1,65 +1,97 @@
 """The published files: questions about one box each, in runs of as many as there are boxes.
 
-There are two forms. For prompting (`few_shot`) an empty box `contains nothing` and the answer is what follows
-`contains`; for fine-tuning T5 (`t5`) it `is empty` and the answer begins with `contains` or `is`.
+There are two forms. In the form for prompting (`few_shot`) an empty box `contains nothing`, and the answer is what
+follows `contains`. In the form for fine-tuning T5 (`t5`) it `is empty`, and the answer begins with `contains` or `is`.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
+
+from pydantic import model_validator
 
 from d2e_sft.util.encrypted_zip import PASSWORD, member_names, read_encrypted
 from d2e_sft.util.errors import UserError
 from eval.systems.boxes.answers import contents_of
+from eval.systems.json_file import Row, checked, read_text
 
 _MASK = "<extra_id_0>"
 P = TypeVar("P", Path, PurePosixPath)
 _MASKED = re.compile(
     rf"(?P<description>.+\.) (?P<box>(?:Box|Container) \w+)(?P<verb> contains)? {_MASK} \.", re.DOTALL
 )
-_REMEDY = "expected a file in the published format; d2e data boxes makes one"
 Form = Literal["few_shot", "t5"]
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(Row):
     """What does a box contain after some operations?
 
     Attributes:
         line: of the file, from 1.
-        scenario: `sample_id`.
-        description: the initial state and the operations.
-        box: `Box 0`.
-        answer: the gold text, such as `the drug and the plate`, or `nothing`, or `is empty`.
+        sample_id: the scenario.
         numops: operations that changed this box.
-        initial: its contents at the start.
-        form: of the file.
     """
 
     line: int
-    scenario: int
-    description: str
-    box: str
-    answer: str
+    sample_id: int
+    sentence_masked: str
+    masked_content: str
     numops: int
-    initial: frozenset[str]
-    form: Form = "few_shot"
+
+    @model_validator(mode="after")
+    def _has_the_published_form(self) -> Self:
+        if not _MASKED.fullmatch(self.sentence_masked):
+            raise ValueError(
+                f"sentence_masked ends {self.sentence_masked[-60:]!r}; expected '… Box N contains {_MASK} .'"
+            )
+        if not self.masked_content.startswith(_MASK):
+            raise ValueError(f"masked_content is {self.masked_content!r}; expected it to begin with {_MASK}")
+        if _initial(self.description, self.box) is None:
+            raise ValueError(f"the first sentence of sentence_masked does not say what {self.box} holds")
+        return self
+
+    @cached_property
+    def _parts(self) -> dict[str, str | None]:
+        found = _MASKED.fullmatch(self.sentence_masked)
+        assert found is not None
+        return found.groupdict()
+
+    @property
+    def description(self) -> str:
+        """The initial state and the operations."""
+        return str(self._parts["description"])
+
+    @property
+    def box(self) -> str:
+        """`Box 0`."""
+        return str(self._parts["box"])
+
+    @property
+    def form(self) -> Form:
+        """The form of the file."""
+        return "few_shot" if self._parts["verb"] else "t5"
+
+    @property
+    def answer(self) -> str:
+        """The gold text, such as `the drug and the plate`, or `nothing`, or `is empty`."""
+        return self.masked_content.removeprefix(_MASK).strip()
 
     @property
     def contents(self) -> frozenset[str]:
         """The gold contents."""
         return contents_of(self.answer)
 
-    @property
+    @cached_property
     def changed(self) -> bool:
-        """Whether the contents are others than at the start."""
-        return self.contents != self.initial
+        """Whether the contents differ from those at the start."""
+        return self.contents != _initial(self.description, self.box)
 
 
 def read_questions(path: Path, *, split: str, password: str = PASSWORD) -> list[Question]:
@@ -67,35 +99,38 @@ def read_questions(path: Path, *, split: str, password: str = PASSWORD) -> list[
 
     Args:
         path: a JSONL file, a zip archive, or a folder that holds one or the other.
-        split: which file of a folder or archive: the one whose name begins so; in an archive also with its folder,
-            as `few_shot/test`.
+        split: the beginning of the file's name in a folder or archive; in an archive its folder may come first, as in
+            `few_shot/test`.
 
     Raises:
-        UserError: no such file, or a row that is not of the format; file and line are named.
+        UserError: there is no such file, or a row does not have the format; names file and line.
     """
     name, text = _read(path, split, password)
-    lines = enumerate(text.split("\n"), start=1)
-    questions = [_question(name, number, line) for number, line in lines if line.strip()]
+    questions = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            place = f"{name}, line {number}: not a question of Boxes"
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise UserError(
+                    f"{place}: {error}", "expected the published format; d2e data boxes makes it"
+                ) from None
+            questions.append(checked(Question, {**row, "line": number} if isinstance(row, dict) else row, place))
     if not questions:
         raise UserError(f"{name}: holds no question; expected rows of Boxes", "generate it: d2e data boxes OUT.zip")
     return questions
 
 
 def states(questions: Sequence[Question]) -> list[list[Question]]:
-    """The questions about one state each: those that follow one another and have one description."""
-    groups: list[list[Question]] = []
-    for question in questions:
-        if groups and (groups[-1][0].scenario, groups[-1][0].description) == (question.scenario, question.description):
-            groups[-1].append(question)
-        else:
-            groups.append([question])
-    return groups
+    """Group consecutive questions about one state, which have one description."""
+    return [list(group) for _, group in itertools.groupby(questions, key=lambda q: (q.sample_id, q.description))]
 
 
-def balanced(groups: Sequence[list[Question]], count: int, seed: int) -> list[list[Question]]:
-    """For each number of operations on a box so many states with such a box, in their order (footnote 8 of the paper).
+def balanced(groups: Sequence[Sequence[Question]], count: int, seed: int) -> list[Sequence[Question]]:
+    """Draw `count` states for each number of operations on a box, and return them in order (footnote 8 of the paper).
 
-    All states, where there are fewer. Each number is drawn for alone, so that a state drawn twice is there once.
+    If fewer states have such a box, all of them are taken. A state that is drawn twice is returned once.
     """
     rng = random.Random(f"{seed}/boxes/balanced")
     chosen: set[int] = set()
@@ -111,10 +146,7 @@ def _read(path: Path, split: str, password: str) -> tuple[str, str]:
         found = found or sorted(path.glob("*.zip"))
         path = _only(path, split, found)
     if path.suffix != ".zip":
-        try:
-            return str(path), path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path}: not UTF-8 ({error})", "expected a JSONL file, or a .zip archive") from None
+        return str(path), read_text(path)
     names = [PurePosixPath(name) for name in member_names(path)]
     member = _only(path, split, [name for name in names if f"/{split}" in f"/{name}" and name.suffix == ".jsonl"])
     return f"{path}: {member}", read_encrypted(path, str(member), password)
@@ -130,27 +162,6 @@ def _only(where: Path, split: str, found: Sequence[P]) -> P:
     )
 
 
-def _question(name: str, number: int, line: str) -> Question:
-    try:
-        row = json.loads(line)
-        masked, answer = row["sentence_masked"], row["masked_content"]
-        scenario, numops = int(row["sample_id"]), int(row["numops"])
-        match = _MASKED.fullmatch(masked)
-        if match is None:
-            raise ValueError(f"sentence_masked ends {masked[-60:]!r}; expected '… Box N contains {_MASK} .'")
-        if not answer.startswith(_MASK):
-            raise ValueError(f"masked_content is {answer!r}; expected it to begin with {_MASK}")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise UserError(f"{name}, line {number}: not a question of Boxes: {what}", _REMEDY) from None
-    description, box = match["description"], match["box"]
-    initial = _initial(description, box)
-    if initial is None:
-        raise UserError(f"{name}, line {number}: its first sentence does not say what {box} holds", _REMEDY)
-    answer = answer.removeprefix(_MASK).strip()
-    return Question(number, scenario, description, box, answer, numops, initial, "few_shot" if match["verb"] else "t5")
-
-
 def _initial(description: str, box: str) -> frozenset[str] | None:
     for clause in clauses(description):
         if clause.startswith((f"{box} contains", f"{box} is empty")):
@@ -162,10 +173,10 @@ def _initial(description: str, box: str) -> frozenset[str] | None:
 
 
 def clauses(description: str) -> list[str]:
-    """What the first sentence says of each box."""
+    """Return the first sentence's clauses, one per box."""
     return description.partition(". ")[0].removesuffix(".").split(", ")
 
 
 def mentions(text: Iterable[str], box: str) -> list[str]:
-    """The texts that name the box."""
+    """Return the texts that name the box."""
     return [part for part in text if re.search(rf"\b{re.escape(box)}\b", part)]

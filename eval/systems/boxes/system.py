@@ -19,6 +19,8 @@ from eval.systems.boxes.prompts import Demonstrations, Form, Prompt, all_boxes, 
 from eval.systems.boxes.scorer import measures, plot, random_answers, score, tables
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 
+State = Sequence[Question]
+Answers = tuple[list[Question], list[str | None]]  # the questions that are answered, and the texts
 _MAX_NEW_TOKENS: dict[Prompt, int] = {"all_boxes": 150, "one_box": 40, "trained": 40}
 
 
@@ -53,86 +55,81 @@ class BoxesOptions(SystemOptions):
         return self
 
 
-def _run(call: SystemCall, asker: Asker) -> SystemResult:
-    """Ask about every box of every state, which are what `max_samples` counts, and score what is said."""
-    options: BoxesOptions = call.options
-    everything = states(read_questions(call.data, split=options.split, password=options.password))
-    count = options.states_per_numops
-    offered = everything if count is None else balanced(everything, count, call.seed)
-    chosen = [question for state in call.drawn(offered) for question in state]
-    said = zip(_ask(chosen, options, asker), chosen, strict=True)
-    texts = [in_words_of_t5(text) if text and question.form == "t5" else text for text, question in said]
-    return _result(chosen, texts, everything, seed=call.seed)
+class Boxes(System[Sequence[State], Answers]):
+    """Questions about boxes; `max_samples` counts states."""
+
+    name = "boxes"
+    title = "Boxes (Kim & Schuster, ACL 2023)"
+    official_files = "test.jsonl, or a zip archive of d2e data boxes or of the authors"
+    obtain = "d2e data boxes data/raw/boxes/base.zip"
+    options = BoxesOptions
+    score_options = BoxesScoreOptions
+
+    def gold_files(self, options: Any) -> Sequence[str]:
+        return ()  # `read_questions` looks into folders and archives itself
+
+    def prediction_files(self, options: Any) -> Sequence[str]:
+        return ("answers_by_box.jsonl", "predictions.tsv")
+
+    def read_gold(self, path: Path, options: Any) -> Sequence[State]:
+        return states(read_questions(path, split=options.split, password=options.password))
+
+    def ask(self, gold: Sequence[State], call: SystemCall, asker: Asker) -> Answers:
+        options: BoxesOptions = call.options
+        count = options.states_per_numops
+        offered = gold if count is None else balanced(gold, count, call.seed)
+        chosen = [question for state in call.drawn(offered) for question in state]
+        texts = ask_about(chosen, options, asker)
+        return chosen, [
+            in_words_of_t5(text) if text and question.form == "t5" else text
+            for text, question in zip(texts, chosen, strict=True)
+        ]
+
+    def read_predictions(self, path: Path, gold: Sequence[State], options: Any) -> Answers:
+        return read_predictions(path, [question for state in gold for question in state])
+
+    def evaluate(self, gold: Sequence[State], answers: Answers, options: Any, seed: int) -> SystemResult:
+        boxes = max(map(len, gold))
+        scores = score(*answers, random_answers(answers[0], seed), boxes=boxes, seed=seed)
+        files = {
+            "answers_by_box.jsonl": write_predictions(*answers),
+            "predictions.tsv": official_tsv(*answers),
+            "accuracy.svg": plot(scores),
+        }
+        return SystemResult(
+            scores, tables(scores, sum(map(len, gold))), files, measures=measures(*answers, boxes=boxes)
+        )
+
+    def template(self, gold: Sequence[State], options: Any) -> Iterator[dict[str, Any]]:
+        return ({"line": q.line, "box": q.box, "prediction": ""} for state in gold for q in state)
 
 
-def _score(predictions: Path, gold: Path, options: Any) -> SystemResult:
-    """Score a file of predictions; those of some questions score these alone."""
-    questions = read_questions(gold, split=options.split, password=options.password)
-    chosen, texts = read_predictions(predictions, questions)
-    return _result(chosen, texts, states(questions), seed=options.seed)
-
-
-def _ask(questions: Sequence[Question], options: BoxesOptions, asker: Asker) -> list[str | None]:
-    """What the model says of each question's box."""
+def ask_about(questions: Sequence[Question], options: BoxesOptions, asker: Asker) -> list[str | None]:
+    """Return what the model says about each question's box."""
+    tokens = _MAX_NEW_TOKENS[options.prompt]
     if options.prompt == "trained":
-        return _ask_as_trained(questions, asker)
-    cloze = options.form == "cloze"
-    groups = states(questions) if options.prompt == "all_boxes" else [[question] for question in questions]
-    chats = [
-        all_boxes(group, options.demonstrations, options.form)
-        if options.prompt == "all_boxes"
-        else one_box(group[0], options.demonstrations, options.form)
-        for group in groups
-    ]
-    replies = asker.ask("answers", chats, max_new_tokens=_MAX_NEW_TOKENS[options.prompt], as_text=cloze)
-    if cloze:
-        replies = [completed(group[0], reply) for reply, group in zip(replies, groups, strict=True)]
-    elif options.prompt == "one_box":
+        prompts = load_prompt_set(asker.config.prompt_set)
+        marker = SettingPrompts(prompts).marker("qa")
+        replies = asker.ask(
+            "answers", [as_trained(question, prompts) for question in questions], max_new_tokens=tokens
+        )
+        found = (extract_answer(reply, fmt="qa", options=(), marker=marker).answers for reply in replies)
+        return [answers[0] if answers else None for answers in found]
+    cloze, shown = options.form == "cloze", (options.demonstrations, options.form)
+    if options.prompt == "all_boxes":
+        groups = states(questions)
+        chats = [all_boxes(group, *shown) for group in groups]
+    else:
+        groups = [[question] for question in questions]
+        chats = [one_box(question, *shown) for question in questions]
+    replies = asker.ask("answers", chats, max_new_tokens=tokens, as_text=cloze)
+    if options.prompt == "one_box" and not cloze:
         return [read_one(reply, question.box) for reply, question in zip(replies, questions, strict=True)]
-    pairs = zip(replies, groups, strict=True)
-    return [text for reply, group in pairs for text in read_all(reply, [question.box for question in group])]
+    pairs = [
+        (completed(group[0], reply) if cloze else reply, [question.box for question in group])
+        for reply, group in zip(replies, groups, strict=True)
+    ]
+    return [text for reply, boxes in pairs for text in read_all(reply, boxes)]
 
 
-def _ask_as_trained(questions: Sequence[Question], asker: Asker) -> list[str | None]:
-    prompts = load_prompt_set(asker.config.prompt_set)
-    marker = SettingPrompts(prompts).marker("qa")
-    chats = [as_trained(question, prompts) for question in questions]
-    replies = asker.ask("answers", chats, max_new_tokens=_MAX_NEW_TOKENS["trained"])
-    found = (extract_answer(reply, fmt="qa", options=(), marker=marker).answers for reply in replies)
-    return [answers[0] if answers else None for answers in found]
-
-
-def _result(
-    questions: Sequence[Question], predictions: Sequence[str | None], gold: Sequence[Sequence[Question]], *, seed: int
-) -> SystemResult:
-    """The scores of the questions that are predicted; `gold` are the states of the whole file."""
-    boxes = max(map(len, gold))
-    scores = score(questions, predictions, random_answers(questions, seed), boxes=boxes, seed=seed)
-    files = {
-        "answers_by_box.jsonl": write_predictions(questions, predictions),
-        "predictions.tsv": official_tsv(questions, predictions),
-        "accuracy.svg": plot(scores),
-    }
-    shown = tables(scores, sum(map(len, gold)))
-    return SystemResult(scores, shown, files, measures=measures(questions, predictions, boxes=boxes))
-
-
-def _template(gold: Path, options: Any) -> Iterator[dict[str, Any]]:
-    """A line a question."""
-    questions = read_questions(gold, split=options.split, password=options.password)
-    return ({"line": question.line, "box": question.box, "prediction": ""} for question in questions)
-
-
-BOXES = System(
-    name="boxes",
-    title="Boxes (Kim & Schuster, ACL 2023)",
-    files="test.jsonl, or a zip archive of d2e data boxes or of the authors",
-    obtain="d2e data boxes data/raw/boxes/base.zip",
-    options=BoxesOptions,
-    score_options=BoxesScoreOptions,
-    run=_run,
-    score=_score,
-    prediction_files=lambda options: ("answers_by_box.jsonl", "predictions.tsv"),
-    gold_files=None,  # `read_questions` looks into folders and archives itself
-    template=_template,
-)
+BOXES = Boxes()

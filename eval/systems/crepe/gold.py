@@ -18,75 +18,134 @@ import json
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, RootModel, model_validator
 
 from d2e_sft.util.errors import UserError
-from eval.systems.json_file import expect_list, expect_object, expect_text, read_json, shown
+from eval.systems.json_file import Row, Text, check_ids, checked, read_json
 
-# The labels as the official scorer numbers them, and the texts they stand in.
+# The labels as the official scorer numbers them, and their texts.
 EQUALLY, LESS, MORE = 0, 1, 2
-
-
 LABELS = ("equally likely", "less likely", "more likely")
-# Outputs of the official code are gold files with what was predicted added to the blocks.
-TYPES = ("step", "entity", "event", "predicted_entity", "predicted_event", "openpi_entity", "multihop")
-# Section 5.3: so many states a step fit the prompt, drawn uniformly.
+# Section 5.3: the number of states per step that fit the prompt, drawn uniformly.
 MOST_A_STEP = 5
-_CHANGES = (LABELS[MORE], LABELS[LESS])
 _ARTICLES = ("the", "a", "an", "my", "your", "his", "her", "their", "our")
+Changes = Sequence[tuple[str, str]]  # (event, change)
 
 
 @dataclass(frozen=True)
 class EntityChange:
     """An attribute of an entity that becomes more or less likely to hold (`change`)."""
 
-    entity: str
-    attribute: str
+    entity: Text
+    attribute: Text
     change: str
 
 
-@dataclass(frozen=True)
-class Block:
-    """A step and the changes after it, each kind in the file's order.
-
-    Attributes:
-        events: (event, change).
-        predicted_events: the same of an output file.
-    """
-
-    step: str
-    entities: tuple[EntityChange, ...] = ()
-    events: tuple[tuple[str, str], ...] = ()
-    predicted_events: tuple[tuple[str, str], ...] = ()
+# Outputs of the official code are gold files with predictions added to the blocks. Fields that must not be empty:
+_NEEDED = {"step": ("step",), "entity": ("entity", "attribute"), "event": ("event",), "predicted_event": ("event",)}
 
 
-@dataclass(frozen=True)
-class Procedure:
+class Dictionary(Row):
+    """One typed dictionary of a block."""
+
+    type: Literal["step", "entity", "event", "predicted_entity", "predicted_event", "openpi_entity", "multihop"]
+    step: str = ""
+    entity: str = ""
+    attribute: str = ""
+    event: str = ""
+    change: str | None = None
+    event_entity_inference: Any = None
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        needed = _NEEDED.get(self.type, ())
+        for name in (*needed, *["change"] * (self.type != "step" and bool(needed))):
+            value = getattr(self, name)
+            if value is None or (name != "change" and not value.strip()):
+                raise ValueError(f"{name} is missing or empty; expected text in a dictionary of type {self.type}")
+        return self
+
+
+class Block(RootModel[tuple[Dictionary, ...]]):
+    """A step and the changes after it, each kind in the file's order."""
+
+    @cached_property
+    def step(self) -> str:
+        """The step's text."""
+        return next(row.step for row in self.root if row.type == "step")
+
+    @cached_property
+    def entities(self) -> list[EntityChange]:
+        """The changes of entities."""
+        rows = [row for row in self.root if row.type == "entity"]
+        return [EntityChange(row.entity, row.attribute, row.change or "") for row in rows]
+
+    @cached_property
+    def events(self) -> Changes:
+        """The gold changes of events."""
+        return self._changes("event")
+
+    @cached_property
+    def predicted_events(self) -> Changes:
+        """The predicted changes of events, in an output file."""
+        return self._changes("predicted_event")
+
+    def _changes(self, kind: str) -> Changes:
+        return [(row.event, row.change or "") for row in self.root if row.type == kind]
+
+
+class Procedure(Row):
     """One procedure.
 
     Attributes:
-        blocks: of the steps; the start is left out.
-        events: every event that changes somewhere, in order of appearance.
+        parts: the start and the blocks of the steps.
         raw: its content in the file.
     """
 
     id: str
-    goal: str
-    blocks: tuple[Block, ...]
-    events: tuple[str, ...]
-    raw: Mapping[str, Any] = field(repr=False, compare=False, default_factory=dict)
+    goal: Text
+    parts: list[Block] = Field(alias="steps", min_length=2)
+    raw: dict[str, Any] = Field(repr=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _any_start(cls, row: Any) -> Any:
+        """The start may hold anything."""
+        steps = row.get("steps") if isinstance(row, dict) else None
+        return {**row, "steps": [[], *steps[1:]]} if isinstance(steps, list) and steps else row
+
+    @model_validator(mode="after")
+    def _one_step_in_each_block(self) -> Self:
+        for number, block in enumerate(self.blocks, start=1):
+            count = sum(row.type == "step" for row in block.root)
+            if count != 1:
+                raise ValueError(f"block {number}: got {count} dictionaries of type step; expected exactly one")
+        return self
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """The blocks of the steps, without the start."""
+        return self.parts[1:]
+
+    @cached_property
+    def events(self) -> Sequence[str]:
+        """Every event that changes somewhere, in order of appearance."""
+        return list(dict.fromkeys(event for block in self.blocks for event, _ in block.events))
 
     @property
     def steps(self) -> list[str]:
         """Texts of the steps."""
         return [block.step.strip() for block in self.blocks]
 
-    @property
-    def pairs(self) -> int:
-        """Number of (event, step) pairs, which are what is scored."""
-        return len(self.blocks) * len(self.events)
+    @cached_property
+    def pairs(self) -> list[tuple[str, int, str]]:
+        """Procedure, step and event of each pair that is scored."""
+        return [(self.id, step, event) for step in range(1, len(self.blocks) + 1) for event in self.events]
 
 
 # By procedure: the changes after each step.
@@ -94,23 +153,20 @@ States = Mapping[str, Sequence[Sequence[EntityChange]]]
 
 
 def official_label(change: str) -> int:
-    """A change as the official scorer reads it: whatever is not exactly `less likely` counts as more.
-
-    That holds for the empty string and for `equally likely`, too.
-    """
+    """Return a change as the official scorer reads it: all but `less likely` is more, even an empty string."""
     return LESS if change == LABELS[LESS] else MORE
 
 
 def corrected_label(change: str) -> int:
-    """A change by its meaning: letter case and blanks aside, what is neither more nor less is no change."""
+    """Return a change by its meaning, ignoring letter case and blanks; what is neither more nor less is no change."""
     words = change.strip().casefold().split()
     if words[:1] == ["less"]:
         return LESS
     return MORE if words[:1] == ["more"] else EQUALLY
 
 
-def label_in(changes: tuple[tuple[str, str], ...], event: str, *, official: bool) -> int:
-    """The label that a block gives an event; the last of several counts."""
+def label_in(changes: Changes, event: str, *, official: bool) -> int:
+    """Return the label that a block gives an event; the last of several counts."""
     found = [change for name, change in changes if name == event]
     if not found:
         return EQUALLY
@@ -121,71 +177,46 @@ def read_procedures(path: Path) -> list[Procedure]:
     """Read a gold file, or an output file of the official code.
 
     Raises:
-        UserError: the file is damaged; file, place, value and expectation are named.
+        UserError: the file is damaged; names file, place, value and what is expected.
     """
-    content = expect_object(read_json(path), str(path))
+    content: dict[str, dict[str, Any]] = read_json(path, dict[str, dict[str, Any]])
     if not content:
         raise UserError(f"{path}: holds no procedure; expected procedure id → goal and steps")
-    return [_procedure(name, value, f"{path}, procedure {name!r}") for name, value in content.items()]
+    rows = {name: {**row, "id": name, "raw": row} for name, row in content.items()}
+    return list(checked(dict[str, Procedure], rows, str(path)).values())
 
 
-def _procedure(name: str, value: Any, place: str) -> Procedure:
-    row = expect_object(value, place)
-    blocks = expect_list(row.get("steps"), f"{place}, steps")
-    if len(blocks) < 2:
-        raise UserError(f"{place}, steps: got {len(blocks)} block(s); expected the start and at least one step")
-    parsed = [_block(block, f"{place}, block {number}") for number, block in enumerate(blocks) if number > 0]
-    events = dict.fromkeys(event for block in parsed for event, _ in block.events)
-    return Procedure(name, expect_text(row, "goal", place), tuple(parsed), tuple(events), row)
-
-
-def _block(value: Any, place: str) -> Block:
-    rows = [expect_object(row, place) for row in expect_list(value, place)]
-    for row in rows:
-        if row.get("type") not in TYPES:
-            raise UserError(f"{place}: type: got {shown(row.get('type'))}; expected one of {', '.join(TYPES)}")
-    steps = [expect_text(row, "step", place) for row in rows if row["type"] == "step"]
-    if len(steps) != 1:
-        raise UserError(f"{place}: got {len(steps)} dictionaries of type step; expected exactly one")
-    return Block(
-        steps[0],
-        tuple(_entity(row, place) for row in rows if row["type"] == "entity"),
-        tuple(_event(row, place) for row in rows if row["type"] == "event"),
-        tuple(_event(row, place) for row in rows if row["type"] == "predicted_event"),
-    )
-
-
-def _entity(row: dict[str, Any], place: str) -> EntityChange:
-    entity, attribute = (expect_text(row, name, place) for name in ("entity", "attribute"))
-    return EntityChange(entity, attribute, expect_text(row, "change", place, empty=True))
-
-
-def _event(row: dict[str, Any], place: str) -> tuple[str, str]:
-    return expect_text(row, "event", place), expect_text(row, "change", place, empty=True)
-
-
-def gold_states(procedures: Sequence[Procedure]) -> dict[str, list[tuple[EntityChange, ...]]]:
-    """The annotated entity changes, in the file's order."""
+def gold_states(procedures: Sequence[Procedure]) -> dict[str, list[list[EntityChange]]]:
+    """Return the annotated entity changes, in the file's order."""
     return {procedure.id: [block.entities for block in procedure.blocks] for procedure in procedures}
+
+
+def _more_or_less(change: EntityChange) -> EntityChange:
+    if change.change not in LABELS[1:]:
+        raise ValueError(f"change is {change.change!r}; expected {' or '.join(LABELS[1:])}")
+    return change
 
 
 def read_states(path: Path, procedures: Sequence[Procedure]) -> dict[str, list[list[EntityChange]]]:
     """Read a file of predicted states for the procedures of a split.
 
     Raises:
-        UserError: the file is damaged, lacks a procedure, or names a procedure or step that there is not.
+        UserError: the file is damaged, lacks a procedure, or has an unknown procedure or step.
     """
-    content = expect_object(read_json(path), str(path))
-    known = {procedure.id: procedure for procedure in procedures}
-    _refuse_other_names(path, content, known)
-    return {
-        name: _steps(expect_object(content[name], f"{path}, procedure {name!r}"), procedure, path)
-        for name, procedure in known.items()
-    }
+    content = read_json(path, dict[str, dict[int, list[Annotated[EntityChange, AfterValidator(_more_or_less)]]]])
+    counts = {procedure.id: len(procedure.blocks) for procedure in procedures}
+    remedy = "give the states of the split that is read (--set split=dev or test); {} stands for no states"
+    check_ids(path, "procedure", content, counts, all_of=remedy)
+    for name, steps in content.items():
+        if not all(1 <= step <= counts[name] for step in steps):
+            raise UserError(
+                f"{path}: {name}: got the steps {', '.join(map(str, steps))}; expected 1 to {counts[name]}"
+            )
+    return {name: [content[name].get(step, []) for step in range(1, count + 1)] for name, count in counts.items()}
 
 
 def write_states(states: States) -> str:
-    """The content of such a file."""
+    """Return the text of a file of predicted states."""
     content = {
         name: {
             str(number): [vars(change) for change in changes]
@@ -200,7 +231,7 @@ def write_states(states: States) -> str:
 def fitting_states(
     procedure: Procedure, states: Sequence[Sequence[EntityChange]], seed: int
 ) -> list[list[EntityChange]]:
-    """What of the predicted states is shown (section 5.3): entities that an event mentions, at most 5 a step."""
+    """Return the states that are shown (section 5.3): of entities that an event mentions, at most 5 per step."""
     rng = random.Random(f"{seed}/{procedure.id}")
     chosen = []
     for changes in states:
@@ -211,41 +242,8 @@ def fitting_states(
 
 
 def mentions(event: str, entity: str) -> bool:
-    """Whether the event's sentence holds the entity's words in a row, article and letter case aside."""
+    """Return whether the event's sentence holds the entity's words in a row, ignoring article and letter case."""
     words, sentence = ([*re.findall(r"\w+", text.casefold())] for text in (entity, event))
     if len(words) > 1 and words[0] in _ARTICLES:
         words = words[1:]
     return bool(words) and any(sentence[i : i + len(words)] == words for i in range(len(sentence)))
-
-
-def _refuse_other_names(path: Path, content: dict[str, Any], known: Mapping[str, Procedure]) -> None:
-    for what, names in (
-        ("is not in this split", [name for name in content if name not in known]),
-        ("is missing", [name for name in known if name not in content]),
-    ):
-        if names:
-            raise UserError(
-                f"{path}: procedure {names[0]!r} {what} ({len(names)} such); expected states for each of the split's "
-                f"{len(known)} procedures",
-                remedy="give the states of the split that is read (--set split=dev or test); {} stands for no states",
-            )
-
-
-def _steps(row: dict[str, Any], procedure: Procedure, path: Path) -> list[list[EntityChange]]:
-    count = len(procedure.blocks)
-    for number in row:
-        if not (number.isdecimal() and 1 <= int(number) <= count):
-            raise UserError(
-                f"{path}, procedure {procedure.id!r}: step {number!r}: got no step of it; expected 1 to {count}"
-            )
-    steps: list[list[EntityChange]] = [[] for _ in range(count)]
-    for number, changes in row.items():
-        place = f"{path}, procedure {procedure.id!r}, step {number}"
-        steps[int(number) - 1] = [_change(expect_object(item, place), place) for item in expect_list(changes, place)]
-    return steps
-
-
-def _change(row: dict[str, Any], place: str) -> EntityChange:
-    if row.get("change") not in _CHANGES:
-        raise UserError(f"{place}: change: got {shown(row.get('change'))}; expected {' or '.join(_CHANGES)}")
-    return EntityChange(expect_text(row, "entity", place), expect_text(row, "attribute", place), row["change"])

@@ -9,102 +9,100 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table, percent
-from eval.systems.crepe.gold import EQUALLY, Procedure, label_in, official_label
-from eval.systems.crepe.predictions import Predicted
+from eval.systems.crepe.gold import EQUALLY, Block, Procedure, label_in, official_label
+from eval.systems.crepe.predictions import Labels
 from eval.systems.crepe.scorer import macro_f1
-from eval.systems.json_file import expect_list, expect_object, read_json, shown
+from eval.systems.json_file import Row, read_json
 
-# Field of the labels → what it says where it is "True" and "False".
+# Field of the labels → names of the groups in which it is "True" and "False".
 FACTORS = {
     "EOI": ("entity of interest mentioned", "entity of interest not mentioned"),
     "Singular": ("answerable by the step", "answerable by earlier steps"),
 }
-Labels = Mapping[tuple[str, str], Mapping[str, bool]]  # by procedure and event
-Rows = Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]  # the raw dictionaries of each block, by procedure
+Truth = Literal["True", "False"]
+InterestLabels = Mapping[tuple[str, str], Mapping[str, Truth]]  # by procedure and event
 
 
-def read_labels(path: Path) -> dict[tuple[str, str], dict[str, bool]]:
-    """The labels of each event, those of its first change.
+class _Labelled(Row):
+    type: str = ""
+    event: str = ""
+    EOI: Truth | None = None
+    Singular: Truth | None = None
+
+
+class _Procedure(Row):
+    steps: list[list[_Labelled]]
+
+
+def read_labels(path: Path) -> dict[tuple[str, str], dict[str, Truth]]:
+    """Read the labels of each event, those of its first change.
 
     Raises:
         UserError: the file is damaged, or its events have no such labels.
     """
-    labels: dict[tuple[str, str], dict[str, bool]] = {}
-    for name, value in expect_object(read_json(path), str(path)).items():
-        place = f"{path}, procedure {name!r}"
-        for block in expect_list(expect_object(value, place).get("steps"), f"{place}, steps")[1:]:
-            for row in expect_list(block, place):
-                if expect_object(row, place).get("type") == "event" and (name, row.get("event")) not in labels:
-                    labels[name, row["event"]] = {field: _truth(row, field, place) for field in FACTORS}
+    labels: dict[tuple[str, str], dict[str, Truth]] = {}
+    for name, procedure in read_json(path, dict[str, _Procedure]).items():
+        for row in (row for block in procedure.steps[1:] for row in block if row.type == "event"):
+            if row.EOI is None or row.Singular is None:
+                raise UserError(
+                    f"{path}: {name}: event {row.event!r} has no EOI or Singular; expected 'True' or 'False' for each",
+                    remedy="name the authors' codex_error_analysis/data/data_dev_v2_eoi.json",
+                )
+            labels.setdefault((name, row.event), {"EOI": row.EOI, "Singular": row.Singular})
     return labels
 
 
-def _truth(row: Mapping[str, Any], field: str, place: str) -> bool:
-    value = row.get(field)
-    if value not in ("True", "False"):
-        raise UserError(
-            f"{place}, event {row.get('event')!r}: {field}: got {shown(value)}; expected 'True' or 'False'",
-            remedy="name the authors' codex_error_analysis/data/data_dev_v2_eoi.json",
-        )
-    return bool(value == "True")
-
-
 def score_by_interest(
-    labels: Labels, procedures: Sequence[Procedure], predicted: Mapping[str, Predicted], rows: Rows | None
+    labels: InterestLabels, gold: Sequence[Procedure], official: Labels, predicted: Sequence[Procedure]
 ) -> dict[str, Any]:
-    """Macro-F1 of each group of (event, step) pairs, each pair once, and as the official script counts.
+    """Return macro-F1 of each group of (event, step) pairs, each pair once, and as the official script counts.
 
     Args:
-        labels: of the events; pairs of others are counted as unlabelled.
-        rows: of the predictions, for the official count: a pair counts once for each dictionary of its step, with the
-            gold and predicted label that stood there so far. None leaves it out.
+        labels: of the events; pairs of other events are counted as unlabelled.
+        official: the predicted labels.
+        predicted: of an official output, for the official count: a pair counts once for each dictionary of its step,
+            with the gold and predicted label so far. Without them, there is no such count.
     """
-    kept = [procedure for procedure in procedures if procedure.id in predicted]
+    kept = [(one, number, event) for one in gold if one.id in official for number, event in enumerate(one.events)]
+    blocks = {procedure.id: procedure.blocks for procedure in predicted}
     groups: dict[str, Any] = {}
     for field, names in FACTORS.items():
-        for truth, name in zip((True, False), names, strict=True):
-            chosen = [(p, n) for p in kept for n, event in enumerate(p.events) if _is(labels, p, event, field, truth)]
-            pairs = [pair for procedure, number in chosen for pair in _pairs(procedure, predicted, number)]
-            counted = [pair for p, n in chosen for pair in _counted(rows[p.id], p.events[n])] if rows else []
+        for truth, name in zip(("True", "False"), names, strict=True):
+            chosen = [item for item in kept if labels.get((item[0].id, item[2]), {}).get(field) == truth]
+            pairs = [
+                (label_in(block.events, event, official=True), row[number])
+                for one, number, event in chosen
+                for block, row in zip(one.blocks, official[one.id], strict=True)
+            ]
+            counted = [pair for one, _, event in chosen for pair in _counted(blocks.get(one.id, ()), event)]
             groups[name] = {
-                "macro_f1": macro_f1(*_columns(pairs)),
-                "official_macro_f1": macro_f1(*_columns(counted)) if rows else None,
+                "macro_f1": _macro_f1(pairs),
+                "official_macro_f1": _macro_f1(counted) if predicted else None,
                 "pairs": len(pairs),
             }
-    unlabelled = sum(len(p.blocks) for p in kept for event in p.events if (p.id, event) not in labels)
+    unlabelled = sum(len(one.blocks) for one, _, event in kept if (one.id, event) not in labels)
     return {**groups, "unlabelled_pairs": unlabelled}
 
 
-def _is(labels: Labels, procedure: Procedure, event: str, field: str, truth: bool) -> bool:
-    return labels.get((procedure.id, event), {}).get(field) is truth
+def _counted(blocks: Sequence[Block], event: str) -> Iterator[tuple[int, int]]:
+    for block in blocks:
+        found = {"event": EQUALLY, "predicted_event": EQUALLY}
+        for row in block.root:
+            if row.event == event and row.type in found:
+                found[row.type] = official_label(row.change or "")
+            yield found["event"], found["predicted_event"]
 
 
-def _pairs(procedure: Procedure, predicted: Mapping[str, Predicted], number: int) -> Iterator[tuple[int, int]]:
-    for block, row in zip(procedure.blocks, predicted[procedure.id].official, strict=True):
-        yield label_in(block.events, procedure.events[number], official=True), row[number]
-
-
-def _counted(blocks: Sequence[Sequence[Mapping[str, Any]]], event: str) -> Iterator[tuple[int, int]]:
-    for block in blocks[1:]:
-        gold = found = EQUALLY
-        for row in block:
-            if row.get("event") == event and row["type"] == "event":
-                gold = official_label(row["change"])
-            elif row.get("event") == event and row["type"] == "predicted_event":
-                found = official_label(row["change"])
-            yield gold, found
-
-
-def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    return [gold for gold, _ in pairs], [found for _, found in pairs]
+def _macro_f1(pairs: Sequence[tuple[int, int]]) -> float | None:
+    return macro_f1([gold for gold, _ in pairs], [found for _, found in pairs])
 
 
 def interest_table(scores: Mapping[str, Any]) -> Table:
-    """The groups, with what is unlabelled in the title."""
+    """Return a table of the groups; its title counts the unlabelled pairs."""
     left_out = scores["unlabelled_pairs"]
     title = "By entity of interest" + f" ({left_out} pairs are unlabelled)" * bool(left_out)
     rows = [

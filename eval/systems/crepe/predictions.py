@@ -1,135 +1,133 @@
 """Files of predictions for CREPE, in the format of the official outputs or flat.
 
 The official code adds `predicted_event` (and `predicted_entity`) dictionaries to the blocks of the gold file, so one
-file holds both. Ours are written that way, and say so in each procedure, so that one without a predicted change is
-known for what it is. A file in the shape of the gold file whose `event` dictionaries are the predictions is read, too.
+file holds both. Ours are written that way too, with a mark in each procedure, so that a file without any predicted
+change is recognised. A file in the shape of the gold file whose `event` dictionaries are the predictions is also read.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from d2e_sft.util.errors import UserError
-from eval.systems.crepe.gold import EQUALLY, LABELS, EntityChange, Procedure, label_in, read_procedures
-from eval.systems.flat import crepe as flat
-from eval.systems.flat.lines import is_flat
+from d2e_sft.util.errors import UserError, did_you_mean
+from eval.systems.crepe.gold import EQUALLY, LABELS, Block, EntityChange, Procedure, label_in, read_procedures
+from eval.systems.flat.lines import FlatRow, StepNumber, is_flat, read_lines
+from eval.systems.json_file import check_ids
 
 ReadAs = Literal["auto", "predicted", "event"]
 Missing = Literal["error", "leave_out"]
-# A key of each procedure in our files; the official script reads the goal and the steps alone.
+Labels = Mapping[str, Sequence[Sequence[int]]]  # by procedure, [step][event]
+# A key of each procedure in our files; the official script reads only the goal and the steps.
 _MARK = {"predictions": "marked"}
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """The labels that a file predicts for one procedure, as [step][event].
+class Predictions:
+    """What is predicted for some procedures.
 
     Attributes:
-        official: as the official scorer reads them.
-        corrected: by the meaning of their texts.
+        official: labels as the official scorer reads them.
+        corrected: labels by the meaning of their texts.
+        title: for tables.
+        unread: number of pairs whose answer could not be read; None if the file cannot say so.
+        facts: what scores report about the file.
+        notes: remarks for the table; `warnings` go to stderr.
+        procedures: the file's own content, if it is an official output.
+        entities: by procedure, the entity changes that the model wrote after each step.
     """
 
-    official: Sequence[Sequence[int]]
-    corrected: Sequence[Sequence[int]]
-
-
-@dataclass(frozen=True)
-class PredictionFile:
-    """What a file predicts.
-
-    Attributes:
-        procedures: id → labels; in the gold file's order.
-        read: which dictionaries were read.
-        same_events: nothing is marked as predicted, and its events are those of the gold file.
-        strangers: predicted changes of events that the gold file has not; the official scorer passes them over.
-        other_gold: of the gold file's (event, step) pairs those that the file's own gold labels otherwise; 0 where its
-            events are the predictions.
-        pairs: of the procedures that are predicted.
-        unread: of a flat file the pairs whose answer could not be read; None of other files, which cannot say so.
-    """
-
-    procedures: dict[str, Predicted]
-    read: Literal["predicted", "event"]
-    same_events: bool
-    strangers: int
-    other_gold: int
-    pairs: int
+    official: Labels
+    corrected: Labels
+    title: str
     unread: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    procedures: Sequence[Procedure] = ()
+    entities: Mapping[str, Sequence[Sequence[EntityChange]]] = field(default_factory=dict)
 
 
-def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missing: Missing) -> PredictionFile:
+def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missing: Missing) -> Predictions:
     """Read predictions for the gold procedures, in the official format or flat.
 
     Args:
-        read: which dictionaries hold the predictions; auto takes `predicted_event` where a file has some or is one of
-            ours, else its `event` dictionaries. So an official output without any predicted change (such is the
-            official majority baseline) has to be read as `predicted`: it cannot be told from the gold file.
+        read: which dictionaries hold the predictions. auto takes `predicted_event` if a file has some or is one of
+            ours, else its `event` dictionaries. An official output without any predicted change, such as the official
+            majority baseline, looks like the gold file, so it needs `predicted`.
         missing: what to do about procedures that the file lacks.
 
     Raises:
         UserError: the file is damaged, or does not fit the gold file.
     """
-    listed, unread = flat.read_flat(path, gold) if is_flat(path) else (read_procedures(path), None)
-    read = read if unread is None else "predicted"
-    found = {procedure.id: procedure for procedure in listed}
-    _refuse_misfits(path, found, gold, missing)
-    kept = [procedure for procedure in gold if procedure.id in found]
-    marked = any(_is_marked(procedure) for procedure in found.values())
-    same = not marked and all(
-        [block.events for block in found[procedure.id].blocks] == [block.events for block in procedure.blocks]
-        for procedure in kept
-    )
-    chosen: Literal["predicted", "event"] = read if read != "auto" else "predicted" if marked else "event"
-    strangers = sum(
-        event not in procedure.events
-        for procedure in kept
-        for block in found[procedure.id].blocks
-        for event, _ in (block.predicted_events if chosen == "predicted" else block.events)
-    )
-    labels = {procedure.id: _labels(found[procedure.id], procedure, chosen) for procedure in kept}
-    other = sum(_differing(found[procedure.id], procedure) for procedure in kept) if chosen == "predicted" else 0
-    pairs = sum(procedure.pairs for procedure in kept)
-    return PredictionFile(labels, chosen, same, strangers, other, pairs, unread)
+    known = {procedure.id: procedure for procedure in gold}
+    flat = is_flat(path)
+    labels, unread = read_flat(path, known) if flat else ({}, None)
+    found = {} if flat else {procedure.id: procedure for procedure in read_procedures(path)}
+    remedy = "predict all, or score only those that are there: --set missing=leave_out" if missing == "error" else ""
+    check_ids(path, "procedure", labels or found, known, all_of=remedy)
+    _check_steps(path, found, known)
+    is_marked = flat or any(map(_is_marked, found.values()))
+    chosen = "predicted" if flat or (read == "auto" and is_marked) else "event" if read == "auto" else read
+    changes = {
+        name: [block.predicted_events if chosen == "predicted" else block.events for block in own.blocks]
+        for name, own in found.items()
+    }
 
+    def labelled(*, official: bool) -> Labels:
+        return {
+            one.id: [[label_in(own, event, official=official) for event in one.events] for own in changes[one.id]]
+            for one in gold
+            if one.id in found
+        }
 
-def _differing(found: Procedure, gold: Procedure) -> int:
-    """The (event, step) pairs to which two gold annotations give different labels, by the official reading."""
-    events = dict.fromkeys((*gold.events, *found.events))
-    return sum(
-        label_in(own.events, event, official=True) != label_in(block.events, event, official=True)
-        for own, block in zip(found.blocks, gold.blocks, strict=True)
-        for event in events
+    kept = [(found[one.id], one) for one in gold if one.id in found]
+    facts: dict[str, Any] = {
+        "read": chosen,
+        "strangers": sum(
+            event not in one.events for own, one in kept for block in changes[own.id] for event, _ in block
+        ),
+        "missing": len(gold) - len(labels or found),
+        "other_gold": sum(_differing(*pair) for pair in kept) if chosen == "predicted" else 0,
+    }
+    same = not is_marked and all(a.events == b.events for own, one in kept for a, b in _blocks(own, one))
+    return Predictions(
+        official=labels if flat else labelled(official=True),
+        corrected=labels if flat else labelled(official=False),
+        title=f"CREPE, {path.name}",
+        unread=unread,
+        facts=facts,
+        notes=list(
+            _notes(facts, len(gold), same=same and read == "auto", guessed=read == "auto" and chosen == "event")
+        ),
+        warnings=list(_warnings(path, facts["other_gold"], sum(len(one.pairs) for _, one in kept))),
+        procedures=list(found.values()),
     )
 
 
 def _is_marked(procedure: Procedure) -> bool:
-    own = all(procedure.raw.get(key) == value for key, value in _MARK.items())
-    return own or any(block.predicted_events for block in procedure.blocks)
+    return _MARK.items() <= procedure.raw.items() or any(block.predicted_events for block in procedure.blocks)
 
 
-def _labels(found: Procedure, gold: Procedure, read: Literal["predicted", "event"]) -> Predicted:
-    changes = [block.predicted_events if read == "predicted" else block.events for block in found.blocks]
-    official, corrected = (
-        [[label_in(block, event, official=reading) for event in gold.events] for block in changes]
-        for reading in (True, False)
+def _blocks(own: Procedure, gold: Procedure) -> Iterator[tuple[Block, Block]]:
+    return zip(own.blocks, gold.blocks, strict=True)
+
+
+def _differing(own: Procedure, gold: Procedure) -> int:
+    """Return the number of (event, step) pairs that two gold annotations label differently."""
+    events = dict.fromkeys((*gold.events, *own.events))
+    return sum(
+        label_in(a.events, event, official=True) != label_in(b.events, event, official=True)
+        for a, b in _blocks(own, gold)
+        for event in events
     )
-    return Predicted(official, corrected)
 
 
-def _refuse_misfits(path: Path, found: Mapping[str, Procedure], gold: Sequence[Procedure], missing: Missing) -> None:
-    known = {procedure.id: procedure for procedure in gold}
-    strangers = [name for name in found if name not in known]
-    if strangers:
-        raise UserError(
-            f"{path}: procedure {strangers[0]!r} is not in the gold file ({len(strangers)} such); expected "
-            "predictions for its procedures",
-            remedy="name the gold file of the same split",
-        )
+def _check_steps(path: Path, found: Mapping[str, Procedure], known: Mapping[str, Procedure]) -> None:
     for name, procedure in found.items():
         if procedure.steps != known[name].steps:
             raise UserError(
@@ -137,23 +135,90 @@ def _refuse_misfits(path: Path, found: Mapping[str, Procedure], gold: Sequence[P
                 f"the gold file's {len(known[name].steps)} {known[name].steps[:2]!r}…",
                 remedy="name the gold file of the same split, and keep its blocks and step texts as they are",
             )
-    lacking = [name for name in known if name not in found]
-    if lacking and missing == "error":
-        raise UserError(
-            f"{path}: lacks procedure {lacking[0]!r} ({len(lacking)} of {len(known)} are missing)",
-            remedy="predict all, or score what is there alone: --set missing=leave_out",
+
+
+def _notes(facts: Mapping[str, Any], procedures: int, *, same: bool, guessed: bool) -> Iterator[str]:
+    if same:
+        yield (
+            "nothing is marked as predicted, and the events are the gold ones, so they score as perfect predictions; "
+            "for an official output without a predicted change, add --set read=predicted"
         )
+    elif guessed:
+        yield "nothing is marked as predicted: the event dictionaries were read as the predictions"
+    if facts["strangers"]:
+        yield f"{facts['strangers']} predicted changes are of events that are not in the gold file"
+    if facts["missing"]:
+        yield f"{facts['missing']} of {procedures} procedures have no predictions and are left out"
+
+
+def _warnings(path: Path, other_gold: int, pairs: int) -> Iterator[str]:
+    """A file in the official format holds gold too, and the official script scores against that."""
+    if other_gold:
+        yield (
+            f"{path} carries other gold than --gold: {other_gold:,} of {pairs:,} (event, step) pairs have another "
+            "label there. These scores are against --gold; the official script, which reads only this file, gives "
+            f"others. To score against its own gold: --gold {path}"
+        )
+
+
+class PredictedLine(FlatRow):
+    """One line of a flat file; a change of null could not be read."""
+
+    procedure: str
+    step: StepNumber
+    event: str
+    change: Literal["equally likely", "less likely", "more likely"] | None
+
+
+def read_flat(path: Path, known: Mapping[str, Procedure]) -> tuple[Labels, int]:
+    """Return the labels of the procedures that have lines, and the number of pairs that could not be read.
+
+    A null is equally likely, as in the official code.
+
+    Raises:
+        UserError: a line is damaged or about no pair of the gold file, or a procedure lacks a line.
+    """
+    found: dict[tuple[str, int, str], str | None] = {}
+    for place, line in read_lines(path, PredictedLine):
+        pair = line.procedure, line.step, line.event
+        if pair in found:
+            raise UserError(f"{place}: step {pair[1]} and event {pair[2]!r} of {pair[0]!r} are predicted twice")
+        if line.procedure not in known:
+            near = did_you_mean(line.procedure, known)
+            raise UserError(f"{place}: procedure {line.procedure!r} is not in the gold file.{near}")
+        procedure = known[line.procedure]
+        if pair not in procedure.pairs:
+            expected = (
+                f"a step from 1 to {len(procedure.blocks)} and one of {', '.join(procedure.events) or 'no events'}"
+            )
+            raise UserError(f"{place}: got step {line.step} and event {line.event!r}; expected {expected}")
+        found[pair] = line.change
+    kept = [known[name] for name in dict.fromkeys(name for name, *_ in found)]
+    lacking = [pair for one in kept for pair in one.pairs if pair not in found]
+    if lacking or not found:
+        missing = f"step {lacking[0][1]} and event {lacking[0][2]!r} of {lacking[0][0]!r}" if lacking else "any pair"
+        raise UserError(
+            f"{path}: lacks {missing} ({len(lacking):,} such); expected a line for each pair of a procedure",
+            remedy="write all lines with --template FILE",
+        )
+    labels = {
+        one.id: [
+            [LABELS.index(found[one.id, step, event] or LABELS[EQUALLY]) for event in one.events]
+            for step in range(1, len(one.blocks) + 1)
+        ]
+        for one in kept
+    }
+    return labels, sum(change is None for change in found.values())
 
 
 def write_predictions(
     procedures: Sequence[Procedure],
-    labels: Mapping[str, Sequence[Sequence[int]]],
+    labels: Labels,
     entities: Mapping[str, Sequence[Sequence[EntityChange]]],
 ) -> str:
-    """The official output file: the gold blocks with predictions added; what is equally likely is left out.
+    """Return the official output file: the gold blocks with predictions added; equally likely is left out.
 
     Args:
-        labels: by procedure, [step][event].
         entities: by procedure, the entity changes that the model wrote after each step; may be empty.
     """
     content = {}

@@ -8,7 +8,7 @@ baselines of Table 2: a random label for each pair, and `equally likely` for all
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from eval.compare.measures.measure import Measure, digest, measure
 from eval.score.counts import macro_f1 as macro_f1_of
 from eval.score.statistics import LEVEL, RESAMPLES
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, Procedure, label_in
-from eval.systems.crepe.predictions import Predicted
+from eval.systems.crepe.predictions import Predictions
 
 # Appendix C splits the procedures at their mean number of steps, which it gives as 7.
 LONG = 7
@@ -34,6 +34,7 @@ class Pairs:
     """The labels of all (event, step) pairs of some procedures, step by step.
 
     Attributes:
+        names: ids of the procedures.
         mean_words: of the steps, each counted once.
         gold, predicted: as the official scorer reads them, (n,).
         corrected_gold, corrected_predicted: by their meaning, (n,).
@@ -42,6 +43,7 @@ class Pairs:
         words: number of words of each pair's step, (n,).
     """
 
+    names: Sequence[str]
     mean_words: float
     gold: NDArray[np.int64]
     corrected_gold: NDArray[np.int64]
@@ -52,45 +54,31 @@ class Pairs:
     words: NDArray[np.int64]
 
 
-def score(
-    procedures: Sequence[Procedure], predicted: Mapping[str, Predicted], *, draws: int, seed: int
-) -> dict[str, Any]:
-    """All scores of the procedures that have predictions, with the baselines.
-
-    Args:
-        draws: how often the chance baseline is drawn.
-        seed: of the chance baseline and the interval.
+def flatten(gold: Sequence[Procedure], predicted: Predictions) -> Pairs:
+    """Return the pairs of the procedures that have predictions, in the official scorer's order.
 
     Raises:
-        UserError: there is nothing to score.
+        UserError: there is none.
     """
-    pairs = flatten(procedures, predicted)
-    if not len(pairs.gold):
-        raise UserError("CREPE: there is no (event, step) pair to score; expected procedures whose events change")
-    return {**score_pairs(pairs, seed), "baselines": baselines(pairs.gold, seeds=draws, seed=seed)}
-
-
-def flatten(gold: Sequence[Procedure], predicted: Mapping[str, Predicted]) -> Pairs:
-    """The pairs of the procedures that have predictions, in the official scorer's order."""
     rows: list[tuple[int, ...]] = []
-    kept = [procedure for procedure in gold if procedure.id in predicted]
+    kept = [procedure for procedure in gold if procedure.id in predicted.official]
     for place, procedure in enumerate(kept):
-        found = predicted[procedure.id]
+        official, corrected = predicted.official[procedure.id], predicted.corrected[procedure.id]
         for step, block in enumerate(procedure.blocks):
             for number, event in enumerate(procedure.events):
                 gold_labels = (label_in(block.events, event, official=reading) for reading in (True, False))
-                labels = (*gold_labels, found.official[step][number], found.corrected[step][number])
+                labels = (*gold_labels, official[step][number], corrected[step][number])
                 rows.append((*labels, place, len(procedure.blocks), len(block.step.split())))
-    lengths = [len(step.split()) for procedure in kept for step in procedure.steps]
-    mean_words = float(np.mean(lengths)) if lengths else 0.0
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T
-    return Pairs(mean_words, *columns)
+    if not rows:
+        raise UserError("CREPE: there is no (event, step) pair to score; expected procedures whose events change")
+    mean_words = float(np.mean([len(step.split()) for procedure in kept for step in procedure.steps]))
+    return Pairs([procedure.id for procedure in kept], mean_words, *np.array(rows, dtype=np.int64).T)
 
 
 def macro_f1(
     gold: Sequence[int] | NDArray[Any], predicted: Sequence[int] | NDArray[Any], labels: Sequence[int] | None = None
 ) -> float | None:
-    """Macro-F1 over some labels, officially over those that occur on either side; None where there is no pair."""
+    """Return macro-F1 over some labels, officially over those that occur on either side; None without a pair."""
     if not len(gold):
         return None
     return float(_f1(gold, predicted, np.union1d(gold, predicted) if labels is None else labels).mean())
@@ -99,7 +87,7 @@ def macro_f1(
 def _f1(
     gold: Sequence[int] | NDArray[Any], predicted: Sequence[int] | NDArray[Any], labels: Sequence[int] | NDArray[Any]
 ) -> NDArray[np.float64]:
-    """F1 of each label, (labels,); 0 of one that occurs on neither side."""
+    """Return F1 of each label, (labels,); 0 for a label that occurs on neither side."""
     is_gold, is_predicted = (np.asarray(values)[:, None] == np.asarray(labels) for values in (gold, predicted))
     return _ratio(2 * (is_gold & is_predicted).sum(axis=0), is_gold.sum(axis=0) + is_predicted.sum(axis=0))
 
@@ -108,13 +96,18 @@ def _ratio(part: NDArray[np.int64], whole: NDArray[np.int64]) -> NDArray[np.floa
     return np.divide(part, whole, out=np.zeros(whole.shape), where=whole > 0)
 
 
-def score_pairs(pairs: Pairs, seed: int) -> dict[str, Any]:
-    """All scores of some pairs; `seed` is of the interval."""
+def score(pairs: Pairs, *, draws: int, seed: int) -> dict[str, Any]:
+    """Return all scores of some pairs, with the baselines.
+
+    Args:
+        draws: how often the chance baseline is drawn.
+        seed: of the chance baseline and the interval.
+    """
     f1 = _f1(pairs.gold, pairs.predicted, _CLASSES)
     return {
         "macro_f1": macro_f1(pairs.gold, pairs.predicted),
         "macro_f1_interval": _interval(pairs, seed),
-        "accuracy": float(np.mean(pairs.gold == pairs.predicted)) if len(pairs.gold) else None,
+        "accuracy": float(np.mean(pairs.gold == pairs.predicted)),
         "f1": dict(zip(LABELS, map(float, f1), strict=True)),
         "corrected": {"macro_f1": macro_f1(pairs.corrected_gold, pairs.corrected_predicted, _CLASSES)},
         # The sub-tasks of section 6: whether the likelihood changes at all, and which way.
@@ -131,13 +124,14 @@ def score_pairs(pairs: Pairs, seed: int) -> dict[str, Any]:
             "gold": _label_counts(pairs.gold),
             "predicted": _label_counts(pairs.predicted),
         },
+        "baselines": baselines(pairs.gold, seeds=draws, seed=seed),
     }
 
 
 def _which_way(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> dict[str, Any]:
-    """More or less likely, among the pairs that change in gold and in the predictions.
+    """Score more against less likely, among the pairs that change in gold and in the predictions.
 
-    `all_changed` takes every pair that changes in gold; one that is predicted not to change is then wrong.
+    `all_changed` takes every pair that changes in gold; a prediction of no change is then wrong.
     """
     changed = gold != EQUALLY
     both = changed & (predicted != EQUALLY)
@@ -150,10 +144,10 @@ def _which_way(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> dict[st
 
 
 def _by_length(pairs: Pairs) -> dict[str, Any]:
-    """Procedures of more than 7 steps and the others, each number of steps, and steps of many and few words.
+    """Score procedures of more than 7 steps and the others, each number of steps, and steps of many and few words.
 
     Table 6 names the first split, but its numbers are those of the last: the published analysis compares the number
-    of words of a step with their mean.
+    of words in a step with their mean.
     """
     words = f"{pairs.mean_words:.1f} words"
     groups = {f"more than {LONG} steps": pairs.steps > LONG, f"up to {LONG} steps": pairs.steps <= LONG}
@@ -174,10 +168,8 @@ def _label_counts(labels: NDArray[np.int64]) -> dict[str, int]:
     return {name: int((labels == number).sum()) for number, name in enumerate(LABELS)}
 
 
-def _interval(pairs: Pairs, seed: int) -> list[float | None]:
-    """Percentile bootstrap of the macro-F1; procedures are drawn, since the pairs of one depend on each other."""
-    if not len(pairs.gold):
-        return [None, None]
+def _interval(pairs: Pairs, seed: int) -> list[float]:
+    """Return the percentile bootstrap of macro-F1 over procedures, since the pairs of one depend on each other."""
     count = int(pairs.procedure.max()) + 1
     confusions = _confusions(pairs.procedure, pairs.gold, pairs.predicted, len(_CLASSES))
     drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)  # (R, P)
@@ -188,17 +180,15 @@ def _interval(pairs: Pairs, seed: int) -> list[float | None]:
 def _confusions(
     procedure: NDArray[np.int64], gold: NDArray[Any], predicted: NDArray[Any], classes: int
 ) -> NDArray[np.int64]:
-    """The confusion matrix of each procedure, gold × predicted, as (procedures, classes²)."""
+    """Return the confusion matrix of each procedure, gold × predicted, as (procedures, classes²)."""
     found = np.zeros((int(procedure.max()) + 1, classes * classes), dtype=np.int64)
     np.add.at(found, (procedure, gold.astype(np.int64) * classes + predicted.astype(np.int64)), 1)
     return found
 
 
-def measures(procedures: Sequence[Procedure], predicted: Mapping[str, Predicted]) -> list[Measure]:
-    """The scores procedure by procedure, since the pairs of one depend on each other."""
-    pairs = flatten(procedures, predicted)
-    names = [procedure.id for procedure in procedures if procedure.id in predicted]
-    gold = digest([pairs.procedure.tolist(), pairs.gold.tolist(), names])
+def measures(pairs: Pairs) -> list[Measure]:
+    """Return the scores procedure by procedure, since the pairs of one depend on each other."""
+    gold = digest([pairs.procedure.tolist(), pairs.gold.tolist(), pairs.names])
     changed = pairs.gold != EQUALLY, pairs.predicted != EQUALLY
     found = []
     for name, form, (right, said), classes in (
@@ -210,17 +200,16 @@ def measures(procedures: Sequence[Procedure], predicted: Mapping[str, Predicted]
         counts = _confusions(pairs.procedure, right, said, classes)
         if form == "share":
             counts = np.stack([counts.reshape(-1, 3, 3).trace(axis1=1, axis2=2), counts.sum(axis=1)], axis=1)
-        rows = dict(zip(names, counts.tolist(), strict=False))
+        rows = dict(zip(pairs.names, counts.tolist(), strict=False))
         found += measure(name, form, "procedures", gold, rows)
     return found
 
 
 def baselines(gold: NDArray[np.int64], *, seeds: int, seed: int) -> dict[str, Any]:
-    """Scores of both on the gold labels (n,).
+    """Score both baselines on the gold labels (n,).
 
     Args:
         seeds: how often chance is drawn; its macro-F1 is the mean, with the standard deviation of a single draw.
-        seed: the first.
     """
     majority = np.full_like(gold, EQUALLY)
     chance = _chance(gold, seeds, seed)
@@ -241,19 +230,18 @@ def _chance(gold: NDArray[np.int64], seeds: int, seed: int) -> NDArray[np.float6
     return np.concatenate(parts)
 
 
-def tables(scores: dict[str, Any], title: str, notes: list[str]) -> list[Table]:
-    """The tables of a report: the main one with the baselines, then the breakdowns."""
+def tables(scores: dict[str, Any], title: str, notes: Sequence[str]) -> list[Table]:
+    """Return the tables of a report: the main one with the baselines, then the breakdowns."""
     return [_main(scores, title, notes), *_breakdowns(scores)]
 
 
-def _main(scores: dict[str, Any], title: str, notes: list[str]) -> Table:
+def _main(scores: dict[str, Any], title: str, notes: Sequence[str]) -> Table:
     low, high = scores["macro_f1_interval"]
     way, baselines = scores["which_way"], scores["baselines"]
-    interval = "" if low is None else f"{percent(low)}–{percent(high)}"
     chance, every = baselines["chance"], way["all_changed"]
     drawn = f"mean of {chance['draws']} draws, deviation {percent(chance['deviation'])}"
     figures = [
-        ("macro-F1", scores["macro_f1"], interval),
+        ("macro-F1", scores["macro_f1"], f"{percent(low)}–{percent(high)}"),
         ("macro-F1, corrected", scores["corrected"]["macro_f1"], "changes by meaning, three classes"),
         ("accuracy", scores["accuracy"], ""),
         ("did it change: macro-F1", scores["did_it_change"]["macro_f1"], f"{scores['counts']['pairs']} pairs"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -23,22 +23,14 @@ from eval.systems.crepe.gold import (
     read_states,
 )
 from eval.systems.crepe.interest import interest_table, read_labels, score_by_interest
-from eval.systems.crepe.parse import Answer, Parse
-from eval.systems.crepe.predictions import (
-    Missing,
-    Predicted,
-    PredictionFile,
-    ReadAs,
-    read_predictions,
-    write_predictions,
-)
+from eval.systems.crepe.parse import Parse
+from eval.systems.crepe.predictions import Missing, Predictions, ReadAs, read_predictions, write_predictions
 from eval.systems.crepe.relation import relation_table, score_by_relation
-from eval.systems.crepe.scorer import measures, score, tables
+from eval.systems.crepe.scorer import flatten, measures, score, tables
 from eval.systems.crepe.text_at_once import ask_at_once
 from eval.systems.crepe.text_families import ask_texts
 from eval.systems.crepe.turn_families import ask_changes, ask_chat
 from eval.systems.crepe.two_step import ask_two_steps
-from eval.systems.flat import crepe as flat
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 
 PREDICTIONS_FILE = "crepe_predictions.json"
@@ -148,137 +140,85 @@ class CrepeScoreOptions(SystemOptions):
     seed: int = Field(0, ge=0, description="of the chance baseline and the bootstrap")
 
 
-def _run(call: SystemCall, asker: Asker) -> SystemResult:
-    """Ask about all (event, step) pairs of a split and score the answers; `max_samples` counts procedures."""
-    options: CrepeOptions = call.options
-    everything = read_procedures(_gold_file(call.data, options.split))
-    procedures = call.drawn(everything)
-    request = Request(
-        dataset=f"crepe-{options.split}",
-        procedures=procedures,
-        prompt=options.prompt,
-        entities=options.entities,
-        demonstrations=options.shown(call.seed),
-        states=_states(options, everything, procedures, call.seed),
-        parse=options.parse,
-        independent=options.structure == "independent",
-        by_likelihood=call.by_likelihood,
-    )
-    answers = FAMILIES[options.prompt].ask(request, asker)
-    # What could not be read counts as equally likely, as in the official code.
-    labels = {
-        name: [[EQUALLY if label is None else label for label in row] for row in answer.labels]
-        for name, answer in answers.items()
-    }
-    predicted = {name: Predicted(rows, rows) for name, rows in labels.items()}
-    scores = score(procedures, predicted, draws=options.chance_draws, seed=call.seed)
-    scores["unparsed"] = _unparsed(answers)
-    title = f"CREPE {options.split}, prompt={options.prompt}, entities={options.entities}"
-    written = write_predictions(procedures, labels, {name: answer.entities for name, answer in answers.items()})
-    shown = tables(scores, title, [])
-    return SystemResult(scores, shown, {PREDICTIONS_FILE: written}, measures=measures(procedures, predicted))
+class Crepe(System[Sequence[Procedure], Predictions]):
+    """Likelihoods of events after each step; `max_samples` counts procedures."""
 
+    name = "crepe"
+    title = "CREPE (Zhang et al., Findings of EACL 2023)"
+    official_files = f"{' and '.join(_FILES.values())} of github.com/zharry29/causal_reasoning_of_entities_and_events"
+    obtain = "d2e data download crepe"
+    options = CrepeOptions
+    score_options = CrepeScoreOptions
 
-def _score(predictions: Path, gold: Path, options: Any) -> SystemResult:
-    """Score an official output file, or one in the gold file's shape."""
-    procedures = read_procedures(gold)
-    found = read_predictions(predictions, procedures, options.read, options.missing)
-    scores = score(procedures, found.procedures, draws=options.chance_draws, seed=options.seed)
-    missing = len(procedures) - len(found.procedures)
-    scores |= {"read": found.read, "strangers": found.strangers, "missing": missing}
-    if found.unread is not None:
-        scores["unparsed"] = {"share": found.unread / found.pairs, "pairs": found.unread}
-    notes = _notes(options.read, found)
-    if missing:
-        notes.append(f"{missing} of {len(procedures)} procedures have no predictions and are left out")
-    scores["other_gold"] = found.other_gold
-    shown = tables(scores, f"CREPE, {predictions.name}", notes)
-    if found.read == "predicted" and found.unread is None:
-        by_relation = score_by_relation(procedures, read_procedures(predictions))
-        if by_relation is not None:
+    def gold_files(self, options: Any) -> Sequence[str]:
+        return (_FILES[options.split],)
+
+    def prediction_files(self, options: Any) -> Sequence[str]:
+        return (PREDICTIONS_FILE,)
+
+    def read_gold(self, path: Path, options: Any) -> Sequence[Procedure]:
+        return read_procedures(path)
+
+    def ask(self, gold: Sequence[Procedure], call: SystemCall, asker: Asker) -> Predictions:
+        options: CrepeOptions = call.options
+        procedures = call.drawn(gold)
+        states: States = gold_states(procedures) if options.entities == "gold" else {}
+        if options.entities_file is not None:
+            predicted = read_states(options.entities_file, gold)
+            states = {one.id: fitting_states(one, predicted[one.id], call.seed) for one in procedures}
+        request = Request(
+            dataset=f"crepe-{options.split}",
+            procedures=procedures,
+            prompt=options.prompt,
+            entities=options.entities,
+            demonstrations=options.shown(call.seed),
+            states=states,
+            parse=options.parse,
+            independent=options.structure == "independent",
+            by_likelihood=call.by_likelihood,
+        )
+        answers = FAMILIES[options.prompt].ask(request, asker)
+        # What could not be read counts as equally likely, as in the official code.
+        labels = {
+            name: [[EQUALLY if label is None else label for label in row] for row in answer.labels]
+            for name, answer in answers.items()
+        }
+        unread = sum(label is None for answer in answers.values() for row in answer.labels for label in row)
+        title = f"CREPE {options.split}, prompt={options.prompt}, entities={options.entities}"
+        entities = {name: answer.entities for name, answer in answers.items()}
+        return Predictions(labels, labels, title, unread, entities=entities)
+
+    def read_predictions(self, path: Path, gold: Sequence[Procedure], options: Any) -> Predictions:
+        return read_predictions(path, gold, options.read, options.missing)
+
+    def evaluate(self, gold: Sequence[Procedure], answers: Predictions, options: Any, seed: int) -> SystemResult:
+        pairs = flatten(gold, answers)
+        scores = {**score(pairs, draws=options.chance_draws, seed=seed), **answers.facts}
+        if answers.unread is not None:
+            scores["unparsed"] = {"share": answers.unread / len(pairs.gold), "pairs": answers.unread}
+        shown = tables(scores, answers.title, answers.notes)
+        outputs = answers.procedures if answers.facts.get("read") == "predicted" else ()
+        if by_relation := score_by_relation(gold, outputs):
             scores["by_relation"] = by_relation
             shown.append(relation_table(by_relation))
-    if options.eoi is not None:
-        if found.unread is not None:
-            raise UserError(
-                f"--set eoi={options.eoi}: Table 6 reads what else stands in the official form; got {predictions}, "
-                "which is flat",
-                remedy="give predictions in the official form, or leave eoi out",
-            )
-        rows = {procedure.id: procedure.raw["steps"] for procedure in read_procedures(predictions)}
-        official = rows if found.read == "predicted" else None
-        scores["by_interest"] = score_by_interest(read_labels(options.eoi), procedures, found.procedures, official)
-        shown.append(interest_table(scores["by_interest"]))
-    return SystemResult(
-        scores,
-        shown,
-        warnings=_warnings(predictions, gold, found),
-        measures=measures(procedures, found.procedures),
-    )
+        if eoi := getattr(options, "eoi", None):
+            if not answers.procedures:
+                raise UserError(
+                    f"--set eoi={eoi}: Table 6 needs predictions in the official form; got a flat file",
+                    remedy="give predictions in the official form, or leave eoi out",
+                )
+            scores["by_interest"] = score_by_interest(read_labels(eoi), gold, answers.official, outputs)
+            shown.append(interest_table(scores["by_interest"]))
+        return SystemResult(scores, shown, warnings=answers.warnings, measures=measures(pairs))
+
+    def files(self, gold: Sequence[Procedure], answers: Predictions) -> dict[str, str]:
+        asked = [procedure for procedure in gold if procedure.id in answers.official]
+        return {PREDICTIONS_FILE: write_predictions(asked, answers.official, answers.entities)}
+
+    def template(self, gold: Sequence[Procedure], options: Any) -> Iterator[dict[str, Any]]:
+        """One line per pair."""
+        for name, step, event in (pair for procedure in gold for pair in procedure.pairs):
+            yield {"procedure": name, "step": step, "event": event, "change": ""}
 
 
-def _warnings(predictions: Path, gold: Path, found: PredictionFile) -> list[str]:
-    """A file in the official format holds gold, too, and the official script scores against that."""
-    if not found.other_gold:
-        return []
-    return [
-        f"{predictions} carries other gold than {gold}: {found.other_gold:,} of {found.pairs:,} (event, step) pairs "
-        "have another label there. These scores are against --gold; the official script, which reads the file "
-        f"alone, gives others. To score against its own gold: --gold {predictions}"
-    ]
-
-
-def _notes(read: ReadAs, found: PredictionFile) -> list[str]:
-    """What the scores of a file have to be read with."""
-    notes = []
-    if read == "auto" and found.same_events:
-        notes.append(
-            "nothing is marked as predicted, and the events are the gold ones, so they score as perfect "
-            "predictions; of an official output without a predicted change say so: --set read=predicted"
-        )
-    elif read == "auto" and found.read == "event":
-        notes.append("nothing is marked as predicted: the event dictionaries were read as the predictions")
-    if found.strangers:
-        notes.append(f"{found.strangers} predicted changes are of events that the gold file has not")
-    return notes
-
-
-def _gold_file(data: Path, split: str) -> Path:
-    path = data / _FILES[split] if data.is_dir() else data
-    if not path.is_file():
-        raise UserError(
-            f"{path}: no such file; expected CREPE's {split} split", remedy=f"give --data DIR with {_FILES[split]}"
-        )
-    return path
-
-
-def _states(
-    options: CrepeOptions, everything: Sequence[Procedure], procedures: Sequence[Procedure], seed: int
-) -> States:
-    if options.entities == "gold":
-        return gold_states(procedures)
-    if options.entities_file is None:
-        return {}
-    states = read_states(options.entities_file, everything)
-    return {procedure.id: fitting_states(procedure, states[procedure.id], seed) for procedure in procedures}
-
-
-def _unparsed(answers: Mapping[str, Answer]) -> dict[str, Any]:
-    labels = [label for answer in answers.values() for row in answer.labels for label in row]
-    missing = sum(label is None for label in labels)
-    return {"share": missing / len(labels) if labels else 0.0, "pairs": missing}
-
-
-CREPE = System(
-    name="crepe",
-    title="CREPE (Zhang et al., Findings of EACL 2023)",
-    files=f"{' and '.join(_FILES.values())} of github.com/zharry29/causal_reasoning_of_entities_and_events",
-    obtain="d2e data download crepe",
-    options=CrepeOptions,
-    score_options=CrepeScoreOptions,
-    run=_run,
-    score=_score,
-    prediction_files=lambda options: (PREDICTIONS_FILE,),
-    gold_files=lambda options: (_FILES[options.split],),
-    template=lambda gold, options: flat.template(read_procedures(gold)),
-)
+CREPE = Crepe()

@@ -42,4 +42,4 @@ def _rows(system: str, gold: Path, given: Sequence[str]) -> Iterable[Line]:
         return ({"id": sample.id, "dataset": sample.dataset, "output": ""} for sample in samples)
     chosen = load_system(system)
     options = parse_options(chosen.score_options, given, system)
-    return chosen.template(chosen.gold_at(gold, options), options)
+    return chosen.template(chosen.read_gold(chosen.gold_at(gold, options), options), options)

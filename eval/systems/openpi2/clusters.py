@@ -14,19 +14,21 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
+
+from pydantic import AliasChoices, Field, field_validator
 
 from d2e_sft.data.chat_template import Messages
-from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure, digest
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
-from eval.systems.openpi2.gold import alternatives, find_official, normalise, official_text, read_official
+from eval.systems.json_file import Row, check_ids
+from eval.systems.openpi2.gold import alternatives, normalise, official_text, read_official
 from eval.systems.openpi2.metrics import PrecisionRecall, cell, f1_measure, mean
-from eval.systems.openpi2.task import AttributeForm, OpenPIOptions, ScorerOptions, Task, conversation, drawn
+from eval.systems.openpi2.task import AttributeForm, OpenPIOptions, Task, conversation, drawn
+from eval.systems.score_files import file_in
 from eval.systems.system import SystemCall, SystemResult
 
 ENTITY_INPUT, ENTITY_GOLD = "dev_data_mini_entity.json", "dev_data_mini_annotated_entity.json"
@@ -40,8 +42,7 @@ Clustering = list[list[str]]
 Groups = Mapping[str, Mapping[str, Sequence[Sequence[str]]]]
 
 
-@dataclass(frozen=True)
-class ToCluster:
+class ToCluster(Row):
     """A procedure with names to be clustered.
 
     Attributes:
@@ -49,10 +50,23 @@ class ToCluster:
             mentions with ` | ` between them.
     """
 
-    id: str
     goal: str
     steps: tuple[str, ...]
-    names: Mapping[str, tuple[str, ...]]
+    names: dict[str, tuple[str, ...]] = Field(validation_alias=AliasChoices("entity_attr_dict", "entities_flattened"))
+
+    @field_validator("names", mode="before")
+    @classmethod
+    def _of_entities(cls, value: Any) -> Any:
+        return {"": list(dict.fromkeys(value))} if isinstance(value, list) else value
+
+
+class _Labelled(Row):
+    groups: dict[str, list[Any]] = Field(validation_alias=AliasChoices("entity_attr_dict", "entities"))
+
+    @field_validator("groups", mode="before")
+    @classmethod
+    def _of_entities(cls, value: Any) -> Any:
+        return {"": value} if isinstance(value, list) else value
 
 
 @dataclass
@@ -63,38 +77,28 @@ class ClusterScores:
     corrected: PrecisionRecall
 
 
-def read_to_cluster(path: Path, kind: Kind) -> dict[str, ToCluster]:
-    """Each procedure's entity mentions, each once, or the attribute mentions of its entities.
+def read_to_cluster(path: Path) -> dict[str, ToCluster]:
+    """Read each procedure's entity mentions, each once, or the attribute mentions of its entities.
 
     Raises:
         UserError: the file is missing or damaged; so do the other readers.
     """
-    found = {}
-    for key, node in read_official(path).members():
-        if kind == "entities":
-            names = {"": tuple(dict.fromkeys(node["entities_flattened"].texts()))}
-        else:
-            names = {entity: groups.texts() for entity, groups in node["entity_attr_dict"].members()}
-        found[key] = ToCluster(key, node["goal"].text(), node["steps"].texts(), names)
-    return found
+    return read_official(path, ToCluster)
 
 
-def read_gold_groups(path: Path, kind: Kind) -> Groups:
-    """Gold clusters."""
-    found: dict[str, dict[str, list[tuple[str, ...]]]] = {}
-    for key, node in read_official(path).members():
-        if kind == "entities":
-            found[key] = {"": [_stripped(group.texts()) for group in node["entities"].items()]}
-        else:
-            found[key] = {
-                entity: [_stripped(alternatives(text)) for text in groups.texts()]
-                for entity, groups in node["entity_attr_dict"].members()
-            }
-    return found
+def read_gold_groups(path: Path) -> Groups:
+    """Read gold clusters: lists of entities, or attributes with bars between them."""
+    return {
+        key: {
+            entity: [_stripped(alternatives(group) if isinstance(group, str) else group) for group in groups]
+            for entity, groups in found.groups.items()
+        }
+        for key, found in read_official(path, _Labelled).items()
+    }
 
 
 def read_predicted_groups(path: Path, gold: Groups, kind: Kind, form: AttributeForm = "vanilla") -> Groups:
-    """Predicted clusters, in the official form.
+    """Read predicted clusters, in the official form.
 
     Of entities it is {procedure: {first name: [names]}}, of attributes {procedure: {entity: {name: [further names]}}}.
 
@@ -104,23 +108,22 @@ def read_predicted_groups(path: Path, gold: Groups, kind: Kind, form: AttributeF
     Raises:
         UserError: as above, or the file names a procedure or an entity that is not in the gold file.
     """
-    found: dict[str, dict[str, list[tuple[str, ...]]]] = {}
-    for key, node in read_official(path).members():
-        if key not in gold:
-            raise UserError(f"{path}, {key}: no such procedure in the gold file; expected some of {', '.join(gold)}")
-        if kind == "entities":
-            found[key] = {"": [_stripped(names.texts()) for _, names in node.members()]}
-            continue
-        found[key] = {}
-        for entity, groups in node.members():
-            if entity not in gold[key]:
-                raise groups.wrong(f"an entity of the gold file, which has none of {entity!r}")
-            end = suffix(entity, form)
-            found[key][entity] = [
-                tuple(dict.fromkeys(text.removesuffix(end) for text in _stripped((name, *rest.texts()))))
-                for name, rest in groups.members()
+    schema = dict[str, list[str]] if kind == "entities" else dict[str, dict[str, list[str]]]
+    found = read_official(path, schema)
+    check_ids(path, "procedure", found, gold)
+    if kind == "entities":
+        return {key: {"": list(map(_stripped, groups.values()))} for key, groups in found.items()}
+    predicted: dict[str, dict[str, list[tuple[str, ...]]]] = {}
+    for key, entities in found.items():
+        check_ids(path, f"entity of procedure {key}", entities, gold[key])
+        predicted[key] = {
+            entity: [
+                tuple(dict.fromkeys(text.removesuffix(suffix(entity, form)) for text in _stripped((name, *rest))))
+                for name, rest in groups.items()
             ]
-    return found
+            for entity, groups in entities.items()
+        }
+    return predicted
 
 
 def suffix(entity: str, form: AttributeForm) -> str:
@@ -128,7 +131,7 @@ def suffix(entity: str, form: AttributeForm) -> str:
     return f" of {alternatives(entity)[0].strip()}" if form == "concise" else ""
 
 
-def _stripped(texts: tuple[str, ...]) -> tuple[str, ...]:
+def _stripped(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(text.strip() for text in texts)
 
 
@@ -364,47 +367,66 @@ def _mean(items: Iterable[PrecisionRecall], figure: str) -> float:
     return mean(getattr(item, figure) for item in items)
 
 
-def _run(call: SystemCall, asker: Asker) -> SystemResult:
-    own: OpenPIOptions = call.options
-    entity_input, entity_gold, attribute_input, attribute_gold = (
-        find_official(call.data, name, needed_by="task=clusters")
-        for name in (ENTITY_INPUT, ENTITY_GOLD, ATTRIBUTE_INPUT, ATTRIBUTE_GOLD)
-    )
-    gold_entities = read_gold_groups(entity_gold, "entities")
-    gold_attributes = read_gold_groups(attribute_gold, "attributes")
-    entities = drawn(call, read_to_cluster(entity_input, "entities"))
-    attributes = drawn(call, read_to_cluster(attribute_input, "attributes"))
-    files, entity_scores = {}, []
-    for repeat in range(own.repeats):
-        found = ask_entity_clusters(asker, entities, runs=own.entity_runs, repeat=repeat, seed=call.seed)
-        entity_scores.append(score_clusters(gold_entities, found))
-        files[f"entity_clusters_{repeat + 1}.json"] = clusters_file(found, "entities")
-    form = own.attribute_form
-    found = ask_attribute_clusters(asker, attributes, runs=own.attribute_runs, seed=call.seed, form=form)
-    files["attribute_clusters.json"] = clusters_file(found, "attributes")
-    result = clusters_result({"entities": entity_scores, "attributes": [score_clusters(gold_attributes, found)]})
-    # The score of entities is a mean of several clusterings, which has no counts of its own.
-    return replace(result, files=files, measures=_measures("attributes", gold_attributes, found))
+class EntityClusters(Task[Groups, Groups]):
+    """Clusters of entities."""
+
+    kind = "entity_clusters"
+    official = (ENTITY_GOLD,)
+    names: ClassVar[Kind] = "entities"
+
+    def prediction_files(self, options: Any) -> Sequence[str]:
+        # A run keeps each of its clusterings of entities.
+        return ("entity_clusters_*.json",) if self.names == "entities" else super().prediction_files(options)
+
+    def read_gold(self, path: Path, options: Any) -> Groups:
+        return read_gold_groups(path)
+
+    def read_predictions(self, path: Path, gold: Groups, options: Any) -> Groups:
+        return read_predicted_groups(path, gold, self.names, options.attribute_form)
+
+    def evaluate(self, gold: Groups, answers: Groups, options: Any, seed: int) -> SystemResult:
+        result = clusters_result({self.names: [score_clusters(gold, answers)]})
+        return replace(result, measures=_measures(self.names, gold, answers))
+
+    def template(self, gold: Groups, options: Any) -> Iterator[dict[str, Any]]:
+        """One line per name, in alphabetical order, because the gold file's order shows the clusters."""
+        of_entities = self.names == "entities"
+        for key, groups in gold.items():
+            for entity, clusters in groups.items():
+                about = {"procedure": key} if of_entities else {"procedure": key, "entity": entity}
+                for name in sorted({name for names in clusters for name in names}):
+                    yield {**about, "name" if of_entities else "attribute": name, "cluster": ""}
 
 
-def _score(kind: Kind, predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
-    labelled = read_gold_groups(gold, kind)
-    found = read_predicted_groups(predictions, labelled, kind, options.attribute_form)
-    result = clusters_result({kind: [score_clusters(labelled, found)]})
-    return replace(result, measures=_measures(kind, labelled, found))
+class AttributeClusters(EntityClusters):
+    """Clusters of attributes."""
+
+    kind = "attribute_clusters"
+    official = (ATTRIBUTE_GOLD,)
+    names = "attributes"
 
 
-def _template(kind: Kind, gold: Path) -> Iterator[dict[str, Any]]:
-    """A line for each name, in alphabetical order: the gold file's would tell the clusters."""
-    for key, groups in read_gold_groups(gold, kind).items():
-        for entity, clusters in groups.items():
-            about = {"procedure": key, "entity": entity} if kind == "attributes" else {"procedure": key}
-            for name in sorted({name for names in clusters for name in names}):
-                yield {**about, "name" if kind == "entities" else "attribute": name, "cluster": ""}
+class Clusters(Task[Groups, Groups]):
+    """Both kinds of clusters, asked for in one run."""
 
-
-TASK = Task(
-    _run,
-    {"entity_clusters": partial(_score, "entities"), "attribute_clusters": partial(_score, "attributes")},
-    {"entity_clusters": partial(_template, "entities"), "attribute_clusters": partial(_template, "attributes")},
-)
+    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
+        """Cluster entities several times, and attributes once; the scores of entities are averaged."""
+        own: OpenPIOptions = call.options
+        entity_input, entity_gold, attribute_input, attribute_gold = (
+            file_in(call.data, [name], "--data", f"the official files (get them: {self.obtain})")
+            for name in (ENTITY_INPUT, ENTITY_GOLD, ATTRIBUTE_INPUT, ATTRIBUTE_GOLD)
+        )
+        gold = read_gold_groups(entity_gold), read_gold_groups(attribute_gold)
+        entities = drawn(call, read_to_cluster(entity_input))
+        attributes = drawn(call, read_to_cluster(attribute_input))
+        files, entity_scores = {}, []
+        for repeat in range(own.repeats):
+            found = ask_entity_clusters(asker, entities, runs=own.entity_runs, repeat=repeat, seed=call.seed)
+            entity_scores.append(score_clusters(gold[0], found))
+            files[f"entity_clusters_{repeat + 1}.json"] = clusters_file(found, "entities")
+        form = own.attribute_form
+        found = ask_attribute_clusters(asker, attributes, runs=own.attribute_runs, seed=call.seed, form=form)
+        files["attribute_clusters.json"] = clusters_file(found, "attributes")
+        result = clusters_result({"entities": entity_scores, "attributes": [score_clusters(gold[1], found)]})
+        # The score of entities is a mean of several clusterings, which has no counts of its own.
+        return replace(result, files=files, measures=_measures("attributes", gold[1], found))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Any
 
 from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure
@@ -32,7 +33,8 @@ from eval.systems.openpi2.metrics import (
     mean,
     scored,
 )
-from eval.systems.openpi2.tracking import listing_task
+from eval.systems.openpi2.task import scorer_of
+from eval.systems.openpi2.tracking import Listed, ListingTask
 from eval.systems.system import SystemResult
 
 
@@ -161,4 +163,14 @@ def _bertscore(
     return mean(best_scores(scorer, candidates))
 
 
-TASK = listing_task("complete", parse_sentences, lambda node: list(node.texts()), complete_result)
+class Complete(ListingTask):
+    """Complete sentences."""
+
+    kind = "complete"
+    schema = list[str]
+
+    def parse(self, reply: str) -> list[str]:
+        return parse_sentences(reply)
+
+    def evaluate(self, gold: Mapping[str, Procedure], answers: Listed, options: Any, seed: int) -> SystemResult:
+        return complete_result(gold, answers, scorer_of(options))

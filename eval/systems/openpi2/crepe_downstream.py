@@ -166,29 +166,32 @@ def downstream_result(
     return SystemResult({**headline, "crepe": {"pairs": len(gold), **detail}}, [Table.of(columns, rows, title)])
 
 
-def _run(call: SystemCall, asker: Asker) -> SystemResult:
-    """Ask about CREPE's events with no, all and salient entity states; the states are kept for `--bench crepe`."""
-    own: OpenPIOptions = call.options
-    if own.crepe_file is None:
-        raise UserError(
-            "task=crepe: needs CREPE's data file, and none is named",
-            remedy="add --set crepe_file=PATH/data_dev_v2.json, of github.com/zharry29/"
-            "causal_reasoning_of_entities_and_events",
-        )
-    procedures = drawn(call, {item.id: item for item in crepe.read_procedures(own.crepe_file)})
-    length, unit = prompt_length(asker)
-    plain = {
-        key: Procedure(key, item.goal, tuple(block.step for block in item.blocks), ())
-        for key, item in procedures.items()
-    }
-    everything, other = ask_entity_states(asker, own.prompt, plain, with_salience=True, **sampling(call))
-    kept = salient(everything, own.salient)
-    settings = [
-        ask_setting(asker, name, procedures, states, length, **sampling(call))
-        for name, states in (("none", None), ("all", everything), ("salient", kept))
-    ]
-    files = {"entities-all.json": crepe_entities_file(everything), "entities-salient.json": crepe_entities_file(kept)}
-    return replace(with_other_lines(downstream_result(procedures, settings, unit), other), files=files)
+class CrepeDownstream(Task[Any, Any]):
+    """CREPE's questions with entity states."""
 
-
-TASK = Task(_run)
+    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
+        """Ask about CREPE's events with no, all and salient entity states; the states are kept for `--bench crepe`."""
+        own: OpenPIOptions = call.options
+        if own.crepe_file is None:
+            raise UserError(
+                "task=crepe: needs CREPE's data file, and none is named",
+                remedy="add --set crepe_file=PATH/data_dev_v2.json, of github.com/zharry29/"
+                "causal_reasoning_of_entities_and_events",
+            )
+        procedures = drawn(call, {item.id: item for item in crepe.read_procedures(own.crepe_file)})
+        length, unit = prompt_length(asker)
+        plain = {
+            key: Procedure(id=key, goal=item.goal, steps=tuple(block.step for block in item.blocks))
+            for key, item in procedures.items()
+        }
+        everything, other = ask_entity_states(asker, own.prompt, plain, with_salience=True, **sampling(call))
+        kept = salient(everything, own.salient)
+        settings = [
+            ask_setting(asker, name, procedures, states, length, **sampling(call))
+            for name, states in (("none", None), ("all", everything), ("salient", kept))
+        ]
+        files = {
+            "entities-all.json": crepe_entities_file(everything),
+            "entities-salient.json": crepe_entities_file(kept),
+        }
+        return replace(with_other_lines(downstream_result(procedures, settings, unit), other), files=files)

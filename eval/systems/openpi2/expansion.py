@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.table import Table
@@ -17,8 +16,9 @@ from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
 from eval.systems.openpi2.clusters import TEMPERATURE, context, parse_groups
 from eval.systems.openpi2.gold import (
+    CLUSTERED,
+    EXPANDED,
     Procedure,
-    clustered_file,
     has_expansion,
     normalise,
     official_text,
@@ -88,8 +88,8 @@ def _new(reply: str, known: set[str]) -> list[str]:
 
 
 def expanded_file(path: Path, paraphrases: Mapping[str, Paraphrases]) -> str:
-    """The file of clusters with these paraphrases, in the form of the official expanded one."""
-    root: dict[str, Any] = read_official(path).value
+    """Return the file of clusters with these paraphrases, in the form of the official expanded one."""
+    root = read_official(path)
     content = {key: root[key] for key in paraphrases}
     for key, more in paraphrases.items():
         for entity, cluster in content[key]["clusters"].items():
@@ -133,11 +133,14 @@ def expansion_result(gold: Mapping[str, Procedure], paraphrases: Mapping[str, Pa
     return SystemResult({**headline, "expansion": detail}, [Table.of(columns, rows, "Expansion of clusters")])
 
 
-def _run(call: SystemCall, asker: Asker) -> SystemResult:
-    path = clustered_file(call.data, "task=expansion")
-    gold = read_clustered(path)
-    found = ask_expansion(asker, drawn(call, gold), runs=call.options.expansion_runs, seed=call.seed)
-    return replace(expansion_result(gold, found), files={"expanded.json": expanded_file(path, found)})
+class Expansion(Task[Mapping[str, Procedure], Mapping[str, Paraphrases]]):
+    """Paraphrases of every cluster."""
 
+    official = (EXPANDED, CLUSTERED)
 
-TASK = Task(_run)
+    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
+        """Ask for paraphrases, and compare them with the official ones."""
+        path = self.gold_at(call.data, call.options, "--data")
+        gold = read_clustered(path)
+        found = ask_expansion(asker, drawn(call, gold), runs=call.options.expansion_runs, seed=call.seed)
+        return replace(expansion_result(gold, found), files={"expanded.json": expanded_file(path, found)})

@@ -24,16 +24,15 @@ from d2e_sft.util.table import Table
 from eval.compare.measures.measure import digest, shares
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
-from eval.systems.json_file import Node
+from eval.systems.json_file import Row, check_ids, checked
 from eval.systems.openpi2.entity_states import StateChange, StateChanges, ask_entity_states, salient, with_other_lines
 from eval.systems.openpi2.gold import Procedure, read_official
 from eval.systems.openpi2.metrics import cell, mean
-from eval.systems.openpi2.task import OpenPIOptions, ScorerOptions, Task, conversation, drawn, sampling
+from eval.systems.openpi2.task import OpenPIOptions, Task, conversation, drawn, sampling
 from eval.systems.system import SystemCall, SystemResult
 
 OWN_PROCEDURES = Path(__file__).parent / "prompts" / "pddl_procedures.yaml"
 _TOKENS = 1024
-_FIELDS = ("domain", "problem")
 Outcome = Literal["solvable", "unsolvable", "parse error", "undecided"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _ENGINE = "fast-downward"
@@ -41,17 +40,22 @@ _REMEDY = "pip install 'd2e-sft[planning]'"
 _LONGEST = 300
 
 
-@dataclass(frozen=True)
-class PlanningTask:
+class PlanningTask(Row):
     """A procedure and what is to be planned with its steps."""
 
-    procedure: Procedure
+    id: str
+    goal: str
+    steps: tuple[str, ...]
     task: str
 
+    @property
+    def procedure(self) -> Procedure:
+        """The procedure without gold."""
+        return Procedure(id=self.id, goal=self.goal, steps=self.steps)
 
-@dataclass(frozen=True)
-class Written:
-    """The two files of a reply; empty where it has none."""
+
+class Written(Row):
+    """The two files of a reply; empty if it has none."""
 
     domain: str
     problem: str
@@ -82,25 +86,14 @@ def read_tasks(path: Path) -> dict[str, PlanningTask]:
         UserError: the file is missing or damaged.
     """
     try:
-        root = Node(load_yaml(path.read_text(encoding="utf-8")), path)
+        root = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path}: is not readable as YAML or JSON ({error})") from None
-    tasks: dict[str, PlanningTask] = {}
-    for node in root.items():
-        key = node["id"].text()
-        if key in tasks:
-            raise node["id"].wrong("an id of its own")
-        tasks[key] = PlanningTask(Procedure(key, node["goal"].text(), node["steps"].texts(), ()), node["task"].text())
+    listed: list[PlanningTask] = checked(list[PlanningTask], root, str(path))
+    tasks = {task.id: task for task in listed}
+    if len(tasks) < len(listed):
+        raise UserError(f"{path}: an id is given twice; expected each once")
     return tasks
-
-
-def tasks_file(tasks: Mapping[str, PlanningTask]) -> str:
-    """The same as JSON, to score predictions against."""
-    rows = [
-        {"id": key, "goal": item.procedure.goal, "steps": item.procedure.steps, "task": item.task}
-        for key, item in tasks.items()
-    ]
-    return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
 
 
 def pddl_prompt(
@@ -111,11 +104,11 @@ def pddl_prompt(
     if hidden:
         return turns(told["hidden_request"].format(task=task.task))
     lines = []
-    for place, step in enumerate(task.procedure.steps):
+    for place, step in enumerate(task.steps):
         lines.append(told["step"].format(number=place + 1, step=step))
         if states is not None and states[place]:
             lines.append(told["states"].format(states="; ".join(change.text for change in states[place])))
-    return turns(told["request"].format(goal=task.procedure.goal, steps="\n".join(lines), task=task.task))
+    return turns(told["request"].format(goal=task.goal, steps="\n".join(lines), task=task.task))
 
 
 def ask_pddl(
@@ -133,7 +126,7 @@ def ask_pddl(
 
 def parse_pddl(reply: str) -> Written:
     """The first domain and the first problem in a reply, each up to where its brackets close."""
-    return Written(*(_defined(reply, kind) for kind in _FIELDS))
+    return Written(domain=_defined(reply, "domain"), problem=_defined(reply, "problem"))
 
 
 def _defined(reply: str, kind: str) -> str:
@@ -148,25 +141,6 @@ def _defined(reply: str, kind: str) -> str:
             if depth == 0:
                 return text[: place + 1]
     return text
-
-
-def pddl_file(written: Mapping[str, Written]) -> str:
-    """Predictions: by id the texts of domain and problem."""
-    return json.dumps({key: vars(item) for key, item in written.items()}, indent=2, ensure_ascii=False) + "\n"
-
-
-def read_pddl(node: Node, tasks: Mapping[str, PlanningTask]) -> dict[str, Written]:
-    """Predictions of such a file.
-
-    Raises:
-        UserError: it is damaged, or has a task that the gold file lacks.
-    """
-    found = {}
-    for key, item in node.members():
-        if key not in tasks:
-            raise item.wrong(f"a task of the gold file, which has {', '.join(tasks)}")
-        found[key] = Written(*(item[name].text() for name in _FIELDS))
-    return found
 
 
 def make_planner(seconds: float) -> Planner:
@@ -256,28 +230,46 @@ def pddl_result(written: Mapping[str, Written], planner: Planner) -> SystemResul
     return SystemResult({"pddl_solvable": share, "pddl": detail}, tables, measures=measures)
 
 
-def _run(call: SystemCall, asker: Asker) -> SystemResult:
-    own: OpenPIOptions = call.options
-    planner = make_planner(own.planner_seconds)
-    tasks = drawn(call, read_tasks(own.pddl_file or OWN_PROCEDURES))
-    states, other = None, 0
-    if own.entities != "none":
-        procedures = {key: task.procedure for key, task in tasks.items()}
-        only = own.entities == "salient"
-        states, other = ask_entity_states(asker, own.prompt, procedures, with_salience=only, **sampling(call))
-        states = salient(states, own.salient) if only else states
-    written = ask_pddl(asker, tasks, states, **sampling(call))
-    files = {"pddl.json": pddl_file(written), "pddl_tasks.json": tasks_file(tasks)}
-    return replace(with_other_lines(pddl_result(written, planner), other), files=files)
+class Pddl(Task[Mapping[str, PlanningTask], Mapping[str, Written]]):
+    """Planning domains and problems, judged by a planner."""
+
+    kind = "pddl"
+    official = ("pddl_tasks.json",)
+
+    def read_gold(self, path: Path, options: Any) -> Mapping[str, PlanningTask]:
+        return read_tasks(path)
+
+    def read_predictions(self, path: Path, gold: Mapping[str, PlanningTask], options: Any) -> Mapping[str, Written]:
+        found = read_official(path, Written)
+        check_ids(path, "task", found, gold)
+        return found
+
+    def evaluate(
+        self, gold: Mapping[str, PlanningTask], answers: Mapping[str, Written], options: Any, seed: int
+    ) -> SystemResult:
+        return pddl_result(answers, make_planner(options.planner_seconds))
+
+    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
+        """Ask for a domain and a problem per task, with entity states in the prompt if the options say so."""
+        own: OpenPIOptions = call.options
+        planner = make_planner(own.planner_seconds)
+        tasks = drawn(call, read_tasks(own.pddl_file or OWN_PROCEDURES))
+        states, other = None, 0
+        if own.entities != "none":
+            procedures = {key: task.procedure for key, task in tasks.items()}
+            only = own.entities == "salient"
+            states, other = ask_entity_states(asker, own.prompt, procedures, with_salience=only, **sampling(call))
+            states = salient(states, own.salient) if only else states
+        written = ask_pddl(asker, tasks, states, **sampling(call))
+        files = {
+            "pddl.json": _text({key: vars(item) for key, item in written.items()}),
+            "pddl_tasks.json": _text([vars(task) for task in tasks.values()]),
+        }
+        return replace(with_other_lines(pddl_result(written, planner), other), files=files)
+
+    def template(self, gold: Mapping[str, PlanningTask], options: Any) -> Iterator[dict[str, Any]]:
+        return ({"task": name, "domain": "", "problem": ""} for name in gold)
 
 
-def _score(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
-    written = read_pddl(read_official(predictions), read_tasks(gold))
-    return pddl_result(written, make_planner(options.planner_seconds))
-
-
-def _template(gold: Path) -> Iterator[dict[str, Any]]:
-    return ({"task": name, "domain": "", "problem": ""} for name in read_tasks(gold))
-
-
-TASK = Task(_run, {"pddl": _score}, {"pddl": _template})
+def _text(content: Any) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

@@ -8,6 +8,7 @@ bound, and leaves out procedures where r is undefined.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import AliasChoices, Field, field_validator
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
@@ -23,29 +25,42 @@ from eval.compare.measures.measure import Measure, digest, shares
 from eval.run.task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
-from eval.systems.json_file import Node
-from eval.systems.openpi2.gold import Procedure, find_official, look_for, official_text, read_official, read_procedures
+from eval.systems.json_file import Row, check_ids, checked
+from eval.systems.openpi2.gold import Procedure, official_text, read_official, read_procedures
 from eval.systems.openpi2.metrics import cell, scored
-from eval.systems.openpi2.task import ScorerOptions, Task, drawn, sampling
+from eval.systems.openpi2.task import Task, drawn, sampling
 from eval.systems.system import SystemCall, SystemResult
 
 HUMAN = "dev-data-reformatted-v4_votes_score_salience_1-20.json"
 SECOND_HUMAN = "dev-data-reformatted-v4_votes_salience_1-20_human2.json"
 JUDGED = tuple(map(str, range(1, 21)))
 PREDICTED = ("global_salience_pred", "local_salience_pred")
-_GOLD = ("global_salience", "local_salience")
 Level = Literal["global", "local"]
 _HIGHEST = 5
 _TOKENS = 64  # a number and one sentence
 
 
-@dataclass(frozen=True)
-class EntitySalience:
-    """One entity's salience: of the procedure, and of each step."""
+class EntitySalience(Row):
+    """One entity's salience: in the procedure, and in each step."""
 
     entity: str
-    overall: int
-    steps: tuple[int, ...]
+    overall: int = Field(validation_alias=AliasChoices(PREDICTED[0], "global_salience"))
+    steps: tuple[int, ...] = Field(validation_alias="answers")
+
+    @field_validator("steps", mode="before")
+    @classmethod
+    def _local(cls, answers: Any) -> Any:
+        if not isinstance(answers, dict):
+            return answers
+        return [_StepSalience.model_validate(step).value for step in answers.values()]
+
+
+class _StepSalience(Row):
+    value: int = Field(validation_alias=AliasChoices(PREDICTED[1], "local_salience"))
+
+
+class _Judged(Row):
+    states: tuple[EntitySalience, ...]
 
 
 Saliences = Mapping[str, tuple[EntitySalience, ...]]
@@ -60,40 +75,24 @@ class Agreement:
 
 
 def read_salience(path: Path) -> Saliences:
-    """Salience of the judged procedures, from an official file of judgements or of predictions.
+    """Read the salience of the judged procedures, from an official file of judgements or of predictions.
 
     Raises:
         UserError: the file is missing or damaged, or has neither judgements nor predictions.
     """
-    root = read_official(path)
-    return {key: _procedure(node["states"]) for key, node in root.members() if key in JUDGED}
-
-
-def _procedure(node: Node) -> tuple[EntitySalience, ...]:
-    found = []
-    for state in node.items():
-        kind = next((names for names in (PREDICTED, _GOLD) if names[0] in state), None)
-        if kind is None:
-            raise state.wrong(f"a salience, {_GOLD[0]!r} or {PREDICTED[0]!r}")
-        steps = tuple(step[kind[1]].integer() for _, step in state["answers"].members())
-        found.append(EntitySalience(state["entity"].text(), state[kind[0]].integer(), steps))
-    return tuple(found)
+    judged = {key: value for key, value in read_official(path).items() if key in JUDGED}
+    return {key: found.states for key, found in checked(dict[str, _Judged], judged, str(path)).items()}
 
 
 def check_same_entities(first: Saliences, second: Saliences, path: Path) -> None:
-    """Refuse two files that do not judge the same entities and steps in the same order.
-
-    Args:
-        path: the second's, for the message.
-    """
+    """Refuse two files that do not judge the same entities and steps in the same order; `path` is the second's."""
+    check_ids(path, "procedure", second, first)
     for key, entities in second.items():
-        if key not in first:
-            raise UserError(f"{path}, {key}: no such procedure in the gold file; expected some of {', '.join(first)}")
         named = [(item.entity, len(item.steps)) for item in entities]
         expected = [(item.entity, len(item.steps)) for item in first[key]]
         if named != expected:
             raise UserError(
-                f"{path}, {key}: got the entities {[name for name, _ in named]}; expected those of the gold file, "
+                f"{path}: {key}: got the entities {[name for name, _ in named]}; expected those of the gold file, "
                 f"{[name for name, _ in expected]}, each with its steps",
                 remedy="score predictions for the same file of procedures",
             )
@@ -172,24 +171,23 @@ def predict_salience(asker: Asker, procedures: Mapping[str, Procedure], **sampli
     local = ask_local(asker, procedures, everywhere, **sampling)
     return {
         key: tuple(
-            EntitySalience(name, overall[key][i], tuple(step[i] for step in local[key]))
+            EntitySalience.model_construct(entity=name, overall=overall[key][i], steps=tuple(s[i] for s in local[key]))
             for i, name in enumerate(entities[key])
         )
         for key in procedures
     }
 
 
-def salience_file(path: Path, predictions: Saliences) -> str:
-    """Predictions in the official format: the file of procedures with the predicted salience written into it."""
-    root: dict[str, Any] = read_official(path).value
-    content = {key: root[key] for key in predictions}
+def salience_file(content: Mapping[str, Any], predictions: Saliences) -> str:
+    """Return predictions in the official format: the content of the file of procedures with predicted salience."""
+    written = {key: copy.deepcopy(content[key]) for key in predictions}
     for key, entities in predictions.items():
-        for state, predicted in zip(content[key]["states"], entities, strict=True):
+        for state, predicted in zip(written[key]["states"], entities, strict=True):
             state[PREDICTED[0]] = str(predicted.overall)
             for (step, changes), value in zip(state["answers"].items(), predicted.steps, strict=True):
                 listed = changes if isinstance(changes, list) else changes.get("states", changes.get("attributes"))
                 state["answers"][step] = {"attributes": listed, PREDICTED[1]: str(value)}
-    return official_text(content)
+    return official_text(written)
 
 
 def agreement(first: Saliences, second: Saliences, level: Level, *, official: bool = True) -> Agreement:
@@ -265,27 +263,36 @@ def _measures(human: Saliences, predictions: Saliences) -> list[Measure]:
     return found
 
 
-def _run(call: SystemCall, asker: Asker) -> SystemResult:
-    path = find_official(call.data, HUMAN, needed_by="task=salience")
-    second = look_for(call.data, SECOND_HUMAN)
-    procedures = {key: item for key, item in read_procedures(path).items() if key in JUDGED}
-    predictions = predict_salience(asker, drawn(call, procedures), **sampling(call))
-    result = salience_result(read_salience(path), read_salience(second) if second else None, predictions)
-    return replace(result, files={"salience.json": salience_file(path, predictions)})
+class Salience(Task[Saliences, Saliences]):
+    """Salience of the gold entities."""
 
+    kind = "salience"
+    official = (HUMAN,)
 
-def _score(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
-    human, predicted = read_salience(gold), read_salience(predictions)
-    check_same_entities(human, predicted, predictions)
-    return salience_result(human, None, predicted)
+    def read_gold(self, path: Path, options: Any) -> Saliences:
+        return read_salience(path)
 
+    def read_predictions(self, path: Path, gold: Saliences, options: Any) -> Saliences:
+        found = read_salience(path)
+        check_same_entities(gold, found, path)
+        return found
 
-def _template(gold: Path) -> Iterator[dict[str, Any]]:
-    """A line for each entity in its procedure, whose step is empty, and one in each of its steps."""
-    for key, entities in read_salience(gold).items():
-        for item in entities:
-            for step in ("", *range(1, len(item.steps) + 1)):
-                yield {"procedure": key, "entity": item.entity, "step": step, "salience": ""}
+    def evaluate(self, gold: Saliences, answers: Saliences, options: Any, seed: int) -> SystemResult:
+        return salience_result(gold, None, answers)
 
+    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
+        """Ask a model, and compare its answers and a second annotator's with the first annotator's."""
+        path = self.gold_at(call.data, call.options, "--data")
+        second = path.with_name(SECOND_HUMAN)
+        procedures = {key: item for key, item in read_procedures(path).items() if key in JUDGED}
+        predictions = predict_salience(asker, drawn(call, procedures), **sampling(call))
+        judged = read_salience(second) if second.is_file() else None
+        files = {"salience.json": salience_file(read_official(path), predictions)}
+        return replace(salience_result(read_salience(path), judged, predictions), files=files)
 
-TASK = Task(_run, {"salience": _score}, {"salience": _template})
+    def template(self, gold: Saliences, options: Any) -> Iterator[dict[str, Any]]:
+        """One line per entity in its procedure, with an empty step, and one in each of its steps."""
+        for key, entities in gold.items():
+            for item in entities:
+                for step in ("", *range(1, len(item.steps) + 1)):
+                    yield {"procedure": key, "entity": item.entity, "step": step, "salience": ""}

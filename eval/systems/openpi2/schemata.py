@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure
-from eval.systems.json_file import Node
 from eval.systems.openpi2.gold import Cluster, Procedure, digest_of, has_expansion, names_of, normalise
 from eval.systems.openpi2.metrics import (
     PrecisionRecall,
@@ -28,7 +27,8 @@ from eval.systems.openpi2.metrics import (
     mean,
     scored,
 )
-from eval.systems.openpi2.tracking import listing_task
+from eval.systems.openpi2.task import scorer_of
+from eval.systems.openpi2.tracking import Listed, ListingTask
 from eval.systems.system import SystemResult
 
 Item = TypeVar("Item")
@@ -51,11 +51,6 @@ def parse_schema(reply: str) -> dict[str, list[str]]:
         for attribute in filter(None, names) if opens else ():
             schema.setdefault(entity, []).append(attribute)
     return schema
-
-
-def read_schema(node: Node) -> dict[str, list[str]]:
-    """Predicted attributes by entity of one step, in the official form."""
-    return {entity: list(item.texts()) for entity, item in node.members()}
 
 
 @dataclass
@@ -336,4 +331,14 @@ def _bertscores(
     return {"global": mean(best_scores(scorer, whole)), "local": mean(best_scores(scorer, by_step))}
 
 
-TASK = listing_task("schemata", parse_schema, read_schema, schemata_result)
+class Schemata(ListingTask):
+    """Entities and their attributes."""
+
+    kind = "schemata"
+    schema = dict[str, list[str]]
+
+    def parse(self, reply: str) -> dict[str, list[str]]:
+        return parse_schema(reply)
+
+    def evaluate(self, gold: Mapping[str, Procedure], answers: Listed, options: Any, seed: int) -> SystemResult:
+        return schemata_result(gold, answers, scorer_of(options))

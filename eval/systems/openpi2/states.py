@@ -18,31 +18,18 @@ from eval.compare.measures.measure import Measure, digest, measure
 from eval.score.statistics import bootstrap_average
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns
-from eval.systems.json_file import Node
 from eval.systems.openpi2.gold import (
     RANKED,
     GoldState,
     Procedure,
     alternatives,
-    check_known,
-    find_official,
-    official_text,
     read_by_step,
     read_official,
     read_procedures,
     states_by_step,
 )
 from eval.systems.openpi2.metrics import NOT_COMPUTED, Scorer, cell, mean, scored
-from eval.systems.openpi2.task import (
-    Form,
-    OpenPIOptions,
-    ScorerOptions,
-    Task,
-    conversation,
-    drawn,
-    sampling,
-    scorer_of,
-)
+from eval.systems.openpi2.task import Form, Task, conversation, drawn, sampling, scorer_of
 from eval.systems.openpi2.tracking import cut_answer, states_chat_prompt, states_text_prompt
 from eval.systems.system import SystemCall, SystemResult
 
@@ -83,46 +70,36 @@ def parse_states(reply: str) -> tuple[str, str]:
 
 
 def read_gold_states(path: Path) -> dict[str, list[list[GoldState]]]:
-    """Gold states of `dev-ranked.json`, or of a file in the official format of predictions.
+    """Read gold states of `dev-ranked.json`, or of a file in the official format of predictions.
 
     Raises:
         UserError: the file is missing or damaged.
     """
-    root = read_official(path)
-    if not all(isinstance(value, list) for value in root.value.values()):
-        return {key: states_by_step(procedure) for key, procedure in read_procedures(path).items()}
-    return {
-        key: [[GoldState(*map(alternatives, _state(item))) for item in step.items()] for step in node.items()]
-        for key, node in root.members()
-    }
+    if all(isinstance(value, list) for value in read_official(path).values()):
+        found = read_official(path, list[list[StatePair]])
+        return {
+            key: [[GoldState(*map(alternatives, pair)) for pair in step] for step in steps]
+            for key, steps in found.items()
+        }
+    return {key: states_by_step(procedure) for key, procedure in read_procedures(path).items()}
 
 
-def read_states(path: Path, steps: Mapping[str, int]) -> dict[str, list[list[StatePair]]]:
-    """Predicted states by step of each procedure; arguments and errors as of `read_by_step`."""
-    return read_by_step(path, steps, lambda node: [_state(item) for item in node.items()])
-
-
-def _state(node: Node) -> StatePair:
-    if len(node.texts()) != len(StatePair._fields):
-        raise node.wrong("entity, attribute, before and after")
-    return StatePair(*node.texts())
-
-
-def check_aligned(predictions: Predictions, gold: GoldStates, path: Path) -> None:
-    """Refuse predictions that do not have one item for each gold change.
+def read_states(path: Path, gold: GoldStates) -> dict[str, list[list[StatePair]]]:
+    """Read predicted states, one for each gold change.
 
     Raises:
-        UserError: the first place where the two differ.
+        UserError: the file is damaged, or does not fit the gold changes; names the first place.
     """
-    check_known(predictions, gold, path)
-    for key, steps in predictions.items():
-        for place, (step, gold_step) in enumerate(zip(steps, gold[key], strict=True)):
-            if len(step) != len(gold_step):
+    found: dict[str, list[list[StatePair]]] = read_by_step(path, gold, list[StatePair])
+    for key, steps in found.items():
+        for place, (step, changes) in enumerate(zip(steps, gold[key], strict=True), start=1):
+            if len(step) != len(changes):
                 raise UserError(
-                    f"{path}, {key}[{place}]: got {len(step)} predictions; expected one for each of the "
-                    f"{len(gold_step)} gold changes of step {place + 1}",
+                    f"{path}: {key}: got {len(step)} predictions; expected one for each of the {len(changes)} gold "
+                    f"changes of step {place}",
                     remedy="the official predictions are for dev-ranked.json, which has 1,324 changes; name that file",
                 )
+    return found
 
 
 def ask_states(
@@ -253,49 +230,46 @@ def _measures(gold: GoldStates, predictions: Predictions) -> list[Measure]:
     return found
 
 
-def _run(call: SystemCall, asker: Asker) -> SystemResult:
-    own: OpenPIOptions = call.options
-    gold = read_procedures(find_official(call.data, RANKED, needed_by="task=states"))
-    scorer = scorer_of(own)
-    predictions = ask_states(asker, own.prompt, drawn(call, gold), **sampling(call))
-    by_step = {key: states_by_step(procedure) for key, procedure in gold.items()}
-    result = states_result(by_step, predictions, scorer, call.seed)
-    return replace(result, files={"states.json": official_text(predictions)})
+class States(Task[GoldStates, Predictions]):
+    """States before and after each gold change."""
 
+    kind = "states"
+    official = (RANKED,)
 
-def _score(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
-    companion = predictions.with_name(f"{predictions.stem}_gold.json")
-    try:
-        changes, found = _read_aligned(predictions, gold)
-    except UserError:
-        if not companion.is_file():
-            raise
-        changes, found = _read_aligned(predictions, companion)
-    else:
-        return states_result(changes, found, scorer_of(options))
-    result = states_result(changes, found, scorer_of(options))
-    warning = (
-        f"{predictions} is not about the changes of {gold}: it was scored against {companion}, the gold file beside "
-        "it, as officially"
-    )
-    return replace(result, scores={**result.scores, "gold": str(companion)}, warnings=[warning])
+    def read_gold(self, path: Path, options: Any) -> GoldStates:
+        return read_gold_states(path)
 
+    def ask(self, gold: GoldStates, call: SystemCall, asker: Asker) -> Predictions:
+        scorer_of(call.options)
+        procedures = read_procedures(self.gold_at(call.data, call.options, "--data"))
+        return ask_states(asker, call.options.prompt, drawn(call, procedures), **sampling(call))
 
-def _read_aligned(predictions: Path, gold: Path) -> tuple[GoldStates, Predictions]:
-    changes = read_gold_states(gold)
-    found = read_states(predictions, {key: len(steps) for key, steps in changes.items()})
-    check_aligned(found, changes, predictions)
-    return changes, found
+    def read_predictions(self, path: Path, gold: GoldStates, options: Any) -> Predictions:
+        return read_states(path, gold)
 
+    def evaluate(self, gold: GoldStates, answers: Predictions, options: Any, seed: int) -> SystemResult:
+        return states_result(gold, answers, scorer_of(options), seed)
 
-def _template(gold: Path) -> Iterator[dict[str, Any]]:
-    """A line for each gold change, and one for each step without."""
-    for key, steps in read_gold_states(gold).items():
-        for step, changes in enumerate(steps, start=1):
-            named = [(" | ".join(change.entity), " | ".join(change.attribute)) for change in changes] or [("", "")]
-            for entity, attribute in named:
-                about = {"procedure": key, "step": step, "entity": entity, "attribute": attribute}
-                yield {**about, "before": "", "after": ""}
+    def score(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
+        """Score predictions; those of other changes are scored against the gold file beside them, as officially."""
+        companion = predictions.with_name(f"{predictions.stem}_gold.json")
+        try:
+            return super().score(predictions, gold, options)
+        except UserError:
+            if not companion.is_file():
+                raise
+        result = super().score(predictions, companion, options)
+        warning = (
+            f"{predictions} is not about the changes of {gold}: it was scored against {companion}, the gold file "
+            "beside it, as officially"
+        )
+        return replace(result, scores={**result.scores, "gold": str(companion)}, warnings=[warning])
 
-
-TASK = Task(_run, {"states": _score}, {"states": _template})
+    def template(self, gold: GoldStates, options: Any) -> Iterator[dict[str, Any]]:
+        """One line per gold change, and one for each step without."""
+        for key, steps in gold.items():
+            for step, changes in enumerate(steps, start=1):
+                named = [(" | ".join(one.entity), " | ".join(one.attribute)) for one in changes] or [("", "")]
+                for entity, attribute in named:
+                    about = {"procedure": key, "step": step, "entity": entity, "attribute": attribute}
+                    yield {**about, "before": "", "after": ""}

@@ -2,110 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
 from eval.systems.flat.lines import is_flat
 from eval.systems.flat.openpi2 import COLUMNS, task_of
-from eval.systems.openpi2 import clusters, complete, crepe_downstream, expansion, pddl, salience, schemata, states
-from eval.systems.openpi2.gold import CLUSTERED, EXPANDED, HOMEPAGE, RANKED, read_official
-from eval.systems.openpi2.task import OpenPIOptions, PredictionKind, ScorerOptions, Task
+from eval.systems.openpi2.clusters import AttributeClusters, Clusters, EntityClusters
+from eval.systems.openpi2.complete import Complete
+from eval.systems.openpi2.crepe_downstream import CrepeDownstream
+from eval.systems.openpi2.expansion import Expansion
+from eval.systems.openpi2.gold import HOMEPAGE, read_official
+from eval.systems.openpi2.pddl import Pddl
+from eval.systems.openpi2.salience import Salience
+from eval.systems.openpi2.schemata import Schemata
+from eval.systems.openpi2.states import States
+from eval.systems.openpi2.task import OpenPIOptions, ScorerOptions, Task
 from eval.systems.system import System, SystemCall, SystemResult
 
-TASKS: dict[str, Task] = {
-    "schemata": schemata.TASK,
-    "states": states.TASK,
-    "complete": complete.TASK,
-    "salience": salience.TASK,
-    "clusters": clusters.TASK,
-    "expansion": expansion.TASK,
-    "crepe": crepe_downstream.TASK,
-    "pddl": pddl.TASK,
+_TRACKED: dict[str, Task[Any, Any]] = {"schemata": Schemata(), "states": States(), "complete": Complete()}
+# What a run asks, and what `d2e score` takes.
+RUNS: dict[str, Task[Any, Any]] = {
+    **_TRACKED,
+    "salience": Salience(),
+    "clusters": Clusters(),
+    "expansion": Expansion(),
+    "crepe": CrepeDownstream(),
+    "pddl": Pddl(),
 }
-_ALL = ("schemata", "states", "complete")
-# Of a folder of official files, by the kind of predictions; the best first.
-GOLD_FILES: dict[PredictionKind, tuple[str, ...]] = {
-    "schemata": (EXPANDED, CLUSTERED),
-    "states": (RANKED,),
-    "complete": (EXPANDED, CLUSTERED),
-    "salience": (salience.HUMAN,),
-    "entity_clusters": (clusters.ENTITY_GOLD,),
-    "attribute_clusters": (clusters.ATTRIBUTE_GOLD,),
-    "pddl": ("pddl_tasks.json",),
+KINDS: dict[str, Task[Any, Any]] = {
+    **_TRACKED,
+    "salience": Salience(),
+    "entity_clusters": EntityClusters(),
+    "attribute_clusters": AttributeClusters(),
+    "pddl": Pddl(),
 }
 # The official scripts of these take the n-th procedure of one file with the n-th of the other.
-_BY_POSITION = ("schemata", "states", "complete", "salience")
-_TEMPLATES = {kind: template for task in TASKS.values() for kind, template in task.templates.items()}
-_SCORERS = {kind: score for task in TASKS.values() for kind, score in task.scorers.items()}
+_BY_POSITION = (*_TRACKED, "salience")
 
 
-def _run(call: SystemCall, asker: Asker) -> SystemResult:
-    """Ask a model the questions of the task and score its answers; `max_samples` counts procedures."""
-    names = _ALL if call.options.task == "all" else (call.options.task,)
-    return _with_scorer_model(_joined([TASKS[name].run(call, asker) for name in names]), call.options)
+class OpenPI2(System[Any, Any]):
+    """Entity states in procedures; `max_samples` counts procedures."""
 
+    name = "openpi2"
+    title = "OpenPI2.0 (Zhang et al., EACL 2024)"
+    official_files = f"dev-*.json and cluster_mini of v2.0, {HOMEPAGE}"
+    obtain = Task.obtain
+    options = OpenPIOptions
+    score_options = ScorerOptions
 
-def _score(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
-    """Score predictions in the official format or flat; procedures are paired by their ids."""
-    if is_flat(predictions) and (task := task_of(predictions)) != options.task:
-        raise UserError(
-            f"{predictions}: has the columns of task={task}; expected those of task={options.task}: "
-            + ", ".join(COLUMNS[options.task]),
-            remedy=f"say what it is of: --set task={task}",
+    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
+        """Ask a model the questions of the tasks, and join their results."""
+        folder = call.data if call.data.is_dir() else call.data.parent
+        names = _TRACKED if call.options.task == "all" else (call.options.task,)
+        results = [RUNS[name].run(replace(call, data=folder), asker) for name in names]
+        joined = SystemResult(
+            {name: value for result in results for name, value in result.scores.items()},
+            [table for result in results for table in result.tables],
+            {name: text for result in results for name, text in result.files.items()},
+            measures=[measure for result in results for measure in result.measures],
         )
-    result = _with_scorer_model(_SCORERS[options.task](predictions, gold, options), options)
-    moved = _elsewhere(list(read_official(predictions).value), list(read_official(gold).value))
-    if options.task not in _BY_POSITION or not moved:
-        return result
-    warning = (
-        f"{len(moved)} procedures do not stand at the same place in {predictions} as in {gold}, the first is "
-        f"{moved[0]!r}. Here procedures are paired by their ids; the official script pairs them by position, and "
-        "would score each of these against another procedure."
-    )
-    return replace(result, warnings=[*result.warnings, warning])
+        return _with_scorer_model(joined, call.options)
+
+    def score(self, predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
+        """Score predictions in the official format or flat; procedures are paired by their ids."""
+        if is_flat(predictions) and (task := task_of(predictions)) != options.task:
+            raise UserError(
+                f"{predictions}: has the columns of task={task}; expected those of task={options.task}: "
+                + ", ".join(COLUMNS[options.task]),
+                remedy=f"name its task: --set task={task}",
+            )
+        kind = KINDS[options.task]
+        result = _with_scorer_model(kind.score(predictions, gold, options), options)
+        if options.task not in _BY_POSITION:
+            return result
+        file, truth = kind.predictions_at(predictions, options), kind.gold_at(gold, options)
+        moved = _elsewhere(list(read_official(file)), list(read_official(truth)))
+        if not moved:
+            return result
+        warning = (
+            f"{len(moved)} procedures are not at the same place in {file} as in {truth}, the first is {moved[0]!r}. "
+            "Here procedures are paired by their ids; the official script pairs them by position, and would score "
+            "each of these against another procedure."
+        )
+        return replace(result, warnings=[*result.warnings, warning])
+
+    def template(self, gold: Any, options: ScorerOptions) -> Iterable[dict[str, Any]]:
+        return KINDS[options.task].template(gold, options)
+
+    def read_gold(self, path: Path, options: ScorerOptions) -> Any:
+        return KINDS[options.task].read_gold(path, options)
+
+    def gold_files(self, options: ScorerOptions) -> Sequence[str]:
+        return KINDS[options.task].gold_files(options)
 
 
 def _elsewhere(predicted: Sequence[str], gold: Sequence[str]) -> list[str]:
-    """The predicted procedures that position would pair with another one of the gold file, or with none."""
+    """Return the predicted procedures that position would pair with another one of the gold file, or with none."""
     return [name for name, other in zip_longest(predicted, gold[: len(predicted)]) if name != other]
 
 
-def _prediction_files(options: ScorerOptions) -> tuple[str, ...]:
-    # A run keeps each of its clusterings of entities.
-    return ("entity_clusters_*.json",) if options.task == "entity_clusters" else (f"{options.task}.json",)
-
-
 def _with_scorer_model(result: SystemResult, options: OpenPIOptions | ScorerOptions) -> SystemResult:
-    """The result with the name of the model that BERTScore came from."""
+    """Return the result with the name of the model that BERTScore came from."""
     if options.bertscore_model is None:
         return result
     return replace(result, scores={**result.scores, "bertscore_model": options.bertscore_model})
 
 
-def _joined(results: list[SystemResult]) -> SystemResult:
-    """Several tasks' results as one."""
-    return SystemResult(
-        {name: value for result in results for name, value in result.scores.items()},
-        [table for result in results for table in result.tables],
-        {name: text for result in results for name, text in result.files.items()},
-        measures=[measure for result in results for measure in result.measures],
-    )
-
-
-OPENPI2 = System(
-    name="openpi2",
-    title="OpenPI2.0 (Zhang et al., EACL 2024)",
-    files=f"dev-*.json and cluster_mini of v2.0, {HOMEPAGE}",
-    obtain="d2e data download openpi2",
-    options=OpenPIOptions,
-    score_options=ScorerOptions,
-    run=_run,
-    score=_score,
-    prediction_files=_prediction_files,
-    gold_files=lambda options: GOLD_FILES[options.task],
-    template=lambda gold, options: _TEMPLATES[options.task](gold),
-)
+OPENPI2 = OpenPI2()

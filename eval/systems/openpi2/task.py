@@ -1,23 +1,21 @@
-"""What the tasks share: the options of the benchmark and of its scorer, and what a task consists of."""
+"""What the tasks share: the options of the benchmark and of its scorer, and the base of a task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
 from d2e_sft.data.chat_template import Messages
 from eval.run.task import Conversation
-from eval.systems.asker import Asker
+from eval.systems.openpi2.gold import official_text
 from eval.systems.openpi2.metrics import Scorer, bert_scorer
-from eval.systems.system import SystemCall, SystemOptions, SystemResult
+from eval.systems.system import Answers, Benchmark, Gold, SystemCall, SystemOptions
 
 Item = TypeVar("Item")
 Form = Literal["chat", "text"]
-
 TaskName = Literal["all", "schemata", "states", "complete", "salience", "clusters", "expansion", "crepe", "pddl"]
 AttributeForm = Literal["vanilla", "concise"]
 PredictionKind = Literal["schemata", "states", "complete", "salience", "entity_clusters", "attribute_clusters", "pddl"]
@@ -41,6 +39,7 @@ class ScorerOptions(SystemOptions):
     bertscore_model: ScorerModel = None
     bertscore_layers: ScorerLayers = None
     planner_seconds: PlannerSeconds = 30.0
+    seed: ClassVar[int] = 0
 
 
 class OpenPIOptions(SystemOptions):
@@ -71,36 +70,43 @@ class OpenPIOptions(SystemOptions):
     planner_seconds: PlannerSeconds = 30.0
 
 
-@dataclass(frozen=True)
-class Task:
-    """One task of the benchmark.
+class Task(Benchmark[Gold, Answers]):
+    """One task of the benchmark, or one kind of predictions.
 
     Attributes:
-        run: asks a model and scores its answers.
-        scorers: by name of the kind of predictions: files of predictions and of gold in, scores and tables out.
-        templates: by the same name: a gold file in, lines of a flat file of predictions to fill in out.
+        kind: names the file of predictions.
+        official: names of the gold file, best first.
     """
 
-    run: Callable[[SystemCall, Asker], SystemResult]
-    scorers: Mapping[str, Callable[[Path, Path, ScorerOptions], SystemResult]] = field(default_factory=dict)
-    templates: Mapping[str, Callable[[Path], Iterable[dict[str, Any]]]] = field(default_factory=dict)
+    obtain = "d2e data download openpi2"
+    kind: ClassVar[str]
+    official: ClassVar[tuple[str, ...]] = ()
+
+    def gold_files(self, options: Any) -> Sequence[str]:
+        return self.official
+
+    def prediction_files(self, options: Any) -> Sequence[str]:
+        return (f"{self.kind}.json",)
+
+    def files(self, gold: Gold, answers: Answers) -> dict[str, str]:
+        return {f"{self.kind}.json": official_text(answers)}
 
 
 def drawn(call: SystemCall, items: Mapping[str, Item]) -> dict[str, Item]:
-    """At most `max_samples` of the items."""
+    """Return at most `max_samples` of the items."""
     return {key: items[key] for key in call.drawn(list(items))}
 
 
 def sampling(call: SystemCall) -> dict[str, Any]:
-    """Temperature and seed of a run, for `Asker.ask`."""
+    """Return temperature and seed of a run, for `Asker.ask`."""
     return {"temperature": call.options.temperature, "seed": call.seed}
 
 
 def scorer_of(options: OpenPIOptions | ScorerOptions) -> Scorer | None:
-    """The scorer of BERTScore, if any; to be made before a model is asked, since it may fail to load."""
+    """Return the scorer of BERTScore, if any; call it before asking a model, because it may fail to load."""
     return None if options.bertscore_model is None else bert_scorer(options.bertscore_model, options.bertscore_layers)
 
 
 def conversation(name: str, prompt: Callable[..., Messages], *about: Any, group: str = "") -> Conversation:
-    """A prompt in both views: as it is, and `hidden`."""
+    """Return a prompt in both views: as it is, and `hidden`."""
     return Conversation("openpi2", name, prompt(*about), prompt(*about, hidden=True), group=group)

@@ -1,42 +1,30 @@
 """Prompts of schemata, states and complete sentences: a demonstration, then the procedure step by step.
 
-A prompt has turns, or is one text to be continued. It is built in two views: the imagined one leaves out what has to
-be read, which is goal and steps of the procedure, and with them the answers to earlier steps. The demonstration stays.
+A prompt has turns, or is one text to be continued. It is built in two views. The imagined view leaves out goal and
+steps of the procedure, and with them the answers to earlier steps; the demonstration stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from d2e_sft.data.chat_template import Messages
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
-from eval.systems.flat.openpi2 import COLUMNS
-from eval.systems.json_file import Node
+from eval.systems.flat.openpi2 import ANSWERS
 from eval.systems.openpi2.gold import (
+    CLUSTERED,
+    EXPANDED,
     GoldState,
     Procedure,
-    clustered_file,
-    count_steps,
-    official_text,
     read_by_step,
     read_clustered,
     sentence,
 )
-from eval.systems.openpi2.task import (
-    Form,
-    OpenPIOptions,
-    ScorerOptions,
-    Task,
-    conversation,
-    drawn,
-    sampling,
-    scorer_of,
-)
-from eval.systems.system import SystemCall, SystemResult
+from eval.systems.openpi2.task import Form, Task, conversation, drawn, sampling, scorer_of
+from eval.systems.system import SystemCall
 
 _WORDING: Any = wording("openpi2/prompts/tracking")
 Listing = Literal["schemata", "complete"]
@@ -46,15 +34,15 @@ _LISTING_TOKENS = 200  # as the official scripts ask for
 def ask_listing(
     asker: Asker, task: Listing, form: Form, procedures: Mapping[str, Procedure], *, name: str = "", **sampling: Any
 ) -> dict[str, list[str]]:
-    """The reply to each step of each procedure, each asked with the replies to the steps before it.
+    """Return the reply to each step of each procedure, each asked with the replies to the steps before it.
 
     Args:
-        name: of the passes, before their step; the task's where empty.
+        name: of the passes, before their step; the task's if it is empty.
     """
     return ask_by_turns(
         asker,
         f"{name or task}-step{{}}",
-        count_steps(procedures),
+        {key: len(procedure.steps) for key, procedure in procedures.items()},
         lambda key, replies: conversation(
             f"{key}/{len(replies) + 1}", listing_prompt, task, form, procedures[key], replies
         ),
@@ -64,41 +52,43 @@ def ask_listing(
     )
 
 
-def listing_task(
-    name: Listing,
-    parse: Callable[[str], Any],
-    read: Callable[[Node], Any],
-    score: Callable[..., SystemResult],
-) -> Task:
-    """The task of listing something at each step.
+Listed = Mapping[str, Sequence[Any]]  # by procedure, what is listed at each step
 
-    Args:
-        parse: what a reply lists.
-        read: what a file of predictions has for one step.
-        score: gold procedures, predictions and the scorer of BERTScore in, scores and tables out.
+
+class ListingTask(Task[Mapping[str, Procedure], Listed]):
+    """A task that lists something at each step.
+
+    Attributes:
+        schema: what a file of predictions has for one step.
     """
 
-    def run(call: SystemCall, asker: Asker) -> SystemResult:
-        own: OpenPIOptions = call.options
-        gold, scorer = read_clustered(clustered_file(call.data, f"task={name}")), scorer_of(own)
-        replies = ask_listing(asker, name, own.prompt, drawn(call, gold), **sampling(call))
-        predictions = {key: list(map(parse, said)) for key, said in replies.items()}
-        return replace(score(gold, predictions, scorer), files={f"{name}.json": official_text(predictions)})
+    kind: ClassVar[Listing]
+    official = (EXPANDED, CLUSTERED)  # the expanded file also has the clusters without paraphrases
+    schema: ClassVar[Any]
 
-    def score_file(predictions: Path, gold: Path, options: ScorerOptions) -> SystemResult:
-        procedures = read_clustered(gold)
-        return score(procedures, read_by_step(predictions, count_steps(procedures), read), scorer_of(options))
+    def parse(self, reply: str) -> Any:
+        """Return what a reply lists."""
+        raise NotImplementedError
 
-    def template(gold: Path) -> Iterator[dict[str, Any]]:
-        empty = {column: "" for column in COLUMNS[name] if column not in ("procedure", "step")}
-        for key, count in count_steps(read_clustered(gold)).items():
-            yield from ({"procedure": key, "step": step, **empty} for step in range(1, count + 1))
+    def read_gold(self, path: Path, options: Any) -> Mapping[str, Procedure]:
+        return read_clustered(path)
 
-    return Task(run, {name: score_file}, {name: template})
+    def ask(self, gold: Mapping[str, Procedure], call: SystemCall, asker: Asker) -> Listed:
+        scorer_of(call.options)
+        replies = ask_listing(asker, self.kind, call.options.prompt, drawn(call, gold), **sampling(call))
+        return {key: list(map(self.parse, said)) for key, said in replies.items()}
+
+    def read_predictions(self, path: Path, gold: Mapping[str, Procedure], options: Any) -> Listed:
+        return read_by_step(path, {key: one.steps for key, one in gold.items()}, self.schema)
+
+    def template(self, gold: Mapping[str, Procedure], options: Any) -> Iterator[dict[str, Any]]:
+        empty = dict.fromkeys(ANSWERS[self.kind], "")
+        for key, procedure in gold.items():
+            yield from ({"procedure": key, "step": step, **empty} for step in range(1, len(procedure.steps) + 1))
 
 
 def cut_answer(output: str, form: Form, task: str) -> str:
-    """What belongs to this answer: of a continued text its line, or the lines up to the next step."""
+    """Return what belongs to this answer: in a continued text its line, or the lines up to the next step."""
     if form == "chat":
         return output.strip()
     if task == "complete":
@@ -109,12 +99,7 @@ def cut_answer(output: str, form: Form, task: str) -> str:
 def listing_prompt(
     task: Listing, form: Form, procedure: Procedure, replies: Sequence[str], *, hidden: bool = False
 ) -> Messages:
-    """What changes in the step after those that have been answered.
-
-    Args:
-        replies: to the steps so far.
-        hidden: the imagined view.
-    """
+    """Ask what changes in the step after those that have been answered (`replies`)."""
     steps = procedure.steps[: len(replies) + 1]
     shown = [_WORDING["step"].format(step=step) for step in steps]
     if hidden:
@@ -129,7 +114,7 @@ def listing_prompt(
 
 
 def states_chat_prompt(procedure: Procedure, place: int, state: GoldState, *, hidden: bool = False) -> Messages:
-    """The states of one change at a step (counted from 0), asked by itself (tables 12 and 14's form)."""
+    """Ask for the states of one change at a step, counted from 0 (tables 12 and 14's form)."""
     own = _WORDING["states"]
     solved = [
         (_question(step, attribute, entity), own["answer"].format(before=before, after=after))
@@ -147,7 +132,7 @@ def states_chat_prompt(procedure: Procedure, place: int, state: GoldState, *, hi
 def states_text_prompt(
     procedure: Procedure, changes: Sequence[Sequence[GoldState]], replies: Sequence[str], *, hidden: bool = False
 ) -> Messages:
-    """The next change of a procedure as a line to be continued (table 13), after the answers so far.
+    """Ask for the next change of a procedure as a line to be continued (table 13), after the answers so far.
 
     Args:
         changes: gold changes by step.

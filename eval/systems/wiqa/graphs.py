@@ -1,50 +1,72 @@
 """Influence graphs: WIQA's template of eight nodes, the paths through it and their polarities (section 3).
 
-In the published file a line is one graph with the texts of its nodes; the edges are the same in all. X leads to Y and
-prevents W; Z brings X about, V prevents it; U prevents Y; and Y and W lead to the outcome's increase (A) and decrease
-(D), with signs that `Y_affects_outcome` gives.
+Each line of the published file is one graph with the texts of its nodes; the edges are the same in all graphs. X leads
+to Y and prevents W; Z causes X, V prevents it; U prevents Y; and Y and W lead to the outcome's increase (A) and
+decrease (D), with signs that `Y_affects_outcome` gives.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from d2e_sft.util.errors import UserError
-from eval.systems.json_file import expect_text, read_json_lines, shown
+from eval.systems.json_file import Row, Text, read_json_lines
 
-NODES = ("V", "Z", "X", "U", "W", "Y", "A", "D")
 OUTCOMES = ("A", "D")
 OUT_OF_PARAGRAPH = ("Z", "V")
-_FIELDS = {"A": "para_outcome_accelerate", "D": "para_outcome_decelerate"}
 _EDGES = {("V", "X"): -1, ("Z", "X"): 1, ("X", "W"): -1, ("X", "Y"): 1, ("U", "Y"): -1}
-_ACCELERATES = ("a", "more", True)
-_DECELERATES = ("d", "less", False)
+_OUTCOME_EDGES = {("Y", "A"): 1, ("Y", "D"): -1, ("W", "A"): -1, ("W", "D"): 1}
+_SIGNS = {"a": 1, "more": 1, True: 1, "d": -1, "less": -1, False: -1}
 MOST_HOPS = 3
+Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 
 
-@dataclass(frozen=True)
-class Graph:
-    """One influence graph.
+class Graph(Row):
+    """One influence graph, with the changes that each node stands for."""
 
-    Attributes:
-        texts: node → the changes it stands for; nodes without a text are left out, and so are their edges.
-        edges: (from, to) → polarity, +1 or −1.
-    """
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
-    id: str
-    paragraph_id: str
-    steps: tuple[str, ...]
-    texts: Mapping[str, tuple[str, ...]]
-    edges: Mapping[tuple[str, str], int]
+    id: Text = Field(alias="graph_id")
+    paragraph_id: Text = Field(alias="para_id")
+    paragraph: Text
+    V: Texts = ()
+    Z: Texts = ()
+    X: Texts = ()
+    U: Texts = ()
+    W: Texts = ()
+    Y: Texts = ()
+    A: Texts = Field((), alias="para_outcome_accelerate")
+    D: Texts = Field((), alias="para_outcome_decelerate")
+    affects_outcome: Any = Field(alias="Y_affects_outcome")
+
+    @cached_property
+    def texts(self) -> dict[str, tuple[str, ...]]:
+        """The distinct texts of each node that has some."""
+        listed = {node: [text.strip() for text in getattr(self, node) if text.strip()] for node in "VZXUWYAD"}
+        return {node: tuple(dict.fromkeys(texts)) for node, texts in listed.items() if texts}
+
+    @cached_property
+    def edges(self) -> dict[tuple[str, str], int]:
+        """(from, to) → polarity, +1 or −1, of the edges between nodes with texts."""
+        value = self.affects_outcome
+        sign = _SIGNS.get(value, 0) if isinstance(value, str | bool) else 0
+        edges = {**_EDGES, **{edge: sign * own for edge, own in _OUTCOME_EDGES.items() if sign}}
+        return {(a, b): polarity for (a, b), polarity in edges.items() if a in self.texts and b in self.texts}
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The paragraph's sentences, which the file joins with full stops."""
+        return tuple(step for part in self.paragraph.split(". ") if (step := part.strip().rstrip(".")))
 
     def paths(self) -> Iterator[tuple[str, ...]]:
-        """Every path of 1 to 3 edges, as its nodes; outcomes begin none."""
+        """Yield every path of 1 to 3 edges, as its nodes; no path begins at an outcome."""
         for node in self.texts:
             yield from self._onward((node,))
 
@@ -57,25 +79,22 @@ class Graph:
                     yield from self._onward(longer)
 
     def polarity(self, path: tuple[str, ...]) -> int:
-        """The answer of a path: the product of its edges' polarities."""
+        """Return the answer of a path: the product of its edges' polarities."""
         return math.prod(self.edges[edge] for edge in itertools.pairwise(path))
 
     def node_of(self, text: str) -> str | None:
-        """The node that a text belongs to, letter case and other signs than letters and digits aside."""
+        """Return the node that a text belongs to, comparing letters and digits only."""
         return self._nodes.get(plain(text))
 
     @cached_property
     def _nodes(self) -> dict[str, str]:
         """Plain text → its node, the first where two have the same text."""
-        nodes: dict[str, str] = {}
-        for node, texts in self.texts.items():
-            for text in texts:
-                nodes.setdefault(plain(text), node)
-        return nodes
+        pairs = [(plain(text), node) for node, texts in self.texts.items() for text in texts]
+        return dict(reversed(pairs))
 
 
 def plain(text: str) -> str:
-    """A text's letters and digits alone, in lower case: question stems write node texts a little differently."""
+    """Return a text's letters and digits in lower case; question stems write node texts a little differently."""
     return "".join(char for char in text.casefold() if char.isalnum())
 
 
@@ -83,57 +102,13 @@ def read_graphs(path: Path) -> dict[str, Graph]:
     """Read `wiqa_influence_graphs.jsonl`: graph id → graph.
 
     Raises:
-        UserError: the file is damaged; line, field, value and expectation are named.
+        UserError: the file is damaged; names line, field, value and what is expected.
     """
     graphs: dict[str, Graph] = {}
-    for place, row in read_json_lines(path):
-        graph = _graph(row, place)
+    for place, graph in read_json_lines(path, Graph):
         if graph.id in graphs:
             raise UserError(f"{place}: graph_id {graph.id!r} is given twice; expected each once")
         graphs[graph.id] = graph
     if not graphs:
-        raise UserError(f"{path}: holds no graph; expected WIQA's influence graphs, one a line")
+        raise UserError(f"{path}: holds no graph; expected WIQA's influence graphs, one per line")
     return graphs
-
-
-def _graph(row: dict[str, Any], place: str) -> Graph:
-    found = {
-        node: _texts(row.get(_FIELDS.get(node, node), []), f"{place}, {_FIELDS.get(node, node)}") for node in NODES
-    }
-    texts = {node: changes for node, changes in found.items() if changes}
-    edges = {**_EDGES, **_outcome_edges(row, place)}
-    return Graph(
-        id=_name(row, "graph_id", place),
-        paragraph_id=_name(row, "para_id", place),
-        steps=_steps(expect_text(row, "paragraph", place)),
-        texts=texts,
-        edges={edge: sign for edge, sign in edges.items() if edge[0] in texts and edge[1] in texts},
-    )
-
-
-def _outcome_edges(row: dict[str, Any], place: str) -> dict[tuple[str, str], int]:
-    """The edges from Y and W, which are opposites; none where Y has no effect on the outcome."""
-    if "Y_affects_outcome" not in row:
-        raise UserError(f"{place}: Y_affects_outcome: missing; expected a, d, or another text for no effect")
-    value = row["Y_affects_outcome"]
-    sign = 1 if value in _ACCELERATES else -1 if value in _DECELERATES else 0
-    if not sign:
-        return {}
-    return {("Y", "A"): sign, ("Y", "D"): -sign, ("W", "A"): -sign, ("W", "D"): sign}
-
-
-def _texts(value: Any, place: str) -> tuple[str, ...]:
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise UserError(f"{place}: got {shown(value)}; expected text or a list of texts")
-    return tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
-
-
-def _name(row: dict[str, Any], name: str, place: str) -> str:
-    value = row.get(name)
-    return str(value) if type(value) is int else expect_text(row, name, place)
-
-
-def _steps(paragraph: str) -> tuple[str, ...]:
-    """The paragraph's sentences, which the file joins by full stops."""
-    return tuple(step for part in paragraph.split(". ") if (step := part.strip().rstrip(".")))

@@ -18,7 +18,7 @@ import itertools
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -27,7 +27,7 @@ from eval.compare.measures.measure import Measure, digest, shares
 from eval.score.statistics import bootstrap_average
 from eval.systems.conversations import wording
 from eval.systems.wiqa.graphs import Graph, plain
-from eval.systems.wiqa.questions import LABELS, POLARITY, TYPES, Answers, Label, Question
+from eval.systems.wiqa.questions import LABELS, POLARITY, TYPES, Label, Labels, Question
 
 MAJORITY: Label = "more"  # of the training set: "correct"
 RANDOM_TRANSITIVE = 1 / 3
@@ -36,28 +36,16 @@ Triple = tuple[Question, Question, Question]  # X → Y, Y → Z, X → Z
 Pair = tuple[Question, Question]
 
 
-def score(
-    questions: Sequence[Question], answers: Answers, graphs: Mapping[str, Graph] | None, seed: int
-) -> dict[str, Any]:
-    """All scores of the questions that have an answer.
+def score(asked: Sequence[Question], labels: Labels, graphs: Mapping[str, Graph] | None, seed: int) -> dict[str, Any]:
+    """Return all scores of some questions.
 
     Args:
-        answers: question id → predicted label; None could not be read and is wrong.
+        labels: a label for each question; None could not be read and is wrong.
         seed: of the interval and of the polarity baseline's random labels.
     """
-    asked = [question for question in questions if question.id in answers]
-    return {
-        **score_answers(asked, answers, seed),
-        "consistency": consistency(asked, answers, graphs),
-        "baselines": baselines(asked, seed),
-    }
-
-
-def score_answers(asked: Sequence[Question], answers: Answers, seed: int) -> dict[str, Any]:
-    """Accuracy of the answers to all of some questions, with its breakdowns."""
-    right = {question.id: answers[question.id] == question.answer for question in asked}
+    right = {question.id: labels[question.id] == question.answer for question in asked}
     interval = bootstrap_average([[float(right[question.id]) for question in asked]], seed=seed)
-    unparsed = sum(answers[question.id] is None for question in asked)
+    unparsed = sum(labels[question.id] is None for question in asked)
     hops = sorted({question.hops for question in asked if question.hops})
     return {
         "accuracy": interval.mean,
@@ -67,16 +55,17 @@ def score_answers(asked: Sequence[Question], answers: Answers, seed: int) -> dic
         "counts": {
             "questions": len(asked),
             "gold": _label_counts(question.answer for question in asked),
-            "predicted": _label_counts(answers[question.id] for question in asked),
+            "predicted": _label_counts(labels[question.id] for question in asked),
         },
         "unparsed": {"share": unparsed / len(asked), "questions": unparsed},
+        "consistency": consistency(asked, labels, graphs),
+        "baselines": baselines(asked, seed),
     }
 
 
-def measures(questions: Sequence[Question], answers: Answers) -> list[Measure]:
-    """Accuracy question by question, over all and by type."""
-    asked = [question for question in questions if question.id in answers]
-    right = {question.id: float(answers[question.id] == question.answer) for question in asked}
+def measures(asked: Sequence[Question], labels: Labels) -> list[Measure]:
+    """Return accuracy question by question, over all and by type."""
+    right = {question.id: float(labels[question.id] == question.answer) for question in asked}
     gold = digest({question.id: question.answer for question in asked})
     found = shares("accuracy", "questions", gold, right)
     for kind, name in TYPES.items():
@@ -94,28 +83,25 @@ def _accuracy(questions: Sequence[Question], right: Mapping[str, bool]) -> dict[
     return {"accuracy": share, "questions": len(questions)}
 
 
-def _label_counts(labels: Any) -> dict[str, int]:
+def _label_counts(labels: Iterable[Label | None]) -> dict[str, int]:
     counts = Counter(labels)
     return {label: counts[label] for label in LABELS}
 
 
 @cache
 def lexicon() -> dict[str, int]:
-    """Word → its polarity, +1 or −1."""
+    """Return word → polarity, +1 or −1."""
     content = wording("wiqa/polarity")
     return {word: sign for sign, name in ((1, "more"), (-1, "less")) for word in content[name]}
 
 
 def polarity_of(text: str) -> int | None:
-    """+1 where the first word of the lexicon in a change is a positive one, −1 where a negative; None without one."""
-    for word in re.findall(r"[a-z]+", text.lower()):
-        if word in lexicon():
-            return lexicon()[word]
-    return None
+    """Return the polarity of the first word of a change that is in the lexicon, +1 or −1; None if there is none."""
+    return next((lexicon()[word] for word in re.findall(r"[a-z]+", text.lower()) if word in lexicon()), None)
 
 
 def by_polarity(question: Question, seed: int) -> Label:
-    """Equal polarities of cause and effect are more, different ones less; a random label where one is missing."""
+    """Answer more if cause and effect have the same polarity, else less; a random label if one has none."""
     cause, effect = polarity_of(question.cause), polarity_of(question.effect)
     if cause is None or effect is None:
         return random.Random(f"{seed}/{question.id}").choice(LABELS)
@@ -123,7 +109,7 @@ def by_polarity(question: Question, seed: int) -> Label:
 
 
 def baselines(questions: Sequence[Question], seed: int) -> dict[str, Any]:
-    """Accuracy of both, overall and by type."""
+    """Return the accuracy of both baselines, overall and by type."""
     answers: dict[str, dict[str, Label]] = {
         "majority": {question.id: MAJORITY for question in questions},
         "polarity": {question.id: by_polarity(question, seed) for question in questions},
@@ -137,41 +123,43 @@ def baselines(questions: Sequence[Question], seed: int) -> dict[str, Any]:
 
 
 def consistency(
-    questions: Sequence[Question], answers: Answers, graphs: Mapping[str, Graph] | None = None
+    asked: Sequence[Question], labels: Labels, graphs: Mapping[str, Graph] | None = None
 ) -> dict[str, Any]:
-    """Both scores; None where no questions belong together. An answer that could not be read agrees with nothing.
+    """Return both scores; None if no questions belong together. An answer that could not be read agrees with nothing.
 
-    `one_hop` counts the triples whose first two are single edges, which the paper looks at.
+    `one_hop` counts the triples whose first two questions are single edges, as the paper does.
     """
-    asked = [question for question in questions if question.id in answers and question.hops and question.cause]
     groups: dict[str, list[Question]] = defaultdict(list)
     for question in asked:
-        groups[question.graph].append(question)
+        if question.hops and question.cause:
+            groups[question.graph].append(question)
     triples = [triple for name, group in groups.items() for triple in _triples(group, (graphs or {}).get(name))]
     pairs = [pair for group in groups.values() for pair in _opposites(group)]
     edges = [triple for triple in triples if triple[0].hops == triple[1].hops == 1]
+
+    def share(test: Callable[..., bool], found: Sequence[Sequence[Question]]) -> dict[str, Any]:
+        values = [test(*(labels[question.id] for question in questions)) for questions in found]
+        return {"score": sum(values) / len(values) if values else None, "count": len(values)}
+
     return {
         "transitive": {
-            **_share(is_transitive(*(answers[question.id] for question in triple)) for triple in triples),
-            "one_hop": _share(is_transitive(*(answers[question.id] for question in triple)) for triple in edges),
+            **share(is_transitive, triples),
+            "one_hop": share(is_transitive, edges),
             "random": RANDOM_TRANSITIVE,
         },
-        "disjunctive": {
-            **_share(is_disjunctive(*(answers[question.id] for question in pair)) for pair in pairs),
-            "random": RANDOM_DISJUNCTIVE,
-        },
+        "disjunctive": {**share(is_disjunctive, pairs), "random": RANDOM_DISJUNCTIVE},
     }
 
 
 def is_transitive(first: Label | None, second: Label | None, whole: Label | None) -> bool:
-    """Whether the answer for X → Z is the product of those for X → Y and Y → Z."""
+    """Return whether the answer for X → Z is the product of those for X → Y and Y → Z."""
     if first is None or second is None or whole is None:
         return False
     return POLARITY[first] * POLARITY[second] == POLARITY[whole]
 
 
 def is_disjunctive(one: Label | None, other: Label | None) -> bool:
-    """Whether two answers are more and less, in either order."""
+    """Return whether one of two answers is more and the other less."""
     return {one, other} == {"more", "less"}
 
 
@@ -188,7 +176,7 @@ def _triples(questions: Sequence[Question], graph: Graph | None) -> Iterator[Tri
 
 
 def _meeting(text: str, graph: Graph | None) -> str:
-    """What two questions meet in: a node of the graph where it is known, else the text."""
+    """Return what two questions meet in: a node of the graph if it is known, else the text."""
     node = None if graph is None else graph.node_of(text)
     return plain(text) if node is None else f"node {node}"
 
@@ -201,11 +189,6 @@ def _opposites(questions: Sequence[Question]) -> Iterator[Pair]:
         for one, other in itertools.combinations(group, 2):
             if POLARITY[one.answer] * POLARITY[other.answer] == -1 and plain(one.effect) != plain(other.effect):
                 yield one, other
-
-
-def _share(values: Iterable[bool]) -> dict[str, Any]:
-    found = list(values)
-    return {"score": sum(found) / len(found) if found else None, "count": len(found)}
 
 
 def tables(scores: dict[str, Any], title: str, notes: list[str]) -> list[Table]:

@@ -24,31 +24,35 @@ class Options(SystemOptions):
     level: int = 1
 
 
-def ask_riddles(call: SystemCall, asker: Asker) -> SystemResult:
-    questions = call.drawn(call.data.read_text().splitlines())
-    chats: list[Messages] = [[{"role": "user", "content": text}] for text in questions]
-    asked = [Conversation("riddles", chat[0]["content"], chat, chat) for chat in chats]
-    outputs = asker.ask("riddles", asked)
-    return SystemResult(
-        {"asked": len(outputs)},
-        [Table.of(("asked",), [(str(len(outputs)),)], "Riddles")],
-        {"riddles.txt": "said"},
-        measures=shares("solved", "riddles", "gold", dict.fromkeys(questions, 1.0)),
-    )
+class Riddles(System[list[str], list[str]]):
+    name = "riddles"
+    title = "Riddles"
+    official_files = "riddles.txt"
+    obtain = "make riddles"
+    options = Options
+    score_options = SystemOptions
+
+    def read_gold(self, path: Path, options: Any) -> list[str]:
+        return path.read_text().splitlines()
+
+    def ask(self, gold: list[str], call: SystemCall, asker: Asker) -> list[str]:
+        questions = call.drawn(gold)
+        chats: list[Messages] = [[{"role": "user", "content": text}] for text in questions]
+        asker.ask("riddles", [Conversation("riddles", chat[0]["content"], chat, chat) for chat in chats])
+        return questions
+
+    def evaluate(self, gold: list[str], answers: list[str], options: Any, seed: int) -> SystemResult:
+        return SystemResult(
+            {"asked": len(answers)},
+            [Table.of(("asked",), [(str(len(answers)),)], "Riddles")],
+            measures=shares("solved", "riddles", "gold", dict.fromkeys(answers, 1.0)),
+        )
+
+    def files(self, gold: list[str], answers: list[str]) -> dict[str, str]:
+        return {"riddles.txt": "said"}
 
 
-RIDDLES = System(
-    name="riddles",
-    title="Riddles",
-    files="riddles.txt",
-    obtain="make riddles",
-    options=Options,
-    score_options=SystemOptions,
-    run=ask_riddles,
-    score=lambda *_: SystemResult({}, []),
-    prediction_files=lambda _: ("riddles.txt",),
-    gold_files=None,
-)
+RIDDLES = Riddles()
 
 
 @pytest.fixture(scope="module")

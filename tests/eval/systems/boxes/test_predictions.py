@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.util.errors import UserError
 from data_builders.boxes.official import official_rows
 from eval.systems.boxes.gold import Question, read_questions
 from eval.systems.boxes.predictions import official_tsv, read_predictions, write_predictions
@@ -65,31 +64,3 @@ def test_an_input_may_be_a_whole_prompt_and_the_number_may_be_missing(
     chosen, texts = read_predictions(path, questions)
     assert [question.line for question in chosen] == [1, 4, 5]
     assert texts == ["the hat", None, "the pen"]
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        (
-            f"0\tthe hat\tx\tDescription: {START} Box 0 contains",
-            "its target is 'the hat'; line 1 of the gold file has",
-        ),
-        ("0\tthe cup\tx\tDescription: Box 0 contains the pen. Box 0 contains", "the gold file has no such question"),
-        ("0\tthe cup\tx\tWhat is in Box 0?", "its input ends in 'What is in Box 0?'"),
-        ("0\tthe cup", "has 2 columns"),
-        (f"1\tthe pen\tx\tDescription: {MOVED} Box 1 contains", "line 5 of the gold file is predicted twice"),
-    ],
-)
-def test_a_line_that_does_not_fit_the_gold_file_is_named(
-    tmp_path: Path, questions: list[Question], line: str, problem: str
-) -> None:
-    path = table(tmp_path / "p.tsv", HEADER, f"0\tthe pen\ta\t{MOVED} Box 1 contains", line)
-    with pytest.raises(UserError) as caught:
-        read_predictions(path, questions)
-    assert f"{path}, line 3: " in caught.value.message
-    assert problem in caught.value.message
-
-
-def test_a_file_without_predictions_is_an_error(tmp_path: Path, questions: list[Question]) -> None:
-    with pytest.raises(UserError, match="holds 0 predictions"):
-        read_predictions(table(tmp_path / "p.tsv", HEADER), questions)

@@ -106,22 +106,3 @@ def test_predictions_may_name_their_lines_or_follow_the_gold_file(
     assert (some["questions"], some["accuracy"]["mean"]) == (2, 0.5)
     assert (some["states"], some["state_accuracy"]) == (0, None), "a part of a state is no whole one"
     assert scored([{"line": n, "prediction": texts[n - 1]} for n in (1, 2, 3, 4)])["states"] == 1
-
-
-@pytest.mark.parametrize(
-    ("rows", "problem"),
-    [
-        ([{"prediction": "the cup"}], "holds 1 predictions; the gold has 6 questions"),
-        ([{"line": 9, "prediction": "the cup"}], "line 1: is about line 9"),
-        ([{"line": 1, "prediction": "a"}, {"line": 1, "prediction": "b"}], "line 2: line 1 is predicted twice"),
-        ([{"answer": "the cup"}], "line 1: not a prediction"),
-        ([{"line": 1, "prediction": 3}], "prediction is 3; expected text or null"),
-        ([{"line": [1], "prediction": "a"}], "is about line [1]"),
-    ],
-)
-def test_predictions_that_do_not_fit_are_named(
-    tmp_path: Path, rows: list[dict[str, Any]], problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    gold = save(tmp_path / "test.jsonl", ROWS)
-    assert d2e("score", "boxes", "--predictions", save(tmp_path / "p.jsonl", rows), "--gold", gold) == 1
-    assert problem in capsys.readouterr().err

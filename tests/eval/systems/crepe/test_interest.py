@@ -11,7 +11,6 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.systems.crepe.gold import read_procedures
 from eval.systems.crepe.interest import interest_table, read_labels, score_by_interest
-from eval.systems.crepe.predictions import Predicted
 from tests.command import d2e
 from tests.eval.systems.crepe.procedures import BURN, COLD, DARK, GOLD, event, save, with_predictions
 
@@ -57,13 +56,13 @@ def test_pairs_count_once_and_officially_once_for_each_dictionary(
 def test_events_without_labels_are_counted(tmp_path: Path) -> None:
     procedures = read_procedures(save(tmp_path / "gold.json", GOLD))
     labels = read_labels(save(tmp_path / "eoi.json", {"5": labelled()["5"]}))
-    predicted = {p.id: Predicted(*[[[0] * len(p.events)] * len(p.blocks)] * 2) for p in procedures}
-    found = score_by_interest(labels, procedures, predicted, None)
+    official = {p.id: [[0] * len(p.events)] * len(p.blocks) for p in procedures}
+    found = score_by_interest(labels, procedures, official, ())
     assert found["unlabelled_pairs"] == 6
     assert found["entity of interest mentioned"] == {"macro_f1": None, "official_macro_f1": None, "pairs": 0}
     assert "6 pairs are unlabelled" in interest_table(found).markdown()
 
 
 def test_a_file_without_the_labels_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="EOI: got None; expected 'True' or 'False'"):
+    with pytest.raises(UserError, match="has no EOI or Singular; expected 'True' or 'False'"):
         read_labels(save(tmp_path / "eoi.json", GOLD))

@@ -72,11 +72,11 @@ def test_crepe_needs_its_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs CREPE's data file"):
         run(tmp_path, lambda *_: "", "task=crepe")
     broken = save(tmp_path / "broken.json", {"7": {"goal": "x", "steps": [[], [{"type": "event"}]]}})
-    with pytest.raises(UserError, match=r"broken.json, procedure '7', block 1: .*step; expected exactly one"):
+    with pytest.raises(UserError, match=r"broken.json: 7.steps.1.0: .*event is missing"):
         run(tmp_path, lambda *_: "", "task=crepe", f"crepe_file={broken}")
 
 
 def test_published_crepe_files_have_their_pairs(published_raw: Path) -> None:
     for name, pairs in (("dev", 727), ("test", 1_520)):
         found = read_procedures(published_raw / "crepe" / f"data_{name}_v2.json")
-        assert sum(item.pairs for item in found) == pairs
+        assert sum(len(item.pairs) for item in found) == pairs

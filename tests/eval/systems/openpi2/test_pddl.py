@@ -11,7 +11,6 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.run.task import Conversation
 from eval.systems.openpi2 import pddl
-from eval.systems.openpi2.gold import read_official
 from eval.systems.openpi2.pddl import (
     OWN_PROCEDURES,
     Planner,
@@ -19,13 +18,10 @@ from eval.systems.openpi2.pddl import (
     Written,
     make_planner,
     parse_pddl,
-    pddl_file,
     pddl_result,
-    read_pddl,
     read_tasks,
-    tasks_file,
 )
-from tests.eval.systems.openpi2.scripted import run
+from tests.eval.systems.openpi2.scripted import rescored, run
 
 DOMAIN = """(define (domain tea)
   (:requirements :strips :typing :negative-preconditions)
@@ -35,6 +31,10 @@ DOMAIN = """(define (domain tea)
   (:action heat :parameters (?k - kettle) :precondition (full ?k) :effect (hot ?k))
   (:action pour :parameters (?k - kettle ?p - pot) :precondition (and (hot ?k) (leaves ?p))
     :effect (and (brewed ?p) (not (full ?k)))))"""
+
+
+def written(domain: str, problem: str) -> Written:
+    return Written(domain=domain, problem=problem)
 
 
 def problem(init: str, goal: str) -> str:
@@ -110,45 +110,39 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("reply", "written"),
+    ("reply", "files"),
     [
         (
             f"Here it is:\n```pddl\n{DOMAIN}\n```\nand\n{problem('', '(full k)')} Done (really).",
-            Written(DOMAIN, problem("", "(full k)")),
+            written(DOMAIN, problem("", "(full k)")),
         ),
-        ("(DEFINE (Domain x))", Written("(DEFINE (Domain x))", "")),
-        ("( define ( problem x ) (:init", Written("", "( define ( problem x ) (:init")),
-        ("I cannot.", Written("", "")),
+        ("(DEFINE (Domain x))", written("(DEFINE (Domain x))", "")),
+        ("( define ( problem x ) (:init", written("", "( define ( problem x ) (:init")),
+        ("I cannot.", written("", "")),
     ],
 )
-def test_both_files_are_found_in_a_reply(reply: str, written: Written) -> None:
-    assert parse_pddl(reply) == written
+def test_both_files_are_found_in_a_reply(reply: str, files: Written) -> None:
+    assert parse_pddl(reply) == files
 
 
 def test_verdicts_are_counted() -> None:
     verdicts = {"a": Verdict("solvable", "x", 2), "b": Verdict("solvable", "", 0), "c": Verdict("parse error", "|")}
-    written = {key: Written(key, key) for key in verdicts}
-    result = pddl_result(written, lambda domain, _: verdicts[domain])
+    files = {key: written(key, key) for key in verdicts}
+    result = pddl_result(files, lambda domain, _: verdicts[domain])
     assert result.scores["pddl_solvable"] == pytest.approx(2 / 3)
     assert result.scores["pddl"]["plans_without_an_action"] == 1
     assert "| parse error |     1 |" in result.tables[0].markdown()
 
 
-def test_tasks_and_predictions_are_read_back(tmp_path: Path) -> None:
-    tasks = read_tasks(OWN_PROCEDURES)
-    assert len(tasks) == 8
-    (tmp_path / "tasks.json").write_text(tasks_file(tasks))
-    assert read_tasks(tmp_path / "tasks.json") == tasks
-    written = {"tea": Written(DOMAIN, problem("", "(full k)"))}
-    (tmp_path / "pddl.json").write_text(pddl_file(written))
-    assert read_pddl(read_official(tmp_path / "pddl.json"), tasks) == written
-    (tmp_path / "pddl.json").write_text(json.dumps({"soup": {"domain": "", "problem": ""}}))
-    with pytest.raises(UserError, match=r"soup: .*expected a task of the gold file"):
-        read_pddl(read_official(tmp_path / "pddl.json"), tasks)
-    row = {"id": "a", "goal": "b", "steps": ["c"], "task": "d"}
-    (tmp_path / "tasks.json").write_text(json.dumps([row, row]))
-    with pytest.raises(UserError, match="expected an id of its own"):
-        read_tasks(tmp_path / "tasks.json")
+def test_the_own_tasks_are_asked_and_scored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pddl, "make_planner", lambda seconds: lambda domain, _: Verdict("solvable", domain, 1))
+    result, asker = run(tmp_path, lambda *_: "(define (domain x))", "task=pddl")
+    assert len(asker.asked["pddl"]) == 8
+    gold = tmp_path / "pddl_tasks.json"
+    gold.write_text(result.files["pddl_tasks.json"])
+    assert read_tasks(gold) == read_tasks(OWN_PROCEDURES)
+    again = rescored(tmp_path, result, "pddl.json", gold, "pddl")
+    assert again == {key: result.scores[key] for key in again}
 
 
 def test_planning_tasks_are_told_the_states_that_were_asked_for(

@@ -10,9 +10,9 @@ import pytest
 from eval.systems.openpi2.gold import EXPANDED, Procedure, read_by_step, read_clustered
 from eval.systems.openpi2.metrics import PrecisionRecall
 from eval.systems.openpi2.schemata import (
+    Schemata,
     SchemataScores,
     parse_schema,
-    read_schema,
     schemata_result,
     score_schemata,
     score_schemata_corrected,
@@ -146,8 +146,8 @@ def test_published_gold_scored_against_itself(published_raw: Path, tmp_path: Pat
         ]
         for key, procedure in gold.items()
     }
-    steps = {key: len(procedure.steps) for key, procedure in gold.items()}
-    assert read_by_step(save(tmp_path / "gold.json", predicted), steps, read_schema) == predicted
+    steps = {key: procedure.steps for key, procedure in gold.items()}
+    assert read_by_step(save(tmp_path / "gold.json", predicted), steps, Schemata.schema) == predicted
     official = score_schemata(gold, predicted, expanded=False)
     assert (official.entities_global.gold, official.attributes_global.gold) == (356, 1_068)
     assert official.entities_local.gold == 669

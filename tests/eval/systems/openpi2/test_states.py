@@ -11,9 +11,8 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.systems.openpi2.gold import RANKED
 from eval.systems.openpi2.states import (
-    TASK,
     StatePair,
-    check_aligned,
+    States,
     exact_matches,
     parse_states,
     read_gold_states,
@@ -73,21 +72,10 @@ def test_states_bertscore_is_the_mean_over_both_states(tmp_path: Path) -> None:
 
 def test_gold_states_may_stand_in_the_predictions_own_format(tmp_path: Path) -> None:
     path = save(tmp_path / "gold.json", {"1": [[["water", "heat", "cold | cool", "hot"]]]})
-    predicted = read_states(save(tmp_path / "p.json", {"1": [[["water", "heat", "cool", "hot"]]]}), {"1": 1})
-    assert exact_matches(predicted, read_gold_states(path), any_alternative=True) == [True]
-    assert exact_matches(predicted, read_gold_states(path), any_alternative=False) == [False]
-
-
-def test_predictions_that_do_not_align_are_refused(tmp_path: Path) -> None:
-    changes = read_gold_states(save(tmp_path / "ranked.json", ranked()))
-    with pytest.raises(UserError, match=r"p.json, 1\[0\]: got 1 predictions; expected one for each of the 3 gold"):
-        check_aligned(pairs([("a", "b")], []), changes, Path("p.json"))
-    with pytest.raises(UserError, match=r"p.json, 9: no such procedure"):
-        check_aligned({"9": []}, changes, Path("p.json"))
-    with pytest.raises(UserError, match=r"1\[0\]\[0\]: got .*expected entity, attribute, before and after"):
-        read_states(save(tmp_path / "p.json", {"1": [[["water", "heat"]]]}), {"1": 1})
-    with pytest.raises(UserError, match=r"expected one item for each of the 2 steps"):
-        read_states(save(tmp_path / "p.json", {"1": []}), {"1": 2})
+    gold = read_gold_states(path)
+    predicted = read_states(save(tmp_path / "p.json", {"1": [[["water", "heat", "cool", "hot"]]]}), gold)
+    assert exact_matches(predicted, gold, any_alternative=True) == [True]
+    assert exact_matches(predicted, gold, any_alternative=False) == [False]
 
 
 def test_published_gold_scored_against_itself(published_raw: Path) -> None:
@@ -115,13 +103,13 @@ def test_states_of_other_changes_are_scored_against_the_gold_file_beside_them(tm
     fewer = save(tmp_path / "llama.json", {"1": [[["water", "temperature", "cold", "hot"]], []]})
     options = ScorerOptions(task="states")
     with pytest.raises(UserError, match="expected one for each of the 3 gold changes of step 1"):
-        TASK.scorers["states"](fewer, gold, options)
+        States().score(fewer, gold, options)
     beside = save(tmp_path / "llama_gold.json", {"1": [[["water", "temperature", "cool | cold", "hot"]], []]})
-    result = TASK.scorers["states"](fewer, gold, options)
+    result = States().score(fewer, gold, options)
     assert (result.scores["states_accuracy"], result.scores["states"]["changes"]) == (0, 1)
     assert result.scores["states"]["corrected"]["accuracy"] == 1
     assert result.scores["gold"] == str(beside)
     assert "it was scored against" in result.warnings[0]
     whole = save(tmp_path / "whole.json", {"2": [[["you", "posture", "standing", "lying"]]]})
     save(tmp_path / "whole_gold.json", {"2": [[["you", "posture", "up", "down"]]]})
-    assert TASK.scorers["states"](whole, gold, options).scores["states_accuracy"] == 1, "what fits is not replaced"
+    assert States().score(whole, gold, options).scores["states_accuracy"] == 1, "what fits is not replaced"

@@ -46,15 +46,17 @@ def assert_turns(messages: Messages) -> None:
 
 
 def with_event(procedure: Procedure, event: str) -> crepe_gold.Procedure:
-    blocks = tuple(map(crepe_gold.Block, procedure.steps))
-    return crepe_gold.Procedure(procedure.id, procedure.goal, blocks, (event,))
+    blocks = [[], *([{"type": "step", "step": step}] for step in procedure.steps)]
+    blocks[1].append({"type": "event", "event": event, "change": "more likely"})
+    row = {"id": procedure.id, "goal": procedure.goal, "steps": blocks, "raw": {}}
+    return crepe_gold.Procedure.model_validate(row)
 
 
 def every_prompt(procedure: Procedure, *, hidden: bool) -> dict[str, Messages]:
     changes = states_by_step(procedure)
-    cluster = ToCluster("1", procedure.goal, procedure.steps, {})
+    cluster = ToCluster.model_validate({"goal": procedure.goal, "steps": procedure.steps, "entity_attr_dict": {}})
     crepe = with_event(procedure, "It whistles.")
-    task = PlanningTask(procedure, "drink")
+    task = PlanningTask(**procedure.model_dump(include={"id", "goal", "steps"}), task="drink")
     states = [[StateChange("pot", "heat", "low", "STEPONE")], []]
     prompts: dict[str, Any] = {
         f"{listing}, {form}": listing_prompt(listing, form, procedure, ["STEPONE (size)"], hidden=hidden)
@@ -124,6 +126,6 @@ def test_entity_states_are_told_where_there_are_some(procedure: Procedure) -> No
     plain = likelihood_prompt(crepe, "It whistles.", ["more likely"], None)
     assert "heat of pot was low before and high after" in told[3]["content"]
     assert [a == b for a, b in zip(told, plain, strict=True)] == [True, True, True, False, True, True]
-    task = PlanningTask(procedure, "drink")
+    task = PlanningTask(**procedure.model_dump(include={"id", "goal", "steps"}), task="drink")
     assert "heat of pot was low" in pddl_prompt(task, states)[0]["content"]
     assert "heat of pot" not in pddl_prompt(task, None)[0]["content"]

@@ -5,10 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from d2e_sft.util.errors import UserError
-from eval.systems.wiqa.explanations import Explanation, read_explanations
 from eval.systems.wiqa.system import WIQA, WiqaScoreOptions
 from tests.eval.systems.wiqa.files import QUESTIONS, save_lines
 
@@ -59,21 +55,3 @@ def test_nothing_is_said_of_explanations_where_one_side_has_none(tmp_path: Path)
     options = WiqaScoreOptions(missing="leave_out")
     assert "explanations" not in WIQA.score(answers, with_, options).scores
     assert "explanations" not in WIQA.score(save_lines(tmp_path / "p.jsonl", SAID), without, options).scores
-
-
-def test_a_line_is_read_with_what_it_says(tmp_path: Path) -> None:
-    path = save_lines(tmp_path / "p.jsonl", [{"ques_id": "q1", "explanation": {"i": 2}}, {"ques_id": "q2"}])
-    assert read_explanations(path) == {"q1": Explanation(None, 2, None)}
-
-
-@pytest.mark.parametrize(
-    ("explanation", "message"),
-    [
-        ({"di": "up"}, r"line 1, explanation.di: got 'up'; expected one of more, less, no_effect, or null"),
-        ({"i": "2"}, r"line 1, explanation.i: got '2'; expected the number of a sentence, or null"),
-        ({"j": True}, r"explanation.j: got True"),
-    ],
-)
-def test_a_damaged_explanation_is_named(tmp_path: Path, explanation: Any, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        read_explanations(save_lines(tmp_path / "p.jsonl", [{"ques_id": "q1", "explanation": explanation}]))

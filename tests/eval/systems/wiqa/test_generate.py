@@ -31,7 +31,7 @@ def test_questions_ask_each_pair_of_texts_once(tmp_path: Path) -> None:
     assert (drought.answer, drought.hops, drought.type) == ("less", 3, "EXOGENOUS_EFFECT")
     covered = by_ends["the hill is covered", "wetter slopes"]
     assert (covered.answer, covered.hops, covered.type) == ("less", 1, "INPARA_EFFECT")
-    assert drought.steps == ("Rain falls on the hill", "Water runs down the hill", "The pond fills")
+    assert drought.steps == ["Rain falls on the hill", "Water runs down the hill", "The pond fills"]
     assert drought.id.startswith("influence_graph:31:7:")
 
 
@@ -62,30 +62,30 @@ def test_a_change_that_the_own_paragraph_knows_is_not_asked_about_as_foreign(tmp
     ("path", "d_x", "directions"),
     [
         # d_i = r_pX · d_X, d_j = d_i; d_e = the answer.
-        ("VXYA", 1, ("NOT_RESULTS_IN", "NOT_RESULTS_IN")),
-        ("VXYA", -1, ("RESULTS_IN", "NOT_RESULTS_IN")),
-        ("ZXWD", 1, ("RESULTS_IN", "NOT_RESULTS_IN")),
-        ("XY", -1, ("NOT_RESULTS_IN", "RESULTS_IN")),
-        ("XYD", 1, ("RESULTS_IN", "NOT_RESULTS_IN")),
+        ("VXYA", "more", ("NOT_RESULTS_IN", "NOT_RESULTS_IN")),
+        ("VXYA", "less", ("RESULTS_IN", "NOT_RESULTS_IN")),
+        ("ZXWD", "more", ("RESULTS_IN", "NOT_RESULTS_IN")),
+        ("XY", "less", ("NOT_RESULTS_IN", "RESULTS_IN")),
+        ("XYD", "more", ("RESULTS_IN", "NOT_RESULTS_IN")),
     ],
 )
-def test_explanation_chains(tmp_path: Path, path: str, d_x: int, directions: tuple[str, str]) -> None:
+def test_explanation_chains(tmp_path: Path, path: str, d_x: Any, directions: tuple[str, str]) -> None:
     d_i, d_e = directions
     expected = {"di": d_i, "dj": d_i, "de": d_e, "i": 0, "j": 1}
-    assert explain(graphs(tmp_path)["7"], tuple(path), Alignment(0, 1, d_x)) == expected
+    assert explain(graphs(tmp_path)["7"], tuple(path), Alignment(x=0, y=1, d_x=d_x)) == expected
 
 
 @pytest.mark.parametrize(("path", "x", "y"), [("UY", 0, 1), ("ZX", 0, 1), ("XY", 2, 1)])
 def test_paths_without_both_sentences_in_order_have_no_explanation(tmp_path: Path, path: str, x: int, y: int) -> None:
-    assert explain(graphs(tmp_path)["7"], tuple(path), Alignment(x, y, 1)) is None
+    assert explain(graphs(tmp_path)["7"], tuple(path), Alignment(x=x, y=y, d_x="more")) is None
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"9": {"x": 0, "y": 1, "d_x": "more"}}, "graph '9': there is no such graph"),
-        ({"7": {"x": 0, "y": 3, "d_x": "more"}}, "graph '7', y: got 3; expected a sentence from 0 to 2"),
-        ({"7": {"x": 0, "y": 1, "d_x": "up"}}, "graph '7', d_x: got 'up'"),
+        ({"9": {"x": 0, "y": 1, "d_x": "more"}}, "graph '9' is not in the gold file"),
+        ({"7": {"x": 0, "y": 3, "d_x": "more"}}, "7: got x=0, y=3; expected sentences from 0 to 2"),
+        ({"7": {"x": 0, "y": 1, "d_x": "up"}}, "7.d_x: got 'up'"),
     ],
 )
 def test_a_damaged_alignment_is_named(tmp_path: Path, content: Any, message: str) -> None:

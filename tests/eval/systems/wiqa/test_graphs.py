@@ -42,10 +42,10 @@ def test_a_graph_without_effect_on_the_outcome_ends_at_y_and_w(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"X": 3}, "line 1, X: got 3; expected text or a list of texts"),
+        ({"X": 3}, "line 1: X: got 3"),
         ({"paragraph": ""}, "line 1: paragraph: got ''"),
         ({"graph_id": None}, "line 1: graph_id: got None"),
-        ({"Y_affects_outcome": None, "para_outcome_accelerate": [1]}, "para_outcome_accelerate: got"),
+        ({"para_outcome_accelerate": [[1]]}, "para_outcome_accelerate.0: got"),
     ],
 )
 def test_a_damaged_graph_is_named_with_its_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:

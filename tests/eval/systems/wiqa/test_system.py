@@ -61,4 +61,4 @@ def test_a_subset_and_a_wrong_file(model: Path, data: Path, capsys: pytest.Captu
     assert evaluate(model, data, "--max-samples", 2, "--set", "shots=0") == 0
     assert results(data, "-shots=0")[0]["counts"]["questions"] == 2
     assert evaluate(model, data, "--set", "file=dev.jsonl") == 1
-    assert "dev.jsonl: no such file; expected WIQA's questions" in capsys.readouterr().err
+    assert "holds no dev.jsonl" in capsys.readouterr().err

@@ -1,0 +1,186 @@
+"""Damaged files, and predictions that do not fit the gold file: one message with file, line or key, and value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from eval.systems.registry import load_system
+from eval.systems.system import parse_options
+from tests.eval.systems.boxes.rows import MOVED, ROWS, START
+from tests.eval.systems.crepe.procedures import BURN, GOLD, LAMP, TEA, step
+from tests.eval.systems.openpi2.procedures import clustered, expanded, judged, ranked
+from tests.eval.systems.wiqa.files import QUESTIONS, question
+
+SALIENCE = {"water": (5, [5, 2]), "kettle": (3, [4, 0]), "tea": (4, [0, 5])}
+TASKS = {
+    "schemata": expanded(),
+    "complete": expanded(),
+    "states": ranked(),
+    "salience": judged(SALIENCE),
+    "entity_clusters": {"4": {"entities": [["pan"]]}},
+    "attribute_clusters": {"1": {"entity_attr_dict": {"pot": ["heat"]}}},
+    "pddl": [{"id": "a", "goal": "b", "steps": ["c"], "task": "d"}],
+}
+
+
+def gold_of(system: str) -> Any:
+    name, _, options = system.partition(" ")
+    if name == "openpi2":
+        return TASKS[options or "schemata"]
+    return {"crepe": GOLD, "wiqa": QUESTIONS, "boxes": ROWS}[name]
+
+
+def save(stem: Path, content: Any, *, lines: bool) -> Path:
+    """Write JSON, JSON lines, or text that is CSV, TSV or damaged JSON."""
+    if isinstance(content, str) and content[:1] not in ("{", "\xff"):
+        path = stem.with_suffix(".tsv" if "\t" in content else ".csv")
+        path.write_text(content)
+        return path
+    path = stem.with_suffix(".jsonl" if lines else ".json")
+    if isinstance(content, str):
+        path.write_text(content, encoding="latin-1")
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in content) if lines else json.dumps(content))
+    return path
+
+
+def refusal(folder: Path, system: str, predictions: Any, gold: Any) -> str:
+    name, *options = system.split()
+    chosen, lines = load_system(name), name in ("wiqa", "boxes")
+    options = [f"task={option}" if option in TASKS else option for option in options]
+    files = [save(folder / stem, content, lines=lines) for stem, content in (("p", predictions), ("gold", gold))]
+    with pytest.raises(UserError) as caught:
+        chosen.score(*files, parse_options(chosen.score_options, options, name))
+    return caught.value.message.replace(f"{folder}/", "")
+
+
+def changes(*rows: str) -> str:
+    return "procedure,step,event,change\n" + "".join(f"{row}\n" for row in rows)
+
+
+PAIRS = [f"{name},{n},{event},more likely" for name, n, event in (("5", 1, "I find the door without a lamp."),)]
+TSV = f"\ttarget\tprediction\tinput\n0\tthe pen\ta\t{MOVED} Box 1 contains\n"
+
+
+@pytest.mark.parametrize(
+    ("system", "content", "message"),
+    [
+        ("crepe", [], "p.json: Input should be a valid dictionary"),
+        ("crepe", {}, "p.json: holds no procedure"),
+        ("crepe", '{"3": {"goal": "x",\n "goal"', "p.json: not JSON (line 2, column 8"),
+        ("crepe", '{"3": 1, "3": 2}', "the key '3' is given twice"),
+        ("crepe", '\xff', "p.json: not UTF-8"),
+        ("crepe", {"3": {"goal": "x"}}, "p.json: 3.steps: missing"),
+        ("crepe", {"3": {**TEA, "steps": [[], [step("a"), {"type": "even"}]]}}, "3.steps.1.1.type: got 'even'"),
+        (
+            "crepe",
+            {"3": {**TEA, "steps": [[], [{"type": "event", "event": BURN}, step("a")]]}},
+            "change is missing or empty",
+        ),
+        ("crepe", {"3": {**TEA, "steps": [[], []]}}, "block 1: got 0 dictionaries of type step"),
+        ("crepe", {**GOLD, "6": LAMP}, "procedure '6' is not in the gold file"),
+        ("crepe", {"3": LAMP, "5": LAMP}, "procedure '3': has the 2 steps"),
+        ("crepe", {"5": LAMP}, "procedure '3' is missing (1 of 2 are missing)"),
+        ("crepe", changes("5,1,It rains.,more likely"), "p.csv, line 2: got step 1 and event 'It rains.'"),
+        ("crepe", changes(PAIRS[0].replace("5,1", "5,9")), "line 2: got step 9 and event"),
+        ("crepe", changes(PAIRS[0].replace("more likely", "more")), "line 2: change: got 'more'"),
+        ("crepe", changes("9,1,x,more likely"), "procedure '9' is not in the gold file"),
+        ("crepe", changes(PAIRS[0], PAIRS[0]), "line 3: step 1 and event 'I find the door"),
+        ("crepe missing=leave_out", changes(PAIRS[0]), "p.csv: lacks step 2 and event 'I find the door"),
+        ("crepe", changes(), "p.csv: lacks any pair"),
+        ("wiqa", [{"ques_id": "q1", "answer": "perhaps"}], "p.jsonl, line 1: answer: got 'perhaps'"),
+        ("wiqa", [{"ques_id": "q0", "answer": "more"}], "question 'q0' is not in the gold file"),
+        ("wiqa", [{"answer": "more"}], "line 1: ques_id: missing"),
+        ("wiqa", [{"ques_id": "q1"}], "line 1: answer: missing"),
+        ("wiqa", [{"ques_id": "q1", "answer": "more"}] * 2, "line 2: question 'q1' is answered twice"),
+        ("wiqa", [{"ques_id": "q1", "answer": "more"}], "question 'q2' is missing (5 of 6 are missing)"),
+        ("wiqa", [], "question 'q1' is missing (6 of 6"),
+        ("wiqa missing=leave_out", [], "question 'q1' is missing (6 of 6"),
+        ("wiqa", [[1]], "p.jsonl, line 1: Input should be a valid dictionary"),
+        ("wiqa", [{"id": "q1", "answer": "a", "explanation": {"di": "up"}}], "explanation.di: got 'up'"),
+        ("wiqa", [{"id": "q1", "answer": "a", "explanation": {"i": "2"}}], "explanation.i: got '2'"),
+        ("boxes", [{"prediction": "the cup"}], "holds 1 predictions; the gold has 6 questions"),
+        ("boxes", [{"line": 9, "prediction": "the cup"}], "p.jsonl, line 1: is about line 9"),
+        ("boxes", [{"line": 1, "prediction": text} for text in "ab"], "line 2: line 1 is predicted twice"),
+        ("boxes", [{"answer": "the cup"}], "line 1: prediction: missing"),
+        ("boxes", [{"line": [1], "prediction": "a"}], "line 1: line: got [1]"),
+        ("boxes", "\ttarget\tprediction\tinput\n", "p.tsv: holds 0 predictions"),
+        ("boxes", f"{TSV}0\tthe hat\tx\tDescription: {START} Box 0 contains", "line 3: its target is 'the hat'"),
+        ("boxes", f"{TSV}0\tthe cup\tx\tBox 0 contains the pen. Box 0 contains", "has no such question"),
+        ("boxes", f"{TSV}0\tthe cup\tx\tWhat is in Box 0?", "line 3: its input ends in 'What is in Box 0?'"),
+        ("boxes", f"{TSV}0\tthe cup", "line 3: has 2 columns"),
+        ("boxes", f"{TSV}1\tthe pen\tx\t{MOVED} Box 1 contains", "line 5 of the gold file is predicted twice"),
+        ("openpi2 schemata", {}, "holds no procedure"),
+        ("openpi2 schemata", {"9": []}, "procedure '9' is not in the gold file"),
+        ("openpi2 schemata", {"1": [{}]}, "p.json: 1: got 1 items; expected one item for each of the 2"),
+        ("openpi2 schemata", {"1": [{"tea": "x"}, {}]}, "p.json: 1.0.tea: got 'x'"),
+        ("openpi2 complete", {"1": [[], [1]]}, "p.json: 1.1.0: got 1"),
+        ("openpi2 states", {"1": [[["a", "b", "c", "d"]], []]}, "1: got 1 predictions; expected one for"),
+        ("openpi2 states", {"1": [[["water", "heat"]], []]}, "p.json: 1.0.0.2: missing"),
+        ("openpi2 salience", judged({**SALIENCE, "tea": (1, [2, 3])}) | {"7": {"states": []}}, "'7'"),
+        ("openpi2 salience", clustered(), "1.states.0.global_salience_pred: missing"),
+        ("openpi2 entity_clusters", {"1": {"pan": ["pan"]}}, "procedure '1' is not in the gold file"),
+        ("openpi2 attribute_clusters", {"1": {"pan": {}}}, "entity of procedure 1 'pan' is not in the"),
+        ("openpi2 pddl", {"soup": {"domain": "", "problem": ""}}, "task 'soup' is not in the gold file"),
+        ("openpi2", "", "p.csv: holds no prediction"),
+        ("openpi2", "a,b\n1,2\n", "line 2: got the columns a, b; expected those of a task"),
+        ("openpi2", "procedure,step,sentence\n1,1,x\n", "has the columns of task=complete"),
+        ("openpi2 complete", "procedure,step,sentence\n1,0,x\n", "line 2: step: got '0'"),
+        ("openpi2 complete", "procedure,step,sentence\n1,99999,x\n", "line 2: step: got '99999'"),
+        ("openpi2", "procedure,step,entity,attribute\n1,1,,heat\n", "entity: got '' for attribute 'heat'"),
+        ("openpi2 entity_clusters", "procedure,name,cluster\n1,tea,x\n1,cup,\n", "line 3: cluster: got ''"),
+        ("openpi2 pddl", "task,domain,problem\na,d,p\na,d,p\n", "line 3: task 'a' is given twice"),
+    ],
+)  # fmt: skip
+def test_predictions_that_do_not_fit_are_one_message(tmp_path: Path, system: str, content: Any, message: str) -> None:
+    assert message in refusal(tmp_path, system, content, gold_of(system))
+
+
+def without(key: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda procedure: procedure.pop(key)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (without("goal"), "gold.json: 1.goal: missing"),
+        (lambda p: p.update(steps=[]), "1.steps: got []"),
+        (lambda p: p.update(steps=["one", 2]), "1.steps.1: got 2"),
+        (lambda p: p.update(steps=["one"]), "1: got {'goal': 'Brew Tea'"),
+        (lambda p: p["states"][0]["answers"]["step1"][0].update(before=None), "answers.0.0.before: got None"),
+        (lambda p: p["clusters"].pop("tea"), "1.clusters: 'tea' has states and no cluster"),
+        (lambda p: p["clusters"]["tea"].update(entity_cluster="tea"), "tea.names.entity_cluster: got 'tea'"),
+    ],
+)  # fmt: skip
+def test_a_damaged_gold_file_of_openpi_is_named_with_its_key(
+    tmp_path: Path, damage: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    content = clustered()
+    damage(content["1"])
+    assert message in refusal(tmp_path, "openpi2 schemata", {"1": [{}, {}]}, content)
+
+
+@pytest.mark.parametrize(
+    ("system", "rows", "message"),
+    [
+        ("wiqa", [question("q1", "a", "b", "more", "INPARA_EFFECT", 2, path_len="2")], "metadata.path_len: got '2'"),
+        ("wiqa", [question("q1", "a", "b", "more", "OTHER", 2)], "line 1: metadata.question_type: got 'OTHER'"),
+        ("wiqa", [question("q1", "a", "b", "more", "INPARA_EFFECT", 2, graph_id=7)], "metadata.graph_id: got 7"),
+        ("wiqa", [QUESTIONS[0]] * 2, "line 2: metadata.ques_id 'q1' is given twice"),
+        ("wiqa", [], "holds no question"),
+        ("boxes", [{**ROWS[0], "sentence_masked": "Box 0 contains <extra_id_0> ."}], "expected '… Box N contains"),
+        ("boxes", [ROWS[0], {**ROWS[0], "masked_content": "the cup"}], "line 2: not a question of Boxes: masked"),
+        ("boxes", [{**ROWS[0], "sentence_masked": "Rain fell. Box 0 contains <extra_id_0> ."}], "does not say what"),
+        ("boxes", [{**ROWS[0], "sample_id": "x"}], "sample_id: got 'x'"),
+        ("boxes", [{"numops": 1}], "sentence_masked: missing"),
+        ("openpi2 pddl", TASKS["pddl"] * 2, "an id is given twice"),
+    ],
+)  # fmt: skip
+def test_a_damaged_gold_file_is_named_with_its_line(tmp_path: Path, system: str, rows: Any, message: str) -> None:
+    assert message in refusal(tmp_path, system, {"a": {}}, rows)
