@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from d2e_sft.util.html.figures import COLOURS, STYLE
-from eval.study.rows import WITHOUT_CONTEXT, read_rows
-from eval.study.summary import PLAIN, Curve, Way, averaged, over_seeds, ways
+from eval.sweep.curves import PLAIN, Curve, Way, averaged, over_seeds, ways
+from eval.sweep.rows import WITHOUT_CONTEXT, read_rows
 
 DOCS = Path(__file__).resolve().parent
 ROWS = DOCS / "results" / "habit.json"

@@ -101,9 +101,9 @@ def evaluate(folder: Path, arguments: Sequence[str | Path], kill: Kill | None = 
     return finish(start(folder, arguments, kill, verb="eval"))
 
 
-def forked(arguments: Sequence[str], output: IO[str], environment: Mapping[str, str]) -> int:
+def forked(arguments: Sequence[str], output: IO[str], environment: Mapping[str, str], kill: Kill | None = None) -> int:
     """The status of `d2e` in a process whose libraries are loaded already; `output` takes what it prints."""
-    process = _FORKS.Process(target=_run, args=([*arguments], None, dict(environment), Path(output.name)))
+    process = _FORKS.Process(target=_run, args=([*arguments], kill, dict(environment), Path(output.name)))
     process.start()
     process.join()
     assert process.exitcode is not None

@@ -53,7 +53,7 @@ def test_the_wheel_holds_the_three_packages_with_their_data(installed: Path) -> 
         "eval/pages/report/browser.js",
         "eval/pages/report/report.css",
         "eval/pages/report/errors.html",
-        "eval/pages/report/sweep.html",
+        "eval/pages/sweep/sweep.html",
         "d2e_sft/util/html/style.css",
         "d2e_sft/hub/card.md.jinja",
         "d2e_sft/hub/custom_generate/generate.py",
@@ -92,7 +92,7 @@ def test_d2e_finds_its_recipes_and_builders_away_from_the_clone(installed: Path)
     )
     assert built.returncode == 0, built.stderr
     # The recipe is found in the wheel; what is missing is its data, which nobody has built here.
-    for words in (["--model", "smollm2-135m-mini", "--method", "d2e-lora"], ["recipes/smollm2-135m/d2e-mini.yaml"]):
+    for words in (["--model", "smollm2-135m-mini", "--method", "d2e-lora"], ["smollm2-135m-mini/d2e"]):
         trained = _python(installed, "-m", "d2e_sft.cli", "train", *words)
         assert trained.returncode == 1
         assert "data/mini/train.parquet: no such file" in trained.stderr

@@ -1,176 +1,173 @@
-"""A sweep of named runs: a YAML file that says what each changes in a recipe and how its model is scored.
-
-    recipe: smollm2-135m-mini/d2e
-    suite: piper                                # or bench: PATH
-    evaluations:                                # of every run: what follows its name → how its model is decoded
-      "": {}
-      -plain: {decoder: plain}
-      -adacad: {decoder: adacad}
-    runs:
-      d2e: {}
-      sft: {overrides: {d2e.debias: false, d2e.distill: false}}
-      base: {train: false}
-    comparisons:
-      main: [sft, d2e, d2e-plain]
-
-Each scored model is a point of the sweep, named by its run and evaluation: `d2e`, `d2e-plain`. Points that train the
-same share one training, as in a grid.
-"""
+"""A sweep as one call of `d2e sweep` asks for it: the file with the words of the command line."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-from d2e_sft.data.sample import describe_validation_error
+from d2e_sft.config.lookup import require_recipe
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.files import load_yaml
-from eval.compare.paper_layouts import Layout
-from eval.sweep.grid import RUN, Axis, Evaluation, Point, join_equal, load_point
+from eval.sweep.points import EVALUATION, Point, join_equal, make_points
+from eval.sweep.spec import OUTPUT, RUN, SweepSpec, Value
 
-_NAME = re.compile(r"[\w][\w.+-]*")
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+_CLOSING = {"[": "]", "{": "}"}
 
 
-class NamedRun(_Part):
-    """One run: what it changes in the recipe, and how its model is scored besides the plan's `evaluations`.
+@dataclass(frozen=True)
+class Sweep:
+    """A planned sweep.
 
     Attributes:
-        train: false scores the recipe's model as it is.
-        evaluations: these are added to the plan's, and take the place of those with the same suffix.
+        axes: axis → names of its values, in order.
+        chosen: names of the points that this call works on.
+        asked: overrides of this call.
     """
 
-    train: bool = True
-    overrides: dict[str, Any] = Field(default_factory=dict)
-    evaluations: dict[str, Evaluation] = Field(default_factory=dict)
+    spec: SweepSpec
+    out: Path
+    axes: dict[str, list[str]]
+    points: list[Point]
+    chosen: frozenset[str]
+    asked: dict[str, str]
+
+    @property
+    def bench(self) -> tuple[str, str] | None:
+        """Return `--bench …` or `--suite …` for `d2e eval`; None if the sweep is only probed."""
+        if self.spec.bench is not None:
+            return ("--bench", self.spec.bench)
+        return None if self.spec.suite is None else ("--suite", self.spec.suite)
+
+    @property
+    def results(self) -> Path:
+        return Path(self.spec.results or self.out / "results.json")
+
+    @property
+    def work(self) -> list[Point]:
+        """Return the chosen points, without those that equal an earlier one."""
+        wanted = {point.scored_in for point in self.points if point.name in self.chosen}
+        return [point for point in self.points if point.name in wanted]
+
+    @property
+    def trainings(self) -> list[Point]:
+        """Return the points whose training the chosen points need."""
+        needed = {point.trained_in for point in self.work}
+        return [point for point in self.points if point.train and point.name in needed]
+
+    def axes_of(self, point: Point) -> dict[str, str]:
+        """Return a point's values of the axes that are trained, without its evaluation."""
+        return {axis: point.values[axis] for axis in self.spec.axes}
+
+    def varying(self) -> list[str]:
+        """Return the axes with several values; all of them if none has."""
+        return [axis for axis, values in self.axes.items() if len(values) > 1] or list(self.axes)
 
 
-class PaperTableOf(_Part):
-    """Points as rows of a paper table, in a layout of `d2e table`."""
-
-    layout: Layout
-    points: list[str] = Field(min_length=1)
-
-
-class ReportOf(_Part):
-    """Points on one HTML page, as `d2e report` makes it."""
-
-    points: list[str] = Field(min_length=1)
-    title: str | None = None
-    no_texts: bool = False
-
-
-class Plan(_Part):
-    """The file's content.
-
-    Attributes:
-        eval_args: more for each `d2e eval`; `train_args` the same for `d2e train`.
-        comparisons: file name → points, as `d2e compare` takes them: differences are to the first.
-        paper_tables: file name → table.
-        reports: file name → page.
-    """
-
-    recipe: str
-    suite: str | None = None
-    bench: str | None = None
-    out: str | None = None
-    train_args: str = ""
-    eval_args: str = ""
-    evaluations: dict[str, Evaluation] = Field(default_factory=lambda: {"": Evaluation()})
-    runs: dict[str, NamedRun] = Field(min_length=1)
-    comparisons: dict[str, list[str]] = Field(default_factory=dict)
-    paper_tables: dict[str, PaperTableOf] = Field(default_factory=dict)
-    reports: dict[str, ReportOf] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _points_are_told_apart_and_known(self) -> Self:
-        if any("train.output_dir" in run.overrides for run in self.runs.values()):
-            raise ValueError("train.output_dir: a sweep gives every run a folder of its own; expected `out`")
-        names = [name for run in self.runs for name in self.points_of(run)]
-        for name in names:
-            if not _NAME.fullmatch(name):
-                raise ValueError(f"the name {name!r}: expected letters, digits and the characters . _ + -")
-            if names.count(name) > 1:
-                raise ValueError(f"the name {name!r} is that of two points; expected names with other suffixes")
-        tables = {name: table.points for name, table in self.paper_tables.items()}
-        reports = {name: report.points for name, report in self.reports.items()}
-        for table, points in (self.comparisons | tables | reports).items():
-            for point in points:
-                if point not in names:
-                    raise ValueError(f"{table}: no point {point!r}.{did_you_mean(point, names)}")
-        return self
-
-    def points_of(self, run: str) -> dict[str, Evaluation]:
-        """The names of a run's points, and how each is decoded."""
-        return {run + suffix: how for suffix, how in {**self.evaluations, **self.runs[run].evaluations}.items()}
-
-    def choose(self, names: Collection[str]) -> frozenset[str]:
-        """The points of these runs, or points of these names; without names all.
-
-        Raises:
-            UserError: there is neither a run nor a point of that name.
-        """
-        known = {name: [name] for run in self.runs for name in self.points_of(run)}
-        known |= {run: list(self.points_of(run)) for run in self.runs}
-        for name in names:
-            if name not in known:
-                raise UserError(
-                    f"{name!r}: neither a run of the plan nor an override.{did_you_mean(name, list(known))}",
-                    remedy=f"expected section.key=value, or some of {', '.join(self.runs)}",
-                )
-        return frozenset(point for name in names or self.runs for point in known[name])
-
-
-def read_plan(path: str) -> Plan | None:
-    """The plan in a file; None where the file is none, such as a recipe or a name.
-
-    Raises:
-        UserError: it says what is run, but not in a way that can be understood.
-    """
-    content = yaml_with(path, "runs")
-    if content is None:
-        return None
-    try:
-        return Plan.model_validate(content)
-    except ValidationError as error:
-        raise UserError(f"{path}: not the plan of a sweep ({describe_validation_error(error)})") from None
-
-
-def yaml_with(path: str, key: str) -> dict[str, Any] | None:
-    """What a YAML file says, if it has this key; None for any other file, of which another reader may complain."""
-    file = Path(path)
-    if not file.is_file():
-        return None
-    try:
-        content = load_yaml(file.read_text(encoding="utf-8"), texts_only=True)
-    except (yaml.YAMLError, ValueError):
-        return None
-    return content if isinstance(content, dict) and key in content else None
-
-
-def plan_points(plan: Plan, recipe: str, out: Path, common: Sequence[str] = ()) -> tuple[Axis, list[Point]]:
-    """The plan's points, and the axis that they stand on, which is their names.
+def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: str) -> Sweep:
+    """Make the points of a sweep.
 
     Args:
-        common: overrides of every run; a run's own go before them.
+        words: `NAME` chooses a run or point, `AXIS=VALUE,…` values of an axis; `section.key=VALUE` overrides all
+            recipes, and with several values adds an axis.
+        stem: of the sweep's folder, where neither `out` nor the file names one.
 
     Raises:
-        UserError: the recipe does not load with a run's overrides.
+        UserError: a word or a reference fits nothing, or a recipe does not load.
     """
-    points = []
-    for run, named in plan.runs.items():
-        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in named.overrides.items()}
-        overrides = [*common, *(f"{key}={value}" for key, value in texts.items())]
-        for name, evaluation in plan.points_of(run).items():
-            loaded = load_point(recipe, overrides, out / name)
-            points.append(Point(name, {RUN: name}, overrides, loaded, evaluation, named.train))
-    return Axis(RUN, tuple(point.name for point in points)), join_equal(points)
+    recipe = require_recipe(spec.recipe).name  # the same for a relative path, a full one and a bundled name
+    folder = out or Path(spec.out or f"runs/sweep-{stem}")
+    axes, asked, only, names = dict(spec.axes), dict[str, str](), dict[str, list[str]](), list[str]()
+    for word in words:
+        key, equals, text = (part.strip() for part in word.partition("="))
+        if not equals:
+            names.append(word)
+        elif key == OUTPUT:
+            raise UserError(f"{word!r}: every training of a sweep has its own folder", "name the sweep's with --out")
+        elif key in spec.axes or "." not in key:
+            only[key] = [_checked(spec, key, value) for value in split_values(word, text)]
+        elif key in asked or key in axes:
+            raise UserError(f"{word!r}: the key {key!r} is given twice", "put all values into one list")
+        elif len(values := split_values(word, text)) > 1:
+            axes[key] = {value: Value.model_validate({key: value}) for value in values}
+        else:
+            asked[key] = values[0]
+    _check_axes(axes)
+    spec = spec.model_copy(update={"recipe": recipe, "axes": axes})
+    points = join_equal(make_points(spec, folder, asked))
+    shown = {axis: list(values) for axis, values in axes.items()}
+    suffixes = list(dict.fromkeys(point.values[EVALUATION] for point in points))
+    if len(suffixes) > 1:
+        shown[EVALUATION] = suffixes
+    _check_references(spec, points, names)
+    chosen = frozenset(
+        point.name
+        for point in points
+        if all(point.values[axis] in values for axis, values in only.items())
+        and (not names or {point.name, point.values.get(RUN)} & set(names))
+    )
+    return Sweep(spec, folder, shown, points, chosen, asked)
+
+
+def _checked(spec: SweepSpec, axis: str, value: str) -> str:
+    try:
+        spec.check_value(axis, value)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    return value
+
+
+def _check_axes(axes: dict[str, dict[str, Value]]) -> None:
+    if not axes:
+        raise UserError("a sweep without an axis; expected section.key=value,value, for example d2e.alpha=0.1,0.5")
+    for axis, values in axes.items():
+        if axis.startswith("eval.") and axis != "eval.alpha" and len(values) > 1:
+            raise UserError(
+                f"{axis}={','.join(values)}: changes how a model is scored, not the model; expected one value",
+                remedy="give one value for all points, or score the trained points again with d2e eval",
+            )
+
+
+def _check_references(spec: SweepSpec, points: Sequence[Point], names: Sequence[str]) -> None:
+    known = {point.name for point in points}
+    tables = {name: table.points for name, table in spec.paper_tables.items()}
+    tables |= spec.comparisons | {name: report.points for name, report in spec.reports.items()}
+    for table, wanted in tables.items():
+        for name in wanted:
+            if name not in known:
+                raise UserError(f"{table}: no point {name!r}.{did_you_mean(name, sorted(known))}")
+    runs = spec.axes.get(RUN, {})
+    for name in names:
+        if name not in known | runs.keys():
+            raise UserError(
+                f"{name!r}: neither a run of the sweep nor an override.{did_you_mean(name, [*runs, *known])}",
+                remedy=f"expected section.key=value, AXIS=VALUE{', or some of ' if runs else ''}{', '.join(runs)}",
+            )
+
+
+def split_values(word: str, text: str) -> list[str]:
+    """Split a list of values at the commas outside brackets and quotes.
+
+    Raises:
+        UserError: a value is empty, or a bracket or quote is not closed.
+    """
+    values, closing, quote = [""], list[str](), ""
+    for mark in text:
+        if quote:
+            quote = "" if mark == quote else quote
+        elif mark in "\"'":
+            quote = mark
+        elif mark in _CLOSING:
+            closing.append(_CLOSING[mark])
+        elif closing and mark == closing[-1]:
+            closing.pop()
+        if mark == "," and not (quote or closing):
+            values.append("")
+        else:
+            values[-1] += mark
+    if quote or closing:
+        raise UserError(f"{word!r}: {quote or closing[-1]} is missing; expected values separated by commas")
+    if not all(value.strip() for value in values):
+        raise UserError(
+            f"{word!r}: an empty value; expected values separated by single commas", "write null for no value"
+        )
+    return [value.strip() for value in values]

@@ -1,4 +1,4 @@
-"""A sweep's results as one table: a row a point, with its values, scores and what became of it."""
+"""A sweep's scores as one table, with a row per point, and the comparisons and paper tables that its file asks for."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ from eval.compare.verdicts import markdown_text
 from eval.score.scores import RunScores
 from eval.score.statistics import Interval
 from eval.score.subsets import DatasetSubsets, headline
-from eval.sweep.grid import Axis, Point, short_keys, varying
-from eval.sweep.plan import PaperTableOf
-from eval.sweep.record import Sweep
-from eval.sweep.run import Failure, bench_folder, point_scores
-
-RESULTS = "results"
+from eval.sweep.commands import bench_folder, point_scores
+from eval.sweep.plan import Sweep
+from eval.sweep.points import Point, short_keys
+from eval.sweep.rows import read_rows, write_rows
+from eval.sweep.spec import PaperTableOf
 
 
 @dataclass(frozen=True)
 class PointResult:
-    """A point and what it scored.
+    """A point and its scores.
 
     Attributes:
         status: `scored`, `failed`, `not scored`, or `same as NAME` for a point that equals an earlier one.
-        scores: its own or the equal point's; None before it is scored.
+        scores: its own or those of the point it equals; None before it is scored.
     """
 
     point: Point
@@ -41,49 +40,37 @@ class PointResult:
     scores: RunScores | None
 
     @property
-    def mean(self) -> Interval | None:
-        """The mean of EM and F1 over all samples."""
-        return None if self.scores is None else self.scores.overall.mean
-
-    @property
     def subsets(self) -> DatasetSubsets | None:
-        """The measures by subset that are told: of the average or the one dataset; None where no row is tagged."""
+        """Return the measures by subset of the average or the one dataset; None if no row is tagged."""
         scored = [] if self.scores is None else self.scores.subsets
         return scored[headline([own.subsets for own in scored])] if scored else None
 
     def accuracy(self, subset: Subset) -> Interval | None:
-        """The accuracy on a subset of these."""
+        """Return the accuracy on a subset of the rows."""
         own = None if self.subsets is None else self.subsets.subsets.get(subset)
         return None if own is None else own.accuracy
 
     @property
-    def drawn(self) -> Interval | None:
-        """What a plot shows: the accuracy on conflict rows, or where there are none the mean."""
-        return self.accuracy("conflict") or self.mean
+    def main_score(self) -> Interval | None:
+        """Return the accuracy on conflict rows or, where there are none, the mean of EM and F1 over all samples."""
+        return self.accuracy("conflict") or (None if self.scores is None else self.scores.overall.mean)
 
     @property
     def relations(self) -> dict[str, float]:
-        """Relation → mean over its datasets of the mean of EM and F1, as a fraction."""
+        """Return relation → mean over its datasets of the mean of EM and F1, as a fraction."""
         found: dict[str, list[float]] = {}
         for group in self.scores.groups if self.scores is not None else ():
             found.setdefault(group.relation, []).append(group.mean.mean)
         return {relation: sum(values) / len(values) for relation, values in found.items()}
 
 
-def relations_of(results: Sequence[PointResult]) -> list[str]:
-    """The relations in order of appearance, which have columns of their own where there are several."""
-    relations = list(dict.fromkeys(relation for result in results for relation in result.relations))
-    return relations if len(relations) > 1 else []
-
-
 def have_conflict(results: Sequence[PointResult]) -> bool:
-    """Whether there are conflict rows; the columns are then those of measures by subset."""
+    """Return whether there are conflict rows; the table then shows measures by subset."""
     return any(result.accuracy("conflict") is not None for result in results)
 
 
-def collect(sweep: Sweep, failures: Sequence[Failure] = ()) -> list[PointResult]:
-    """What each point scored so far."""
-    failed = {failure.point.name for failure in failures}
+def collect(sweep: Sweep, failed: Mapping[str, str] | None = None) -> list[PointResult]:
+    """Return what each point scored so far; `failed` are the names of points that failed in this call."""
     results = []
     for point in sweep.points:
         scores = point_scores(sweep, point)
@@ -92,62 +79,60 @@ def collect(sweep: Sweep, failures: Sequence[Failure] = ()) -> list[PointResult]
         elif scores is not None:
             status = "scored"
         else:
-            status = "failed" if failed & {point.name, point.trained_in} else "not scored"
+            status = "failed" if {point.name, point.trained_in} & set(failed or ()) else "not scored"
         results.append(PointResult(point, status, scores))
     return results
 
 
 def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
-    """Write results.md and results.json, and the plan's comparisons and paper tables of what is scored by now.
+    """Write the scores to the results file, beside the probe's rows, and the comparisons and paper tables.
 
-    A grid has the paper's tables 5 and 6, where benchmark and axes fit them.
+    A sweep whose file names no paper tables gets tables 5 and 6, if the benchmark and the axes fit them.
     """
-    written = [sweep.out / f"{RESULTS}.md", sweep.out / f"{RESULTS}.json"]
-    write_whole(written[0], results_table(sweep.axes, results).markdown() + "\n")
-    write_json(written[1], [_json(result) for result in results])
-    for name, points in sweep.plan.comparisons.items() if sweep.plan is not None else ():
+    write_rows([*read_rows(sweep.results), *(_json(sweep, result) for result in results)], sweep.results)
+    written = [sweep.results]
+    for name, points in sweep.spec.comparisons.items():
         runs, bench = scored_folders(sweep, results, points)
         if len(runs) > 1 and runs[0] == sweep.out / points[0]:  # differences are to the first
             comparison = compare_runs(load_runs(runs, bench))
-            written += [sweep.out / f"{name}.md", sweep.out / f"{name}.json"]
-            write_whole(written[-2], markdown_text(comparison) + "\n")
+            written.append(sweep.out / f"{name}.md")
+            write_whole(written[-1], markdown_text(comparison) + "\n")
+            written.append(sweep.out / f"{name}.json")
             write_json(written[-1], comparison.to_json())
-    tables = _fitting_tables(sweep, results) if sweep.plan is None else sweep.plan.paper_tables
-    for name, table in tables.items():
+    for name, table in (sweep.spec.paper_tables or _fitting_tables(sweep, results)).items():
         runs, bench = scored_folders(sweep, results, table.points)
         if runs:
             written += read_table(runs, table.layout, bench).write(sweep.out / name)
     return written
 
 
-def results_table(axes: Sequence[Axis], results: Sequence[PointResult]) -> Table:
-    """A row for each point; the best mean, or conflict accuracy, is marked, and equal points share the mark."""
-    short = short_keys(axes)
-    relations = relations_of(results)
-    of_scores = (
-        ["conflict", "aligned", "gap", "habit rate"] if have_conflict(results) else ["mean", "EM", "F1", *relations]
-    )
-    columns = [*(short[axis.key] for axis in varying(axes)), *of_scores, "unparsed", "status"]
-    drawn = [result.drawn.mean for result in results if result.drawn is not None]
-    best = max(drawn) if len(set(drawn)) > 1 else None
+def results_table(sweep: Sweep, results: Sequence[PointResult]) -> Table:
+    """Return a row per point; the best score is marked, and equal points share it."""
+    axes, short = sweep.varying(), short_keys(list(sweep.axes))
+    by_subset = have_conflict(results)
+    relations = list(dict.fromkeys(relation for result in results for relation in result.relations))
+    relations = relations if len(relations) > 1 else []
+    measures = ["conflict", "aligned", "gap", "habit rate"] if by_subset else ["mean", "EM", "F1", *relations]
+    means = [result.main_score.mean for result in results if result.main_score is not None]
+    best = max(means) if len(set(means)) > 1 else None
     lines = []
     for result in results:
-        values = [result.point.values[axis.key] for axis in varying(axes)]
         if result.scores is None:
-            cells = [percent(None)] * (len(of_scores) + 1)
+            cells = [percent(None)] * (len(measures) + 1)
         else:
-            cells = (
-                _subset_cells(result) if have_conflict(results) else _cells(result.scores, result.relations, relations)
-            )
-            cells[0] = Styled.of(cells[0], best=result.drawn is not None and result.drawn.mean == best)
+            cells = _subset_cells(result) if by_subset else _cells(result, relations)
             cells.append(percent(result.scores.overall.extraction.get("none", 0.0)))
-        lines.append([*values, *cells, result.status])
-    return Table.of(columns, lines, keys=len(varying(axes)))
+        if result.main_score is not None and result.main_score.mean == best:
+            cells[0] = Styled.of(cells[0], best=True)
+        lines.append([*(result.point.values[axis] for axis in axes), *cells, result.status])
+    return Table.of([*(short[axis] for axis in axes), *measures, "unparsed", "status"], lines, keys=len(axes))
 
 
-def _cells(scores: RunScores, averages: Mapping[str, float], relations: Sequence[str]) -> list[str]:
-    overall = (scores.overall.mean, scores.overall.exact_match, scores.overall.f1)
-    return [*map(with_interval, overall), *(percent(averages.get(name)) for name in relations)]
+def _cells(result: PointResult, relations: Sequence[str]) -> list[str]:
+    assert result.scores is not None
+    overall = result.scores.overall
+    scores = [with_interval(score) for score in (overall.mean, overall.exact_match, overall.f1)]
+    return [*scores, *(percent(result.relations.get(name)) for name in relations)]
 
 
 def _subset_cells(result: PointResult) -> list[str]:
@@ -157,25 +142,24 @@ def _subset_cells(result: PointResult) -> list[str]:
     return [with_interval(one) for one in (result.accuracy("conflict"), result.accuracy("aligned"), gap, rate)]
 
 
-def _json(result: PointResult) -> dict[str, Any]:
-    scores = result.scores
+def _json(sweep: Sweep, result: PointResult) -> dict[str, Any]:
+    overall = None if result.scores is None else result.scores.overall
+    metrics = ("mean", "exact_match", "f1")
     return {
         "name": result.point.name,
-        "values": result.point.values,
+        "values": {axis: result.point.values[axis] for axis in sweep.axes},
         "status": result.status,
         "trained_in": result.point.trained_in,
-        "n": None if scores is None else scores.overall.n,
-        "scores": None
-        if scores is None
-        else {metric: asdict(getattr(scores.overall, metric)) for metric in ("mean", "exact_match", "f1")},
+        "n": None if overall is None else overall.n,
+        "scores": None if overall is None else {metric: asdict(getattr(overall, metric)) for metric in metrics},
         "relations": result.relations,
         **({} if result.subsets is None else {"subsets": result.subsets.model_dump(exclude_unset=True)}),
     }
 
 
 def _fitting_tables(sweep: Sweep, results: Sequence[PointResult]) -> dict[str, PaperTableOf]:
-    """Only of points that are runs of their own: a point that is scored twice with other α has one folder a score."""
-    keys = {axis.key for axis in sweep.axes if len(axis.values) > 1}
+    """Return tables 5 and 6 of points with a training of their own, whose run folder holds one score."""
+    keys = {axis for axis, values in sweep.axes.items() if len(values) > 1}
     layouts: dict[Layout, bool] = {
         "ablation": bool(keys & {"d2e.debias", "d2e.distill"}),
         "sensitivity": "d2e.alpha" in keys,
@@ -189,7 +173,7 @@ def _fitting_tables(sweep: Sweep, results: Sequence[PointResult]) -> dict[str, P
 
 
 def scored_folders(sweep: Sweep, results: Sequence[PointResult], names: Sequence[str]) -> tuple[list[Path], str]:
-    """The folders of those of the named points that are scored, and the name of their benchmark."""
+    """Return the folders of those of the named points that are scored, and the name of their benchmark."""
     scored = {result.point.name: result.point for result in results if result.scores is not None}
     points = [scored[name] for name in names if name in scored]
     folders = list(dict.fromkeys(sweep.out / point.scored_in for point in points))

@@ -27,14 +27,13 @@ from eval.pages.demo.question import Question
 from eval.pages.report.measures_page import write_measures_page
 from eval.pages.report.page import write_report
 from eval.pages.report.patterns import WrongAnswer, write_error_report
-from eval.pages.report.study_page import write_study_page
-from eval.pages.report.sweep_page import write_sweep_page
+from eval.pages.sweep.page import write_sweep_page
 from eval.run.options import EvalOptions
-from eval.study.study import Study
-from eval.study.tables import settings
-from eval.sweep.grid import grid, parse_axes
-from eval.sweep.record import DONE_FILE, Sweep
+from eval.sweep.commands import DONE_FILE
+from eval.sweep.plan import plan_sweep
 from eval.sweep.results import collect
+from eval.sweep.settings import settings
+from eval.sweep.spec import SweepSpec
 from tests.attack.frame import Attack, Attempt, NotPossibleHereError
 from tests.attack.payloads import Planter, check, everything, open_file, shown
 from tests.browser import browser_tab
@@ -42,8 +41,7 @@ from tests.command import d2e
 from tests.d2e_sft.hub.runs import card_of, write_manifest, write_scores
 from tests.d2e_sft.hub.runs import make_run as make_trained
 from tests.eval.compare.measures.results import accuracy, save_result
-from tests.eval.study.test_summary import study_rows
-from tests.eval.study.test_tables import STUDY
+from tests.eval.fake_sweeps import probed_rows
 from tests.factories import choice, make_run, prediction, save_bench, story
 from tests.servers import free_port
 from tests.tiny import tiny_model, tiny_tokenizer
@@ -134,12 +132,13 @@ def _sweep(folder: Path, plant: Plant) -> Path:
     recipe.write_text("model: {name: tiny}\ndata: {train: train.jsonl}\ntrain: {output_dir: unused}\n")
     ends = str.maketrans("", "", "\\\"',{}[]")  # what ends a value in an axis cannot be in one
     values = ",".join(f'"{text}"' for text in (plant.line().translate(ends) for _ in range(2)))
-    axes = parse_axes([f"data.train={values}", "d2e.alpha=0.1,1.0"])
-    sweep = Sweep(str(recipe), axes, grid(str(recipe), axes, out), out, ("--bench", "mini"), [], [])
-    for number, point in enumerate(sweep.to_score):
+    spec = SweepSpec(recipe=str(recipe), bench="mini")
+    sweep = plan_sweep(spec, [f"data.train={values}", "d2e.alpha=0.1,1.0"], out, "x")
+    for number, point in enumerate(sweep.work):
         make_run(out / point.name, [prediction(n, n >= number, relation="causal") for n in range(4)])
         (out / point.name / DONE_FILE).write_text("mini\n")
-    return write_sweep_page(sweep, collect(sweep))[0]
+    rows = [{**row, "strength": plant.line()} for row in probed_rows()]
+    return write_sweep_page(sweep, collect(sweep), settings(["way", "strength"], {"way": "sft"}, rows))[1]
 
 
 def _measures(folder: Path, plant: Plant) -> Path:
@@ -152,12 +151,6 @@ def _measures(folder: Path, plant: Plant) -> Path:
     assert runs is not None
     write_measures_page(runs, folder / "measures.html", title=plant.line())
     return folder / "measures.html"
-
-
-def _study(folder: Path, plant: Plant) -> Path:
-    """Names of ways and settings are letters and digits: a study whose are not is refused."""
-    rows = [{**row, "strength": 0.5} for row in study_rows()]
-    return write_study_page(plant(), settings(Study.model_validate(STUDY), rows), folder / "study.html")
 
 
 def _as_html(card: str, page: Path) -> Path:
@@ -195,7 +188,7 @@ def _model_card(folder: Path, plant: Plant) -> Path:
 
 
 PAGES: tuple[Callable[[Path, Plant], Path], ...] = (
-    _report, _errors, _rows_page, _stats, _inspect, _sweep, _measures, _study, _data_card, _model_card,
+    _report, _errors, _rows_page, _stats, _inspect, _sweep, _measures, _data_card, _model_card,
 )  # fmt: skip
 
 

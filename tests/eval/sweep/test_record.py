@@ -1,4 +1,4 @@
-"""A sweep's folder knows what it was begun with: only the same sweep goes on there, and one at a time."""
+"""A sweep's folder accepts only the same sweep, and one process at a time."""
 
 from __future__ import annotations
 
@@ -7,61 +7,52 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.sweep.grid import grid, parse_axes
-from eval.sweep.record import DONE_FILE, Sweep, locked, refuse_other_sweep, save_record
+from eval.sweep.commands import DONE_FILE
+from eval.sweep.record import locked, refuse_other_sweep, save_record
+from tests.eval.fake_sweeps import planned
 
-RECIPE = """
-model: {{name: some/model}}
-data: {{train: {data}}}
-train: {{output_dir: unused, learning_rate: 1e-5}}
-"""
+RUNS = "runs: {a: {train.learning_rate: 1e-5}}"
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> str:
-    (tmp_path / "train.jsonl").write_text("{}\n")
-    file = tmp_path / "recipe.yaml"
-    file.write_text(RECIPE.format(data=tmp_path / "train.jsonl"))
-    return str(file)
+def test_points_may_be_added_and_what_was_begun_may_not_change(tmp_path: Path) -> None:
+    save_record(planned(tmp_path, text=RUNS))
+    refuse_other_sweep(planned(tmp_path, text=RUNS))
+    refuse_other_sweep(planned(tmp_path, text="runs: {b: {}}"))
+    refuse_other_sweep(planned(tmp_path, text="runs: {a: {train.learning_rate: 1e-5, train.save_steps: 5}}"))
+    with pytest.raises(UserError, match=r"another sweep\n  a: train\.learning_rate: 1e-05 → 2e-05"):
+        refuse_other_sweep(planned(tmp_path, text=RUNS.replace("1e-5", "2e-5")))
 
 
-def sweep(recipe: str, out: Path, *axes: str, bench: str = "bench", eval_arguments: tuple[str, ...] = ()) -> Sweep:
-    parsed = parse_axes(axes or ["d2e.alpha=0.1,0.5"])
-    return Sweep(recipe, parsed, grid(recipe, parsed, out), out, ("--bench", bench), list(eval_arguments), [])
-
-
-def test_the_same_sweep_goes_on_and_another_is_refused_by_what_differs(recipe: str, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    save_record(sweep(recipe, out))
-    refuse_other_sweep(sweep(recipe, out))
-    refuse_other_sweep(sweep(recipe, out, bench="other", eval_arguments=("--setting", "cot")))  # nothing is scored yet
-    (out / "alpha=0.1").mkdir()
-    (out / "alpha=0.1" / DONE_FILE).write_text("bench\n")
-    with pytest.raises(UserError, match=r"d2e\.alpha: '0\.1,0\.5' → '0\.1,0\.7'"):
-        refuse_other_sweep(sweep(recipe, out, "d2e.alpha=0.1,0.7"))
-    with pytest.raises(UserError, match=r"train\.seed: 'absent' → '0,1'"):
-        refuse_other_sweep(sweep(recipe, out, "d2e.alpha=0.1,0.5", "train.seed=0,1"))
-    with pytest.raises(UserError, match="benchmark: '--bench bench' → '--bench other'"):
-        refuse_other_sweep(sweep(recipe, out, bench="other"))
-    with pytest.raises(UserError, match="--eval-args: '' → '--setting cot'"):
-        refuse_other_sweep(sweep(recipe, out, eval_arguments=("--setting", "cot")))
-    text = Path(recipe).read_text()
-    Path(recipe).write_text(text.replace("1e-5", "2e-5, save_steps: 5"))
-    with pytest.raises(UserError, match=r"train\.learning_rate: 1e-05 → 2e-05") as error:
-        refuse_other_sweep(sweep(recipe, out))
-    assert "save_steps" not in str(error.value), "how often is saved may change"
-    Path(recipe).write_text(text)
+def test_what_is_scored_may_change_until_something_is(tmp_path: Path) -> None:
+    first = planned(tmp_path, text=RUNS)
+    save_record(first)
+    others = {
+        "benchmark: '--bench mini' → '--bench other'": planned(tmp_path, text=RUNS, bench="other"),
+        "--eval-args: '' → '--setting cot'": planned(tmp_path, text=RUNS, eval_args="--setting cot"),
+        "evaluation.alpha: None → 0.7": planned(tmp_path, text=f"{RUNS}\nevaluations: {{'': {{alpha: 0.7}}}}"),
+    }
+    for other in others.values():
+        refuse_other_sweep(other)
+    (first.out / "a").mkdir()
+    (first.out / "a" / DONE_FILE).write_text("mini\n")
+    for said, other in others.items():
+        with pytest.raises(UserError) as error:
+            refuse_other_sweep(other)
+        assert said in str(error.value)
     (tmp_path / "train.jsonl").write_text("{} \n")
     with pytest.raises(UserError, match=r"SHA-256 of .*train\.jsonl"):
-        refuse_other_sweep(sweep(recipe, out))
+        refuse_other_sweep(first)
 
 
-def test_a_folder_with_something_else_in_it_is_refused(recipe: str, tmp_path: Path) -> None:
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").touch()
     with pytest.raises(UserError, match="is not empty and no sweep"):
-        refuse_other_sweep(sweep(recipe, tmp_path))
+        refuse_other_sweep(planned(tmp_path, text=RUNS))
 
 
-def test_two_sweeps_cannot_work_in_one_folder(tmp_path: Path) -> None:
+def test_two_sweeps_cannot_work_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eval.sweep.record._LOCK_SECONDS", 0.1)
     with locked(tmp_path), pytest.raises(UserError, match="is at work there"), locked(tmp_path):
         pass
     with locked(tmp_path):

@@ -1,4 +1,4 @@
-"""A sweep's table: equal points share the best mean, and what is not scored is a dash."""
+"""A sweep's table: equal points share the best score, and points that are not scored have dashes."""
 
 from __future__ import annotations
 
@@ -10,28 +10,23 @@ from tests.eval.fake_sweeps import make_sweep
 
 
 def test_the_table_has_a_row_for_each_point(tmp_path: Path) -> None:
-    sweep, results = make_sweep(tmp_path)
-    lines = [
-        [cell.strip() for cell in line.split(" | ")]
-        for line in results_table(sweep.axes, results).markdown().splitlines()
-    ]
-    assert [line[-1].strip("| ") for line in lines[2:]] == [
-        "not scored", "scored", "scored", "same as debias=false,alpha=0.1",
+    table = results_table(*make_sweep(tmp_path))
+    assert list(table.frame["status"]) == ["not scored", "scored", "scored", "same as debias=false,alpha=0.1"]
+    assert [(cell.split()[0], getattr(cell, "best", False)) for cell in table.frame["mean"]] == [
+        ("–", False), ("100.0", True), ("66.7", False), ("66.7", False)
     ]  # fmt: skip
-    assert [line[2].split()[0] for line in lines[2:]] == ["–", "**100.0**", "66.7", "66.7"]
-    assert lines[0][0].strip("| ") == "debias"
+    assert list(table.frame.columns)[:2] == ["debias", "alpha"]
 
 
-def test_of_rows_with_subsets_the_table_has_conflict_and_aligned_side_by_side(tmp_path: Path) -> None:
+def test_rows_with_subsets_have_conflict_and_aligned_side_by_side(tmp_path: Path) -> None:
     sweep, results = make_sweep(tmp_path, tagged=True)
-    head, _, *lines = [
-        [cell.strip(" |") for cell in line.split(" | ")]
-        for line in results_table(sweep.axes, results).markdown().splitlines()
-    ]
-    assert head == ["debias", "alpha", "conflict", "aligned", "gap", "habit rate", "unparsed", "status"]
-    assert [[cell.split()[0] for cell in line[2:6]] for line in lines] == [
+    frame = results_table(sweep, results).frame
+    assert list(frame.columns) == [
+        "debias", "alpha", "conflict", "aligned", "gap", "habit rate", "unparsed", "status"
+    ]  # fmt: skip
+    assert [[cell.split()[0] for cell in line[2:6]] for line in frame.to_numpy()] == [
         ["–", "–", "–", "–"],
-        ["**100.0**", "100.0", "0.0", "0.0"],
+        ["100.0", "100.0", "0.0", "0.0"],
         ["50.0", "100.0", "50.0", "50.0"],
         ["50.0", "100.0", "50.0", "50.0"],
     ]

@@ -1,202 +1,155 @@
-"""`d2e sweep` on a tiny model: what it leaves, what it repeats, and what survives a kill and a failure."""
+"""`d2e sweep` on a tiny model: what it writes, what it repeats, and what survives a kill and a failure."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
-from d2e_sft import cli
-from d2e_sft.data.sample import EventSample, write_samples
-from tests.command import d2e
-from tests.tiny import make_sample, make_samples, save_tiny_model
+from tests import command
+from tests.command import after_step, call, output_of, refusal_of
+from tests.factories import make_world, write_recipe
+from tests.tiny import make_sample
 
-RECIPE = """
-model: {{name: {world}/model}}
-data: {{train: {world}/train.jsonl, max_length: 1000}}
-train: {{output_dir: unused, num_train_epochs: 4, batch_size: 2, per_device_train_batch_size: 2,
-       learning_rate: 3e-3, logging_steps: 1,
-         save_steps: 2, save_total_limit: 100, bf16: false}}
-eval: {{max_new_tokens: 3, batch_size: 8}}
-"""
 AXES = ("d2e.debias=true,false", "d2e.alpha=0.5,1.0")
-
-
-def _test_samples() -> list[EventSample]:
-    qa = [make_sample(i, split="test", dataset="ifqa", relation="counterfactual") for i in range(2)]
-    labels = ("positive", "negative")
-    nli = [make_sample(9 + i, split="test", dataset="tracie", format="nli", answers=[labels[i]]) for i in range(2)]
-    return [*qa, *nli]
+KILLED = "debias=true,alpha=1.0"
+ROWS = [
+    *(make_sample(i, split="test", dataset="ifqa", relation="counterfactual") for i in range(2)),
+    *(make_sample(9 + i, split="test", dataset="tracie", format="nli", answers=["negative"]) for i in range(2)),
+]
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model, 8 training and 4 test samples, and a recipe of 16 steps."""
-    folder = tmp_path_factory.mktemp("sweep")
-    save_tiny_model(folder / "model")
-    write_samples(make_samples(8), folder / "train.jsonl")
-    write_samples(_test_samples(), folder / "bench" / "test.jsonl")
-    (folder / "recipe.yaml").write_text(RECIPE.format(world=folder))
+    """A tiny model, four test samples, and a recipe of four steps with two checkpoints."""
+    folder = make_world(tmp_path_factory.mktemp("sweep"), bench=ROWS)
+    write_recipe(folder, folder / "recipe", "train.save_steps=2", "eval.max_new_tokens=3")
     return folder
 
 
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums over several threads are rounded otherwise from run to run."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("PYTHONPATH", str(Path(cli.__file__).parents[1]))
+@pytest.fixture(autouse=True, scope="module")
+def steps() -> Any:
+    """Run steps in forked processes, which have the libraries loaded; `steps.kill` ends one by SIGKILL."""
+
+    class Steps:
+        kill: command.Kill | None = None
+
+    def run(arguments: Sequence[str], output: IO[str], _: int, environment: Any) -> int:
+        kill = Steps.kill if arguments[0] == "train" and KILLED in " ".join(arguments) else None
+        return command.forked(arguments, output, environment, kill)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")  # sums over several threads may differ from run to run
+        patch.setattr("eval.sweep.process._run", run)
+        yield Steps
 
 
-def command(world: Path, out: Path, *axes: str) -> list[str]:
-    return ["sweep", str(world / "recipe.yaml"), *axes, "--bench", str(world / "bench"), "--out", str(out)]
+def sweep(world: Path, out: Path, *words: str | Path) -> list[str | Path]:
+    return ["sweep", world / "recipe.yaml", *words, "--bench", world / "bench", "--out", out]
 
 
-def results(out: Path) -> list[dict[str, Any]]:
-    content: list[dict[str, Any]] = json.loads((out / "results.json").read_text(encoding="utf-8"))
-    return content
+def results(out: Path) -> dict[str, dict[str, Any]]:
+    rows = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    return {row["name"]: row for row in rows if "name" in row}
 
 
-def logs(out: Path, step: str) -> dict[str, int]:
-    """How often each point took a step."""
-    return {
-        file.name.removesuffix(f".{step}.log"): file.read_text(encoding="utf-8").count(f"$ d2e {step}")
-        for file in (out / "logs").glob(f"*.{step}.log")
-    }
-
-
-def killed_in_training(world: Path, out: Path) -> None:
-    """Start the sweep, and kill it with all its children when the second point has its second checkpoint."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "d2e_sft.cli", *command(world, out, *AXES)], start_new_session=True
-    )
-    try:
-        deadline = time.monotonic() + 480  # a loaded machine, too, comes so far
-        while not (out / "debias=true,alpha=1.0" / "checkpoint-4").is_dir():
-            assert process.poll() is None, "it must not end by itself"
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+def logged(out: Path, verb: str) -> Counter[str]:
+    """How often each point ran a command."""
+    files = (out / "logs").glob(f"*.{verb}.log")
+    return Counter({f.name.removesuffix(f".{verb}.log"): f.read_text().count(f"$ d2e {verb}") for f in files})
 
 
 @pytest.fixture(scope="module")
-def swept(world: Path) -> Path:
-    """A sweep that was killed in its second training and begun again."""
+def swept(world: Path, steps: Any) -> Path:
+    """A sweep whose second training was killed, and which was called again."""
     out = world / "out"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        patch.setenv("PYTHONPATH", str(Path(cli.__file__).parents[1]))
-        killed_in_training(world, out)
-        assert not (out / "debias=true,alpha=1.0" / "model.safetensors").exists(), "it was killed before the end"
-        assert d2e(*command(world, out, *AXES)) == 0
+    steps.kill = after_step(3)
+    first = call(*sweep(world, out, *AXES))
+    steps.kill = None
+    assert first.status == 1
+    assert f"{KILLED}: d2e train failed (killed by signal 9)" in first.err
+    output_of(*sweep(world, out, *AXES))
     return out
 
 
-def test_a_killed_sweep_goes_on_where_it_was(swept: Path) -> None:
-    assert logs(swept, "train") == {
-        "debias=true,alpha=0.5": 1,
-        "debias=true,alpha=1.0": 2,
-        "debias=false,alpha=0.5": 1,
-    }
-    assert set(logs(swept, "eval").values()) == {1}
-    again = (swept / "logs" / "debias=true,alpha=1.0.train.log").read_text(encoding="utf-8")
-    assert re.search(r"\$ d2e train .* --resume", again)
-
-
-def test_a_resumed_training_is_the_one_that_was_left_alone(world: Path, swept: Path, tmp_path: Path) -> None:
-    plain = ["d2e.debias=true", "d2e.alpha=1.0", f"train.output_dir={tmp_path / 'run'}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "d2e_sft.cli", "train", str(world / "recipe.yaml"), *plain],
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    ours, alone = (load_file(run / "model.safetensors") for run in (swept / "debias=true,alpha=1.0", tmp_path / "run"))
-    assert all(torch.equal(ours[name], alone[name]) for name in alone)
+def test_a_killed_training_is_resumed_and_ends_like_one_that_was_not_killed(
+    world: Path, swept: Path, tmp_path: Path
+) -> None:
+    assert logged(swept, "train") == {"debias=true,alpha=0.5": 1, KILLED: 2, "debias=false,alpha=0.5": 1}
+    assert set(logged(swept, "eval").values()) == {1}
+    log = (swept / "logs" / f"{KILLED}.train.log").read_text(encoding="utf-8")
+    assert re.search(r"\$ d2e train .* --resume", log)
+    override = ["d2e.debias=true", "d2e.alpha=1.0", f"train.output_dir={tmp_path / 'run'}"]
+    assert command.train(tmp_path, [world / "recipe.yaml", *override]).status == 0
+    ours, other = (load_file(run / "model.safetensors") for run in (swept / KILLED, tmp_path / "run"))
+    assert all(torch.equal(ours[name], other[name]) for name in other)
 
 
 def test_equal_points_are_trained_and_scored_once_and_shown_twice(swept: Path) -> None:
-    rows = {row["name"]: row for row in results(swept)}
+    rows = results(swept)
     assert len(rows) == 4
     assert rows["debias=false,alpha=1.0"]["status"] == "same as debias=false,alpha=0.5"
     assert rows["debias=false,alpha=1.0"]["scores"] == rows["debias=false,alpha=0.5"]["scores"]
     assert not (swept / "debias=false,alpha=1.0").exists()
-    scores = json.loads((swept / "debias=true,alpha=1.0" / "eval" / "bench" / "scores.json").read_text())
+    scores = json.loads((swept / KILLED / "eval" / "bench" / "scores.json").read_text())
     assert scores["alpha"] == 1.0
-    assert rows["debias=true,alpha=1.0"]["scores"]["f1"] == scores["overall"]["f1"]
-    assert rows["debias=true,alpha=1.0"]["n"] == 4
+    assert rows[KILLED]["scores"]["f1"] == scores["overall"]["f1"]
+    assert rows[KILLED]["n"] == 4
 
 
-def test_table_plot_page_and_paper_tables_are_left_in_the_folder(swept: Path) -> None:
+def test_table_plot_page_and_paper_tables_are_in_the_folder(swept: Path) -> None:
     table = (swept / "results.md").read_text(encoding="utf-8")
     columns = [cell.strip() for cell in table.splitlines()[0].strip("|").split("|")]
     assert columns == ["debias", "alpha", "mean", "EM", "F1", "counterfactual", "temporal", "unparsed", "status"]
     assert (swept / "results.png").read_bytes().startswith(b"\x89PNG")
     page = (swept / "results.html").read_text(encoding="utf-8")
-    assert "<svg" in page
     assert "debias=false</text>" in page
-    assert not re.search(r"""(?:src|href)\s*=\s*["']?(?!["'#])""", page)
+    assert not re.search(r"""(?:src|href)\s*=\s*["']?(?!["'#])""", page), "the page needs no other file"
     assert "- w/o DEE" in (swept / "table-ablation.md").read_text(encoding="utf-8")
-    assert [line.split(" <")[0] for line in (swept / "table-sensitivity.md").read_text().splitlines()[2:5]] == [
-        "| model (α=0)", "| model (α=0.5)", "| model (α=1)"
-    ]  # fmt: skip
+    assert "model (α=0.5)" in (swept / "table-sensitivity.md").read_text()
 
 
-def test_a_finished_sweep_repeats_nothing(world: Path, swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_sweep_repeats_nothing(world: Path, swept: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in swept.rglob("*.safetensors")}
-    assert d2e(*command(world, swept, *AXES)) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("already scored") == 3
+    assert output_of(*sweep(world, swept, *AXES)).count("already done") == 3
     assert before == {file: file.stat().st_mtime_ns for file in swept.rglob("*.safetensors")}
-    assert d2e(*command(world, swept, *AXES), "--dry-run") == 0
-    assert capsys.readouterr().out.count(": scored") == 3
+    assert output_of(*sweep(world, swept, *AXES), "--dry-run").count(": done") == 3
 
 
-def test_another_grid_is_refused_there(world: Path, swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert d2e(*command(world, swept, "d2e.alpha=0.5,1.0")) == 1
-    assert "was begun with another sweep\n  d2e.debias: 'true,false' → 'absent'" in capsys.readouterr().err
+def test_a_point_that_fails_does_not_stop_the_others(world: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = sweep(world, out, "train.learning_rate=1e30,1e-3")
+    called = call(*words)
+    assert called.status == 1
+    assert "1 of 2 points failed\n  learning_rate=1e30: d2e train failed (exit status 1)" in called.err
+    assert "the loss became" in called.out, "the end of the log says why"
+    assert {name: row["status"] for name, row in results(out).items()} == {
+        "learning_rate=1e30": "failed", "learning_rate=1e-3": "scored"
+    }  # fmt: skip
+    assert call(*words).status == 1, "its last checkpoint does not make it a success"
+    assert logged(out, "train") == {"learning_rate=1e30": 2, "learning_rate=1e-3": 1}
+    assert logged(out, "eval") == {"learning_rate=1e-3": 1}
 
 
-@pytest.mark.usefixtures("quick_steps")
-def test_a_point_that_fails_does_not_lose_the_others(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    call = command(world, tmp_path / "out", "train.learning_rate=1e30,1e-3", "train.num_train_epochs=1")
-    assert d2e(*call) == 1
-    printed = capsys.readouterr()
-    assert "1 of 2 points failed" in printed.err
-    assert "learning_rate=1e30: d2e train failed (exit status 1)" in printed.err
-    assert "the loss became" in printed.out, "the end of the log says why"
-    assert [row["status"] for row in results(tmp_path / "out")] == ["failed", "scored"]
-    assert d2e(*call) == 1, "its checkpoint of the last step does not make it a success"
-    assert logs(tmp_path / "out", "train") == {"learning_rate=1e30": 2, "learning_rate=1e-3": 1}
-    assert logs(tmp_path / "out", "eval") == {"learning_rate=1e-3": 1}
-
-
-def test_a_dry_run_lists_the_points_and_leaves_nothing(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert d2e(*command(world, tmp_path / "out", *AXES), "--dry-run") == 0
-    printed = capsys.readouterr().out
-    assert f"4 points: 3 trainings and 3 evaluations in {tmp_path / 'out'}" in printed
-    assert "debias=true, alpha=0.5: to be trained and scored" in printed
-    assert "debias=false, alpha=1.0: the same as debias=false,alpha=0.5" in printed
-    assert not (tmp_path / "out").exists()
+def test_a_dry_run_lists_the_commands_and_writes_nothing(world: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    printed = output_of(*sweep(world, out, *AXES), "--dry-run")
+    assert f"4 points in {out}, 0 done; left: 3 trainings and 3 evaluations" in printed
+    assert f"\n  d2e eval {out}/{KILLED} --bench {world}/bench --alpha 1.0\n" in printed
+    assert "debias=false,alpha=1.0: the same as debias=false,alpha=0.5" in printed
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("words", "said"),
     [
         (["d2e.aplha=1,2"], "unknown key 'd2e.aplha'"),
         (["d2e.alpha=1,2", "--suite", "piper"], "either --bench or --suite"),
@@ -204,124 +157,142 @@ def test_a_dry_run_lists_the_points_and_leaves_nothing(
         (["d2e.alpha=1,2", "--eval-args", "--out 'a"], "No closing quotation"),
         (["d2e.alpha=1,2", "--train-args", "--processes many"], "--train-args: Invalid value for '--processes'"),
         (["d2e.alpha=1,2", "data.train=nowhere.jsonl"], "data.train='nowhere.jsonl': no such file"),
+        (["d2e.alpha=1,2", "--bench", "nowhere"], "--bench nowhere: no such file or folder"),
     ],
 )
-def test_a_bad_call_is_one_message_and_leaves_nothing(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: list[str], said: str
+def test_a_call_that_must_fail_is_refused_before_training(
+    world: Path, tmp_path: Path, words: list[str], said: str
 ) -> None:
-    assert d2e(*command(world, tmp_path / "out"), *change) == 1
-    assert said in capsys.readouterr().err
+    assert said in refusal_of(*sweep(world, tmp_path / "out"), *words)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_benchmark_that_is_not_there_is_said_before_training(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    places = {"no such file or folder": ["--bench", "nowhere"], "data build --suite": ["--suite", "piper"]}
-    for said, place in places.items():
-        assert d2e("sweep", world / "recipe.yaml", "d2e.alpha=1,2", "--out", "out", *place) == 1
-        assert said in capsys.readouterr().err
-    assert not Path("out").exists()
+def test_a_suite_that_is_not_built_is_refused_with_the_command_that_builds_it(world: Path) -> None:
+    said = refusal_of("sweep", world / "recipe.yaml", "d2e.alpha=1,2", "--suite", "piper", "--eval-args", "--data x")
+    assert "d2e data build --suite piper --out x/piper" in said
 
 
-PLAN = """
-recipe: {world}/recipe.yaml
-bench: {world}/bench
-eval_args: --max-new-tokens 4
-evaluations:
-  "": {{}}
-  -plain: {{alpha: 0}}
-runs:
-  base: {{train: false}}
-  d2e:
-    overrides: {{train.num_train_epochs: 1}}
-    evaluations:
-      "": {{without_context: true}}
-      -cut: {{plausibility: 0.2}}
-      -cad: {{decoder: "cad:weight=2", without_context: true}}
-comparisons: {{main: [base-plain, d2e, d2e-plain]}}
-paper_tables: {{paper: {{layout: piper, points: [base, d2e]}}}}
-reports: {{page: {{points: [base, d2e], no_texts: true, title: Mine}}}}
-"""
+def named_runs(world: Path, folder: Path, **changes: Any) -> Path:
+    content = {
+        "recipe": str(world / "recipe.yaml"),
+        "bench": str(world / "bench"),
+        "out": str(folder / "out"),
+        "eval_args": "--max-new-tokens 4",
+        "evaluations": {"": {}, "-plain": {"alpha": 0}},
+        "runs": {
+            "base": {"train": False},
+            "d2e": {
+                "train.max_steps": 1,
+                "evaluations": {"": {"without_context": True}, "-cut": {"plausibility": 0.2}},
+            },
+        },
+        "comparisons": {"main": ["base-plain", "d2e", "d2e-plain"]},
+        "paper_tables": {"paper": {"layout": "piper", "points": ["base", "d2e"]}},
+        "reports": {"page": {"points": ["base", "d2e"], "no_texts": True, "title": "Mine"}},
+    }
+    file = folder / "sweep.yaml"
+    file.write_text(yaml.safe_dump(content | changes, sort_keys=False))
+    return file
 
 
-@pytest.mark.usefixtures("quick_steps")
-def test_a_plan_trains_and_scores_its_named_runs_and_makes_its_tables(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan, out = tmp_path / "plan.yaml", tmp_path / "out"
-    plan.write_text(PLAN.format(world=world))
-    assert d2e("sweep", plan, "base", "--out", out) == 0
-    assert {row["name"]: row["status"] for row in results(out)} == {
-        "base": "scored", "base-plain": "scored",
-        "d2e": "not scored", "d2e-plain": "not scored", "d2e-cut": "not scored",
-        "d2e-cad": "not scored",
-    }  # fmt: skip
-    assert not (out / "main.md").exists(), "of the compared ones only the first is scored"
-    assert d2e("sweep", plan, "--out", out) == 0, "the rest"
-    assert "base: already scored" in capsys.readouterr().out
-    assert logs(out, "train") == {"d2e": 1}
-    assert logs(out, "eval") == {"base": 1, "base-plain": 1, "d2e": 2, "d2e-plain": 1, "d2e-cut": 1, "d2e-cad": 2}
-    assert logs(out, "errors") == {"d2e": 1, "d2e-cad": 1}
-    scores = {name: json.loads((out / name / "eval/bench/scores.json").read_text()) for name in logs(out, "eval")}
+def test_named_runs_are_trained_scored_and_made_tables_of(world: Path, tmp_path: Path) -> None:
+    file, out = named_runs(world, tmp_path), tmp_path / "out"
+    output_of("sweep", file, "base")
+    names = ["base", "base-plain", "d2e", "d2e-plain", "d2e-cut"]
+    status = {name: row["status"] for name, row in results(out).items()}
+    assert status == dict(zip(names, ["scored"] * 2 + ["not scored"] * 3, strict=True))
+    assert not (out / "main.md").exists(), "only the first of the compared points is scored"
+    assert "base: already done" in output_of("sweep", file)
+    assert logged(out, "train") == {"d2e": 1}
+    assert logged(out, "eval") == dict.fromkeys(names, 1) | {"d2e": 2}
+    assert logged(out, "errors") == {"d2e": 1}
+    scores = {name: json.loads((out / name / "eval/bench/scores.json").read_text()) for name in names}
     assert {name: (one["alpha"], one.get("plausibility", 0.0)) for name, one in scores.items()} == {
-        "base": (0.5, 0.0), "base-plain": (0.0, 0.0),
-        "d2e": (0.5, 0.0), "d2e-plain": (0.0, 0.0), "d2e-cut": (0.5, 0.2),
-        "d2e-cad": (None, 0.0),
+        "base": (0.5, 0.0), "base-plain": (0.0, 0.0), "d2e": (0.5, 0.0), "d2e-plain": (0.0, 0.0), "d2e-cut": (0.5, 0.2)
     }  # fmt: skip
-    assert scores["d2e-cad"]["decoder"] == "cad:weight=2"
-    assert scores["base"]["model"] == str(world / "model")
-    assert scores["d2e-plain"]["model"] == str(out / "d2e")
+    assert (scores["base"]["model"], scores["d2e-plain"]["model"]) == (str(world / "model"), str(out / "d2e"))
     assert (out / "d2e" / "eval" / "bench" / "error_patterns.json").is_file()
-    assert "Paired difference to base-plain" in (out / "main.md").read_text()
+    assert "base-plain" in (out / "main.md").read_text()
     assert (out / "paper.tex").is_file()
     page = (out / "page.html").read_text()
     assert "<h1>Mine</h1>" in page
-    assert not any(sample.question in page for sample in _test_samples())
-    table = (out / "results.md").read_text().splitlines()
-    names = ["base", "base-plain", "d2e", "d2e-plain", "d2e-cut", "d2e-cad"]
-    assert [line.split("|")[1].strip() for line in table] == ["run", "-" * 12, *names]
-    assert d2e("sweep", plan, "--out", out, "--dry-run") == 0
-    assert capsys.readouterr().out.count(": scored") == 6
+    assert not any(sample.question in page for sample in ROWS)
 
 
-@pytest.mark.usefixtures("quick_steps")
-def test_a_plan_that_scores_options_asks_a_model_once_for_all_decoders(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_model_that_scores_options_is_loaded_once_for_all_decoders(world: Path, tmp_path: Path) -> None:
+    evaluations = {"": {}, "-cad": {"decoder": "cad:weight=2"}, "-ada": {"decoder": "adacad"}}
+    runs, names = {"base": {"train": False}}, ["base", "base-cad", "base-ada"]
+    changes = {"evaluations": evaluations, "runs": runs, "comparisons": {}, "paper_tables": {}, "reports": {}}
+    file, out = named_runs(world, tmp_path, eval_args="--answer likelihood", **changes), tmp_path / "out"
+    assert output_of("sweep", file, "--dry-run").count("  d2e eval ") == 1
+    output_of("sweep", file)
+    assert logged(out, "eval") == {"base": 1}
+    assert {name: row["status"] for name, row in results(out).items()} == dict.fromkeys(names, "scored")
+    scores = [json.loads((out / name / "eval/bench-likelihood/scores.json").read_text()) for name in names]
+    assert [one.get("decoder", one["alpha"]) for one in scores] == [0.5, "cad:weight=2", "adacad:floor=0"]
+
+
+def probe(world: Path, folder: Path) -> Path:
+    changes = {"eval_steps": 1, "max_steps": 2, "learning_rate": 1e-3}
+    content = {
+        "recipe": str(world / "recipe.yaml"),
+        "out": str(folder / "out"),
+        "results": str(folder / "rows.json"),
+        "build": "--datasets habit --seed {seed} habit.things_per_story=2 habit.moves=1 habit.train_samples=8 "
+        "habit.test_samples=4",
+        "overrides": {"train.seed": "{seed}"} | {f"train.{key}": value for key, value in changes.items()},
+        "axes": {"seed": [0, 1], "objective": {"sft": {"d2e.objective": "sft"}, "d2e": {"d2e.objective": "d2e"}}},
+        "probe": {"reference": {"objective": "sft"}},
+        "keep_models": False,
+    }
+    file = folder / "probe.yaml"
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    return file
+
+
+def test_a_probe_measures_each_training_once_and_compares_it(world: Path, tmp_path: Path) -> None:
+    file, rows, out = probe(world, tmp_path), tmp_path / "rows.json", tmp_path / "out"
+    printed = output_of("sweep", file, "seed=0", "--jobs", "2")
+    assert "4 points in" in printed
+    assert "left: 2 trainings and 0 evaluations" in printed
+    found = json.loads(rows.read_text())
+    # Before the first step and after each of two; plain, debiased and without context.
+    assert len(found) == 2 * 3 * 3
+    assert {row["step"] for row in found} == {0, 1, 2}
+    assert all(row["cpu_seconds"] > 0 for row in found if row["step"])
+    assert len(list((out / "data").iterdir())) == 1, "both objectives share the data"
+    assert not list(out.glob("*/*.safetensors")), "weights are deleted"
+    assert "reference" in (out / "results.md").read_text()
+    again = output_of("sweep", file, "seed=0", "objective=sft")
+    assert "0,sft: already done" in again
+    assert json.loads(rows.read_text()) == found
+    assert "--results FILE" in refusal_of("sweep", file, "seed=0", "train.learning_rate=0.5")
+
+
+def test_a_probe_whose_training_fails_keeps_the_others(world: Path, tmp_path: Path) -> None:
+    file = probe(world, tmp_path)
+    file.write_text(file.read_text().replace("d2e.objective: d2e", "model.lora.target_modules: [nothing]"))
+    called = call("sweep", file, "seed=0")
+    assert called.status == 1
+    assert "0,d2e: FAILED" in called.out
+    assert "1 of 2 points failed" in called.err
+    assert {row["objective"] for row in json.loads((tmp_path / "rows.json").read_text())} == {"sft"}
+
+
+def test_the_sweep_of_the_evidence_trains_and_scores_what_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, out = tmp_path / "plan.yaml", tmp_path / "out"
-    text = PLAN.format(world=world).partition("comparisons:")[0]
-    text = text.replace("--max-new-tokens 4", "--answer likelihood").replace("plausibility: 0.2", "decoder: adacad")
-    plan.write_text(text.replace(", without_context: true", "").replace("{without_context: true}", "{}"))
-    assert d2e("sweep", plan, "--out", out, "--dry-run") == 0
-    assert capsys.readouterr().out.count("  d2e eval ") == 2
-    assert d2e("sweep", plan, "--out", out) == 0
-    assert logs(out, "eval") == {"base": 1, "d2e": 1}
-    capsys.readouterr()
-    runs = ["base", "base-plain", "d2e", "d2e-plain", "d2e-cut", "d2e-cad"]
-    assert {row["name"]: row["status"] for row in results(out)} == dict.fromkeys(runs, "scored")
-    told = {run: json.loads((out / run / "eval/bench-likelihood/scores.json").read_text()) for run in runs}
-    assert [told[run].get("decoder", told[run]["alpha"]) for run in runs] == [
-        0.5,
-        0.0,
-        0.5,
-        0.0,
-        "adacad:floor=0",
-        "cad:weight=2",
-    ]
-    assert d2e("sweep", plan, "--out", out) == 0
-    assert capsys.readouterr().out.count("already scored") == 6
-
-
-@pytest.mark.usefixtures("quick_steps")
-def test_a_plan_may_grow_but_not_change(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan, out = tmp_path / "plan.yaml", tmp_path / "out"
-    plan.write_text(PLAN.format(world=world))
-    assert d2e("sweep", plan, "base", "--out", out) == 0
-    plan.write_text(plan.read_text().replace("runs:\n", "runs:\n  sft: {overrides: {d2e.debias: false}}\n"))
-    assert d2e("sweep", plan, "--out", out, "--dry-run") == 0
-    assert "sft: to be trained and scored" in capsys.readouterr().out
-    plan.write_text(plan.read_text().replace("train.num_train_epochs: 1", "train.num_train_epochs: 2"))
-    assert d2e("sweep", plan, "--out", out) == 1
-    assert "run d2e: train.num_train_epochs: 1.0 → 2.0" in capsys.readouterr().err
+    evidence = Path(__file__).parents[3] / "launch" / "evidence.yaml"
+    monkeypatch.chdir(tmp_path)
+    for file in ("data/piper/manifest.json", "data/piper-640/train.parquet"):
+        Path(file).parent.mkdir(parents=True)
+        Path(file).touch()
+    first, *lines = output_of("sweep", evidence, "--dry-run").splitlines()
+    assert first == "38 points in runs/evidence, 0 done; left: 16 trainings and 38 evaluations"
+    commands = [line.strip() for line in lines if line.startswith("  ")]
+    assert len(commands) == len(set(commands)) == 64
+    common = "--suite piper --max-samples 100 --max-new-tokens 48 --batch-size 100 --dtype bfloat16"
+    assert f"d2e eval runs/evidence/sft {common} --alpha 0.5 --without-context" in commands
+    assert f"d2e eval runs/evidence/d2e {common} --out runs/evidence/d2e-at-0.25 --alpha 0.25" in commands
+    assert f"d2e eval builtin:smollm2-135m-instruct {common} --out runs/evidence/base-plain --alpha 0.0" in commands
+    assert sum(command.startswith("d2e errors") for command in commands) == 5

@@ -1,21 +1,25 @@
-"""Rows of a study: read from a training's log, kept in a file of a row a line."""
+"""Rows of the probe: read from a training's log, and kept in a file with one row per line."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from d2e_sft.config.recipe import load_recipe
 from d2e_sft.util.errors import UserError
-from eval.study.rows import read_rows, rows_of, rows_of_run, write_rows
-from eval.study.study import combinations
-from tests.eval.study.test_study import study_in
+from eval.sweep.rows import Row, read_rows, refuse_other_overrides, rows_of, rows_of_run, write_rows
 
 
-def test_each_evaluation_gives_a_row_a_way_of_answering(tmp_path: Path) -> None:
-    one = combinations(study_in(tmp_path), tmp_path)[0]
-    one.run.mkdir(parents=True)
+def rows_of_log(run: Path, history: list[dict[str, Any]]) -> list[Row]:
+    (run / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    recipe = load_recipe("smollm2-135m-habit/d2e", [f"train.output_dir={run}", "train.batch_size=64"])
+    return rows_of_run(run, recipe, {"seed": "3", "way": "sft"}, {})
+
+
+def test_each_evaluation_gives_a_row_per_way_of_answering(tmp_path: Path) -> None:
     shares = {
         f"eval_{way}_{subset}": share
         for way, share in (("plain", 0.5), ("debiased", 0.25), ("imagined", 0.0))
@@ -23,23 +27,19 @@ def test_each_evaluation_gives_a_row_a_way_of_answering(tmp_path: Path) -> None:
     }
     entry = {"step": 2, "eval_n": 30, "eval_alpha": 0.5, "eval_train_seconds": 3.0004, "eval_train_cpu_seconds": 2.0}
     history = [{"step": 1, "loss": 2.0}, {**entry, **shares}]
-    (one.run / "trainer_state.json").write_text(json.dumps({"log_history": history}))
-    rows = rows_of_run(one)
+    rows = rows_of_log(tmp_path, history)
     assert [row["decoder"] for row in rows] == ["plain", "d2e:alpha=0.5", "without_context"]
     assert rows[1] == {
-        "seed": 3, "strength": 0.5, "data": "as-is", "way": "sft", "decoder": "d2e:alpha=0.5", "samples": 128,
+        "seed": 3, "way": "sft", "decoder": "d2e:alpha=0.5", "samples": 128,
         "step": 2, "aligned": 0.25, "conflict": 0.25, "n": 30, "seconds": 3.0, "cpu_seconds": 2.0,
     }  # fmt: skip
-    assert rows_of(rows, one.values) == rows
+    assert rows_of(rows, {"seed": "3"}) == rows
     assert rows_of(rows, {"seed": "4"}) == []
 
 
 def test_a_run_without_tagged_rows_is_refused(tmp_path: Path) -> None:
-    one = combinations(study_in(tmp_path), tmp_path)[0]
-    one.run.mkdir(parents=True)
-    (one.run / "trainer_state.json").write_text(json.dumps({"log_history": [{"step": 1, "loss": 2.0}]}))
-    with pytest.raises(UserError, match="no evaluation with an accuracy by subset"):
-        rows_of_run(one)
+    with pytest.raises(UserError, match="no accuracy by subset"):
+        rows_of_log(tmp_path, [{"step": 1, "loss": 2.0}])
 
 
 def test_the_file_has_a_row_a_line_and_a_broken_one_is_refused(tmp_path: Path) -> None:
@@ -55,3 +55,11 @@ def test_the_file_has_a_row_a_line_and_a_broken_one_is_refused(tmp_path: Path) -
     file.write_text("[")
     with pytest.raises(UserError, match="not JSON"):
         read_rows(file)
+
+
+def test_rows_of_other_settings_are_kept_in_another_file(tmp_path: Path) -> None:
+    rows = [{"seed": 0, "step": 1, "overrides": {"train.seed": "1"}}]
+    refuse_other_overrides(rows, {"train.seed": "1"}, tmp_path)
+    with pytest.raises(UserError, match="this call asks for the file's own settings") as error:
+        refuse_other_overrides(rows, {}, tmp_path)
+    assert "has rows measured with train.seed=1" in str(error.value)

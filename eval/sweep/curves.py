@@ -1,7 +1,7 @@
-"""What a study shows: curves averaged over seeds, and each way of training and decoding against the reference.
+"""Accuracy during training as curves over seeds, and each way of training and decoding compared with the reference.
 
-Seeds are the units: a difference is that of two runs of one seed, its interval and p-value those of a paired t-test
-over seeds (Student 1908), corrected for all ways that stand in one table (Holm 1979).
+Runs are paired by seed: intervals and p-values are those of a paired t-test over seeds (Student 1908), corrected for
+all ways of one table (Holm 1979).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from eval.score.statistics import LEVEL, Difference, Interval, holm
-from eval.study.rows import WITHOUT_CONTEXT, Row
-from eval.study.study import SEED
+from eval.sweep.rows import WITHOUT_CONTEXT, Row
+from eval.sweep.spec import SEED
 
 ACCURACIES = ("aligned", "conflict")
 PLAIN = "plain"
@@ -23,15 +23,15 @@ PLAIN = "plain"
 
 @dataclass(frozen=True)
 class Way:
-    """A combination without its seed, decoded in one way; `values` are as the rows have them."""
+    """The values of all axes but the seed, as the rows have them, and a decoder."""
 
     values: tuple[tuple[str, Any], ...]
     decoder: str
 
     def name(self, axes: Sequence[str]) -> str:
-        """The values of these axes, and the decoder where it is not plain."""
-        of = dict(self.values)
-        parts = [str(of[axis]) for axis in axes]
+        """Return the values of these axes, and the decoder unless it is plain."""
+        values = dict(self.values)
+        parts = [str(values[axis]) for axis in axes]
         return ", ".join(parts) + ("" if self.decoder == PLAIN else f" ({self.decoder})")
 
 
@@ -43,19 +43,18 @@ class Curve:
     rows: list[Row]
 
     def at(self, key: str, basis: str, where: float) -> float:
-        """The value of `key` where `basis` (`step`, `cpu_seconds`) is so much, on the line between two rows."""
-        return float(np.interp(where, self.of(basis), self.of(key)))
+        """Return the value of `key` where `basis` (`step`, `cpu_seconds`) is `where`, interpolated linearly."""
+        return float(np.interp(where, self.column(basis), self.column(key)))
 
     def mean(self, key: str, basis: str, where: float) -> float:
-        """The mean of `key` over `basis` from the first row to there."""
-        x, y = self.of(basis), self.of(key)
+        """Return the mean of `key` over `basis` from the first row to `where`."""
+        x, y = self.column(basis), self.column(key)
         inner = x < where
         x, y = np.append(x[inner], where), np.append(y[inner], self.at(key, basis, where))
         width = x[-1] - x[0]
         return float(np.trapezoid(y, x) / width) if width > 0 else float(y[0])
 
-    def of(self, key: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """All values of a column."""
+    def column(self, key: str) -> np.ndarray[Any, np.dtype[np.float64]]:
         return np.array([row[key] for row in self.rows], dtype=np.float64)
 
     @property
@@ -64,28 +63,26 @@ class Curve:
 
 
 def ways(rows: Iterable[Row], axes: Sequence[str]) -> dict[Way, list[Curve]]:
-    """The curves of each way, a curve a seed, in the order of the rows."""
+    """Return the curves of each way, one per seed."""
     found: dict[Way, dict[Any, list[Row]]] = {}
     for row in rows:
         way = Way(tuple((axis, row[axis]) for axis in axes if axis != SEED), row["decoder"])
         found.setdefault(way, {}).setdefault(row[SEED], []).append(row)
     return {
-        way: [Curve(seed, sorted(of_seed, key=lambda row: row["step"])) for seed, of_seed in sorted(seeds.items())]
+        way: [Curve(seed, sorted(rows, key=lambda row: row["step"])) for seed, rows in sorted(seeds.items())]
         for way, seeds in found.items()
     }
 
 
 def over_seeds(values: Sequence[float]) -> Interval:
-    """The mean over seeds with its t interval; of one seed the interval is the value."""
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return Interval(mean, mean, mean)
-    half = _half_width(values)
-    return Interval(mean, mean - half, mean + half)
+    """Return the mean over seeds with its t interval; for one seed the interval is the value."""
+    found = paired(values)
+    one = len(values) < 2
+    return Interval(found.mean, found.mean if one else found.low, found.mean if one else found.high)
 
 
 def averaged(curves: Sequence[Curve], key: str) -> list[tuple[int, Interval, int]]:
-    """(step, mean over seeds, number of seeds) at each step that a row was measured at."""
+    """Return (step, mean over seeds, number of seeds) for each step."""
     steps = sorted({row["step"] for curve in curves for row in curve.rows})
     found = []
     for step in steps:
@@ -96,14 +93,14 @@ def averaged(curves: Sequence[Curve], key: str) -> list[tuple[int, Interval, int
 
 @dataclass(frozen=True)
 class Contrast:
-    """A way against the reference of its setting, over the seeds that both have.
+    """A way compared with its reference, over the seeds that both have.
 
     Attributes:
-        seeds: how many.
+        seeds: their number.
         end: subset → accuracy of the way at its last step.
         at_end: subset → difference at equal compute, at the end of the shorter of the two runs.
-        over_curve: subset → difference of the mean over the curves, up to there.
-        cost: compute of a step, as a multiple of the reference's.
+        over_curve: subset → difference between the means over the curves up to there.
+        cost: compute per step, as a multiple of the reference's.
     """
 
     way: Way
@@ -115,30 +112,30 @@ class Contrast:
 
     @property
     def verdict(self) -> str:
-        """By conflict accuracy over the curve, corrected: `reads more`, `reads less`, `not decided`, or `one seed`."""
+        """Return `better`, `worse` (conflict accuracy over the curve, corrected p), `not decided` or `one seed`."""
         if self.seeds < 2:
             return "one seed"
         conflict = self.over_curve["conflict"]
         if not conflict.significant:
             return "not decided"
-        return "reads more" if conflict.mean > 0 else "reads less"
+        return "better" if conflict.mean > 0 else "worse"
 
 
 def contrasts(
     found: Mapping[Way, Sequence[Curve]], reference: Mapping[str, Any], *, basis: str = "cpu_seconds"
 ) -> list[Contrast]:
-    """Each way against the reference of its setting, decoded plainly; Holm's correction is over all that are returned.
+    """Compare each way with the plainly decoded reference; Holm's correction covers all ways of several seeds.
 
     Args:
-        reference: axis → value; the axes that it does not name are the setting.
-        basis: what is held equal: `cpu_seconds`, `seconds` or `step`.
+        reference: axis → value; for axes that it does not name, the reference has the way's own value.
+        basis: equal compute means equal `cpu_seconds`, `seconds` or `step`.
     """
     made: list[Contrast] = []
     for way, curves in found.items():
-        of = Way(tuple((axis, reference.get(axis, value)) for axis, value in way.values), PLAIN)
-        if way.decoder == WITHOUT_CONTEXT or way == of or of not in found:
+        base = Way(tuple((axis, reference.get(axis, value)) for axis, value in way.values), PLAIN)
+        if way.decoder == WITHOUT_CONTEXT or way == base or base not in found:
             continue
-        by_seed = {curve.seed: curve for curve in found[of]}
+        by_seed = {curve.seed: curve for curve in found[base]}
         pairs = [(by_seed[curve.seed], curve) for curve in curves if curve.seed in by_seed]
         if pairs:
             made.append(_contrast(way, pairs, basis))
@@ -148,12 +145,12 @@ def contrasts(
 def _contrast(way: Way, pairs: Sequence[tuple[Curve, Curve]], basis: str) -> Contrast:
     limits = [min(first.last[basis], second.last[basis]) for first, second in pairs]
 
-    def difference(measure: Callable[[Curve, float], float]) -> Difference:
-        changes = [
-            measure(second, limit) - measure(first, limit)
-            for (first, second), limit in zip(pairs, limits, strict=True)
-        ]
-        return paired(changes)
+    def differences(measure: Callable[[Curve, str, float], float]) -> dict[str, Difference]:
+        ends = list(zip(pairs, limits, strict=True))
+        return {
+            key: paired([measure(way, key, limit) - measure(base, key, limit) for (base, way), limit in ends])
+            for key in ACCURACIES
+        }
 
     costs = [
         (second.last["cpu_seconds"] / second.last["step"]) / (first.last["cpu_seconds"] / first.last["step"])
@@ -164,33 +161,28 @@ def _contrast(way: Way, pairs: Sequence[tuple[Curve, Curve]], basis: str) -> Con
         way,
         len(pairs),
         {key: over_seeds([second.last[key] for _, second in pairs]) for key in ACCURACIES},
-        {key: difference(lambda curve, x, key=key: curve.at(key, basis, x)) for key in ACCURACIES},  # type: ignore[misc]
-        {key: difference(lambda curve, x, key=key: curve.mean(key, basis, x)) for key in ACCURACIES},  # type: ignore[misc]
+        differences(lambda curve, key, limit: curve.at(key, basis, limit)),
+        differences(lambda curve, key, limit: curve.mean(key, basis, limit)),
         float(np.median(costs)) if costs else math.nan,
     )
 
 
 def paired(changes: Sequence[float]) -> Difference:
-    """The mean of paired differences with its t interval and p; of one pair nothing is known but the difference."""
+    """Return the mean of paired differences with its t interval and p; for one pair the interval is infinite."""
     mean = float(np.mean(changes))
     if len(changes) < 2:
         return Difference(mean, -math.inf, math.inf, 1.0)
-    half = _half_width(changes)
-    if half == 0:  # the same in every seed, so no variance to test against: the p of a sign-flip test
+    if len(set(changes)) == 1:  # the same for every seed, so no variance to test against: p of a sign-flip test
         return Difference(mean, mean, mean, 1.0 if mean == 0 else 2.0 ** (1 - len(changes)))
     from scipy.stats import ttest_1samp
 
-    return Difference(mean, mean - half, mean + half, float(ttest_1samp(changes, 0).pvalue))
-
-
-def _half_width(values: Sequence[float]) -> float:
-    from scipy.stats import sem, t
-
-    return float(t.ppf((1 + LEVEL) / 2, len(values) - 1) * sem(values))
+    test = ttest_1samp(changes, 0)
+    bounds = test.confidence_interval(LEVEL)
+    return Difference(mean, float(bounds.low), float(bounds.high), float(test.pvalue))
 
 
 def _corrected(made: Sequence[Contrast]) -> list[Contrast]:
-    """With p corrected for all ways that were tested; of one seed there is no test."""
+    """Correct the p-values for all ways that were tested; a single seed is no test."""
     tested = [one for one in made if one.seeds > 1]
     at_end = {key: holm([one.at_end[key] for one in tested]) for key in ACCURACIES}
     over_curve = {key: holm([one.over_curve[key] for one in tested]) for key in ACCURACIES}

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 from scipy import stats
 
-from eval.study.summary import Curve, Way, averaged, contrasts, over_seeds, paired, ways
-
-
-def row(way: str, seed: int, step: int, conflict: float, cpu: float, decoder: str = "plain") -> dict[str, Any]:
-    return {
-        "way": way, "seed": seed, "decoder": decoder, "step": step, "samples": 8 * step,
-        "aligned": 1.0, "conflict": conflict, "n": 50, "seconds": cpu, "cpu_seconds": cpu,
-    }  # fmt: skip
+from eval.sweep.curves import Curve, Way, averaged, contrasts, over_seeds, paired, ways
+from tests.eval.fake_sweeps import probed_rows, row
 
 
 def test_a_value_between_two_rows_lies_on_the_line_between_them() -> None:
@@ -51,20 +44,8 @@ def test_paired_differences_have_the_p_of_a_t_test_and_without_variance_that_of_
     assert paired([0.5]).high == math.inf
 
 
-def study_rows() -> list[dict[str, Any]]:
-    """Three seeds: `slow` costs twice as much a step as `sft` and reads as much at equal steps."""
-    found = []
-    for seed, bonus in enumerate((0.0, 0.1, 0.05)):
-        for step in (0, 10, 20):
-            found.append(row("sft", seed, step, step * (0.02 + bonus / 10), step * 1.0))
-            found.append(row("slow", seed, step, step * (0.02 + bonus / 10), step * 2.0))
-            found.append(row("good", seed, step, min(1.0, step * 0.05), step * 1.0))
-            found.append(row("sft", seed, step, 0.0, step * 1.0, "without_context"))
-    return found
-
-
 def test_each_way_is_compared_with_the_plain_reference_at_equal_compute() -> None:
-    found = ways(study_rows(), ["seed", "way"])
+    found = ways(probed_rows(), ["seed", "way"])
     assert [way.name(["way"]) for way in found] == ["sft", "slow", "good", "sft (without_context)"]
     made = {one.way.name(["way"]): one for one in contrasts(found, {"way": "sft"})}
     assert list(made) == ["slow", "good"]
@@ -73,33 +54,33 @@ def test_each_way_is_compared_with_the_plain_reference_at_equal_compute() -> Non
     assert good.seeds == 3
     # At 20 seconds sft stands at step 20, slow at step 10.
     assert slow.at_end["conflict"].mean == pytest.approx(-(0.2 + 0.3 + 0.25) / 3)
-    assert good.verdict == "reads more"
-    assert slow.verdict == "reads less"
+    assert good.verdict == "better"
+    assert slow.verdict == "worse"
     assert good.over_curve["conflict"].adjusted_p is not None
     assert good.over_curve["aligned"].mean == pytest.approx(0)
     assert good.end["conflict"].mean == pytest.approx(1)
 
 
 def test_a_way_of_one_seed_is_no_test_and_is_not_corrected_for() -> None:
-    once = [{**one, "way": "once"} for one in study_rows() if one["way"] == "good" and one["seed"] == 0]
+    once = [{**one, "way": "once"} for one in probed_rows() if one["way"] == "good" and one["seed"] == 0]
     before, after = (
         {one.way.name(["way"]): one for one in contrasts(ways(rows, ["seed", "way"]), {"way": "sft"})}
-        for rows in (study_rows(), [*study_rows(), *once])
+        for rows in (probed_rows(), [*probed_rows(), *once])
     )
     assert after["once"].verdict == "one seed"
     assert after["once"].over_curve["conflict"].adjusted_p is None
     assert after["good"] == before["good"]
 
 
-def test_at_equal_steps_the_slow_one_is_not_told_from_the_reference() -> None:
-    made = contrasts(ways(study_rows(), ["seed", "way"]), {"way": "sft"}, basis="step")
+def test_at_equal_steps_the_slow_one_is_not_decided() -> None:
+    made = contrasts(ways(probed_rows(), ["seed", "way"]), {"way": "sft"}, basis="step")
     slow = next(one for one in made if one.way == Way((("way", "slow"),), "plain"))
     assert slow.at_end["conflict"].mean == pytest.approx(0)
     assert slow.verdict == "not decided"
 
 
 def test_a_curve_over_seeds_has_a_mean_at_each_step() -> None:
-    found = ways(study_rows(), ["seed", "way"])
+    found = ways(probed_rows(), ["seed", "way"])
     steps = averaged(found[Way((("way", "sft"),), "plain")], "conflict")
     assert [(step, seeds) for step, _, seeds in steps] == [(0, 3), (10, 3), (20, 3)]
     assert steps[2][1].mean == pytest.approx((0.4 + 0.6 + 0.5) / 3)

@@ -1,1 +1,0 @@
-"""A study: one recipe over several axes and seeds, read as curves over training steps."""

@@ -1,0 +1,192 @@
+"""The `d2e` commands of a sweep: how a point's data are built, and how it is trained and scored."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from d2e_sft.config.recipe import RECIPE_FILE
+from d2e_sft.data.hub_rows import is_hub
+from d2e_sft.train.checkpoints import checkpoints_of
+from d2e_sft.util.errors import UserError
+from eval.score.scores import SCORES_FILE, RunScores, read_scores
+from eval.sweep.plan import Sweep
+from eval.sweep.points import Point, data_folder
+from eval.sweep.rows import Row, rows_of
+
+DONE_FILE = "scored.txt"  # in the folder of a scored point; holds the name of the benchmark's folder
+LOGS = "logs"
+
+
+def point_scores(sweep: Sweep, point: Point) -> RunScores | None:
+    """Return the scores of a point, or of the one that is scored the same; None before they are there."""
+    done = sweep.out / point.scored_in / DONE_FILE
+    if not done.is_file():
+        return None
+    scores = sweep.out / point.scored_in / "eval" / bench_folder(sweep, point) / SCORES_FILE
+    return read_scores(scores) if scores.is_file() else None
+
+
+def bench_folder(sweep: Sweep, point: Point) -> str:
+    """Return the name of the folder under eval/ that holds a scored point's results."""
+    return (sweep.out / point.scored_in / DONE_FILE).read_text(encoding="utf-8").strip()
+
+
+def is_trained(run: Path) -> bool:
+    """Return whether a training is complete; the trainer's state is written last."""
+    return (run / "trainer_state.json").is_file() and next(run.glob("*.safetensors"), None) is not None
+
+
+def is_done(sweep: Sweep, point: Point, rows: Sequence[Row]) -> bool:
+    """Return whether a point is scored, and its training is among the measured rows."""
+    probed = sweep.spec.probe is None or bool(rows_of(rows, sweep.axes_of(point)))
+    return probed and (sweep.bench is None or point_scores(sweep, point) is not None)
+
+
+def commands(sweep: Sweep, point: Point, rows: Sequence[Row]) -> list[list[str]]:
+    """Return the commands left to do for a point."""
+    if is_done(sweep, point, rows):
+        return []
+    left, trainer = [], trainer_of(sweep, point)
+    if point.train and not is_trained(sweep.out / trainer.name):
+        if point.build and not is_built(sweep, point):
+            left.append(build_arguments(sweep, point))
+        left.append(train_arguments(sweep, trainer))
+    if sweep.bench is not None and point_scores(sweep, point) is None:
+        left.append(eval_arguments(sweep, scored_together(sweep, point)))
+        if point.evaluation.without_context:
+            left.append(eval_arguments(sweep, [point], without_context=True))
+            left.append(errors_arguments(sweep, point, _bench_name(sweep.bench)))
+    return left
+
+
+def trainer_of(sweep: Sweep, point: Point) -> Point:
+    """Return the point whose run folder holds the point's model."""
+    return next(other for other in sweep.points if other.name == point.trained_in)
+
+
+def is_built(sweep: Sweep, point: Point) -> bool:
+    return (data_folder(sweep.out, point.build) / "manifest.json").is_file()
+
+
+def build_arguments(sweep: Sweep, point: Point) -> list[str]:
+    return ["data", "build", *point.build, "--out", str(data_folder(sweep.out, point.build))]
+
+
+def train_arguments(sweep: Sweep, trainer: Point) -> list[str]:
+    # Overrides are YAML, where an unquoted "a=b,c: d" would be more than a text.
+    folder = "'" + str(sweep.out / trainer.name).replace("'", "''") + "'"
+    how = filter(None, [how_to_begin(sweep, trainer)])
+    arguments = ["train", sweep.spec.recipe, *trainer.overrides, f"train.output_dir={folder}", *how]
+    return [*arguments, *split_words("--train-args", sweep.spec.train_args)]
+
+
+def how_to_begin(sweep: Sweep, trainer: Point) -> str:
+    """Return `--resume`, `--overwrite`, or nothing for a new training."""
+    run = sweep.out / trainer.name
+    if not (run / RECIPE_FILE).is_file():
+        return ""
+    # A training that gave up, as on a diverged loss, would give up again or pass with its last checkpoint. A probe
+    # measures the seconds of one process.
+    anew = failed_file(sweep, trainer).is_file() or sweep.spec.probe is not None
+    resumable = checkpoints_of(run) or next(run.glob("*.safetensors"), None) is None
+    return "--overwrite" if anew or not resumable else "--resume"
+
+
+def scored_together(sweep: Sweep, point: Point) -> list[Point]:
+    """Return the points of one `d2e eval`: all decoders of a model that scores options, which share the prompts."""
+    words = [part for word in split_words("--eval-args", sweep.spec.eval_args) for part in word.split("=")]
+    single = {"--alpha", "--decoder", "--engine", "--launch"} & set(words) or point.evaluation.without_context
+    if single or ("--answer", "likelihood") not in pairwise(words):
+        return [point]
+    return [
+        other
+        for other in sweep.work
+        if other.trained_in == point.trained_in
+        and not other.evaluation.without_context
+        and point_scores(sweep, other) is None
+    ]
+
+
+def eval_arguments(sweep: Sweep, points: Sequence[Point], *, without_context: bool = False) -> list[str]:
+    """Return the call of `d2e eval` that scores these points of one model."""
+    point = points[0]
+    model, target = model_of(sweep, point), str(sweep.out / point.scored_in)
+    arguments = ["eval", model, *(sweep.bench or ()), *split_words("--eval-args", sweep.spec.eval_args)]
+    if len(points) > 1:
+        passes = [("--decoder", _decoder(one), "--out", str(sweep.out / one.scored_in)) for one in points]
+        return [*arguments, *(word for one in passes for word in one)]
+    how = {key: str(value) for key, value in point.decoding.record().items() if value is not None}
+    if {"--alpha", "--decoder"} & set(arguments):
+        how.pop("alpha", None)
+    if without_context:
+        how.pop("decoder", None)  # a decoder contrasts two views, and here there is one
+    arguments += ["--out", target] if target != model else []
+    arguments += [word for key, value in how.items() for word in (f"--{key}", value)]
+    return [*arguments, "--without-context"] if without_context else arguments
+
+
+def errors_arguments(sweep: Sweep, point: Point, bench: str) -> list[str]:
+    return ["errors", str(sweep.out / point.scored_in), "--bench", bench]
+
+
+def model_of(sweep: Sweep, point: Point) -> str:
+    """Return the model that is scored: a run folder, or the recipe's model."""
+    return str(sweep.out / point.trained_in) if point.train else point.recipe.model.name
+
+
+def failed_file(sweep: Sweep, point: Point) -> Path:
+    """Return the file that marks a training that ended with an error."""
+    return sweep.out / LOGS / f"{point.name}.failed"
+
+
+def check_inputs(sweep: Sweep) -> None:
+    """Check before hours of training what would fail after them.
+
+    Raises:
+        UserError: the sweep is not measured, or data are missing.
+    """
+    spec = sweep.spec
+    if (spec.bench is not None and spec.suite is not None) or (sweep.bench is None and spec.probe is None):
+        raise UserError(
+            "a sweep is scored on one benchmark; expected either --bench or --suite",
+            remedy="add --bench FOLDER or --suite piper, or `probe` to the sweep's file",
+        )
+    for point in sweep.trainings:
+        train = point.recipe.data.train
+        if not point.build and not is_hub(train) and not Path(train).is_file():
+            raise UserError(f"data.train={train!r}: no such file", remedy="build it with d2e data build")
+    if spec.bench is not None and not Path(spec.bench).exists():
+        raise UserError(f"--bench {spec.bench}: no such file or folder", "give a folder of `d2e data build`")
+    words = split_words("--eval-args", spec.eval_args)
+    root = Path(dict(pairwise(words)).get("--data", "data"))
+    if spec.suite is not None and not (root / spec.suite).is_dir() and not (root / "manifest.json").is_file():
+        build = f"d2e data build --suite {spec.suite} --out {root / spec.suite}"
+        raise UserError(f"--suite {spec.suite}: {root / spec.suite} does not exist", remedy=build)
+
+
+def split_words(option: str, text: str) -> list[str]:
+    """Split arguments like a shell does.
+
+    Raises:
+        UserError: a quotation is not closed.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{option} {text!r}: {error}; expected arguments as a shell reads them") from None
+
+
+def _decoder(point: Point) -> str:
+    """Return a point's decoder with its options, as one word."""
+    if not point.decoding.needs_imagined:
+        return "plain"
+    return f"d2e:alpha={point.decoding.alpha!r}" if point.decoding.decoder == "d2e" else point.decoding.decoder
+
+
+def _bench_name(bench: tuple[str, str]) -> str:
+    option, given = bench
+    path = Path(given).resolve()
+    return path.name if option == "--suite" or path.is_dir() else f"{path.parent.name}-{path.stem}"

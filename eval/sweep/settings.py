@@ -1,0 +1,119 @@
+"""Curves in words and tables: for each setting, which ways of training are better than the reference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from d2e_sft.util.table import Table, percent
+from eval.score.statistics import Difference, Interval
+from eval.sweep.curves import Contrast, Curve, Way, contrasts, ways
+from eval.sweep.rows import WITHOUT_CONTEXT, Row, typed
+from eval.sweep.spec import SEED
+
+CAPTION = (
+    "Accuracy at the end of training. Differences to the reference at equal compute are in percentage points with "
+    "95 % intervals: between the means over the curves (Δ), and where the shorter curve ends (at end). p is that of a "
+    "paired t-test over seeds, corrected for the ways of a setting (Holm)."
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Ways of training with one reference: they share the values of the axes that the reference leaves open.
+
+    Attributes:
+        name: `strength 0.95`; empty if the reference names all axes.
+        axes: those that name the ways of the setting.
+        found: the ways and their curves, the reference among them.
+        compared: the ways against the reference, corrected within the setting.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    reference: Way
+    found: dict[Way, list[Curve]]
+    compared: list[Contrast]
+
+    @property
+    def shown(self) -> dict[Way, list[Curve]]:
+        """Return the ways that use the context."""
+        return {way: curves for way, curves in self.found.items() if way.decoder != WITHOUT_CONTEXT}
+
+
+def settings(
+    axes: Sequence[str], reference: dict[str, str], rows: Sequence[Row], basis: str = "cpu_seconds"
+) -> list[Setting]:
+    """Return the settings whose reference was measured."""
+    axes = [axis for axis in axes if axis != SEED]
+    values = {axis: typed(value) for axis, value in reference.items()}
+    fixed = [axis for axis in axes if axis not in values]
+    groups: dict[tuple[Any, ...], dict[Way, list[Curve]]] = {}
+    for way, curves in ways(rows, [*axes, SEED]).items():
+        groups.setdefault(tuple(dict(way.values)[axis] for axis in fixed), {})[way] = curves
+    made: list[Setting] = []
+    for own, found in sorted(groups.items(), key=lambda item: str(item[0])):
+        wanted = values | dict(zip(fixed, own, strict=True))
+        base = Way(tuple((axis, wanted[axis]) for axis in axes), "plain")
+        if base in found:
+            name = ", ".join(f"{axis} {value}" for axis, value in zip(fixed, own, strict=True))
+            varying = [axis for axis in values if len({dict(way.values)[axis] for way in found}) > 1]
+            compared = contrasts(found, values, basis=basis)
+            made.append(Setting(name, tuple(varying or values), base, found, compared))
+    return made
+
+
+def verdicts(setting: Setting) -> list[str]:
+    """Return one line per decided way, the best first, and the number of undecided ones."""
+    reference = setting.reference.name(setting.axes)
+    decided = [one for one in setting.compared if one.verdict in ("better", "worse")]
+    tested = [one for one in setting.compared if one.seeds > 1]
+    lines = []
+    for one in sorted(decided, key=lambda one: -one.over_curve["conflict"].mean):
+        conflict, aligned = one.over_curve["conflict"], one.over_curve["aligned"]
+        lines.append(
+            f"{one.way.name(setting.axes)} is {one.verdict} than {reference}: conflict {points(conflict)}, aligned "
+            f"{100 * aligned.mean:+.1f}, p {p_of(conflict)}, {one.seeds} seeds"
+        )
+    left = len(tested) - len(decided)
+    if left:
+        lines.append(f"not decided against {reference}: {left} of {len(tested)} ways of several seeds")
+    return lines
+
+
+def setting_table(setting: Setting) -> Table:
+    """Return a row per way: accuracies at its end, and differences at equal compute."""
+    compared = {one.way: one for one in setting.compared}
+    lines = []
+    for way, curves in setting.shown.items():
+        end = [percent(float(np.mean([curve.last[key] for curve in curves]))) for key in ("aligned", "conflict")]
+        one = compared.get(way)
+        if one is None:
+            rest = ["1.0", *end, "", "", "", "", "reference" if way == setting.reference else "no common seed"]
+        else:
+            aligned, conflict, at_end = (
+                one.over_curve["aligned"], one.over_curve["conflict"], one.at_end["conflict"]
+            )  # fmt: skip
+            rest = [f"{one.cost:.1f}", *end, f"{100 * aligned.mean:+.1f}", points(conflict), p_of(conflict)]
+            rest += [f"{100 * at_end.mean:+.1f}, p {p_of(at_end)}", one.verdict]
+        lines.append([way.name(setting.axes), str(len(curves)), *rest])
+    columns = ["way", "seeds", "cost", "aligned", "conflict", "Δaligned", "Δconflict", "p", "at end", "verdict"]
+    return Table.of(columns, lines)
+
+
+def points(difference: Interval) -> str:
+    """Return `+12.3 [4.0, 20.6]` in percentage points; `+12.3` for one seed."""
+    mean = f"{100 * difference.mean:+.1f}"
+    return mean if math.isinf(difference.low) else f"{mean} [{100 * difference.low:.1f}, {100 * difference.high:.1f}]"
+
+
+def p_of(difference: Difference) -> str:
+    """Return the corrected p-value as text; a dash if nothing was tested."""
+    if math.isinf(difference.low):
+        return percent(None)
+    p = difference.p_value if difference.adjusted_p is None else difference.adjusted_p
+    return "<0.001" if p < 0.001 else f"{p:.3f}"

@@ -1,0 +1,231 @@
+"""The file of a sweep: which trainings it makes of one recipe, and how they are scored.
+
+    recipe: smollm2-135m-habit/d2e
+    out: runs/mine
+    overrides: {train.seed: "{seed}"}           # of all trainings; {axis} is replaced by the value's name
+    runs:                                       # named trainings: what each changes in the recipe
+      base: {train: false}                      # the recipe's model as it is
+      sft: {d2e.objective: sft}
+      d2e: {evaluations: {-cut: {plausibility: 0.1}}}
+    axes:                                       # further axes; all combinations are trained
+      seed: [0, 1, 2]
+      data: {as-is: {}, swapped: {build: --swap 0.5}}
+      d2e.alpha: [0.1, 0.5]                     # a key of the recipe and its values
+    build: --datasets habit --seed {seed}       # words of `d2e data build`; each combination has its own data
+    suite: piper                                # or bench: PATH; what `d2e eval` scores
+    evaluations:                                # suffix of the point's name → how its model is decoded
+      "": {}
+      -plain: {decoder: plain}
+    probe: {reference: {run: sft}}              # read the accuracy during training, and compare with the reference
+
+`runs` is the axis named `run`. A point is a combination of values and one evaluation: `sft,0,as-is,alpha=0.1-plain`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from d2e_sft.config.decoding import MAX_ALPHA, DecodingConfig, given_decoder
+from d2e_sft.data.sample import describe_validation_error
+from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.files import load_yaml
+from eval.compare.paper_layouts import Layout
+
+RUN, SEED = "run", "seed"
+OUTPUT = "train.output_dir"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Evaluation(_Part):
+    """How a point's model is decoded, where this differs from its recipe.
+
+    Attributes:
+        alpha: the debias ratio of the decoder `d2e`; None uses the recipe's.
+        decoder: like `--decoder` of `d2e eval`; None uses the recipe's.
+        without_context: also decode without the contexts, and sort the wrong answers by rule like `d2e errors`.
+    """
+
+    alpha: float | None = Field(default=None, ge=0, le=MAX_ALPHA)
+    decoder: str | None = None
+    plausibility: float = Field(default=0.0, ge=0, le=1)
+    without_context: bool = False
+
+    @model_validator(mode="after")
+    def _is_a_decoding(self) -> Self:
+        try:
+            self.decoding(DecodingConfig())
+        except UserError as error:
+            raise ValueError(error.message) from None
+        return self
+
+    def decoding(self, default: DecodingConfig) -> DecodingConfig:
+        """Return the recipe's decoding with these changes."""
+        given = given_decoder(self.decoder, self.alpha, default.alpha)
+        return replace(default, plausibility=self.plausibility, **given)
+
+
+class Value(BaseModel):
+    """What a value of an axis changes: keys of the recipe (the extra fields), and these.
+
+    Attributes:
+        build: further words of `d2e data build`.
+        train: false scores the recipe's model without training.
+        evaluations: added to the sweep's; the same suffix replaces the sweep's.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    build: str = ""
+    train: bool = True
+    evaluations: dict[str, Evaluation] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _changes_keys_of_a_recipe(self) -> Self:
+        for key in self.overrides:
+            if "." not in key:
+                raise ValueError(f"{key}: expected section.key.{did_you_mean(key, list(Value.model_fields))}")
+            if key == OUTPUT:
+                raise ValueError(f"{key}: every training of a sweep has its own folder; set `out`")
+        return self
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        return self.model_extra or {}
+
+
+class Probe(_Part):
+    """Compare accuracies during training; `reference` names one value per compared axis."""
+
+    reference: dict[str, str] = Field(min_length=1)
+
+    @field_validator("reference", mode="before")
+    @classmethod
+    def _names_are_texts(cls, reference: Any) -> Any:
+        return {axis: str(value) for axis, value in reference.items()} if isinstance(reference, dict) else reference
+
+
+class PaperTableOf(_Part):
+    """Points as rows of a paper's table, in a layout of `d2e table`."""
+
+    layout: Layout
+    points: list[str] = Field(min_length=1)
+
+
+class ReportOf(_Part):
+    """Points on one HTML page, like `d2e report` makes it."""
+
+    points: list[str] = Field(min_length=1)
+    title: str | None = None
+    no_texts: bool = False
+
+
+class SweepSpec(_Part):
+    """The file's content; the module's docstring explains the keys.
+
+    Attributes:
+        results: JSON file of all results. Measurements of the probe that it holds are not repeated.
+            [default: OUT/results.json]
+        keep_models: false deletes the weights of finished trainings.
+        comparisons: file name → points, like `d2e compare`: differences are to the first.
+        paper_tables: file name → table.
+        reports: file name → page.
+    """
+
+    recipe: str
+    out: str | None = None
+    results: str | None = None
+    bench: str | None = None
+    suite: str | None = None
+    train_args: str = ""
+    eval_args: str = ""
+    build: str = ""
+    overrides: dict[str, Any] = Field(default_factory=dict)
+    axes: dict[str, dict[str, Value]] = Field(default_factory=dict)
+    evaluations: dict[str, Evaluation] = Field(default_factory=lambda: {"": Evaluation()})
+    probe: Probe | None = None
+    keep_models: bool = True
+    comparisons: dict[str, list[str]] = Field(default_factory=dict)
+    paper_tables: dict[str, PaperTableOf] = Field(default_factory=dict)
+    reports: dict[str, ReportOf] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _runs_are_an_axis(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        axes = content.get("axes") or {}
+        if "runs" in content:
+            axes = {RUN: content["runs"], **axes}
+        axes = {axis: values_of(axis, values) for axis, values in axes.items()}
+        return {**{key: value for key, value in content.items() if key != "runs"}, "axes": axes}
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> Self:
+        for axis, value in self.probe.reference.items() if self.probe is not None else ():
+            self.check_value(axis, value)
+        if self.probe is not None and SEED not in self.axes:
+            raise ValueError(f"axes: got {', '.join(self.axes)}; a probe needs one named {SEED} to average over")
+        return self
+
+    def check_value(self, axis: str, value: str) -> None:
+        """Check that the sweep has this value.
+
+        Raises:
+            ValueError: it has no such axis or value; the message lists what it has.
+        """
+        if axis not in self.axes:
+            nearest = did_you_mean(axis, list(self.axes))
+            raise ValueError(f"axis {axis!r}: unknown; expected one of {', '.join(self.axes)}.{nearest}")
+        if value not in self.axes[axis]:
+            known = list(self.axes[axis])
+            raise ValueError(f"{axis}={value}: expected one of {', '.join(known)}.{did_you_mean(value, known)}")
+
+
+def values_of(axis: str, values: Any) -> Any:
+    """Turn a list of values into name → change: the key of a recipe, or nothing where the name is used in {braces}."""
+    if not isinstance(values, list):
+        return values
+    return {as_text(value): {axis: value} if "." in axis else {} for value in values}
+
+
+def as_text(value: Any) -> str:
+    """Return a value of YAML as an override on the command line has it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """Replace each `{axis}` by the name of its value."""
+    for axis, value in values.items():
+        text = text.replace(f"{{{axis}}}", value)
+    return text
+
+
+def read_spec(name: str) -> SweepSpec:
+    """Read the file of a sweep; the name or file of a recipe is a sweep without axes.
+
+    Raises:
+        UserError: the file has runs or axes, but is not valid.
+    """
+    content = _yaml(Path(name))
+    if not isinstance(content, dict) or not {"runs", "axes"} & content.keys():
+        return SweepSpec(recipe=name)
+    try:
+        return SweepSpec.model_validate(content)
+    except ValidationError as error:
+        raise UserError(f"{name}: not a valid sweep ({describe_validation_error(error)})") from None
+
+
+def _yaml(file: Path) -> Any:
+    try:
+        return load_yaml(file.read_text(encoding="utf-8"), texts_only=True) if file.is_file() else None
+    except (yaml.YAMLError, ValueError):
+        return None  # reading it as a recipe reports what is wrong
