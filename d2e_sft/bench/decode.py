@@ -1,7 +1,7 @@
-"""`d2e bench decode`: what debiased decoding costs beside plain decoding and beside transformers' guidance.
+"""`d2e bench decode`: debiased against plain decoding and transformers' guidance, or inside vLLM.
 
-All decode the same random prompts greedily, with no stop token, so that all run the same number of steps. They take
-turns, and the figures are medians.
+All engines decode the same random prompts greedily without a stop token, so all run the same number of steps. They
+take turns, and the figures are medians.
 """
 
 from __future__ import annotations
@@ -17,21 +17,50 @@ from typing import Any
 import torch
 
 from d2e_sft.bench.engines import PREFIX, QUESTION, synthetic_rows
-from d2e_sft.decoding import DecodingConfig, generate_debiased
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.decoding.generation import generate
+from d2e_sft.decoding.pairs import TokenPair, token_pairs
 from d2e_sft.model.device import frozen_heap, timed
-from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
 
 ALPHA = 0.5  # guidance_scale 2
+Engines = dict[str, Callable[[], list[list[int]]]]
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What to measure: every combination of prompt length, batch size and number of new tokens.
+
+    Attributes:
+        prompts: tokens of an original prompt: a shared prefix of 130, a context and a question of 30.
+        repeats: timed runs of each engine, after one that is not timed.
+        dtype: torch dtype of the weights.
+        compiled: compile the step of `plain` and `debiased`, in the run that is not timed.
+    """
+
+    prompts: Sequence[int]
+    batches: Sequence[int]
+    new_tokens: Sequence[int]
+    repeats: int
+    dtype: str
+    compiled: bool = False
+
+    def __post_init__(self) -> None:
+        for length in self.prompts:
+            if length <= PREFIX + QUESTION:
+                raise UserError(
+                    f"--prompts {length}: too short; expected more than {PREFIX + QUESTION} tokens, of which {PREFIX} "
+                    f"are a shared prefix and {QUESTION} a question"
+                )
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Milliseconds of a whole batch, and their ratios.
+    """Milliseconds of a whole batch, and their ratios; None if the engine has no such figure.
 
-    `plain_ms` is this engine with α = 0, the same sharing of prefixes included: the harder one to come near.
-    `same_tokens` is the share of the debiased answers that are guidance's, token for token.
+    `plain_ms` is the same engine with α = 0, which shares prefixes, too. `same_tokens` is the share of debiased
+    answers that equal guidance's token for token. `resubmissions` are those of vLLM's last debiased run.
     """
 
     prompt: int
@@ -39,46 +68,37 @@ class Measured:
     new_tokens: int
     plain_ms: float
     debiased_ms: float
-    guidance_ms: float
     debiased_to_plain: float
-    debiased_to_guidance: float
-    transformers_plain_ms: float
-    same_tokens: float
+    guidance_ms: float | None = None
+    debiased_to_guidance: float | None = None
+    transformers_plain_ms: float | None = None
+    same_tokens: float | None = None
+    resubmissions: int | None = None
 
 
 def bench_decoding(
     model_name: str,
+    asked: Decoding,
     *,
-    prompts: Sequence[int],
-    batches: Sequence[int],
-    new_tokens: Sequence[int],
-    repeats: int,
-    dtype: str,
-    compiled: bool = False,
+    in_vllm: bool = False,
     progress: Callable[[Measured], object] = lambda row: None,
 ) -> list[Measured]:
-    """Measure every combination of prompt length, batch size and number of new tokens.
-
-    Args:
-        prompts: tokens of an original prompt: a prefix of 130 that all share, a context and a question of 30.
-        repeats: timed runs of each engine, after one that is not timed.
-        dtype: torch dtype of the weights.
-        compiled: compile the step of `plain` and `debiased`; the run that is not timed compiles.
+    """Measure every combination on a model, in this process or in vLLM.
 
     Raises:
-        UserError: a prompt is too short to hold a context.
+        UserError: the model cannot be loaded, or vLLM is not installed.
     """
-    for length in prompts:
-        if length <= PREFIX + QUESTION:
-            raise UserError(
-                f"--prompts {length}: too short; expected more than {PREFIX + QUESTION} tokens, of which {PREFIX} are "
-                f"a shared prefix and {QUESTION} a question"
-            )
-    model = load_model(model_name, dtype=dtype).model.eval()
-    model = model.to("cuda" if torch.cuda.is_available() else "cpu")
+    if in_vllm:
+        measure = _in_vllm(model_name, asked)
+    else:
+        from d2e_sft.model.loading import load_model
+
+        model = load_model(model_name, dtype=asked.dtype).model.eval()
+        model = model.to("cuda" if torch.cuda.is_available() else "cpu")
+        measure = partial(measure_decoding, model, repeats=asked.repeats, compiled=asked.compiled)
     measured = []
-    for length, batch, new in product(prompts, batches, new_tokens):
-        measured.append(measure_decoding(model, length, batch, new, repeats, compiled))
+    for length, batch, new in product(asked.prompts, asked.batches, asked.new_tokens):
+        measured.append(measure(length, batch, new))
         progress(measured[-1])
     return measured
 
@@ -86,20 +106,9 @@ def bench_decoding(
 def measure_decoding(
     model: Any, length: int, batch: int, new_tokens: int, repeats: int, compiled: bool = False
 ) -> Measured:
-    """Measure one combination on a model in eval mode, in turns; see `bench_decoding`."""
-    rows = synthetic_rows(batch, length - PREFIX - QUESTION, model.config.get_text_config().vocab_size)
-    originals, imagined = [row["original"] for row in rows], [row["imagined"] for row in rows]
-    engines = _engines(model, originals, imagined, new_tokens, compiled)
-    seconds: dict[str, list[float]] = {name: [] for name in engines}
-    answers: dict[str, list[list[int]]] = {}
-    with frozen_heap():
-        for repeat in range(repeats + 1):
-            for name, engine in engines.items():
-                gc.collect()
-                answers[name], taken = timed(engine, model.device)
-                if repeat:
-                    seconds[name].append(taken)
-    medians = {name: 1000 * statistics.median(runs) for name, runs in seconds.items()}
+    """Measure one combination on a model in eval mode."""
+    pairs = _pairs(length, batch, model.config.get_text_config().vocab_size)
+    medians, answers = _take_turns(_engines(model, pairs, new_tokens, compiled), repeats, model.device)
     equal = [one == other for one, other in zip(answers["debiased"], answers["guidance"], strict=True)]
     return Measured(
         prompt=length,
@@ -107,23 +116,73 @@ def measure_decoding(
         new_tokens=new_tokens,
         plain_ms=round(medians["plain"], 1),
         debiased_ms=round(medians["debiased"], 1),
-        guidance_ms=round(medians["guidance"], 1),
         debiased_to_plain=round(medians["debiased"] / medians["plain"], 3),
+        guidance_ms=round(medians["guidance"], 1),
         debiased_to_guidance=round(medians["debiased"] / medians["guidance"], 3),
         transformers_plain_ms=round(medians["transformers_plain"], 1),
         same_tokens=sum(equal) / batch,
     )
 
 
-def _engines(
-    model: Any, originals: list[list[int]], imagined: list[list[int]], new_tokens: int, compiled: bool
-) -> dict[str, Callable[[], list[list[int]]]]:
+def _in_vllm(model_name: str, asked: Decoding) -> Callable[[int, int, int], Measured]:
+    """Load an engine, and return what measures one combination on it, each run from an empty prefix cache."""
+    from d2e_sft.vllm.engine import require_vllm
+
+    require_vllm()
+    from d2e_sft.vllm import offline
+
+    longest = max(asked.prompts) + max(asked.new_tokens) + 1
+    llm = offline.load_llm(model_name, dtype=asked.dtype, max_model_len=longest, enable_prefix_caching=True)
+
+    def measure(length: int, batch: int, new_tokens: int) -> Measured:
+        pairs = _pairs(length, batch, llm.llm_engine.vllm_config.model_config.get_vocab_size())
+        resubmitted: list[int] = []
+
+        def decode(alpha: float) -> list[list[int]]:
+            llm.reset_prefix_cache()
+            resubmitted.clear()
+            decoding = DecodingConfig(alpha=alpha, max_new_tokens=new_tokens)
+            return offline.generate(llm, pairs, decoding, stop_ids=[], on_resubmission=resubmitted.append)
+
+        engines: Engines = {"plain": partial(decode, 0.0), "debiased": partial(decode, ALPHA)}
+        medians, _ = _take_turns(engines, asked.repeats, torch.device("cpu"))
+        plain, debiased = medians["plain"], medians["debiased"]
+        ratio = round(debiased / plain, 3)
+        return Measured(
+            length, batch, new_tokens, round(plain, 1), round(debiased, 1), ratio, resubmissions=len(resubmitted)
+        )
+
+    return measure
+
+
+def _pairs(length: int, batch: int, vocabulary: int) -> list[TokenPair]:
+    rows = synthetic_rows(batch, length - PREFIX - QUESTION, vocabulary)
+    return token_pairs([row["original"] for row in rows], [row["imagined"] for row in rows])
+
+
+def _take_turns(
+    engines: Engines, repeats: int, device: torch.device
+) -> tuple[dict[str, float], dict[str, list[list[int]]]]:
+    """Return the median milliseconds and the answers of each engine."""
+    seconds: dict[str, list[float]] = {name: [] for name in engines}
+    answers: dict[str, list[list[int]]] = {}
+    with frozen_heap():
+        for repeat in range(repeats + 1):
+            for name, engine in engines.items():
+                gc.collect()
+                answers[name], taken = timed(engine, device)
+                if repeat:
+                    seconds[name].append(taken)
+    return {name: 1000 * statistics.median(runs) for name, runs in seconds.items()}, answers
+
+
+def _engines(model: Any, pairs: Sequence[TokenPair], new_tokens: int, compiled: bool) -> Engines:
     def ours(alpha: float) -> list[list[int]]:
         decoding = DecodingConfig(alpha=alpha, max_new_tokens=new_tokens, compiled=compiled)
-        return generate_debiased(model, originals, imagined, decoding, stop_ids=())
+        return generate(model, pairs, decoding, stop_ids=())
 
     def transformers(**options: Any) -> list[list[int]]:
-        ids = torch.tensor(originals, device=model.device)
+        ids = torch.tensor([list(pair.original) for pair in pairs], device=model.device)
         output = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
@@ -138,7 +197,7 @@ def _engines(
         return answers
 
     def guidance() -> list[list[int]]:
-        ids = torch.tensor(imagined, device=model.device)
+        ids = torch.tensor([list(pair.imagined or ()) for pair in pairs], device=model.device)
         negative = {"negative_prompt_ids": ids, "negative_prompt_attention_mask": torch.ones_like(ids)}
         return transformers(guidance_scale=1 / (1 - ALPHA), **negative)
 
@@ -150,18 +209,24 @@ def _engines(
     }
 
 
+# column → field and format
+_COLUMNS = {
+    "prompt": ("prompt", "{}"),
+    "batch": ("batch", "{}"),
+    "new": ("new_tokens", "{}"),
+    "plain ms": ("plain_ms", "{:,.0f}"),
+    "debiased ms": ("debiased_ms", "{:,.0f}"),
+    "guidance ms": ("guidance_ms", "{:,.0f}"),
+    "debiased / plain": ("debiased_to_plain", "{:.2f}"),
+    "debiased / guidance": ("debiased_to_guidance", "{:.2f}"),
+    "transformers' plain ms": ("transformers_plain_ms", "{:,.0f}"),
+    "same tokens as guidance": ("same_tokens", "{:.0%}"),
+    "resubmissions": ("resubmissions", "{}"),
+}
+
+
 def as_table(measured: Sequence[Measured]) -> Table:
-    """The rows as a table."""
-    columns = (
-        "prompt", "batch", "new", "plain ms", "debiased ms", "guidance ms", "debiased / plain",
-        "debiased / guidance", "transformers' plain ms", "same tokens as guidance",
-    )  # fmt: skip
-    lines = [
-        [
-            str(row.prompt), str(row.batch), str(row.new_tokens), f"{row.plain_ms:,.0f}", f"{row.debiased_ms:,.0f}",
-            f"{row.guidance_ms:,.0f}", f"{row.debiased_to_plain:.2f}", f"{row.debiased_to_guidance:.2f}",
-            f"{row.transformers_plain_ms:,.0f}", f"{100 * row.same_tokens:.0f} %",
-        ]
-        for row in measured
-    ]  # fmt: skip
-    return Table.of(columns, lines, keys=3)
+    """Return the rows as a table, with the columns that the engine has."""
+    shown = {name: column for name, column in _COLUMNS.items() if getattr(measured[0], column[0]) is not None}
+    rows = [[form.format(getattr(row, field)) for field, form in shown.values()] for row in measured]
+    return Table.of(list(shown), rows, keys=3)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from d2e_sft.bench import pipeline
 from d2e_sft.bench.engines import ENGINES, SFT
-from d2e_sft.bench.train import Case, compare
+from d2e_sft.bench.step_rows import Case, compare
 from d2e_sft.cli import run
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.util.errors import UserError
@@ -35,13 +37,16 @@ def test_ratios_are_medians_over_the_baseline_that_shares_as_much() -> None:
 
 
 def test_the_command_writes_a_row_for_each_engine_and_gradient(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pipeline, "bench_pipeline", partial(pipeline.bench_pipeline, count=8))
     model = save_tiny_model(tmp_path / "model")
     file = tmp_path / "out" / "bench.json"
-    options = ["--contexts", "12,20", "--samples", "2", "--unshared-samples", "1", "--repeats", "1"]
+    options = ["--contexts", "12,20", "--samples", "2", "--unshared-samples", "1", "--repeats", "1", "--pipeline"]
     run(["bench", "train", "--model", str(model), *options, "--json", str(file)])
-    rows = json.loads(file.read_text())["rows"]
+    content = json.loads(file.read_text())
+    assert [(row["context"], row["workers"]) for row in content["pipeline"]] == [(12, 0), (12, 2), (20, 0), (20, 2)]
+    rows = content["rows"]
     assert {(row["engine"], row["view_gradients"], row["context"]) for row in rows} == {
         (engine.name, gradients, context)
         for engine in ENGINES
@@ -57,26 +62,18 @@ def test_the_command_writes_a_row_for_each_engine_and_gradient(
     assert table.count("shared_batch") == 4
 
 
-def test_chosen_engines_are_measured_with_what_they_are_compared_with(tmp_path: Path) -> None:
+def test_chosen_engines_are_measured_and_profiled_with_their_baselines(tmp_path: Path) -> None:
     model, file = save_tiny_model(tmp_path / "model"), tmp_path / "bench.json"
-    options = ["--contexts", "12", "--samples", "2", "--repeats", "1", "--engines", "shared_batch"]
+    options = ["--contexts", "12", "--samples", "2", "--repeats", "1", "--engines", "shared_batch", "--profile"]
     run(["bench", "train", "--model", str(model), *options, "--json", str(file)])
     rows = json.loads(file.read_text())["rows"]
     assert [row["engine"] for row in rows] == ["sft_shared", "shared_batch", "shared_batch"]
     assert {row["ratio_to_sft_plain"] for row in rows} == {None}
-    assert all(row["ratio_to_sft"] > 0 for row in rows)
-
-
-def test_a_profile_says_where_each_engine_spends_its_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, file = save_tiny_model(tmp_path / "model"), tmp_path / "bench.json"
-    options = ["--contexts", "12", "--samples", "2", "--repeats", "1", "--engines", "shared_batch", "--profile"]
-    run(["bench", "train", "--model", str(model), *options, "--json", str(file)])
-    for row in json.loads(file.read_text())["rows"]:
+    for row in rows:
+        assert row["ratio_to_sft"] > 0
         by_kind = row["time_by_kind"]
         assert sum(by_kind.values()) == pytest.approx(1)
         assert min(by_kind["matrix products"], by_kind["attention"], by_kind["elementwise and sums"]) > 0
-    printed = capsys.readouterr().out
-    assert "matrix products" in printed
 
 
 def test_an_unknown_engine_is_named_with_the_nearest(tmp_path: Path) -> None:

@@ -1,0 +1,119 @@
+"""The figures of `d2e bench train`: a row per engine, with its ratios, as tables."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from d2e_sft.bench.engines import Engine, token_floor, view_tokens
+from d2e_sft.bench.step_profile import KINDS
+from d2e_sft.config.objectives import ViewGradients
+from d2e_sft.config.recipe import D2ESection
+from d2e_sft.model.collation import Row
+from d2e_sft.util.table import Table
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One engine at one context length. A ratio to an engine that was not measured is None.
+
+    Attributes:
+        tokens: in units of a token with gradient.
+        ratio_to_sft: to the SFT engine that shares as many prefixes.
+        floor_ratio: the same ratio of tokens, where a token without gradient counts as a third.
+        peak_mb: memory with weights and gradients.
+        spread_ms: slowest minus fastest step.
+        view_tokens_per_s: tokens of all views, each view whole, as a training logs them.
+        ratio_to_trl: to TRL without packing.
+        time_by_kind: shares of one further step's time by kind of operation, if a profile was asked for.
+    """
+
+    engine: str
+    view_gradients: ViewGradients
+    context: int
+    samples: int
+    tokens: int
+    median_ms: float
+    ratio_to_sft: float
+    ratio_to_sft_plain: float | None
+    floor_ratio: float
+    peak_mb: float
+    peak_to_sft_plain: float | None
+    spread_ms: float
+    ms_a_sample: float
+    view_tokens_per_s: float
+    ratio_to_trl: float | None
+    time_by_kind: dict[str, float] | None = None
+
+
+@dataclass
+class Case:
+    """An engine, the rows of a micro-batch, and its measurements."""
+
+    engine: Engine
+    d2e: D2ESection
+    rows: list[Row]
+    seconds: list[float]
+    peak: float = 0.0
+    loss: float = 0.0
+    time_by_kind: dict[str, float] | None = None
+
+
+def compare(cases: Sequence[Case], context: int, samples: int) -> Iterator[Measured]:
+    """Yield each case's figures, and its ratios to its baselines."""
+    times = {case.engine.name: statistics.median(case.seconds) for case in cases if case.engine.is_sft}
+    floors = {case.engine.name: token_floor(case.engine, samples, context, "all") for case in cases}
+    peaks = {case.engine.name: case.peak for case in cases if case.engine.is_sft}
+    for case in cases:
+        engine, median = case.engine, statistics.median(case.seconds)
+        floor = token_floor(engine, samples, context, case.d2e.view_gradients)
+        yield Measured(
+            engine=engine.name,
+            view_gradients=case.d2e.view_gradients,
+            context=context,
+            samples=samples,
+            tokens=round(token_floor(engine, samples, context, "all")),
+            median_ms=round(1000 * median, 1),
+            ratio_to_sft=round(median / times[engine.baseline], 3),
+            ratio_to_sft_plain=round(median / times["sft_plain"], 3) if "sft_plain" in times else None,
+            floor_ratio=round(floor / floors[engine.baseline], 3),
+            peak_mb=round(case.peak, 1),
+            peak_to_sft_plain=round(case.peak / peaks["sft_plain"], 3) if "sft_plain" in peaks else None,
+            spread_ms=round(1000 * (max(case.seconds) - min(case.seconds)), 1),
+            ms_a_sample=round(1000 * median / samples, 1),
+            view_tokens_per_s=round(samples * view_tokens(case.d2e.views, context) / median, 1),
+            ratio_to_trl=round(median / times["trl"], 3) if "trl" in times else None,
+            time_by_kind=case.time_by_kind,
+        )
+
+
+def as_table(measured: Sequence[Measured]) -> Table:
+    """The rows as a table."""
+    with_trl = any(row.ratio_to_trl is not None for row in measured)
+    columns = (
+        "context", "samples", "engine", "view gradients", "tokens", "median ms",
+        "/ sft", "floor", "/ sft_plain", "peak MB", "peak / sft_plain", *(["/ trl"] if with_trl else []),
+    )  # fmt: skip
+    lines = [
+        [
+            str(row.context), str(row.samples), row.engine, row.view_gradients, f"{row.tokens:,}",
+            f"{row.median_ms:,.0f}", f"{row.ratio_to_sft:.2f}", f"{row.floor_ratio:.2f}",
+            _ratio(row.ratio_to_sft_plain), f"{row.peak_mb:,.0f}", _ratio(row.peak_to_sft_plain),
+            *([_ratio(row.ratio_to_trl)] if with_trl else []),
+        ]
+        for row in measured
+    ]  # fmt: skip
+    return Table.of(columns, lines, keys=4)
+
+
+def profile_table(measured: Sequence[Measured]) -> Table:
+    """Percent of a step's time by kind of operation, a column for each profiled row."""
+    columns = ["percent of", *(f"{row.engine}, {row.view_gradients}, {row.context}" for row in measured)]
+    profiles = [row.time_by_kind for row in measured if row.time_by_kind is not None]
+    lines = [[kind, *(f"{100 * by_kind[kind]:.1f}" for by_kind in profiles)] for kind in KINDS]
+    return Table.of(columns, lines)
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
