@@ -48,9 +48,9 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) +
 test: setup-dev  ## run the tests, on a process more than there are cores, four at most (WORKERS=0: in this one)
 	$(if $(filter-out 0,$(WORKERS)),OMP_NUM_THREADS=1 )$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# Each attack as often as it says; ONLY=word for some of them, TRIES=n for another number. Their short form is in `make test`.
+# ONLY=word chooses attacks by name, TRIES=n sets the number of tries. `make test` has a short form of each.
 attack: setup-dev  ## attack what the project promises (kills, damage, full disks, hostile input); table in docs/reliability.md
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.attack $(foreach word,$(ONLY),--only $(word)) $(if $(TRIES),--tries $(TRIES))
+	OMP_NUM_THREADS=1 D2E_TRIES=$(or $(TRIES),all) $(BIN)/python -m pytest -rs --timeout=0 tests/attack $(if $(ONLY),-k '$(ONLY)')
 
 # Of every file of every pinned version, on every platform, as the index lists them: nothing is downloaded but metadata.
 UV ?= uv

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.attack.frame import Attack, Attempt, NotPossibleHereError
-from tests.attack.training import prepare as prepare_training
-from tests.attack.training import same_weights
+import pytest
+
+from tests.attack.frame import Attempt, attack
+from tests.attack.interrupted import prepare_training, same_weights
 from tests.command import d2e, finish, start
 from tests.factories import bench_rows, save_bench
+
+INTACT = "a clear message, what was there is intact, done once there is room"
 
 _MIB = 2**20
 _SIZE = 24 * _MIB
@@ -24,12 +27,12 @@ def small_disk(place: Path) -> Iterator[Path]:
     """A file system of `_SIZE` bytes.
 
     Raises:
-        NotPossibleHereError: this user may not mount one.
+        Skipped: this user may not mount one.
     """
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "tmpfs", str(place)]
     if not sys.platform.startswith("linux") or subprocess.run(command, capture_output=True, check=False).returncode:
-        raise NotPossibleHereError("mounting a small file system needs root on Linux")
+        pytest.skip("mounting a small file system needs root on Linux")
     try:
         yield place
     finally:
@@ -85,8 +88,10 @@ def until_there_is_room(given: Attempt, command: Callable[[Path], list[str | Pat
     return given.folder / "out"
 
 
-def prepare(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A training and its evaluation that were left alone, with an export and a report of them."""
+    folder = tmp_path_factory.mktemp("world")
     prepare_training(folder)
     save_bench(folder / "bench", bench_rows(14))
     shutil.copytree(folder / "whole", folder / "run")
@@ -105,7 +110,8 @@ def report(world: Path, out: Path) -> list[str | Path]:
     return ["report", world / "run", "--out", out / "report.html"]
 
 
-def training(given: Attempt) -> None:
+@attack("full disk while training", "disk", INTACT, tries=20, quick=1)
+def test_training(given: Attempt) -> None:
     def command(out: Path) -> list[str | Path]:
         return ["train", given.world / "recipe.yaml", f"train.output_dir={out}"]
 
@@ -113,23 +119,27 @@ def training(given: Attempt) -> None:
     same_weights(until_there_is_room(given, command, _MIB, ""), given.world / "whole")
 
 
-def predictions(given: Attempt) -> None:
+@attack("full disk while evaluating", "disk", INTACT, tries=20, quick=1)
+def test_predictions(given: Attempt) -> None:
     out = until_there_is_room(given, lambda out: evaluation(given.world, out), 24 * 1024, "")
     name = "eval/bench/predictions.jsonl"
     assert (out / name).read_bytes() == (given.world / "run" / name).read_bytes()
 
 
-def overwritten_report(given: Attempt) -> None:
+@attack("full disk while a report is written", "disk", INTACT, tries=20, quick=1)
+def test_overwritten_report(given: Attempt) -> None:
     out = until_there_is_room(given, lambda out: report(given.world, out), 200 * 1024, "reported")
     assert (out / "report.html").stat().st_size
 
 
-def export(given: Attempt) -> None:
+@attack("full disk while exporting", "disk", INTACT, tries=20, quick=1)
+def test_export(given: Attempt) -> None:
     out = until_there_is_room(given, lambda out: ["export", given.world / "run", out / "model"], 300 * 1024, "")
     assert files_of(out / "model") == files_of(given.world / "exported")
 
 
-def data(given: Attempt) -> None:
+@attack("full disk while building data", "disk", INTACT, tries=20, quick=1)
+def test_data(given: Attempt) -> None:
     def command(out: Path) -> list[str | Path]:
         return ["data", "build", "--datasets", "habit", "--seed", "1", "--out", out]
 
@@ -139,13 +149,3 @@ def data(given: Attempt) -> None:
     out = until_there_is_room(given, command, 400 * 1024, "built")
     for name in ("train.parquet", "test.parquet"):
         assert (out / name).read_bytes() == (given.world / "other" / name).read_bytes()
-
-
-INTACT = "a clear message, what was there is intact, done once there is room"
-ATTACKS = (
-    Attack("full disk while training", "disk", INTACT, training, prepare_training, tries=20, quick=1),
-    Attack("full disk while evaluating", "disk", INTACT, predictions, prepare, tries=20, quick=1),
-    Attack("full disk while a report is written", "disk", INTACT, overwritten_report, prepare, tries=20, quick=1),
-    Attack("full disk while exporting", "disk", INTACT, export, prepare, tries=20, quick=1),
-    Attack("full disk while building data", "disk", INTACT, data, lambda folder: folder, tries=20, quick=1),
-)

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from unittest import mock
 
+import pytest
 import yaml
 
 from d2e_sft.data.sample import write_samples
 from data_builders.raw.download import fetch
 from data_builders.raw.source import RawFile
-from tests.attack.frame import Attack, Attempt
+from tests.attack.frame import Attempt, attack
 from tests.command import d2e, train
 from tests.factories import bench_rows, save_bench
 from tests.judge_server import JudgeServer, Misbehave
 from tests.servers import LocalServer, QuietHandler
 from tests.tiny import make_samples, save_tiny_model
 
+NOWHERE = "in no file, no message and no request but that to its own host"
+
 VARIABLES = {"HF_TOKEN": "hf_", "OPENAI_API_KEY": "sk-", "WANDB_API_KEY": "", "JUDGE_KEY": "sk-judge-"}
 
 
-def prepare(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
     save_tiny_model(folder / "model", seed=3)
     write_samples(make_samples(4), folder / "train.jsonl")
     save_bench(folder / "bench", bench_rows(6))
@@ -73,7 +78,8 @@ class _Session:
                 assert at < 0, f"{variable} in {name}: …{whole[max(0, at - 120) : at + 8]!r}…"
 
 
-def everything_written(given: Attempt) -> int:
+@attack("keys around build, training, evaluation, judge, report, export", "secrets", NOWHERE, tries=10, quick=1)
+def test_everything_written(given: Attempt) -> None:
     """Build, train, evaluate, judge, report and export, against an endpoint that repeats the key it was given."""
     with _planted(given) as (secrets, server, _):
         session = _Session(given, secrets, server)
@@ -95,10 +101,11 @@ def everything_written(given: Attempt) -> int:
         session.run("report", folder / "remote", folder / "run", "--out", folder / "report.html")
         session.run("export", folder / "run", folder / "export")
         session.check()
-        return session.count + 1
+        given.things = session.count + 1
 
 
-def misplaced(given: Attempt) -> int:
+@attack("keys in recipes, addresses, names and options", "secrets", NOWHERE, tries=10, quick=1)
+def test_misplaced(given: Attempt) -> None:
     """Where a key does not belong: the message does not repeat it."""
     with _planted(given) as (secrets, server, stack):
         session = _Session(given, secrets, server)
@@ -119,7 +126,7 @@ def misplaced(given: Attempt) -> int:
         with redirect_stdout(session.printed):
             d2e("doctor")
         session.check()
-        return session.count + 1
+        given.things = session.count + 1
 
 
 class _Redirecting(QuietHandler):
@@ -138,12 +145,13 @@ class _Server(LocalServer):
         self.target, self.seen = target, list[str]()
 
 
-def downloads(given: Attempt) -> int:
+@attack("keys around a download that is redirected", "secrets", NOWHERE, tries=10, quick=1)
+def test_downloads(given: Attempt) -> None:
     """A download that is sent on to another host, which gets neither a token nor what .netrc says."""
     with _planted(given) as (secrets, _, stack):
         other = stack.enter_context(_Server())
         first = stack.enter_context(_Server(other.url))
-        netrc = given.folder.parent / "netrc"
+        netrc = given.folder.with_name(f"{given.folder.name}-netrc")
         netrc.write_text(f"machine 127.0.0.1 login me password {secrets['HF_TOKEN']}\n")
         netrc.chmod(0o600)
         stack.enter_context(mock.patch.dict(os.environ, {"NETRC": str(netrc)}))
@@ -153,7 +161,7 @@ def downloads(given: Attempt) -> int:
         for headers in (*first.seen, *other.seen):
             assert "authorization" not in headers.lower()
             assert not any(secret in headers for secret in secrets.values())
-    return 1
+    given.things = 1
 
 
 class _planted(ExitStack):  # noqa: N801 - a context
@@ -170,16 +178,3 @@ class _planted(ExitStack):  # noqa: N801 - a context
         own = {"D2E_CACHE": str(self._given.folder / "cache"), "NO_PROXY": "127.0.0.1"}
         self.enter_context(mock.patch.dict(os.environ, {**secrets, **own}))
         return secrets, self.enter_context(JudgeServer()), self
-
-
-def _attack(name: str, attempt: Callable[[Attempt], int], tries: int) -> Attack:
-    return Attack(
-        name, "secrets", "in no file, no message and no request but that to its own host", attempt, prepare, tries, 1
-    )
-
-
-ATTACKS = (
-    _attack("keys around build, training, evaluation, judge, report, export", everything_written, 10),
-    _attack("keys in recipes, addresses, names and options", misplaced, 10),
-    _attack("keys around a download that is redirected", downloads, 10),
-)

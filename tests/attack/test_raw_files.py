@@ -16,12 +16,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from data_builders.raw.files import MissingRawFileError
 from data_builders.sources import SOURCES
-from tests.attack.bad_files import survived
-from tests.attack.frame import Attack, Attempt
+from tests.attack.frame import Attempt, attack
+from tests.attack.test_bad_files import survived
 from tests.data_builders.conftest import raw
 from tests.data_builders.reading import read
+
+SOON = "a result or one message, within a second"
 
 _make_raw: Callable[[Path], Path] = vars(raw)["__wrapped__"]  # the fixture's own function
 _TEXTS = (
@@ -35,7 +39,9 @@ _VALUES: tuple[Any, ...] = (
 _BYTES = (b"", b"\0", b"\xff", b"\t", b"\n", b",", b'"', b"\xed\xa0\x80", b"9" * 5_000)
 
 
-def prepare(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
     return _make_raw(folder)
 
 
@@ -91,7 +97,8 @@ def _one_value(content: Any, numbers: random.Random) -> Any:
     return content
 
 
-def one_thing_changed(given: Attempt) -> int:
+@attack("right raw files with one thing changed, each dataset", "bad files", SOON, tries=20, quick=1)
+def test_one_thing_changed(given: Attempt) -> None:
     """One change in each file of each dataset, which is then read."""
     count = 0
     for name, source in SOURCES.items():
@@ -103,17 +110,9 @@ def one_thing_changed(given: Attempt) -> int:
                     survived(partial(_read, given.world, name, split))
                 file.write_bytes(whole)
                 count += 1
-    return count
+    given.things = count
 
 
 def _read(folder: Path, name: str, split: Any) -> None:
     with suppress(MissingRawFileError):
         read(folder, name, (split,))
-
-
-ATTACKS = (
-    Attack(
-        "right raw files with one thing changed, each dataset", "bad files",
-        "a result or one message, within a second", one_thing_changed, prepare, tries=20, quick=1,
-    ),
-)  # fmt: skip

@@ -7,9 +7,11 @@ import shutil
 import signal
 from pathlib import Path
 
+import pytest
+
 from d2e_sft.util.files import sha256_of
-from tests.attack.frame import Attack, Attempt
-from tests.attack.training import until_done
+from tests.attack.frame import Attempt, attack
+from tests.attack.interrupted import until_done
 from tests.command import d2e
 
 ROWS = ("train.parquet", "test.parquet")
@@ -19,21 +21,30 @@ def _arguments(out: Path, seed: int) -> list[str | Path]:
     return ["build", "--datasets", "habit", "--seed", str(seed), "--out", out]
 
 
-def prepare(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two builds that were left alone, of two seeds."""
+    folder = tmp_path_factory.mktemp("world")
     for seed in (0, 1):
         assert d2e("data", *_arguments(folder / f"seed-{seed}", seed)) == 0
     return folder
 
 
-def killed(given: Attempt) -> int:
+@attack(
+    "SIGKILL at random moments of a data build",
+    "data",
+    "old files or new, a true manifest; then the new",
+    tries=15,
+    quick=1,
+)
+def test_killed(given: Attempt) -> None:
     out = given.folder / "out"
     shutil.copytree(given.world / "seed-0", out)
     kills = until_done(given, _arguments(out, 1), signal.SIGKILL, "data", 0.6, meanwhile=lambda: _true_manifest(out))
     for name in ROWS:
         assert (out / name).read_bytes() == (given.world / "seed-1" / name).read_bytes()
     _true_manifest(out)
-    return kills
+    given.things = kills
 
 
 def _true_manifest(out: Path) -> None:
@@ -41,11 +52,3 @@ def _true_manifest(out: Path) -> None:
     if (out / "manifest.json").is_file():
         for name, output in json.loads((out / "manifest.json").read_text())["outputs"].items():
             assert sha256_of(out / name) == output["sha256"], f"{name} is not what the manifest says"
-
-
-ATTACKS = (
-    Attack(
-        "SIGKILL at random moments of a data build", "data", "old files or new, a true manifest; then the new",
-        killed, prepare, tries=15, quick=1,
-    ),
-)  # fmt: skip

@@ -20,8 +20,10 @@ from data_builders.raw.source import Source
 from data_builders.sources import SOURCES
 from eval.score.extract import extract_answer
 from eval.systems.crepe.parse import read_change, read_code, read_lettered_levels, read_level, read_option
-from tests.attack.frame import Attack, Attempt
+from tests.attack.frame import Attempt, attack
 from tests.data_builders.reading import read
+
+SOON = "a result or one message, within a second"
 
 LONGEST_SECONDS = 1.0  # of processor time; this machine may be busy
 EXAMPLES = 25  # of one attempt
@@ -75,11 +77,12 @@ GOOD = EventSample(
 ).model_dump()  # fmt: skip
 
 
-def sample_files(given_: Attempt) -> int:
+@attack("rows of samples with anything in any field", "bad files", SOON, tries=40, quick=1)
+def test_sample_files(given: Attempt) -> None:
     def check(change: tuple[dict[str, Any], str]) -> None:
         row, nested = {**GOOD, **change[0]}, change[1]
         line = json.dumps(row)[:-1] + (f', "meta": {{"x": {nested}}}}}' if nested else "}")
-        file = given_.folder / "rows.jsonl"
+        file = given.folder / "rows.jsonl"
         file.write_bytes(line.encode("utf-8", "surrogatepass") + b"\n")
 
         def use() -> None:
@@ -87,19 +90,20 @@ def sample_files(given_: Attempt) -> int:
             try:
                 samples = read_samples(file, bad_rows=bad)
             finally:
-                write_bad_rows(bad, given_.folder / "bad.jsonl")
+                write_bad_rows(bad, given.folder / "bad.jsonl")
             for ending in ("jsonl", "parquet"):
-                write_samples(samples, given_.folder / f"again.{ending}")
-                assert read_samples(given_.folder / f"again.{ending}") == samples
+                write_samples(samples, given.folder / f"again.{ending}")
+                assert read_samples(given.folder / f"again.{ending}") == samples
 
         survived(use)
 
     changes = st.dictionaries(st.sampled_from(sorted(GOOD)) | texts, values, max_size=3)
-    return tried(given_, st.tuples(changes, st.just("") | deep), check)
+    given.things = tried(given, st.tuples(changes, st.just("") | deep), check)
 
 
-def recipes(given_: Attempt) -> int:
-    file = given_.folder / "r.yaml"
+@attack("recipes with anything in any section", "bad files", SOON, tries=40, quick=1)
+def test_recipes(given: Attempt) -> None:
+    file = given.folder / "r.yaml"
 
     def check(content: bytes) -> None:
         file.write_bytes(content)
@@ -107,7 +111,7 @@ def recipes(given_: Attempt) -> int:
 
     def as_recipe(sections: dict[str, Any]) -> bytes:
         base = {"data": {"train": "x"}, "train": {"output_dir": "x"}}
-        return json.dumps({**base, **sections}).encode("utf-8", "surrogatepass")
+        given.things = json.dumps({**base, **sections}).encode("utf-8", "surrogatepass")
 
     names = st.sampled_from(["extends", "model", "data", "train", "d2e", "eval", "r.yaml"])
     keys = (
@@ -115,7 +119,9 @@ def recipes(given_: Attempt) -> int:
     )
     sections = st.dictionaries(names, values | st.dictionaries(keys, values, max_size=3) | st.just("r.yaml"))
     own = sections.map(as_recipe) | st.binary(max_size=60) | deep.map(lambda text: f"data: {text}".encode())
-    return tried(given_, own | texts.map(lambda text: f"a: &a [*a, {text}]".encode("utf-8", "surrogatepass")), check)
+    given.things = tried(
+        given, own | texts.map(lambda text: f"a: &a [*a, {text}]".encode("utf-8", "surrogatepass")), check
+    )
 
 
 _PIECES = st.sampled_from(
@@ -151,7 +157,8 @@ outputs = st.lists(_PIECES | texts, max_size=12).map("".join) | st.tuples(_PIECE
 )
 
 
-def extraction(given_: Attempt) -> int:
+@attack("outputs up to 1 MB to answer extraction", "bad files", SOON, tries=40, quick=1)
+def test_extraction(given: Attempt) -> None:
     options = st.lists(texts.filter(str.strip), min_size=1, max_size=4, unique=True)
     how = st.tuples(
         outputs, options, st.sampled_from(["nli", "scq", "mcq", "qa"]), st.sampled_from(["zero_shot", "cot"])
@@ -162,10 +169,11 @@ def extraction(given_: Attempt) -> int:
         marker = "The correct option is:" if len(output) % 2 else ""
         survived(lambda: extract_answer(output, fmt=fmt, options=candidates, marker=marker, setting=setting))
 
-    return tried(given_, how, check)
+    given.things = tried(given, how, check)
 
 
-def crepe_code(given_: Attempt) -> int:
+@attack("replies up to 1 MB to the CREPE code parser", "bad files", SOON, tries=40, quick=1)
+def test_crepe_code(given: Attempt) -> None:
     def check(reply: str) -> None:
         survived(lambda: read_code(reply, 5, 3, "official"))
         survived(lambda: read_code(reply, 5, 3, "lenient"))
@@ -173,19 +181,20 @@ def crepe_code(given_: Attempt) -> int:
         for reader in (read_level, read_change, read_option):
             survived(lambda reader=reader: reader(reply))
 
-    return tried(given_, outputs, check)
+    given.things = tried(given, outputs, check)
 
 
 def _files_of(source: Source) -> list[str]:
     return [file.name for file in source.official]
 
 
-def raw_files(given_: Attempt) -> int:
+@attack("raw files with anything in them, each dataset", "bad files", SOON, tries=40, quick=1)
+def test_raw_files(given: Attempt) -> None:
     """Every file of one source, replaced by damaged contents; the sources come in turn."""
     names = sorted(name for name, source in SOURCES.items() if source.inputs)
-    name = names[int(given_.folder.name.rpartition("-")[2]) % len(names)]
+    name = names[given.number % len(names)]
     source = SOURCES[name]
-    folder = given_.folder / source.raw_folder
+    folder = given.folder / source.raw_folder
 
     def check(content: bytes) -> None:
         for file in _files_of(source):
@@ -195,22 +204,12 @@ def raw_files(given_: Attempt) -> int:
 
             def use(split: Any = split) -> None:
                 with suppress(MissingRawFileError):
-                    read(given_.folder, name, (split,))
+                    read(given.folder, name, (split,))
 
             survived(use)
 
     rows = values.map(lambda value: json.dumps(value).encode("utf-8", "surrogatepass"))
     lines = st.lists(rows | st.binary(max_size=40), max_size=4).map(b"\n".join)
-    return tried(
-        given_, lines | deep.map(str.encode) | st.lists(rows).map(lambda r: b"[" + b",".join(r) + b"]"), check
+    given.things = tried(
+        given, lines | deep.map(str.encode) | st.lists(rows).map(lambda r: b"[" + b",".join(r) + b"]"), check
     )
-
-
-_SOON = "a result or one message, within a second"
-ATTACKS = [
-    Attack("rows of samples with anything in any field", "bad files", _SOON, sample_files, tries=40, quick=1),
-    Attack("recipes with anything in any section", "bad files", _SOON, recipes, tries=40, quick=1),
-    Attack("outputs up to 1 MB to answer extraction", "bad files", _SOON, extraction, tries=40, quick=1),
-    Attack("replies up to 1 MB to the CREPE code parser", "bad files", _SOON, crepe_code, tries=40, quick=1),
-    Attack("raw files with anything in them, each dataset", "bad files", _SOON, raw_files, tries=40, quick=1),
-]

@@ -9,17 +9,23 @@ import signal
 import time
 from pathlib import Path
 
-from tests.attack.frame import Attack, Attempt
-from tests.attack.training import until_done
+import pytest
+
+from tests.attack.frame import Attempt, attack
+from tests.attack.interrupted import until_done
 from tests.command import Kill, d2e, evaluate, finish, start
 from tests.factories import bench_rows, save_bench
 from tests.tiny import save_tiny_model
 
+RIGHT = "right predictions, or refused with file and line"
+
 PARTIAL = "predictions.partial.jsonl"
 
 
-def prepare(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model's finished evaluation (`whole`), and one that was killed twice (`killed`)."""
+    folder = tmp_path_factory.mktemp("world")
     save_tiny_model(folder / "model", seed=3)
     save_bench(folder / "bench", bench_rows(14))
     assert _evaluate(folder, folder / "whole") == 0
@@ -56,26 +62,30 @@ def _resume_after(given: Attempt, change: bytes, *, must_refuse: bool = False) -
         assert status == 1
 
 
-def flip_a_bit(given: Attempt) -> None:
+@attack("flip a bit of the answers so far", "evaluation", RIGHT, tries=100)
+def test_flip_a_bit(given: Attempt) -> None:
     content = bytearray((given.world / "killed" / "eval" / "bench" / PARTIAL).read_bytes())
     place = given.random.randrange(8 * len(content))
     content[place // 8] ^= 1 << place % 8
     _resume_after(given, bytes(content))
 
 
-def lose_a_line(given: Attempt) -> None:
+@attack("lose a line of the answers so far", "evaluation", RIGHT)
+def test_lose_a_line(given: Attempt) -> None:
     lines = (given.world / "killed" / "eval" / "bench" / PARTIAL).read_bytes().splitlines(keepends=True)
     sessions = [number for number, line in enumerate(lines) if b'"fingerprint"' in line]
     gone = given.random.choice([*sessions, given.random.randrange(len(lines))])
     _resume_after(given, b"".join(lines[:gone] + lines[gone + 1 :]), must_refuse=gone in sessions)
 
 
-def cut_off(given: Attempt) -> None:
+@attack("cut off the answers so far", "evaluation", RIGHT)
+def test_cut_off(given: Attempt) -> None:
     content = (given.world / "killed" / "eval" / "bench" / PARTIAL).read_bytes()
     _resume_after(given, content[: given.random.randrange(len(content))])
 
 
-def put_in_a_line(given: Attempt) -> None:
+@attack("put a line into the answers so far", "evaluation", RIGHT, tries=50)
+def test_put_in_a_line(given: Attempt) -> None:
     lines = (given.world / "killed" / "eval" / "bench" / PARTIAL).read_bytes().splitlines(keepends=True)
     odd = ["null", '"fingerprint"', "[]", "7", "{}", '{"index": 0, "output": "wrong"}', "NaN", "[" * 5000]
     odd += [lines[given.random.randrange(len(lines))].decode().rstrip("\n")]
@@ -84,7 +94,8 @@ def put_in_a_line(given: Attempt) -> None:
     _resume_after(given, b"".join(lines))
 
 
-def edit_a_prediction(given: Attempt) -> None:
+@attack("flip a bit of finished predictions", "evaluation", "neither scored nor compared")
+def test_edit_a_prediction(given: Attempt) -> None:
     shutil.copytree(given.world / "whole", given.folder / "run")
     file = given.folder / "run" / "eval" / "bench" / "predictions.jsonl"
     content = bytearray(file.read_bytes())
@@ -97,7 +108,14 @@ def edit_a_prediction(given: Attempt) -> None:
     assert _outputs(given.folder / "run") == _outputs(given.world / "whole")
 
 
-def kill_at_random_moments(given: Attempt) -> int:
+@attack(
+    "SIGKILL at random moments of an evaluation",
+    "evaluation",
+    "the predictions of the one left alone",
+    tries=12,
+    quick=1,
+)
+def test_kill_at_random_moments(given: Attempt) -> None:
     arguments = _arguments(given.world, given.folder / "run")
     kills = until_done(given, arguments, signal.SIGKILL, "eval", 1.5)
     predictions = [
@@ -105,10 +123,11 @@ def kill_at_random_moments(given: Attempt) -> int:
     ]
     assert predictions[0].read_bytes() == predictions[1].read_bytes()
     assert not list((given.folder / "run" / "eval" / "bench").glob("*partial*"))
-    return kills
+    given.things = kills
 
 
-def second_evaluation(given: Attempt) -> None:
+@attack("a second evaluation in the folder", "evaluation", "refused; no lock left by a kill", tries=5, quick=1)
+def test_second_evaluation(given: Attempt) -> None:
     arguments = _arguments(given.world, given.folder / "run", "--overwrite")
     first = start(given.folder, arguments, Kill("eval.run.journal_files:JournalWriter._append", 4), verb="eval")
     folder = given.folder / "run" / "eval" / "bench"
@@ -123,23 +142,3 @@ def second_evaluation(given: Attempt) -> None:
     assert finish(first).status == -signal.SIGKILL
     assert _evaluate(given.world, given.folder / "run") == 0, "a lock was left behind"
     assert _outputs(given.folder / "run") == _outputs(given.world / "whole")
-
-
-RIGHT = "right predictions, or refused with file and line"
-ATTACKS = (
-    Attack("flip a bit of the answers so far", "evaluation", RIGHT, flip_a_bit, prepare, tries=100),
-    Attack("lose a line of the answers so far", "evaluation", RIGHT, lose_a_line, prepare),
-    Attack("cut off the answers so far", "evaluation", RIGHT, cut_off, prepare),
-    Attack("put a line into the answers so far", "evaluation", RIGHT, put_in_a_line, prepare, tries=50),
-    Attack(
-        "SIGKILL at random moments of an evaluation", "evaluation", "the predictions of the one left alone",
-        kill_at_random_moments, prepare, tries=12, quick=1,
-    ),
-    Attack(
-        "a second evaluation in the folder", "evaluation", "refused; no lock left by a kill", second_evaluation,
-        prepare, tries=5, quick=1,
-    ),
-    Attack(
-        "flip a bit of finished predictions", "evaluation", "neither scored nor compared", edit_a_prediction, prepare
-    ),
-)  # fmt: skip

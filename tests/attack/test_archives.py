@@ -21,8 +21,10 @@ from d2e_sft.util.encrypted_zip import PASSWORD, read_encrypted
 from d2e_sft.util.errors import UserError
 from data_builders.raw.archives import extract_member
 from data_builders.raw.reader import BadRows, RawInput
-from tests.attack.frame import Attack, Attempt
+from tests.attack.frame import Attempt, attack
 from tests.command import d2e
+
+REFUSED = "refused with one message; nothing is written elsewhere"
 
 _BOMB = 300 << 20  # bytes, of which a packed file has a thousandth
 _SECRET = "a file of this machine"
@@ -48,7 +50,8 @@ def _member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfi
     return info
 
 
-def misplaced(given: Attempt) -> int:
+@attack("paths, links and devices in archives", "archives", REFUSED, tries=20, quick=1)
+def test_misplaced(given: Attempt) -> None:
     """Members whose names lead out of the folder, and links and devices in the place of a file."""
     home, numbers = given.folder / "home" / "deep", given.random
     home.mkdir(parents=True)
@@ -74,7 +77,7 @@ def misplaced(given: Attempt) -> int:
     assert not list(home.iterdir())
     assert not Path("/tmp/d2e-attack-outside").exists()
     assert sorted(path.name for path in given.folder.iterdir()) == ["a.tar", "a.zip", "home", "private"]
-    return count
+    given.things = count
 
 
 def _refused(what: Callable[[], object], said: str) -> None:
@@ -87,7 +90,8 @@ def _refused(what: Callable[[], object], said: str) -> None:
     assert time.process_time() - started < 20
 
 
-def bombs(given: Attempt) -> int:
+@attack("archives and packed files that unpack to a thousand times", "archives", REFUSED, tries=6, quick=1)
+def test_bombs(given: Attempt) -> None:
     """300 MB in 300 kB, in each form that a packed file is read in."""
     folder, zeros = (
         given.folder,
@@ -97,7 +101,7 @@ def bombs(given: Attempt) -> int:
     (folder / "rows.jsonl.gz").write_bytes(packed)
 
     def lines() -> object:
-        return sum(1 for _ in RawInput("any", "test", "rows", folder / "rows.jsonl.gz", BadRows()).lines())
+        given.things = sum(1 for _ in RawInput("any", "test", "rows", folder / "rows.jsonl.gz", BadRows()).lines())
 
     _refused(lines, "it unpacks to more than 268,435,456 bytes" if zeros[0] else "UTF-16 text or binary data")
     columns = {"context": "c", "question": "q", "answer": "a"}
@@ -121,11 +125,4 @@ def bombs(given: Attempt) -> int:
         encrypted.setpassword(PASSWORD.encode())
         encrypted.writestr("rows.jsonl", zeros)
     _refused(lambda: read_encrypted(folder / "b.zip", "rows.jsonl"), f"rows.jsonl unpacks to {len(zeros):,} bytes")
-    return 7
-
-
-_REFUSED = "refused with one message; nothing is written elsewhere"
-ATTACKS = (
-    Attack("paths, links and devices in archives", "archives", _REFUSED, misplaced, tries=20, quick=1),
-    Attack("archives and packed files that unpack to a thousand times", "archives", _REFUSED, bombs, tries=6, quick=1),
-)
+    given.things = 7

@@ -34,7 +34,7 @@ from eval.sweep.plan import plan_sweep
 from eval.sweep.results import collect
 from eval.sweep.settings import settings
 from eval.sweep.spec import SweepSpec
-from tests.attack.frame import Attack, Attempt, NotPossibleHereError
+from tests.attack.frame import Attempt, attack
 from tests.attack.payloads import Planter, check, everything, open_file, shown
 from tests.browser import browser_tab
 from tests.command import d2e
@@ -45,6 +45,8 @@ from tests.eval.fake_sweeps import probed_rows
 from tests.factories import choice, make_run, prediction, save_bench, story
 from tests.servers import free_port
 from tests.tiny import tiny_model, tiny_tokenizer
+
+NOTHING = "no element of it on a page, no script ran"
 
 Plant = Planter
 _NEGLECT = "neglect_context"
@@ -192,8 +194,10 @@ PAGES: tuple[Callable[[Path, Plant], Path], ...] = (
 )  # fmt: skip
 
 
-def prepare(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> None:
     """See that the browser is there, and that what is not escaped is found."""
+    folder = tmp_path_factory.mktemp("world")
     everything(folder / "unescaped.html")
     try:
         with browser_tab(folder) as tab:
@@ -201,10 +205,11 @@ def prepare(folder: Path) -> None:
             with pytest.raises(AssertionError, match=r"'ran': [1-9]"):
                 check(tab)
     except pytest.skip.Exception as reason:
-        raise NotPossibleHereError(str(reason)) from None
+        pytest.skip(str(reason))
 
 
-def pages(given: Attempt) -> int:
+@attack("scripts in names, rows, answers and recipes, ten pages", "pages", NOTHING, tries=20, quick=1)
+def test_pages(given: Attempt) -> None:
     """Every kind of page with new payloads; how many payloads were texts of a page."""
     count = 0
     with browser_tab(given.folder) as tab:
@@ -220,10 +225,11 @@ def pages(given: Attempt) -> int:
             found = shown(tab, plant.planted)
             assert found >= min(3, len(plant.planted)), f"{make.__name__}: {found} of {len(plant.planted)} on the page"
             count += found
-    return count
+    given.things = count
 
 
-def demo(given: Attempt) -> int:
+@attack("scripts in questions and answers of the demo", "pages", NOTHING, tries=8, quick=1)
+def test_demo(given: Attempt) -> None:
     """The page of `d2e demo`, which Gradio makes, asked once."""
     pytest.importorskip("gradio")
     plant = Planter(given.random)
@@ -245,13 +251,6 @@ def demo(given: Attempt) -> int:
             tab.evaluate("document.querySelector('#ask').click()")
             tab.wait_for("document.querySelector('#summary dl:not([data-old])')")
             check(tab, use=False)
-            return max(1, shown(tab, plant.planted))
+            given.things = max(1, shown(tab, plant.planted))
     finally:
         page.close()
-
-
-_NOTHING = "no element of it on a page, no script ran"
-ATTACKS = (
-    Attack("scripts in names, rows, answers and recipes, ten pages", "pages", _NOTHING, pages, prepare, 20, quick=1),
-    Attack("scripts in questions and answers of the demo", "pages", _NOTHING, demo, prepare, tries=8, quick=1),
-)

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from tests.attack.frame import Attack, Attempt
-from tests.attack.training import until_done
+import pytest
+
+from tests.attack.frame import Attempt, attack
+from tests.attack.interrupted import until_done
 from tests.command import d2e
 from tests.factories import make_run, prediction
 from tests.judge_server import JudgeServer
@@ -60,7 +62,9 @@ def _kept(folder: Path) -> list[Path]:
     return sorted((folder / "replies").rglob("*.json"))
 
 
-def prepare(folder: Path) -> World:
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("world")
     _run(folder)
     with _server() as server:
         assert d2e("errors", *_arguments(folder, server)) == 0
@@ -68,7 +72,14 @@ def prepare(folder: Path) -> World:
     return World(folder, _patterns(folder))
 
 
-def killed(given: Attempt) -> int:
+@attack(
+    "SIGKILL at random moments of a judge's work",
+    "judge",
+    "the result of the one left alone; no call paid twice but those under way",
+    tries=12,
+    quick=1,
+)
+def test_killed(given: Attempt) -> None:
     """Of what was asked when a kill came, only what was under way is asked again."""
     _run(given.folder)
     lost = 0
@@ -87,10 +98,11 @@ def killed(given: Attempt) -> int:
         assert len(server.requests) == WRONG + lost
         assert max(Counter(server.users).values()) <= 1 + kills
     assert _patterns(given.folder) == given.world.whole
-    return kills
+    given.things = kills
 
 
-def flip_a_bit(given: Attempt) -> None:
+@attack("flip a bit of ten kept replies", "judge", "asked again; the result of the one left alone", quick=1)
+def test_flip_a_bit(given: Attempt) -> None:
     """In a kept reply: it is asked again, or what is read is the same."""
     _run(given.folder)
     with _server() as server:
@@ -104,15 +116,3 @@ def flip_a_bit(given: Attempt) -> None:
         assert d2e("errors", *_arguments(given.folder, server)) == 0
         assert asked + 5 <= len(server.requests) <= asked + 10
     assert _patterns(given.folder) == given.world.whole, "a wrong reply was believed"
-
-
-ATTACKS = (
-    Attack(
-        "SIGKILL at random moments of a judge's work", "judge",
-        "the result of the one left alone; no call paid twice but those under way", killed, prepare, 12, quick=1,
-    ),
-    Attack(
-        "flip a bit of ten kept replies", "judge", "asked again; the result of the one left alone", flip_a_bit,
-        prepare, tries=30, quick=1,
-    ),
-)  # fmt: skip

@@ -1,0 +1,91 @@
+"""A training that attacks interrupt, and what they compare it with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from safetensors.torch import load_file
+from transformers import GPT2LMHeadModel
+
+from d2e_sft.data.sample import write_samples
+from tests.attack.frame import Attempt
+from tests.command import finish, start, train
+from tests.tiny import make_samples, tiny_model, tiny_tokenizer
+
+REQUEUE = 75
+
+
+def prepare_training(folder: Path) -> Path:
+    """A model with dropout, 11 samples, a recipe of 12 steps with a checkpoint every second, and its run (`whole`)."""
+    model: GPT2LMHeadModel = tiny_model("gpt2")
+    model.config.resid_pdrop = model.config.embd_pdrop = model.config.attn_pdrop = 0.1
+    model.save_pretrained(folder / "model")
+    tiny_tokenizer().save_pretrained(folder / "model")
+    write_samples(make_samples(11), folder / "train.jsonl")
+    content: dict[str, Any] = {
+        "model": {"name": str(folder / "model")},
+        "data": {"train": str(folder / "train.jsonl"), "max_length": 1000},
+        "train": {
+            "num_train_epochs": 4, "batch_size": 4, "per_device_train_batch_size": 2, "learning_rate": 3e-3,
+            "logging_steps": 1,
+            "save_steps": 2, "save_total_limit": 2, "bf16": False,
+        },
+    }  # fmt: skip
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
+    ended = train(folder, training_arguments(folder, folder / "whole"))
+    assert ended.status == 0, ended.printed
+    return folder
+
+
+def training_arguments(world: Path, run: Path, *more: str) -> list[str | Path]:
+    return [world / "recipe.yaml", f"train.output_dir={run}", *more]
+
+
+def same_weights(run: Path, whole: Path) -> None:
+    """Assert that two runs ended in the same weights, bit for bit."""
+    ours, theirs = load_file(run / "model.safetensors"), load_file(whole / "model.safetensors")
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs), "other weights"
+
+
+def until_done(
+    given: Attempt,
+    arguments: Sequence[str | Path],
+    number: int,
+    verb: str,
+    most: float,
+    meanwhile: Callable[[], None] = lambda: None,
+    environment: dict[str, str] | None = None,
+) -> int:
+    """Start a command, send it a signal at a random moment, start it again, until it comes to its end.
+
+    Args:
+        most: seconds after which the signal is sent at the latest, a third more each time.
+        meanwhile: what has to hold after each signal.
+
+    Returns:
+        how many signals it got.
+    """
+    for sent in range(40):
+        # What is there already takes long to load, so a signal that always comes early would never let it end.
+        wait = given.random.uniform(0, most * 1.3**sent)
+        process, output = start(given.folder, arguments, None, environment, verb)
+        deadline = time.monotonic() + wait
+        while process.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        if process.is_alive():
+            os.kill(process.pid, number)
+        ended = finish((process, output))
+        if ended.status == 0:
+            return sent
+        expected = (-signal.SIGKILL,) if number == signal.SIGKILL else (REQUEUE, -signal.SIGTERM)
+        assert ended.status in expected, f"status {ended.status}\n{ended.printed[-3000:]}"
+        meanwhile()
+    raise AssertionError("never came to its end")
