@@ -1,7 +1,4 @@
-"""The ways to compute one training step that `d2e bench train` compares; all but the first are D²E or this engine.
-
-Each engine is a function from a model to the step's loss, so that forward and backward can be timed.
-"""
+"""The engines that `d2e bench train` compares: each computes the loss of one training step."""
 
 from __future__ import annotations
 
@@ -33,9 +30,11 @@ PREFIX, QUESTION, ANSWER, REFINED_SHARE = 130, 30, 10, 0.4
 class Engine:
     """One way to compute a step.
 
-    `baseline` names the SFT engine that shares what this one shares; `shares_samples` says whether samples share
-    their prefix, so that the step's cost depends on how many there are. `elsewhere` is another library's way, measured
-    beside those that share samples and those that do not.
+    Attributes:
+        baseline: the SFT engine that shares the same prefixes.
+        shares_samples: samples share their prefix, so the cost per sample depends on their number.
+        elsewhere: belongs to another library, and is measured with both groups of engines.
+        prepare: runs before the timed steps.
     """
 
     name: str
@@ -45,11 +44,11 @@ class Engine:
     packed: bool
     is_sft: bool = False
     elsewhere: bool = False
-    prepare: Callable[[Any, Sequence[Row]], None] | None = None  # what is not to be measured
+    prepare: Callable[[Any, Sequence[Row]], None] | None = None
 
 
 def synthetic_rows(samples: int, context: int, vocabulary: int, seed: int = 0) -> list[Row]:
-    """Samples of random tokens: a prefix that all have, a context, a question and an answer of fixed lengths."""
+    """Make samples of random tokens: a shared prefix, and a context, a question and an answer of fixed lengths."""
     source = random.Random(seed)
 
     def some(count: int) -> list[int]:
@@ -70,15 +69,15 @@ def synthetic_rows(samples: int, context: int, vocabulary: int, seed: int = 0) -
 
 
 def view_tokens(views: Sequence[View], context: int) -> int:
-    """Tokens of a synthetic sample's views, each view whole, its answer less the last token."""
+    """Return the tokens of a synthetic sample's views, without prefix sharing and without the last answer token."""
     of_view = {"original": context, "imagined": 0, "refined": round(REFINED_SHARE * context)}
     return sum(PREFIX + of_view[view] + QUESTION + ANSWER - 1 for view in views)
 
 
 def token_floor(engine: Engine, samples: int, context: int, view_gradients: ViewGradients) -> float:
-    """Tokens that a step must compute, in units of a token with gradient; one without costs a third of it.
+    """Return the tokens that a step must compute, in units of a token with gradient.
 
-    A forward costs one unit of three, a backward two.
+    A token without gradient counts as a third, since a backward costs twice a forward.
     """
     refined = round(REFINED_SHARE * context)
     original = context + QUESTION + ANSWER
@@ -88,11 +87,11 @@ def token_floor(engine: Engine, samples: int, context: int, view_gradients: View
     own = samples * (original + weight * others)
     if engine.packed or engine.is_sft:
         return prefixes * PREFIX + own
-    return own + samples * PREFIX * (1 + 2 * weight)  # a prefix a view
+    return own + samples * PREFIX * (1 + 2 * weight)  # each view has a prefix
 
 
 def _plain_sft(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
-    """What transformers' Trainer does: a row a sample, logits and loss at every position."""
+    """Compute what transformers' Trainer does: a row per sample, logits and loss at every position."""
     ids = torch.tensor([[*row["original"], *row["answer"]] for row in rows], device=model.device)
     labels = ids.clone()
     for line, row in zip(labels, rows, strict=True):
@@ -102,7 +101,7 @@ def _plain_sft(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
 
 
 def _three_forwards(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
-    """A forward a view, each a row a sample."""
+    """Run one forward per view, with a row per sample."""
     states: dict[View, Tensor] = {}
     for view in d2e.views:
         inputs = model_inputs(BatchedCollator([view], 0)(rows), model.device)
@@ -116,7 +115,7 @@ def _three_forwards(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
 def _collated(
     model: Any, rows: Sequence[Row], d2e: D2ESection, packing: Literal["batched", "shared_prefix", "shared_batch"]
 ) -> Tensor:
-    """The trainer's own step, collation included."""
+    """Run the trainer's own step, with collation."""
     inputs = model_inputs(collator_for(Layout(packing, attention=""), d2e, model.config)(rows), model.device)
     return step(model, objective_of(model, d2e), inputs.pop("targets"), inputs)["loss"]
 

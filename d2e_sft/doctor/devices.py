@@ -1,7 +1,4 @@
-"""Which devices there are, and which precisions they compute in.
-
-A precision is found by multiplying: what a library claims is not always so.
-"""
+"""Devices, and the precisions they compute in, tested by multiplying instead of asking the library."""
 
 from __future__ import annotations
 
@@ -19,12 +16,12 @@ from d2e_sft.model.device import automatic_dtype, usable_device
 _FAST = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
 _SIDE = 256
 _REPEATS = 5
-# Of a product of two random matrices with unit variance, relative to its norm; half precision rounds each factor.
+# Allowed error of a product of random matrices, relative to its norm; half precision rounds each factor.
 _TOLERANCE = {"bfloat16": 2e-2, "float16": 5e-3}
 
 
 def check_devices() -> Iterator[Finding]:
-    """Each accelerator with its memory, and the CPU with cores and threads."""
+    """Report each accelerator with its memory, and the CPU with cores and threads."""
     if torch.cuda.is_available():
         yield from (_cuda(index) for index in range(torch.cuda.device_count()))
     elif torch.accelerator.is_available():
@@ -37,7 +34,7 @@ def check_devices() -> Iterator[Finding]:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on: a scheduler or a container may give fewer than the machine has."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -48,7 +45,10 @@ def _cuda(index: int) -> Finding:
     text = f"{properties.name}, {total / 2**30:.0f} GiB, compute capability {capability}"
     if free < total / 2:
         return Finding(
-            f"cuda:{index}", "warn", f"{text}; only {free / 2**30:.1f} GiB free", "see who uses it: nvidia-smi"
+            f"cuda:{index}",
+            "warn",
+            f"{text}; only {free / 2**30:.1f} GiB free",
+            "see what uses it: nvidia-smi",
         )
     return Finding(f"cuda:{index}", "ok", text)
 
@@ -82,7 +82,7 @@ def _threads() -> Finding:
 
 
 def _cpu_info() -> tuple[str, set[str]]:
-    """Name and flags; Linux says them, elsewhere only the name is known."""
+    """Return the name and the flags, which are known only on Linux."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -95,7 +95,7 @@ def _cpu_info() -> tuple[str, set[str]]:
 
 
 def check_precisions() -> Iterator[Finding]:
-    """bfloat16, float16 and TF32 on the device that training uses, each compared with float32 on the CPU."""
+    """Compare bfloat16, float16 and TF32 on the device of training with float32 on the CPU."""
     device = usable_device()
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(_SIDE, _SIDE, generator=generator) for _ in range(2))
@@ -115,25 +115,25 @@ def _half(
         a, b = left.to(device, dtype), right.to(device, dtype)
         error = _error(a @ b, expected)
         ratio = float32 / _seconds(a, b)
-    except RuntimeError as failure:  # no kernel for it on this device
+    except RuntimeError as failure:  # no kernel on this device
         return Finding(name, "warn", f"not on {device.type} ({str(failure).splitlines()[0]})", instead)
     if error > _TOLERANCE[name]:
         return Finding(name, "warn", f"wrong by {error:.0e} on {device.type}", instead)
     if name == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        return Finding(name, "warn", "emulated by this GPU, so training refuses it", "use float16 or float32")
-    text = f"{device.type} multiplies in it"
-    if device.type == "cpu":  # so small a product tells of a GPU's kernel launch, not of its speed
+        return Finding(name, "warn", "emulated by this GPU, so training rejects it", "use float16 or float32")
+    text = f"works on {device.type}"
+    if device.type == "cpu":  # on a GPU so small a product measures the kernel launch
         text += f", {_against_float32(ratio)} ({_SIDE} × {_SIDE})"
     if name == "float16" and device.type != "cuda":
         return Finding(name, "ok", f"{text}; train.fp16=true needs CUDA")
     if name == "bfloat16":
-        text += f"; train.bf16=null takes {automatic_dtype()}"
+        text += f"; train.bf16=null uses {automatic_dtype()}"
     return Finding(name, "ok", text)
 
 
 def _against_float32(ratio: float) -> str:
-    """From how many times as fast: a precision that is emulated takes many times as long."""
-    return f"{ratio:.1f} × as fast as in float32" if ratio >= 1 else f"{1 / ratio:.1f} × as slow as in float32"
+    """Describe a speed ratio; an emulated precision is many times slower."""
+    return f"{ratio:.1f} × as fast as float32" if ratio >= 1 else f"{1 / ratio:.1f} × slower than float32"
 
 
 def _tf32(left: torch.Tensor, right: torch.Tensor, expected: torch.Tensor, device: torch.device) -> Finding:
@@ -154,7 +154,7 @@ def _error(product: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def _seconds(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Of one product, the quickest of a few after one that warms up."""
+    """Return the fastest time of a few products, after a warm-up."""
     taken = []
     for _ in range(_REPEATS + 1):
         started = time.perf_counter()

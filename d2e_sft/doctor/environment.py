@@ -1,4 +1,4 @@
-"""What surrounds d2e: a Slurm job or not, variables that change how it behaves, launchers and compilers."""
+"""The environment of d2e: Slurm, variables, launchers and compilers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _SHOWN = (
 
 
 def check_environment() -> Iterator[Finding]:
-    """Slurm, and the variables that are set."""
+    """Report Slurm, and the variables that are set."""
     devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     yield from slurm(os.environ, devices, can_submit=shutil.which("sbatch") is not None)
     given = [f"{name}={os.environ[name]}" for name in _SHOWN if name in os.environ]
-    yield Finding("variables", "ok", ", ".join(given) or "none of d2e's are set")
+    yield Finding("variables", "ok", ", ".join(given) or "none set")
 
 
 def slurm(environment: Mapping[str, str], devices: int, *, can_submit: bool) -> Iterator[Finding]:
-    """Where in a Slurm cluster this is, and whether the job has what training needs.
+    """Report whether this is a Slurm login node or job, and whether the job has the GPUs it asked for.
 
     Args:
         devices: CUDA devices that torch finds.
@@ -44,7 +44,7 @@ def slurm(environment: Mapping[str, str], devices: int, *, can_submit: bool) -> 
     if given is None:
         yield Finding("slurm", "warn", text, "ask for GPUs: sbatch --gpus-per-node N")
     elif given.isdecimal() and int(given) > devices:
-        remedy = "look at the torch build and CUDA_VISIBLE_DEVICES; inside srun, a task may be bound to fewer GPUs"
+        remedy = "check the torch build and CUDA_VISIBLE_DEVICES; inside srun, a task may be bound to fewer GPUs"
         yield Finding("slurm", "warn", f"{text}, but torch finds {devices}", remedy)
     else:
         yield Finding("slurm", "ok", text)
@@ -54,7 +54,7 @@ def slurm(environment: Mapping[str, str], devices: int, *, can_submit: bool) -> 
 
 
 def check_launchers() -> Iterator[Finding]:
-    """Each name of `--launch`, tried as far as composing its command; the C++ compiler; Slurm and SkyPilot."""
+    """Report each launcher whose command can be composed, the C++ compiler, Slurm and SkyPilot."""
     devices = accelerators()
     compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
     for name in launchers():

@@ -1,4 +1,4 @@
-"""What a check finds: a line of the report."""
+"""A finding of a check."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Status = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One line.
+    """One line of the report.
 
     Attributes:
-        name: what was looked at.
-        status: `ok`; `warn` where something is missing that some commands need; `fail` where d2e cannot work.
-        value: what was found.
-        remedy: what to do about it; empty where it is ok.
-        topic: the section of the report it belongs to; a check leaves that to `d2e_sft.doctor.run`.
+        name: what was checked.
+        status: `warn` if something is missing that some commands need, `fail` if d2e cannot work.
+        value: the result.
+        remedy: what to do; empty if the status is ok.
+        topic: section of the report; `d2e_sft.doctor.run` fills it in.
     """
 
     name: str

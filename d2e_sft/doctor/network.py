@@ -1,4 +1,4 @@
-"""Whether the Hub and the trackers answer, asked all at once and for two seconds at most."""
+"""Whether the Hub and the trackers answer, within two seconds for all of them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Service:
     """A service on the network.
 
     Attributes:
-        url: asked for its head; any answer will do.
-        offline: why it is not to be asked, or "".
-        remedy: what to do where it does not answer.
+        url: address of a HEAD request; any status counts as an answer.
+        offline: setting that forbids asking, or "".
+        remedy: what to do if it does not answer.
     """
 
     name: str
@@ -34,12 +34,12 @@ class Service:
 
 
 def check_network() -> Iterator[Finding]:
-    """The Hub and wandb, and an MLflow server that is named; not those that the environment says to leave alone."""
+    """Report whether the Hub, wandb and a configured MLflow server answer, unless the environment is offline."""
     yield from ask(services(os.environ))
 
 
 def services(environment: Mapping[str, str]) -> list[Service]:
-    """What training and data builders may talk to, as the environment sets it."""
+    """Return the services that training and data builders use in this environment."""
     hub = environment.get("HF_ENDPOINT") or "https://huggingface.co"
     hub_off = next(
         (name for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if environment.get(name, "").lower() in _ON), ""
@@ -50,7 +50,7 @@ def services(environment: Mapping[str, str]) -> list[Service]:
             "Hub",
             hub,
             f"{hub_off}={environment[hub_off]}" if hub_off else "",
-            "set HTTPS_PROXY, or HF_ENDPOINT for a mirror; without, set HF_HUB_OFFLINE=1 and use folders or builtin:…",
+            "set HTTPS_PROXY, or HF_ENDPOINT for a mirror; offline, set HF_HUB_OFFLINE=1 and use folders or builtin:…",
         ),
         Service(
             "wandb",
@@ -66,10 +66,10 @@ def services(environment: Mapping[str, str]) -> list[Service]:
 
 
 def ask(wanted: list[Service], seconds: float = _SECONDS) -> Iterator[Finding]:
-    """One finding a service, all asked side by side; after `seconds` those that are still silent are given up."""
+    """Ask all services at the same time; those that are silent after `seconds` get a warning."""
     answers: dict[str, str] = {}
     asked = [service for service in wanted if not service.offline]
-    # Daemons: a name that is never resolved must not keep the command from ending.
+    # Daemons: a name that is never resolved must not block the end of the command.
     threads = [threading.Thread(target=_head, args=(item, answers, seconds), daemon=True) for item in asked]
     for thread in threads:
         thread.start()
@@ -87,11 +87,11 @@ def ask(wanted: list[Service], seconds: float = _SECONDS) -> Iterator[Finding]:
 
 
 def _head(service: Service, answers: dict[str, str], seconds: float) -> None:
-    """Leave "" where it answers, whatever the status: a page that is refused was reached."""
+    """Write "" if the service answers with any status, since a page that is refused was reached."""
     try:
         response = httpx.head(service.url, timeout=seconds)
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         answers[service.name] = f"{type(error).__name__}: {error}".strip(": ")
     else:
-        # A gateway that stands before the service and says so.
+        # These statuses are those of a gateway in front of the service.
         answers[service.name] = f"HTTP {response.status_code}" if response.status_code in (407, 502, 503, 504) else ""

@@ -1,4 +1,4 @@
-"""Running all checks, and the report of what they found."""
+"""Run all checks, and report what they found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from d2e_sft.doctor.finding import Finding
 from d2e_sft.util.terminal import filled
 
-# topic → (module, function): imported one by one, so that a broken library is a finding and not the end.
+# topic → (module, function): imported one by one, so that a broken library is a finding.
 _CHECKS = {
     "versions": ("versions", "check_versions"),
     "devices": ("devices", "check_devices"),
@@ -25,20 +25,20 @@ _CHECKS = {
 
 
 def findings() -> Iterator[Finding]:
-    """All findings, topic by topic, as they come."""
+    """Yield all findings, topic by topic."""
     for topic, (module, function) in _CHECKS.items():
         try:
             check = getattr(importlib.import_module(f"d2e_sft.doctor.{module}"), function)
             for finding in check():
                 yield replace(finding, topic=topic)
-        except Exception as error:  # whatever a library that does not work raises
+        except Exception as error:  # a broken library may raise anything
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            remedy = "reinstall what it names: pip install --force-reinstall d2e-sft"
-            yield Finding("check", "fail", f"could not be made ({reason})", remedy, topic)
+            remedy = "reinstall the package it names, or pip install --force-reinstall d2e-sft"
+            yield Finding("check", "fail", f"failed ({reason})", remedy, topic)
 
 
 def lines(found: Iterable[Finding]) -> Iterator[tuple[str, str]]:
-    """(status, text) of each line for people; headings and remedies have the status ""."""
+    """Yield (status, text) of each line of the report; headings and remedies have the status ""."""
     topic = ""
     for finding in found:
         if finding.topic != topic:
@@ -50,7 +50,7 @@ def lines(found: Iterable[Finding]) -> Iterator[tuple[str, str]]:
 
 
 def summary(found: Iterable[Finding]) -> str:
-    """`31 ok, 2 warnings, no failures`."""
+    """Return `31 ok, 2 warnings, no failures`."""
     counts: Counter[str] = Counter(finding.status for finding in found)
     words = [
         f"{counts[status] or 'no'} {name}{'s' * (counts[status] != 1)}"
@@ -60,6 +60,6 @@ def summary(found: Iterable[Finding]) -> str:
 
 
 def as_json(found: list[Finding]) -> dict[str, Any]:
-    """For programs."""
+    """Return the content of the JSON file."""
     listed = [{"topic": item.topic, **asdict(item)} for item in found]
     return {"summary": dict(Counter(item.status for item in found)), "findings": listed}

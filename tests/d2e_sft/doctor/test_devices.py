@@ -61,8 +61,8 @@ def test_a_precision_is_believed_only_if_its_products_are_right(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("seconds", "fast", "told"),
     [
-        (0.5, True, "2.0 × as fast as in float32 (256 × 256); train.bf16=null takes bfloat16"),
-        (40.0, False, "40.0 × as slow as in float32 (256 × 256); train.bf16=null takes float32"),
+        (0.5, True, "2.0 × as fast as float32 (256 × 256); train.bf16=null uses bfloat16"),
+        (40.0, False, "40.0 × slower than float32 (256 × 256); train.bf16=null uses float32"),
     ],
 )
 def test_the_speed_of_bfloat16_is_told_with_what_training_takes(
@@ -70,7 +70,7 @@ def test_the_speed_of_bfloat16_is_told_with_what_training_takes(
 ) -> None:
     monkeypatch.setattr(devices, "_seconds", lambda a, b: 1.0 if a.dtype == torch.float32 else seconds)
     monkeypatch.setattr(devices, "automatic_dtype", lambda: "bfloat16" if fast else "float32")
-    assert named(devices.check_precisions(), "bfloat16").value == f"cpu multiplies in it, {told}"
+    assert named(devices.check_precisions(), "bfloat16").value == f"works on cpu, {told}"
 
 
 def test_a_precision_without_a_kernel_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Folders that cannot be written, and disks that are full."""
+"""Folders that are not writable, and disks that are full."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_cache_that_cannot_be_written_is_a_failure(tmp_path: Path, monkeypatch
     monkeypatch.setenv("D2E_CACHE", str(tmp_path / "file" / "cache"))
     cache = named(storage.check_storage(), "cache")
     assert cache.status == "fail"
-    assert "cannot be written" in cache.value
+    assert "not writable" in cache.value
     assert cache.remedy.startswith("set D2E_CACHE")
 
 
