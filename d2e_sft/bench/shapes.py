@@ -20,7 +20,7 @@ from d2e_sft.model.collation import BatchedCollator, PackedCollator, Row
 from d2e_sft.model.device import timed
 
 _LLAMA, _QWEN2, _QWEN3 = "llama", "qwen2", "qwen3"
-# As in the models' config.json: architecture, hidden, intermediate, layers, heads, key and value heads, width of a head,
+# From the models' config.json: architecture, hidden, intermediate, layers, heads, key and value heads, head's width,
 # vocabulary, tied head.
 SHAPES: dict[str, tuple[str, int, int, int, int, int, int, int, bool]] = {
     "tiny": (_LLAMA, 32, 48, 2, 4, 2, 8, 300, True),

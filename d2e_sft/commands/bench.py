@@ -66,9 +66,8 @@ _JSON = click.option(
 @click.option("--trl", is_flag=True, help="Also TRL's SFTTrainer (pip install 'd2e-sft[bench]').")
 @click.option("--engines", metavar="NAME,...", default="", help="Only these, with their SFT baselines.")
 @click.option("--profile", is_flag=True, help="Also show where a step's time goes, by torch's profiler.")
-@click.option("--pipeline", is_flag=True, help="Also show how fast the input pipeline packs samples.")
 @_JSON
-def train(model: str, engines: str, pipeline: bool, json_file: Path | None, **options: Any) -> None:
+def train(model: str, engines: str, json_file: Path | None, **options: Any) -> None:
     """Compare a D²E training step with plain SFT, engine by engine.
 
     \b
@@ -94,13 +93,7 @@ def train(model: str, engines: str, pipeline: bool, json_file: Path | None, **op
     measured = bench_training(model, asked, progress=lambda line: click.echo(line, err=True))
     if asked.profile:
         click.echo(profile_table(measured).terminal() + "\n")
-    more: dict[str, Sequence[Any]] = {}
-    if pipeline:
-        from d2e_sft.bench.pipeline import bench_pipeline, pipeline_table
-
-        more["pipeline"] = bench_pipeline(asked.contexts, asked.samples, asked.repeats)
-        click.echo(pipeline_table(more["pipeline"]).terminal() + "\n")
-    _report(as_table(measured), {"rows": measured, **more}, json_file)
+    _report(as_table(measured), measured, json_file)
 
 
 @bench.command("decode")
@@ -138,7 +131,7 @@ def decode(model: str, vllm: bool, json_file: Path | None, **options: Any) -> No
             f"prompt {row.prompt}, batch {row.batch}, {row.new_tokens} new: {row.debiased_to_plain} × plain", err=True
         ),
     )
-    _report(as_table(measured), {"rows": measured}, json_file)
+    _report(as_table(measured), measured, json_file)
 
 
 @bench.command("gpu")
@@ -172,8 +165,8 @@ def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
         raise UserError(f"d2e bench gpu: {', '.join(report.failed)} failed", "the reasons are listed above")
 
 
-def _report(table: Table, content: dict[str, Sequence[Any]], file: Path | None) -> None:
+def _report(table: Table, rows: Sequence[Any], file: Path | None) -> None:
     click.echo(table.terminal())
     if file is not None:
-        write_json(file, {name: [asdict(row) for row in rows] for name, rows in content.items()})
+        write_json(file, {"rows": [asdict(row) for row in rows]})
         click.echo(f"wrote {file}")

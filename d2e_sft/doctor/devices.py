@@ -95,7 +95,7 @@ def _cpu_info() -> tuple[str, set[str]]:
 
 
 def check_precisions() -> Iterator[Finding]:
-    """Compare bfloat16, float16 and TF32 on the device of training with float32 on the CPU."""
+    """Compare bfloat16 and float16 on the device of training with float32 on the CPU."""
     device = usable_device()
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(_SIDE, _SIDE, generator=generator) for _ in range(2))
@@ -103,7 +103,6 @@ def check_precisions() -> Iterator[Finding]:
     seconds = _seconds(left.to(device), right.to(device))
     for name in ("bfloat16", "float16"):
         yield _half(name, left, right, expected, device, seconds)
-    yield _tf32(left, right, expected, device)
 
 
 def _half(
@@ -134,19 +133,6 @@ def _half(
 def _against_float32(ratio: float) -> str:
     """Describe a speed ratio; an emulated precision is many times slower."""
     return f"{ratio:.1f} × as fast as float32" if ratio >= 1 else f"{1 / ratio:.1f} × slower than float32"
-
-
-def _tf32(left: torch.Tensor, right: torch.Tensor, expected: torch.Tensor, device: torch.device) -> Finding:
-    if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] < 8:
-        return Finding("tf32", "ok", f"not on this device ({device.type}); nothing here needs it")
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        error = _error(left.to(device) @ right.to(device), expected)
-    finally:
-        torch.set_float32_matmul_precision(before)
-    used = "rounds as TF32" if error > 1e-5 else "computes in full float32"
-    return Finding("tf32", "ok", f"float32 products {used} when asked to (relative error {error:.0e})")
 
 
 def _error(product: torch.Tensor, expected: torch.Tensor) -> float:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from d2e_sft.bench import pipeline
 from d2e_sft.bench.engines import ENGINES, SFT
 from d2e_sft.bench.step_rows import Case, compare
 from d2e_sft.cli import run
@@ -37,16 +35,13 @@ def test_ratios_are_medians_over_the_baseline_that_shares_as_much() -> None:
 
 
 def test_the_command_writes_a_row_for_each_engine_and_gradient(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(pipeline, "bench_pipeline", partial(pipeline.bench_pipeline, count=8))
     model = save_tiny_model(tmp_path / "model")
     file = tmp_path / "out" / "bench.json"
-    options = ["--contexts", "12,20", "--samples", "2", "--unshared-samples", "1", "--repeats", "1", "--pipeline"]
+    options = ["--contexts", "12,20", "--samples", "2", "--unshared-samples", "1", "--repeats", "1"]
     run(["bench", "train", "--model", str(model), *options, "--json", str(file)])
-    content = json.loads(file.read_text())
-    assert [(row["context"], row["workers"]) for row in content["pipeline"]] == [(12, 0), (12, 2), (20, 0), (20, 2)]
-    rows = content["rows"]
+    rows = json.loads(file.read_text())["rows"]
     assert {(row["engine"], row["view_gradients"], row["context"]) for row in rows} == {
         (engine.name, gradients, context)
         for engine in ENGINES

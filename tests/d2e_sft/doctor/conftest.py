@@ -1,4 +1,4 @@
-"""For the checks of `d2e doctor`: no network, and a finding by its name."""
+"""Checks of `d2e doctor` without network."""
 
 from __future__ import annotations
 

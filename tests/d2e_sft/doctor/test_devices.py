@@ -1,4 +1,4 @@
-"""Devices and the precisions they compute in, on machines that are made up."""
+"""Devices and their precisions, on simulated machines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_cpus_fast_instructions_are_named(monkeypatch: pytest.MonkeyPatch) -
     assert (named(found, "threads").status, named(found, "threads").remedy) == ("warn", "export OMP_NUM_THREADS=3")
 
 
-def test_the_cpu_is_read_where_linux_says_it() -> None:
+def test_the_cpu_is_read_from_linux() -> None:
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists() or "flags" not in cpuinfo.read_text():
         pytest.skip("no /proc/cpuinfo with flags here")
@@ -47,7 +47,7 @@ def test_the_cpu_is_read_where_linux_says_it() -> None:
     assert flags == set(line.split(":")[1].split())
 
 
-def test_a_precision_is_believed_only_if_its_products_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_precision_is_ok_only_if_its_products_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     if not torch.cuda.is_available():
         assert named(devices.check_precisions(), "bfloat16").status == "ok"
     monkeypatch.setattr(devices, "_error", lambda product, expected: 0.3)
@@ -59,18 +59,18 @@ def test_a_precision_is_believed_only_if_its_products_are_right(monkeypatch: pyt
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="a CPU's products are compared")
 @pytest.mark.parametrize(
-    ("seconds", "fast", "told"),
+    ("seconds", "fast", "expected"),
     [
         (0.5, True, "2.0 × as fast as float32 (256 × 256); train.bf16=null uses bfloat16"),
         (40.0, False, "40.0 × slower than float32 (256 × 256); train.bf16=null uses float32"),
     ],
 )
-def test_the_speed_of_bfloat16_is_told_with_what_training_takes(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, fast: bool, told: str
+def test_the_speed_of_bfloat16_is_reported_with_the_dtype_of_training(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, fast: bool, expected: str
 ) -> None:
     monkeypatch.setattr(devices, "_seconds", lambda a, b: 1.0 if a.dtype == torch.float32 else seconds)
     monkeypatch.setattr(devices, "automatic_dtype", lambda: "bfloat16" if fast else "float32")
-    assert named(devices.check_precisions(), "bfloat16").value == f"works on cpu, {told}"
+    assert named(devices.check_precisions(), "bfloat16").value == f"works on cpu, {expected}"
 
 
 def test_a_precision_without_a_kernel_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

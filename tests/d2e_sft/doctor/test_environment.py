@@ -1,4 +1,4 @@
-"""Launchers, and a Slurm job or not."""
+"""Launchers, and Slurm."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_slurm_job_is_compared_with_what_torch_finds(
     assert said in finding.value
 
 
-def test_a_login_node_and_a_requeued_job_are_told() -> None:
+def test_a_login_node_and_a_requeued_job_are_reported() -> None:
     assert "sbatch launch/slurm/train.sbatch" in next(slurm({}, 0, can_submit=True)).value
     environment = {"SLURM_JOB_ID": "7", "SLURM_GPUS_ON_NODE": "1", "SLURM_RESTART_COUNT": "2"}
     assert named(slurm(environment, 1, can_submit=True), "requeued").value == "2 times so far"

@@ -1,4 +1,4 @@
-"""Services are asked side by side, and not where the environment says not to."""
+"""Services are asked at the same time, unless the environment is offline."""
 
 from __future__ import annotations
 
@@ -10,30 +10,25 @@ import pytest
 
 from d2e_sft.doctor.network import Service, ask, services
 from tests.d2e_sft.doctor.conftest import named
-from tests.servers import LocalServer, QuietHandler
-
-
-class _Answers(QuietHandler):
-    def answer(self) -> None:
-        self.reply(404)
+from tests.factories import ScriptedServer
 
 
 @pytest.fixture
 def answering() -> Iterator[str]:
-    with LocalServer(_Answers) as server:
+    with ScriptedServer(lambda path, request: (404, {})) as server:
         yield server.url
 
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """A server that takes connections and says nothing."""
+    """A server that accepts connections and never answers."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-def test_services_are_asked_side_by_side_and_not_for_long(answering: str, silent: str) -> None:
+def test_services_are_asked_at_the_same_time_and_not_for_long(answering: str, silent: str) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         closed = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -68,6 +63,6 @@ def test_services_are_asked_side_by_side_and_not_for_long(answering: str, silent
         ({"MLFLOW_TRACKING_URI": "http://own:5000"}, "mlflow", "http://own:5000", False),
     ],
 )
-def test_the_environment_says_whom_to_ask(environment: dict[str, str], name: str, url: str, is_offline: bool) -> None:
+def test_the_environment_sets_the_services(environment: dict[str, str], name: str, url: str, is_offline: bool) -> None:
     service = next(item for item in services(environment) if item.name == name)
     assert (service.url, bool(service.offline)) == (url, is_offline)

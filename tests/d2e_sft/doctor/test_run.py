@@ -12,16 +12,16 @@ from d2e_sft.doctor.finding import Finding
 TOPICS = ["versions", "devices", "precision", "attention", "launchers", "storage", "network", "environment"]
 
 
-def test_every_topic_is_reported_and_what_is_not_ok_has_a_remedy() -> None:
+def test_every_topic_is_reported_and_problems_have_a_remedy() -> None:
     found = list(run.findings())
     assert list(dict.fromkeys(finding.topic for finding in found)) == TOPICS
     for finding in found:
         assert finding.value
         assert bool(finding.remedy) == (finding.status != "ok"), finding
-    assert not [finding for finding in found if finding.status == "fail"], "the tests themselves run here"
+    assert not [finding for finding in found if finding.status == "fail"], "the tests run here"
 
 
-def test_a_check_that_breaks_is_a_failure_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_breaks_is_a_failure_and_the_others_still_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Iterator[Finding]:
         raise ImportError("libcudart.so.12: cannot open shared object file")
 
