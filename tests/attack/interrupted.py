@@ -1,4 +1,4 @@
-"""A training that attacks interrupt, and what they compare it with."""
+"""The training that attacks interrupt, and the comparison with an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REQUEUE = 75
 
 
 def prepare_training(folder: Path) -> Path:
-    """A model with dropout, 11 samples, a recipe of 12 steps with a checkpoint every second, and its run (`whole`)."""
+    """Make a model with dropout, 11 samples, a recipe of 12 steps with 6 checkpoints, and its run (`whole`)."""
     model: GPT2LMHeadModel = tiny_model("gpt2")
     model.config.resid_pdrop = model.config.embd_pdrop = model.config.attn_pdrop = 0.1
     model.save_pretrained(folder / "model")
@@ -49,7 +49,7 @@ def training_arguments(world: Path, run: Path, *more: str) -> list[str | Path]:
 
 
 def same_weights(run: Path, whole: Path) -> None:
-    """Assert that two runs ended in the same weights, bit for bit."""
+    """Assert that two runs have the same weights, bit for bit."""
     ours, theirs = load_file(run / "model.safetensors"), load_file(whole / "model.safetensors")
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs), "other weights"
@@ -64,17 +64,17 @@ def until_done(
     meanwhile: Callable[[], None] = lambda: None,
     environment: dict[str, str] | None = None,
 ) -> int:
-    """Start a command, send it a signal at a random moment, start it again, until it comes to its end.
+    """Start a command, send it a signal at a random moment, and start it again until it finishes.
 
     Args:
-        most: seconds after which the signal is sent at the latest, a third more each time.
-        meanwhile: what has to hold after each signal.
+        most: latest time of the signal in seconds, a third more each time.
+        meanwhile: asserts what must hold after each signal.
 
     Returns:
-        how many signals it got.
+        the number of signals.
     """
     for sent in range(40):
-        # What is there already takes long to load, so a signal that always comes early would never let it end.
+        # Loading takes time, so the command would never finish if the signal always came early.
         wait = given.random.uniform(0, most * 1.3**sent)
         process, output = start(given.folder, arguments, None, environment, verb)
         deadline = time.monotonic() + wait

@@ -1,4 +1,4 @@
-"""Texts that run a script, or become an element, on a page that does not escape them; and what finds that out."""
+"""Texts that run a script or become an element on a page without escaping, and how to detect that."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _BEGINNINGS = (
     "{{ 7 * 7 }}${7*7}#{7*7}",
 )  # fmt: skip
 
-# What stands on a page and was planted. `planted` is the name of a global, an attribute, and a host that is not there.
+# Finds planted content on a page. `planted` is the name of a global, an attribute, and a host that does not exist.
 _FOUND = """(() => {
   const links = ["href", "src", "action", "formaction", "xlink:href", "data", "srcdoc", "content"];
   const bad = [...document.querySelectorAll("*")].filter((one) => one.hasAttribute("planted")
@@ -56,7 +56,7 @@ _FOUND = """(() => {
   return {ran: window.planted || 0, elements: bad.map((one) => one.outerHTML.slice(0, 200)),
           hidden: getComputedStyle(document.body).display === "none"};
 })()"""
-# What a reader may do: unfold, point at, focus, press and choose. What a button does by itself is part of the page.
+# Does what a reader may do: unfold, point at, focus, press and choose.
 _USE = """(() => {
   document.querySelectorAll("details").forEach((one) => { one.open = true });
   for (const one of document.querySelectorAll("body *")) {
@@ -72,54 +72,54 @@ _USE = """(() => {
 
 
 class Planter:
-    """Makes payloads and keeps them, to be looked for."""
+    """Makes payloads, and keeps them for the search."""
 
     def __init__(self, numbers: random.Random) -> None:
         self._numbers = numbers
         self.planted: list[str] = []
 
     def __call__(self) -> str:
-        """A new payload; a number makes each of them another one."""
+        """Return a new payload, made unique by a number."""
         pick = self._numbers.choice
         text = f"p{len(self.planted)} {pick(_ENDS)}{pick(_BEGINNINGS)}{pick(_ENDS)}"
         self.planted.append(text)
         return text
 
     def line(self) -> str:
-        """One that is fit to be a name: no NUL, one line."""
+        """Return a payload that is valid as a name: no NUL, one line."""
         text = " ".join(self().replace("\0", "").replace("\u2028", "").split())
         self.planted[-1] = text
         return text
 
     def name(self) -> str:
-        """One that is fit to be a file's name, too."""
+        """Return a payload that is valid as a file name."""
         text = self.line().replace("/", "\\")
         self.planted[-1] = text
         return text
 
 
 def check(tab: Tab, *, use: bool = True) -> None:
-    """Assert that nothing planted came to life on the page that is open, after a reader did what can be done there."""
+    """Assert that nothing planted is active on the open page, after a reader used all controls."""
     tab.wait_for("document.readyState === 'complete'")
     if use:
         tab.evaluate(_USE)
-        tab.evaluate("new Promise((done) => setTimeout(done, 60))")  # what an event has begun
+        tab.evaluate("new Promise((done) => setTimeout(done, 60))")  # lets events finish
     found = tab.evaluate(_FOUND)
     assert found == {"ran": 0, "elements": [], "hidden": False}, found
 
 
 def shown(tab: Tab, texts: list[str]) -> int:
-    """How many of the payloads the page has as text: what is nowhere was not attacked with."""
+    """Return how many payloads the page shows as text."""
     fields = "[...document.querySelectorAll('input, textarea')].map((one) => one.value).join(' ')"
     text = " ".join(str(tab.evaluate(f"document.documentElement.textContent + {fields}")).split())
     return sum(one.split(maxsplit=1)[0] + " " in text for one in texts)
 
 
 def open_file(tab: Tab, page: Path) -> None:
-    """Go to a page that lies on the disk."""
+    """Open a page from disk."""
     tab.open(page.as_uri())
 
 
 def everything(page: Path) -> None:
-    """Write a page that escapes nothing, which `check` must object to."""
+    """Write a page that escapes nothing, which `check` must reject."""
     page.write_text("<!doctype html><body>" + "\n".join(f"<p>{one}</p>" for one in _BEGINNINGS[:12]), "utf-8")

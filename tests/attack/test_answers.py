@@ -1,4 +1,4 @@
-"""Damage to the answers of an evaluation: what is left of a killed one, and the predictions of a finished one."""
+"""Damage to the answers of a killed evaluation, and to the predictions of a finished one."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.command import Kill, d2e, evaluate, finish, start
 from tests.factories import bench_rows, save_bench
 from tests.tiny import save_tiny_model
 
-RIGHT = "right predictions, or refused with file and line"
+RIGHT = "correct predictions, or an error with file and line"
 
 PARTIAL = "predictions.partial.jsonl"
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model's finished evaluation (`whole`), and one that was killed twice (`killed`)."""
+    """A finished evaluation of a tiny model (`whole`), and one that was killed twice (`killed`)."""
     folder = tmp_path_factory.mktemp("world")
     save_tiny_model(folder / "model", seed=3)
     save_bench(folder / "bench", bench_rows(14))
@@ -51,7 +51,7 @@ def _outputs(run: Path) -> list[str]:
 
 
 def _resume_after(given: Attempt, change: bytes, *, must_refuse: bool = False) -> None:
-    """The killed evaluation with other answers so far ends with the right predictions, or is refused."""
+    """Resume the killed evaluation with these answers: it ends with correct predictions, or is rejected."""
     shutil.copytree(given.world / "killed", given.folder / "run")
     (given.folder / "run" / "eval" / "bench" / PARTIAL).write_bytes(change)
     status = _evaluate(given.world, given.folder / "run")
@@ -102,8 +102,8 @@ def test_edit_a_prediction(given: Attempt) -> None:
     place = given.random.randrange(8 * len(content))
     content[place // 8] ^= 1 << place % 8
     file.write_bytes(content)
-    assert _evaluate(given.world, given.folder / "run") == 1, "scored without a word"
-    assert d2e("compare", given.folder / "run", "--bench", "bench") == 1, "compared without a word"
+    assert _evaluate(given.world, given.folder / "run") == 1, "scored without an error"
+    assert d2e("compare", given.folder / "run", "--bench", "bench") == 1, "compared without an error"
     assert _evaluate(given.world, given.folder / "run", "--overwrite") == 0
     assert _outputs(given.folder / "run") == _outputs(given.world / "whole")
 
@@ -111,7 +111,7 @@ def test_edit_a_prediction(given: Attempt) -> None:
 @attack(
     "SIGKILL at random moments of an evaluation",
     "evaluation",
-    "the predictions of the one left alone",
+    "the predictions of an uninterrupted evaluation",
     tries=12,
     quick=1,
 )
@@ -126,7 +126,7 @@ def test_kill_at_random_moments(given: Attempt) -> None:
     given.things = kills
 
 
-@attack("a second evaluation in the folder", "evaluation", "refused; no lock left by a kill", tries=5, quick=1)
+@attack("a second evaluation in the folder", "evaluation", "rejected; a kill leaves no lock", tries=5, quick=1)
 def test_second_evaluation(given: Attempt) -> None:
     arguments = _arguments(given.world, given.folder / "run", "--overwrite")
     first = start(given.folder, arguments, Kill("eval.run.journal_files:JournalWriter._append", 4), verb="eval")

@@ -1,4 +1,4 @@
-"""Archives and packed files that would write elsewhere, read elsewhere, or unpack to far more than they are."""
+"""Archives and packed files that would write or read elsewhere, or unpack to far more than their size."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from data_builders.raw.reader import BadRows, RawInput
 from tests.attack.frame import Attempt, attack
 from tests.command import d2e
 
-REFUSED = "refused with one message; nothing is written elsewhere"
+REFUSED = "rejected with one message; nothing is written elsewhere"
 
-_BOMB = 300 << 20  # bytes, of which a packed file has a thousandth
+_BOMB = 300 << 20  # bytes; the packed file has a thousandth
 _SECRET = "a file of this machine"
 _OUTSIDE = ("../../outside", "/tmp/d2e-attack-outside", "a/../../../outside", "..\\..\\outside", "outside/../../x")
 _ODD = (
@@ -52,7 +52,7 @@ def _member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfi
 
 @attack("paths, links and devices in archives", "archives", REFUSED, tries=20, quick=1)
 def test_misplaced(given: Attempt) -> None:
-    """Members whose names lead out of the folder, and links and devices in the place of a file."""
+    """Members whose names lead out of the folder, and links and devices instead of a file."""
     home, numbers = given.folder / "home" / "deep", given.random
     home.mkdir(parents=True)
     (given.folder / "private").write_text(_SECRET)
@@ -61,7 +61,7 @@ def test_misplaced(given: Attempt) -> None:
         with zipfile.ZipFile(given.folder / "a.zip", "w") as zipped:
             zipped.writestr(name, "row\n")
         for archive in (given.folder / "a.zip", _tar(given.folder / "a.tar", (_member(name), b"row\n"))):
-            extract_member(archive, name, home / "rows.txt")  # where it lands is said by the caller alone
+            extract_member(archive, name, home / "rows.txt")  # only the caller decides where it is written
             assert [path.name for path in home.iterdir()] == ["rows.txt"]
             count += 1
     (home / "rows.txt").unlink()
@@ -81,7 +81,7 @@ def test_misplaced(given: Attempt) -> None:
 
 
 def _refused(what: Callable[[], object], said: str) -> None:
-    """Assert that it ends in one message, in some seconds of processor time."""
+    """Assert that it fails with one message, within 20 seconds of processor time."""
     started = time.process_time()
     with pytest.raises(UserError) as caught:
         what()
@@ -92,7 +92,7 @@ def _refused(what: Callable[[], object], said: str) -> None:
 
 @attack("archives and packed files that unpack to a thousand times", "archives", REFUSED, tries=6, quick=1)
 def test_bombs(given: Attempt) -> None:
-    """300 MB in 300 kB, in each form that a packed file is read in."""
+    """300 MB in 300 kB, in each supported form of a packed file."""
     folder, zeros = (
         given.folder,
         b"\0" * _BOMB if given.random.random() < 0.5 else (b"a row " * 999 + b"\n") * (_BOMB // 5995),

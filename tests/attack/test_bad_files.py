@@ -1,4 +1,4 @@
-"""Bad files and bad texts: whatever they hold, there is a result or one message, and soon."""
+"""Bad files and bad texts: any content gives a result or one message, within a second."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ deep = st.integers(1, 100_000).map(lambda depth: "[" * depth + "]" * depth)
 
 
 def survived(what: Callable[[], object]) -> None:
-    """Assert that it gives a result or a UserError of readable length, within a second."""
+    """Assert that it gives a result or a short UserError within a second."""
     started, said = time.process_time(), ""
     try:
         what()
@@ -52,7 +52,7 @@ def survived(what: Callable[[], object]) -> None:
 
 
 def tried(given_: Attempt, strategy: st.SearchStrategy[Any], check: Callable[[Any], None]) -> int:
-    """How many examples of the strategy were checked; the smallest that fails is raised."""
+    """Check examples of the strategy, and return how many; the smallest failing one is raised."""
     count = 0
 
     @seed(given_.random.getrandbits(64))
@@ -190,7 +190,7 @@ def _files_of(source: Source) -> list[str]:
 
 @attack("raw files with anything in them, each dataset", "bad files", SOON, tries=40, quick=1)
 def test_raw_files(given: Attempt) -> None:
-    """Every file of one source, replaced by damaged contents; the sources come in turn."""
+    """Replace every file of one source by random content; each try takes the next source."""
     names = sorted(name for name, source in SOURCES.items() if source.inputs)
     name = names[given.number % len(names)]
     source = SOURCES[name]

@@ -1,4 +1,4 @@
-"""Kills of a data build: the folder has all of its old files, or all of its new ones with a manifest that is true."""
+"""Kills of a data build: the folder has all old files, or all new files with a correct manifest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _arguments(out: Path, seed: int) -> list[str | Path]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two builds that were left alone, of two seeds."""
+    """Uninterrupted builds of two seeds."""
     folder = tmp_path_factory.mktemp("world")
     for seed in (0, 1):
         assert d2e("data", *_arguments(folder / f"seed-{seed}", seed)) == 0
@@ -33,22 +33,22 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @attack(
     "SIGKILL at random moments of a data build",
     "data",
-    "old files or new, a true manifest; then the new",
+    "old or new files with a correct manifest; finally the new",
     tries=15,
     quick=1,
 )
 def test_killed(given: Attempt) -> None:
     out = given.folder / "out"
     shutil.copytree(given.world / "seed-0", out)
-    kills = until_done(given, _arguments(out, 1), signal.SIGKILL, "data", 0.6, meanwhile=lambda: _true_manifest(out))
+    kills = until_done(given, _arguments(out, 1), signal.SIGKILL, "data", 0.6, meanwhile=lambda: _check_manifest(out))
     for name in ROWS:
         assert (out / name).read_bytes() == (given.world / "seed-1" / name).read_bytes()
-    _true_manifest(out)
+    _check_manifest(out)
     given.things = kills
 
 
-def _true_manifest(out: Path) -> None:
-    """Where there is a manifest, it is true of the files beside it."""
+def _check_manifest(out: Path) -> None:
+    """Assert that a manifest, if there is one, describes the files in its folder."""
     if (out / "manifest.json").is_file():
         for name, output in json.loads((out / "manifest.json").read_text())["outputs"].items():
             assert sha256_of(out / name) == output["sha256"], f"{name} is not what the manifest says"

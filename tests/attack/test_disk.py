@@ -1,4 +1,4 @@
-"""A disk that is full at some moment: a small file system in memory, filled up to a random rest."""
+"""A disk that becomes full: a small file system in memory with a random number of free bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.attack.interrupted import prepare_training, same_weights
 from tests.command import d2e, finish, start
 from tests.factories import bench_rows, save_bench
 
-INTACT = "a clear message, what was there is intact, done once there is room"
+INTACT = "a clear message; existing files are intact; works once there is space"
 
 _MIB = 2**20
 _SIZE = 24 * _MIB
@@ -40,7 +40,7 @@ def small_disk(place: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path, rest: int) -> Path:
-    """Leave `rest` bytes free; returns the file that takes the others."""
+    """Leave `rest` bytes free, and return the file that fills the others."""
     ballast = disk / "ballast"
     with ballast.open("wb") as out:
         out.write(bytes(max(0, shutil.disk_usage(disk).free - rest)))
@@ -48,18 +48,21 @@ def fill(disk: Path, rest: int) -> Path:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Every file under a folder, by its path."""
+    """Return path → content of every file under a folder."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def until_there_is_room(given: Attempt, command: Callable[[Path], list[str | Path]], most: int, before: str) -> Path:
-    """Run a command on a full disk, which it has to say, and again once there is room; returns its folder, copied.
+    """Run a command on a full disk, where it must report that, and again once there is space.
 
     Args:
-        command: its arguments, for the folder that it writes to.
-        most: bytes that are left to it, at most.
-        before: a folder of the world, as the command's earlier result; it has to be as it was after the failure.
+        command: the arguments, given the output folder.
+        most: upper limit of the free bytes.
+        before: folder of the world with an earlier result, which must survive the failure; or empty.
+
+    Returns:
+        a copy of the output folder.
     """
     with small_disk(given.folder / "disk") as disk:
         out = disk / "out"
@@ -90,7 +93,7 @@ def until_there_is_room(given: Attempt, command: Callable[[Path], list[str | Pat
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training and its evaluation that were left alone, with an export and a report of them."""
+    """An uninterrupted training and evaluation, with an export and a report."""
     folder = tmp_path_factory.mktemp("world")
     prepare_training(folder)
     save_bench(folder / "bench", bench_rows(14))
@@ -115,7 +118,7 @@ def test_training(given: Attempt) -> None:
     def command(out: Path) -> list[str | Path]:
         return ["train", given.world / "recipe.yaml", f"train.output_dir={out}"]
 
-    # Three checkpoints of some 300 kB, two of which are kept, and the model.
+    # The run takes two checkpoints of some 300 kB, and the model.
     same_weights(until_there_is_room(given, command, _MIB, ""), given.world / "whole")
 
 

@@ -1,4 +1,4 @@
-"""Kills of a run that pays a judge, and damage to the replies that it keeps."""
+"""Kills of a run with a paid judge, and damage to its cached replies."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _ENVIRONMENT = {"OPENAI_API_KEY": "sk-of-the-attack", "NO_PROXY": "127.0.0.1"}
 
 
 def _reply(user: str) -> str:
-    """What a judge says to a prompt, another thing to each."""
+    """Return a different reply for each prompt."""
     digest = hashlib.sha256(user.encode()).hexdigest()
     return f"Because of {digest[:12]}.\nError: {('neglect', 'position', 'other')[int(digest, 16) % 3]}"
 
 
 @dataclass
 class World:
-    """A run with wrong answers, and what its patterns are when nobody disturbs the judge."""
+    """A run with wrong answers, and its patterns from an uninterrupted judge."""
 
     folder: Path
     whole: bytes
@@ -75,12 +75,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 @attack(
     "SIGKILL at random moments of a judge's work",
     "judge",
-    "the result of the one left alone; no call paid twice but those under way",
+    "the result of an uninterrupted run; only calls in progress are paid twice",
     tries=12,
     quick=1,
 )
 def test_killed(given: Attempt) -> None:
-    """Of what was asked when a kill came, only what was under way is asked again."""
+    """After a kill only the requests in progress are repeated."""
     _run(given.folder)
     lost = 0
     with _server() as server:
@@ -101,9 +101,9 @@ def test_killed(given: Attempt) -> None:
     given.things = kills
 
 
-@attack("flip a bit of ten kept replies", "judge", "asked again; the result of the one left alone", quick=1)
+@attack("flip a bit of ten kept replies", "judge", "asked again; the result of an uninterrupted run", quick=1)
 def test_flip_a_bit(given: Attempt) -> None:
-    """In a kept reply: it is asked again, or what is read is the same."""
+    """A damaged reply is asked for again, unless its content is unchanged."""
     _run(given.folder)
     with _server() as server:
         assert d2e("errors", *_arguments(given.folder, server)) == 0
@@ -115,4 +115,4 @@ def test_flip_a_bit(given: Attempt) -> None:
             file.write_bytes(content)
         assert d2e("errors", *_arguments(given.folder, server)) == 0
         assert asked + 5 <= len(server.requests) <= asked + 10
-    assert _patterns(given.folder) == given.world.whole, "a wrong reply was believed"
+    assert _patterns(given.folder) == given.world.whole, "a damaged reply was used"

@@ -1,4 +1,4 @@
-"""Scripts and elements in every text that reaches a page: names, rows, answers, recipes. Looked for in a browser."""
+"""Scripts and elements in every text of a page (names, rows, answers, recipes), checked in a browser."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.factories import choice, make_run, prediction, save_bench, story
 from tests.servers import free_port
 from tests.tiny import tiny_model, tiny_tokenizer
 
-NOTHING = "no element of it on a page, no script ran"
+NOTHING = "no element of it is on a page, and no script runs"
 
 Plant = Planter
 _NEGLECT = "neglect_context"
@@ -112,7 +112,7 @@ def _stats(folder: Path, plant: Plant) -> Path:
 
 
 def _inspect(folder: Path, plant: Plant) -> Path:
-    """With a vocabulary that has payloads for tokens, since a vocabulary comes with a model of others."""
+    """Inspect a model whose vocabulary has payloads as tokens."""
     rows = [_sample(plant, plant.line()) for _ in range(2)]
     save_bench(folder / "bench", rows)
     model = _model_that_says(plant, folder / plant.name(), [answer for row in rows for answer in row.answers])
@@ -156,7 +156,7 @@ def _measures(folder: Path, plant: Plant) -> Path:
 
 
 def _as_html(card: str, page: Path) -> Path:
-    """A card as a site shows it that cleans nothing (the Hub does); front matter is data, not text."""
+    """Write a card as HTML without sanitising it, and without its front matter."""
     body = re.sub(r"\A---\n.*?\n---\n", "", card, flags=re.DOTALL)
     html = markdown.markdown(body, extensions=["tables", "fenced_code"])
     page.write_text(f"<!doctype html><html><head><meta charset=utf-8></head><body>{html}</body></html>", "utf-8")
@@ -196,7 +196,7 @@ PAGES: tuple[Callable[[Path, Plant], Path], ...] = (
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """See that the browser is there, and that what is not escaped is found."""
+    """Check that there is a browser, and that unescaped content is detected."""
     folder = tmp_path_factory.mktemp("world")
     everything(folder / "unescaped.html")
     try:
@@ -210,7 +210,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @attack("scripts in names, rows, answers and recipes, ten pages", "pages", NOTHING, tries=20, quick=1)
 def test_pages(given: Attempt) -> None:
-    """Every kind of page with new payloads; how many payloads were texts of a page."""
+    """Make every kind of page with new payloads."""
     count = 0
     with browser_tab(given.folder) as tab:
         for make in PAGES:
@@ -230,7 +230,7 @@ def test_pages(given: Attempt) -> None:
 
 @attack("scripts in questions and answers of the demo", "pages", NOTHING, tries=8, quick=1)
 def test_demo(given: Attempt) -> None:
-    """The page of `d2e demo`, which Gradio makes, asked once."""
+    """Ask one question on the page of `d2e demo`."""
     pytest.importorskip("gradio")
     plant = Planter(given.random)
     asked = [Question("qa", plant(), plant(), expected=plant()) for _ in range(2)]

@@ -1,7 +1,6 @@
-"""Raw files in their real form with one thing changed: what gets past the first check of a reader.
+"""Real raw files with one change, which pass the first checks of a reader, unlike files of random values.
 
-Files of random values (`bad_files`) are refused at their first row, mostly. These have right rows around a value that
-is gone, doubled, of another type, far too large or in another's place, a byte that is none of a text, or no end.
+A value is missing, doubled, of another type, far too large or in another place; a byte is invalid; or the file is cut.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def changed(content: bytes, numbers: random.Random) -> bytes:
-    """The file with one thing changed; a packed one is packed again."""
+    """Return the file with one change; a packed file is packed again."""
     if content[:2] == b"\x1f\x8b":
         return gzip.compress(changed(gzip.decompress(content), numbers))
     kind = numbers.random()
@@ -99,7 +98,7 @@ def _one_value(content: Any, numbers: random.Random) -> Any:
 
 @attack("right raw files with one thing changed, each dataset", "bad files", SOON, tries=20, quick=1)
 def test_one_thing_changed(given: Attempt) -> None:
-    """One change in each file of each dataset, which is then read."""
+    """Change each file of each dataset, and read it."""
     count = 0
     for name, source in SOURCES.items():
         for file in sorted((given.world / source.raw_folder).rglob("*")) if source.inputs else ():

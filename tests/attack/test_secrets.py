@@ -1,4 +1,4 @@
-"""Keys and tokens planted in the environment, in addresses and in recipes: no file and no message may have them."""
+"""Keys and tokens in the environment, in addresses and in recipes must not appear in files or messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.judge_server import JudgeServer, Misbehave
 from tests.servers import LocalServer, QuietHandler
 from tests.tiny import make_samples, save_tiny_model
 
-NOWHERE = "in no file, no message and no request but that to its own host"
+NOWHERE = "in no file or message, and only in requests to its own host"
 
 VARIABLES = {"HF_TOKEN": "hf_", "OPENAI_API_KEY": "sk-", "WANDB_API_KEY": "", "JUDGE_KEY": "sk-judge-"}
 
@@ -53,7 +53,7 @@ def _recipe(given: Attempt, **train_section: object) -> Path:
 
 
 class _Session:
-    """What is run with the secrets around it, and what that printed."""
+    """Runs commands with secrets in the environment, and keeps their output."""
 
     def __init__(self, given: Attempt, secrets: Mapping[str, str], server: JudgeServer) -> None:
         self.given, self.secrets, self.server = given, secrets, server
@@ -67,7 +67,7 @@ class _Session:
         self.count += 1
 
     def check(self) -> None:
-        """Assert that no secret is in what was printed, or in a file."""
+        """Assert that no secret is in the output or in a file."""
         contents = {"what was printed": self.printed.getvalue().encode()}
         contents |= {str(file): file.read_bytes() for file in self.given.folder.rglob("*") if file.is_file()}
         assert len(contents) > 20
@@ -80,7 +80,7 @@ class _Session:
 
 @attack("keys around build, training, evaluation, judge, report, export", "secrets", NOWHERE, tries=10, quick=1)
 def test_everything_written(given: Attempt) -> None:
-    """Build, train, evaluate, judge, report and export, against an endpoint that repeats the key it was given."""
+    """Build, train, evaluate, judge, report and export with an endpoint that echoes its key."""
     with _planted(given) as (secrets, server, _):
         session = _Session(given, secrets, server)
         folder, key = given.folder, secrets["JUDGE_KEY"]
@@ -106,7 +106,7 @@ def test_everything_written(given: Attempt) -> None:
 
 @attack("keys in recipes, addresses, names and options", "secrets", NOWHERE, tries=10, quick=1)
 def test_misplaced(given: Attempt) -> None:
-    """Where a key does not belong: the message does not repeat it."""
+    """Put a key where it does not belong: the message does not repeat it."""
     with _planted(given) as (secrets, server, stack):
         session = _Session(given, secrets, server)
         key, address = secrets["JUDGE_KEY"], server.url.removeprefix("http://")
@@ -147,7 +147,7 @@ class _Server(LocalServer):
 
 @attack("keys around a download that is redirected", "secrets", NOWHERE, tries=10, quick=1)
 def test_downloads(given: Attempt) -> None:
-    """A download that is sent on to another host, which gets neither a token nor what .netrc says."""
+    """Redirect a download to another host, which gets neither a token nor the content of .netrc."""
     with _planted(given) as (secrets, _, stack):
         other = stack.enter_context(_Server())
         first = stack.enter_context(_Server(other.url))
@@ -165,7 +165,7 @@ def test_downloads(given: Attempt) -> None:
 
 
 class _planted(ExitStack):  # noqa: N801 - a context
-    """Secrets of its own in the environment, an endpoint, and the stack that both are undone with."""
+    """New secrets in the environment, an endpoint, and the stack that undoes both."""
 
     def __init__(self, given: Attempt) -> None:
         super().__init__()

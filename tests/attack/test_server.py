@@ -1,4 +1,4 @@
-"""`d2e serve` with more clients than it has room for: some leave in the middle, some send what is no request.
+"""`d2e serve` with more clients than its queue: some disconnect, some send invalid requests.
 
 It needs an environment with vLLM: the one of `make test-vllm`, or the Python that D2E_VLLM_PYTHON names.
 """
@@ -27,7 +27,7 @@ from tests.d2e_sft.vllm.served import KEY, LIMIT, SYSTEM, requests_inside, secon
 
 CLIENTS, QUESTIONS, QUEUE = 100, 40, 60
 SECONDS = float(os.environ.get("D2E_LOAD_SECONDS", "300"))
-# Of the server and its engine, between the first minute and the end.
+# Memory growth of the server and its engine between the first minute and the end.
 _MOST_GROWTH = 150 * 2**20
 _HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 _PLACES = ("barn", "garage", "kitchen", "cellar", "attic", "shed", "office", "hall", "garden", "study")
@@ -46,7 +46,7 @@ def _python() -> Path:
 
 @dataclass
 class World:
-    """A server; its requests, of mixed lengths, with what each is answered when it is alone."""
+    """A server, requests of mixed lengths, and the answer to each when it is the only one."""
 
     address: str
     process: psutil.Process
@@ -54,13 +54,13 @@ class World:
     expected: list[str]
 
     def memory(self) -> int:
-        """Bytes that the server and its engine hold."""
+        """Return the memory of the server and its engine in bytes."""
         family = [self.process, *self.process.children(recursive=True)]
         return sum(one.memory_info().rss for one in family)
 
 
 def _body(number: int) -> dict[str, Any]:
-    """A story of 1 to 30 moves; every fifth is asked plainly."""
+    """Make a story of 1 to 30 moves; every fifth is asked plainly."""
     draw = random.Random(number)
     places = [draw.choice(_PLACES) for _ in range(draw.choice((1, 2, 5, 12, 30)))]
     context = " ".join(f"Then Felix moves the key to the {place}." for place in places)
@@ -92,24 +92,24 @@ def _world() -> Iterator[World]:
         yield World(address, psutil.Process(process.pid), bodies, expected)
 
 
-def _client(world: World, draw: random.Random, until: float, told: Counter[str]) -> None:
-    """Asks until the time is up; every tenth request it leaves after the first token, or before."""
+def _client(world: World, draw: random.Random, until: float, counts: Counter[str]) -> None:
+    """Send requests until the time is up; disconnect from every tenth before or after the first token."""
     while time.monotonic() < until:
         number = draw.randrange(QUESTIONS)
         body = json.dumps(world.bodies[number])
         if draw.random() < 0.1:
             _leave(world, {**world.bodies[number], "stream": True, "max_tokens": 200, "ignore_eos": True}, draw)
-            told["left"] += 1
+            counts["left"] += 1
             continue
         response = _post(world.address, body)
         if response.status_code == 429:
-            told["turned away"] += 1
+            counts["turned away"] += 1
             assert response.headers["retry-after"]
             assert response.json()["error"]["message"]
             time.sleep(draw.uniform(0.5, 1.5) * float(response.headers["retry-after"]))
             continue
-        assert _text(response) == world.expected[number], f"question {number}: another answer than alone"
-        told["answered"] += 1
+        assert _text(response) == world.expected[number], f"question {number}: another answer than to a single request"
+        counts["answered"] += 1
 
 
 def _leave(world: World, body: dict[str, Any], draw: random.Random) -> None:
@@ -125,43 +125,43 @@ def _leave(world: World, body: dict[str, Any], draw: random.Random) -> None:
 @attack(
     "100 clients, mixed lengths, some leave",
     "server",
-    "each answer that of the request alone; 429 beyond the queue; no request and no memory left behind",
+    "each answer equals that of a single request; 429 beyond the queue; no request and no memory remains",
     tries=1,
     quick=0,
 )
 def test_crowd(given: Attempt) -> None:
-    """100 clients at once: each answer is the one of the request alone, and nothing is left behind."""
+    """100 clients at once: each answer equals that of a single request, and nothing remains in the server."""
     with _world() as world:
-        told: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         began = time.monotonic()
         until = began + SECONDS
         with ThreadPoolExecutor(CLIENTS) as pool:
             draws = [random.Random(given.random.random()) for _ in range(CLIENTS)]
-            clients = [pool.submit(_client, world, draw, until, told) for draw in draws]
+            clients = [pool.submit(_client, world, draw, until, counts) for draw in draws]
             time.sleep(min(60, SECONDS / 3))
             early = world.memory()
             for one in clients:
                 one.result()
-        assert told["turned away"], f"the queue of {QUEUE} was never full: {told}"
-        assert told["left"]
-        assert told["answered"] >= CLIENTS / 4, told
+        assert counts["turned away"], f"the queue of {QUEUE} was never full: {counts}"
+        assert counts["left"]
+        assert counts["answered"] >= CLIENTS / 4, counts
         assert seconds_until_idle(world.address, 30) < 30, f"{requests_inside(world.address)} requests are left"
         growth = world.memory() - early
         assert growth < _MOST_GROWTH, f"{growth / 2**20:.0f} MiB more than after the first minute"
         for body, text in zip(world.bodies, world.expected, strict=True):
             assert _text(_post(world.address, json.dumps(body))) == text
-        given.things = told["answered"] + told["left"] + told["turned away"]
+        given.things = counts["answered"] + counts["left"] + counts["turned away"]
 
 
 @attack(
     "bodies of 10 MB, bad JSON, α that is no ratio, no key",
     "server",
-    "400 to 422 with one message; the next request answered as ever",
+    "400 to 422 with one message; the next request is answered as usual",
     tries=1,
     quick=0,
 )
 def test_hostile(given: Attempt) -> None:
-    """Each is refused with a status of the client's fault and one message; the next request is answered as ever."""
+    """Each request is rejected with a 4xx status and one message; the next valid one is answered."""
     with serving(_python(), QUEUE) as (address, process):
         body = _body(1)
         alone = _text(_post(address, json.dumps(body)))

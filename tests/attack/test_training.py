@@ -14,7 +14,7 @@ from tests.attack.frame import Attempt, attack
 from tests.attack.interrupted import prepare_training, same_weights, training_arguments, until_done
 from tests.command import finish, start, train
 
-SAME = "resumed to the weights of the run that was left alone, bit for bit"
+SAME = "resumes to the weights of an uninterrupted run, bit for bit"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_again(given: Attempt) -> None:
     same_weights(given.folder / "run", given.world / "whole")
 
 
-@attack("a second training in the folder", "training", "refused; no lock left by a kill", tries=5, quick=1)
+@attack("a second training in the folder", "training", "rejected; a kill leaves no lock", tries=5, quick=1)
 def test_second_training(given: Attempt) -> None:
     arguments = training_arguments(given.world, given.folder / "run", "train.num_train_epochs=400")
     first = start(given.folder, arguments, None)
