@@ -17,9 +17,9 @@ from click.shell_completion import CompletionItem
 
 from d2e_sft import __version__
 from d2e_sft.util.errors import ProcessError, UserError, did_you_mean
-from d2e_sft.util.own_path import claim_packages, leave_working_folder
-from d2e_sft.util.quiet import quieten
+from d2e_sft.util.paths import claim_packages, leave_working_folder
 from d2e_sft.util.signals import end_with_parent
+from d2e_sft.util.startup import quieten
 from d2e_sft.util.terminal import folded, folded_usage
 
 _FULL = (

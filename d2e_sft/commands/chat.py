@@ -11,7 +11,7 @@ import click
 from d2e_sft.config.decoding import DECODERS, MAX_ALPHA, describe
 from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.imports import collector_paused
+from d2e_sft.util.startup import collector_paused
 from d2e_sft.util.terminal import folded
 
 

@@ -18,7 +18,7 @@ from d2e_sft.config.lookup import (
     require_recipe,
 )
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.imports import collector_paused
+from d2e_sft.util.startup import collector_paused
 
 
 @click.command()

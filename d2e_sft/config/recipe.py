@@ -30,13 +30,12 @@ from d2e_sft.config.sections import (  # noqa: F401  (the same)
     Quantization,
     TrainSection,
 )
-from d2e_sft.util.errors import UserError, did_you_mean, shortened
+from d2e_sft.util.errors import UserError, describe_problem, describe_validation_error, did_you_mean, shortened
 from d2e_sft.util.files import load_yaml, write_whole
 from d2e_sft.util.secrets import names_a_secret
 
 RECIPE_FILE = "recipe.yaml"
 _DEEPEST_KEY = 10
-_MOST_PROBLEMS = 5  # that are told of one recipe
 
 
 class Recipe(Section):
@@ -181,28 +180,23 @@ def _without_options_of(before: Mapping[str, Any], d2e: dict[str, Any], overridd
 
 
 def _describe(error: ValidationError, extended: Mapping[Keys, Path]) -> str:
-    problems = []
-    for item in error.errors()[:_MOST_PROBLEMS]:
-        location = tuple(str(step) for step in item["loc"])
+    def describe(item: Mapping[str, Any]) -> str:
+        location = tuple(map(str, item["loc"]))
         name = ".".join(location)
         if item["type"] == "extra_forbidden":
             known = _known_keys(location[:-1])
             where = ".".join(location[:-1]) or "a recipe"
             value = "not shown" if names_a_secret(name) else shortened(item["input"])
             hint = _nearest_key(location[-1], known)
-            problems.append(f"unknown key {name!r} (value {value}); {where} has {', '.join(known)}.{hint}")
-        elif item["type"] == "missing":
-            problems.append(f"{name}: missing; expected a value")
+            text = f"unknown key {name!r} (value {value}); {where} has {', '.join(known)}.{hint}"
+        elif item["type"] == "value_error":
+            text = item["msg"].removeprefix("Value error, ")
         else:
-            message = item["msg"].removeprefix("Value error, ")
-            problems.append(
-                f"{name}: got {shortened(item['input'])}; {message}" if item["type"] != "value_error" else message
-            )
-        said_in = next((extended[location[:n]] for n in range(len(location), 0, -1) if location[:n] in extended), None)
-        if said_in is not None:
-            problems[-1] += f" (in {said_in}, which it extends)"
-    more = error.error_count() - len(problems)
-    return "; ".join(problems) + (f"; and {more:,} more" if more else "")
+            text = describe_problem(item)
+        file = next((extended[location[:n]] for n in range(len(location), 0, -1) if location[:n] in extended), None)
+        return text if file is None else f"{text} (in {file}, which it extends)"
+
+    return describe_validation_error(error, describe)
 
 
 def _nearest_key(name: str, known: Mapping[str, FieldInfo]) -> str:

@@ -21,8 +21,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from d2e_sft.config.recipe import View
-from d2e_sft.data.sample import EventSample, Format, describe_validation_error
-from d2e_sft.util.errors import UserError
+from d2e_sft.data.sample import EventSample, Format
+from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import load_yaml
 
 Setting = Literal["zero_shot", "few_shot", "cot"]

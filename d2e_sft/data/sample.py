@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from d2e_sft.data.conversation import Conversation
-from d2e_sft.util.errors import UserError, shortened
+from d2e_sft.util.errors import UserError, describe_validation_error, shortened
 from d2e_sft.util.files import object_with_unique_keys, replacing
 
 Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional", "factual", "none"]
@@ -29,7 +29,6 @@ WORDED = tuple(name for name in FORMATS if name != "chat")  # those that a promp
 SUBSETS: tuple[Subset, ...] = get_args(Subset)
 NLI_LABELS = ("positive", "negative")
 BAD_ROWS_FILE = "bad_rows.jsonl"
-_MOST_PROBLEMS = 5  # that are told of one row
 
 # A rejected row: `file`, `line` (or `item`, where the rows are items of a JSON array), `error` (what was wrong with
 # it) and `row` (its content as it was read).
@@ -135,24 +134,6 @@ class EventSample(BaseModel):
     def candidates(self) -> tuple[str, ...]:
         """What may be answered: the options, of nli the labels; nothing where the answer is free text."""
         return NLI_LABELS if self.format == "nli" else tuple(self.options)
-
-
-def describe_validation_error(error: ValidationError) -> str:
-    """A pydantic error as one line: field, value found, what was expected."""
-    parts = []
-    for item in error.errors()[:_MOST_PROBLEMS]:
-        field = ".".join(str(step) for step in item["loc"])
-        message = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "missing":
-            parts.append(f"{field}: missing; expected a value")
-        elif field:
-            if item["type"] == "string_pattern_mismatch":
-                message = "expected text that is not empty"
-            parts.append(f"{field}: got {shortened(item['input'])}; {message}")
-        else:
-            parts.append(message)
-    more = error.error_count() - len(parts)
-    return "; ".join(parts) + (f"; and {more:,} more" if more else "")
 
 
 def check_row(row: Any) -> EventSample | str:

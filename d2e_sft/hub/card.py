@@ -25,7 +25,7 @@ from d2e_sft.hub.training import TrainingData, training_data
 from d2e_sft.hub.usage import Usage, style_of
 from d2e_sft.hub.weights import base_of_adapter
 from d2e_sft.model.loading import BUILTIN, BUILTIN_HUB_NAME, load_tokenizer
-from d2e_sft.util.markdown import harmless_markdown, inline_code, one_line
+from d2e_sft.util.markup import harmless_markdown, inline_code, one_line
 from d2e_sft.util.table import Table
 
 CARD_NAME = "README.md"

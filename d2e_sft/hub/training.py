@@ -15,7 +15,7 @@ from typing import Any
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.train.data_record import DATA_FILE
 from d2e_sft.util.files import sha256_of
-from d2e_sft.util.markdown import one_line
+from d2e_sft.util.markup import one_line
 from d2e_sft.util.table import Table
 
 MANIFEST_NAME = "manifest.json"

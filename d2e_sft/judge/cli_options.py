@@ -12,9 +12,8 @@ from click.core import ParameterSource
 from pydantic import ValidationError
 
 from d2e_sft.config.options import Number
-from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.judge.options import BackendName, EndpointOptions, JudgeOptions
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, describe_validation_error
 
 _SERVERS_OWN = "default"
 _COUNT = click.IntRange(min=1)

@@ -3,7 +3,7 @@
 import sys
 
 from d2e_sft.cli import main
-from d2e_sft.util.own_path import leave_working_folder
+from d2e_sft.util.paths import leave_working_folder
 
 if __name__ == "__main__":
     leave_working_folder()

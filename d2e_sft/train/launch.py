@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.own_path import leave_working_folder, safe_environment
-from d2e_sft.util.paths import bundled
+from d2e_sft.util.paths import bundled, leave_working_folder, safe_environment
 from d2e_sft.util.signals import PARENT, REQUEUE, end_with_parent
 
 _OUT_OF_MEMORY = (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from accelerate import PartialState
@@ -44,24 +43,15 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     state, run = process_state(), Path(recipe.train.output_dir)
     with (
         on_sigterm(f"--resume goes on with {run}") as termination,
-        _alone_in(run, state),
+        only_one(
+            run,
+            "another training",
+            "wait for its end, or choose another train.output_dir",
+            partial(decided_by_main, state),
+        ),
         trackers(recipe.train.report_to, recipe.train.project),
     ):
         return _train(recipe, state, termination, resume=resume, overwrite=overwrite)
-
-
-@contextmanager
-def _alone_in(run: Path, state: PartialState) -> Iterator[None]:
-    """Hold the run folder's lock, in the main process, for all of them."""
-    with ExitStack() as held:
-
-        def enter() -> None:
-            held.enter_context(
-                only_one(run, "another training", "wait for its end, or choose another train.output_dir")
-            )
-
-        decided_by_main(state, enter)
-        yield
 
 
 def _train(recipe: Recipe, state: PartialState, termination: Termination, *, resume: bool, overwrite: bool) -> Path:

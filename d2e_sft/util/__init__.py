@@ -1,1 +1,1 @@
-"""Errors, files, tables and pages; nothing of the method."""
+"""Errors, files, tables and pages; independent of the method."""

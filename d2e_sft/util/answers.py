@@ -1,4 +1,4 @@
-"""SQuAD's metrics of an answer: text is normalised, then compared by exact match and token-level F1."""
+"""SQuAD's answer metrics: exact match and token-level F1 of normalised text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalise(text: str) -> str:
-    """Lower case, without ASCII punctuation and English articles, whitespace collapsed (SQuAD 1.1's script)."""
+    """Lower-case the text, drop ASCII punctuation and English articles, collapse spaces (SQuAD 1.1's script)."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
@@ -24,7 +24,7 @@ def exact_match(prediction: str, golds: Iterable[str]) -> float:
 def token_f1(prediction: str, golds: Iterable[str]) -> float:
     """The best F1, in [0, 1], between the prediction's bag of tokens and that of any gold answer.
 
-    Where one side normalises to nothing the score is 1 if both do, else 0 (SQuAD 2.0's script).
+    If one side normalises to nothing, the score is 1 if both do, otherwise 0 (SQuAD 2.0's script).
     """
     tokens = normalise(prediction).split()
     return max((_f1(tokens, normalise(gold).split()) for gold in golds), default=0.0)

@@ -1,4 +1,4 @@
-"""The processes of a launch: joined into one group, and agreed on what one of them finds out."""
+"""Join the processes of a launch into one group, and share the main process's decisions."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ T = TypeVar("T")
 
 
 def process_state(*, patience: timedelta | None = None) -> PartialState:
-    """The launcher's processes, joined into one group; on a machine without an accelerator over gloo.
+    """Join the launcher's processes into one group, over gloo on a machine without an accelerator.
 
     Args:
-        patience: how long a process waits for the others before it takes them for dead; None is torch's default.
+        patience: how long a process waits for the others before it assumes that they died; None is torch's default.
 
     Raises:
-        UserError: the launcher started several processes and they did not become one group: each would train
-            alone, on all the data, and nothing else would show it. Or the launcher asks for DeepSpeed or FSDP, and
-            training would run under something else.
+        UserError: the launched processes did not form one group, so each would silently train alone on all the data;
+            or the launcher asks for DeepSpeed or FSDP and training would run under something else.
     """
     on_cpu = not torch.accelerator.is_available()
     if on_cpu and asked_for("FSDP"):
@@ -36,13 +35,13 @@ def process_state(*, patience: timedelta | None = None) -> PartialState:
         )
     if on_cpu and asked_for("DEEPSPEED") and "LOCAL_RANK" in os.environ:
         _deepspeed_over_gloo()
-        # cpu=True is accelerate's word for DDP over gloo; without a backend each process would be rank 0 of 1.
+        # cpu=True would select DDP over gloo; without a backend each process would be rank 0 of 1.
         state = PartialState(backend="gloo")
     else:
-        # Without an accelerator accelerate joins nothing unless told that the CPU is meant.
+        # Without an accelerator, accelerate joins processes only if cpu=True.
         options: dict[str, Any] = {} if patience is None else {"timeout": patience}
         state = PartialState(cpu=on_cpu, **options)
-    # torch renamed two collectives, and would say so at every one that DeepSpeed calls.
+    # torch renamed two collectives and warns at every call that DeepSpeed makes.
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed.c10d_logger")
     if asked_for("DEEPSPEED") and state.distributed_type != DistributedType.DEEPSPEED:
         raise UserError(
@@ -50,10 +49,10 @@ def process_state(*, patience: timedelta | None = None) -> PartialState:
             f"{state.distributed_type.value}",
             remedy="launch with `d2e train RECIPE --launch zero3 --processes N`",
         )
-    # `accelerate launch --cpu` with several processes starts one, and leaves an address to meet at but no size.
+    # `accelerate launch --cpu` with several processes starts only one and sets an address but no size.
     if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
         raise UserError(
-            "MASTER_ADDR is set and WORLD_SIZE is not: several processes were to be launched, and this one is alone",
+            "MASTER_ADDR is set but WORLD_SIZE is not: several processes were meant to be launched, but only one runs",
             remedy="launch with `--launch ddp --processes N`; for a single process unset MASTER_ADDR",
         )
     launched = os.environ.get("WORLD_SIZE", "1")
@@ -66,15 +65,15 @@ def process_state(*, patience: timedelta | None = None) -> PartialState:
 
 
 def asked_for(engine: Literal["DEEPSPEED", "FSDP"]) -> bool:
-    """Whether `accelerate launch` was given a configuration of this engine."""
+    """Whether `accelerate launch` was given a configuration for this engine."""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true"
 
 
 def same_everywhere(state: PartialState, name: str, value: str) -> None:
-    """Make sure that all processes found the same.
+    """Check that a value is the same in all processes.
 
     Raises:
-        UserError: they did not; names each process's value.
+        UserError: it is not; lists each process's value.
     """
     if state.num_processes == 1:
         return
@@ -85,7 +84,7 @@ def same_everywhere(state: PartialState, name: str, value: str) -> None:
 
 
 def decided_by_main(state: PartialState, decide: Callable[[], T]) -> T:
-    """The main process's answer, in every process: the others neither repeat its work nor wait for it in vain.
+    """Return the main process's result, or raise its error, in every process.
 
     Raises:
         UserError, OSError: `decide` raised it in the main process.
@@ -104,7 +103,7 @@ def decided_by_main(state: PartialState, decide: Callable[[], T]) -> T:
 
 
 def _deepspeed_over_gloo() -> None:
-    """Keeps DeepSpeed on torch's own collectives, where it would compile its own for a minute, with a C++ compiler."""
+    """Keep DeepSpeed on torch's collectives; compiling its own takes a minute and a C++ compiler."""
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import deepspeed
 

@@ -1,7 +1,6 @@
-"""Zip archives with a password, for benchmark data that is to stay out of training corpora.
+"""Zip archives with a password, for benchmark data that must stay out of training corpora.
 
-The authors of Boxes ask that their files lie nowhere uncompressed; a crawler does not type a password. It is no
-secret: who knows the benchmark knows it.
+The authors of Boxes ask not to store their files uncompressed. The password keeps out crawlers and is no secret.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from types import ModuleType
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import most_unpacked, replacing
 
-PASSWORD = "iamnotaLM"  # of the published archive of Boxes
+PASSWORD = "iamnotaLM"  # of the archive that Boxes publishes
 
 
 def write_encrypted(path: Path, members: Mapping[str, Iterable[str]], password: str = PASSWORD) -> None:
-    """Write lines of text as members of an archive under AES-256; it appears when it is complete.
+    """Write an AES-256 archive atomically.
 
     Args:
-        members: the lines of each, by name.
+        members: name → lines of text.
     """
     zipper = _pyzipper(path)
     with (
@@ -38,10 +37,10 @@ def write_encrypted(path: Path, members: Mapping[str, Iterable[str]], password: 
 
 
 def member_names(path: Path) -> list[str]:
-    """The files in an archive.
+    """List the files in an archive.
 
     Raises:
-        UserError: it is no zip archive.
+        UserError: it is not a zip archive.
     """
     zipper = _pyzipper(path)
     try:
@@ -52,15 +51,15 @@ def member_names(path: Path) -> list[str]:
 
 
 def read_encrypted(path: Path, member: str, password: str = PASSWORD) -> str:
-    """The text of a member, whichever of the two ways of encryption it has.
+    """Read a member encrypted with AES or ZipCrypto.
 
     Raises:
-        UserError: it is no zip archive, has no such member, or the password is wrong.
+        UserError: it is not a zip archive, has no such member, or the password is wrong.
     """
     zipper = _pyzipper(path)
     try:
         with zipper.AESZipFile(path) as archive:
-            size, most = archive.getinfo(member).file_size, most_unpacked(path)  # no more is read than it says
+            size, most = archive.getinfo(member).file_size, most_unpacked(path)
             if size > most:
                 raise UserError(f"{path}: {member} unpacks to {size:,} bytes; expected at most {most:,}")
             return archive.read(member, pwd=password.encode()).decode("utf-8")

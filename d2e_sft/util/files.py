@@ -1,4 +1,4 @@
-"""Small helpers for files that several packages need."""
+"""Checksums, atomic writes, strict YAML and JSON."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-# Of text, one byte packs ten or twenty; of a bomb, a thousand.
+# Text compresses to a tenth or twentieth, an archive bomb to a thousandth.
 _MOST_TIMES, _ALWAYS, _LARGEST = 200, 256 << 20, 4 << 30
-_NO_ROOM = 2**20  # bytes; a file that failed may have been removed, but not all of what it needed is free
+_NO_ROOM = 2**20  # bytes that may be free although a write failed
 
 
 def sha256_of(path: Path) -> str:
@@ -28,12 +28,12 @@ def sha256_of(path: Path) -> str:
 
 
 def most_unpacked(path: Path) -> int:
-    """Bytes that a compressed file may unpack to: far above any text, far below what an archive bomb does."""
+    """The most bytes that a compressed file may unpack to: far above any text, far below an archive bomb."""
     return min(_LARGEST, max(_ALWAYS, _MOST_TIMES * path.stat().st_size))
 
 
 def sync(path: Path) -> None:
-    """Have the operating system put a file, or a folder's list of files, on the disk."""
+    """Flush a file, or a folder's list of files, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -42,10 +42,10 @@ def sync(path: Path) -> None:
 
 
 def is_disk_full(error: BaseException, folder: Path | None = None) -> bool:
-    """Whether a write failed for lack of room, as whatever library wrote says it.
+    """Whether a write failed because the disk is full, whatever library wrote.
 
     Args:
-        folder: that was written to; torch.save says no reason, so it is asked whether it has any room left.
+        folder: the target folder; torch.save gives no reason, so its free space is checked.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -63,12 +63,12 @@ def is_disk_full(error: BaseException, folder: Path | None = None) -> bool:
 
 @contextmanager
 def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
-    """A path beside `path` to write to; it takes `path`'s place in one piece at the end, and is removed on an error.
+    """A temporary path to write to, which replaces `path` at the end and is removed on an error.
 
-    Whatever happens meanwhile, `path` has all of its old or all of its new content. Its folder is made.
+    At any time `path` has either its old or its new content. Its folder is created.
 
     Args:
-        shared: several threads or processes may write `path` at once, so each writes to a name of its own.
+        shared: several threads or processes may write `path` at once.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{uuid.uuid4().hex}.partial" if shared else path.name + ".partial")
@@ -83,52 +83,52 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """A folder beside `path` to write to; it becomes `path` at the end, and is removed on an error.
+    """A temporary folder to write to, which becomes `path` at the end and is removed on an error.
 
-    Several processes may do so at once: each writes to a folder of its own.
+    Several processes may do this at once.
 
     Raises:
-        OSError: there is something at `path` by then; an empty folder is replaced.
+        OSError: `path` exists by then and is not an empty folder.
     """
     path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
     try:
         yield partial
-        partial.chmod(0o755)  # made readable for its owner alone
+        partial.chmod(0o755)  # mkdtemp makes it private
         os.replace(partial, path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file in one piece, see `replacing`."""
+    """Write a text file atomically."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file in one piece, for people and programs: indented, letters as they are."""
+    """Write an indented JSON file atomically, without escaping letters."""
     write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 class _UniqueKeyConstructor(yaml.constructor.BaseConstructor):
-    """A key given twice is an error, where PyYAML would silently keep the last."""
+    """Duplicate keys are an error; PyYAML would silently keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = (self.construct_object(key, deep=True) for key, _ in node.value)
-        twice = _given_twice(key for key in keys if isinstance(key, Hashable))  # the others are refused below
+        twice = _given_twice(key for key in keys if isinstance(key, Hashable))  # others are rejected below
         if twice is not None:
             raise yaml.YAMLError(f"line {node.start_mark.line + 1}: the key {twice!r} is given twice")
         return super().construct_mapping(node, deep=deep)
 
 
 class _StrictLoader(_UniqueKeyConstructor, yaml.SafeLoader):
-    """YAML's safe loader, with every key given once."""
+    """YAML's safe loader with unique keys."""
 
 
 class _TextLoader(_UniqueKeyConstructor, yaml.BaseLoader):
-    """The same, but every scalar is text: `yes` is not true, `01` is not 1, and nothing at all is ""."""
+    """The same, but every scalar is text: `yes` is not true, `01` is not 1, and an empty value is ""."""
 
 
 def load_yaml(text: str, *, texts_only: bool = False) -> Any:
@@ -146,7 +146,7 @@ def load_yaml(text: str, *, texts_only: bool = False) -> Any:
 
 
 def object_with_unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """For json's `object_pairs_hook`: the object, or ValueError where a key is given twice."""
+    """Hook for json's `object_pairs_hook`: the object, or ValueError for a duplicate key."""
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError(f"the key {_given_twice(name for name, _ in pairs)!r} is given twice")
@@ -154,7 +154,7 @@ def object_with_unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _given_twice(keys: Iterable[Hashable]) -> Hashable | None:
-    """The first key that was there before; None where none was."""
+    """The first repeated key, or None."""
     seen: set[Hashable] = set()
     for key in keys:
         if key in seen:

@@ -12,14 +12,14 @@ from d2e_sft.util.errors import UserError, did_you_mean
 
 
 def load_function(name: str, role: str) -> Callable[..., Any]:
-    """Import `function` of `module`; modules in the working folder are found, too, as `python -m` finds them.
+    """Import `function` from `module`, which may be in the working folder.
 
     Args:
         name: `module:function`; the module's name may have dots.
-        role: what the function is to be, for the message.
+        role: what the function is used as, for the message.
 
     Raises:
-        UserError: there is no such module or function, the module does not import, or it is no function.
+        UserError: there is no such module or function, the module does not import, or the name is not callable.
     """
     module_name, _, function_name = name.partition(":")
     folder = str(Path.cwd())
@@ -27,14 +27,14 @@ def load_function(name: str, role: str) -> Callable[..., Any]:
         sys.path.append(folder)
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's own module raises
+    except Exception as error:  # the user's module may raise anything
         raise UserError(
             f"{role} {name!r}: module {module_name!r} cannot be imported ({type(error).__name__}: {error})",
             "run the command in the folder that holds the module, or install it",
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        is_other = "is no function" if hasattr(module, function_name) else "does not exist"
+        is_other = "is not a function" if hasattr(module, function_name) else "does not exist"
         names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         hint = did_you_mean(function_name, names)
         raise UserError(f"{role} {name!r}: {function_name!r} of {module.__file__} {is_other}.{hint}")

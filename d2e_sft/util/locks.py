@@ -1,12 +1,13 @@
-"""A lock on a folder that ends with the process that holds it, however that ends."""
+"""A lock on a folder that ends with the process that holds it."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from d2e_sft.util.errors import UserError
 
@@ -14,35 +15,37 @@ LOCK_FILE = ".lock"
 
 
 @contextmanager
-def only_one(folder: Path, what: str, remedy: str) -> Iterator[None]:
-    """Hold the folder's lock, a file in it that goes at the end; the folder is made, and goes if it stays empty.
+def only_one(
+    folder: Path, what: str, remedy: str, in_main: Callable[[Callable[[], Any]], Any] | None = None
+) -> Iterator[None]:
+    """Hold the folder's lock. The folder is made, and removed if it stays empty; so is the lock file in it.
 
-    The operating system lets go of it when the process ends, so a crash leaves none behind: at most its file, which is
-    no lock. On a file system without locks there is none.
+    The operating system releases the lock when the process ends, so a crash leaves at most the file. On a file system
+    without locks nothing is locked.
 
     Args:
-        what: is going on there, for the message.
-        remedy: for whoever comes second.
+        what: the work that holds the lock, for the message.
+        remedy: what a second process should do.
+        in_main: calls a function in the main process of several, which then holds the lock for all of them.
 
     Raises:
-        UserError: another process holds it; says which.
+        UserError: another process holds the lock.
     """
+    with ExitStack() as held:
+
+        def enter() -> None:
+            held.enter_context(_lock(folder, what, remedy))
+
+        enter() if in_main is None else in_main(enter)
+        yield
+
+
+@contextmanager
+def _lock(folder: Path, what: str, remedy: str) -> Iterator[None]:
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK_FILE
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 200).decode(errors="replace").strip()
-            os.close(descriptor)
-            raise UserError(f"{folder}: {what} is at work there ({holder or 'unknown process'})", remedy) from None
-        except OSError:
-            pass  # a file system without locks
-        if _is_at(path, descriptor):
-            break
-        os.close(descriptor)  # its holder ended and removed the file before it was ours
+    descriptor = _acquire(path, what, remedy)
     try:
         os.truncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
@@ -50,13 +53,24 @@ def only_one(folder: Path, what: str, remedy: str) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)
         os.close(descriptor)
-        with suppress(OSError):  # a folder that something was put into stays
+        with suppress(OSError):  # a folder with content stays
             for place in made:
                 place.rmdir()
 
 
-def _is_at(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+def _acquire(path: Path, what: str, remedy: str) -> int:
+    """Open the lock file and lock it."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 200).decode(errors="replace").strip() or "unknown process"
+            os.close(descriptor)
+            raise UserError(f"{path.parent}: {what} is at work there ({holder})", remedy) from None
+        except OSError:
+            pass  # a file system without locks
+        with suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(descriptor)):
+                return descriptor
+        os.close(descriptor)  # its holder ended and removed the file before we locked it

@@ -1,22 +1,83 @@
-"""Where things lie: the cache, and the recipes and launch files that travel with the package.
+"""Where things are: the cache, the bundled recipes and launch files, and this installation's packages.
 
-In a clone `recipes/` and `launch/` are top-level folders; in a wheel they are inside the package.
+`python -m` puts the working folder before everything that is installed, so a user's own `eval.py` or `data_builders/`
+could replace a package of ours. Processes that d2e starts ignore the working folder (PYTHONSAFEPATH). The process that
+a user started moves it to the end of the path, and imports its packages from the folder of `d2e_sft`.
 """
 
 from __future__ import annotations
 
 import os
+import site
+import sys
+from collections.abc import Mapping
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from pathlib import Path
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+from d2e_sft.util.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]  # the folder of the three packages
+_OTHER_PACKAGES = ("data_builders", "eval")
 
 
 def cache_dir() -> Path:
-    """`$D2E_CACHE`, else `~/.cache/d2e-sft`: downloads and the embedded model in its converted form."""
+    """`$D2E_CACHE` or `~/.cache/d2e-sft`: downloads and the converted embedded model."""
     return Path(os.environ.get("D2E_CACHE") or Path.home() / ".cache" / "d2e-sft")
 
 
 def bundled(folder: str) -> Path:
-    """The folder `recipes` or `launch` of this installation."""
-    in_wheel = _PACKAGE / "bundled" / folder
-    return in_wheel if in_wheel.is_dir() else _PACKAGE.parent / folder
+    """The folder `recipes` or `launch`: inside the package in a wheel, at the top level in a clone."""
+    in_wheel = ROOT / "d2e_sft" / "bundled" / folder
+    return in_wheel if in_wheel.is_dir() else ROOT / folder
+
+
+def safe_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables for a Python process that uses this installation and ignores the working folder.
+
+    Args:
+        environment: the variables to start from; None means this process's.
+    """
+    made = dict(os.environ if environment is None else environment)
+    made["PYTHONSAFEPATH"] = "1"
+    if str(ROOT) not in [*site.getsitepackages(), site.getusersitepackages()]:
+        # A clone that is not installed may have been found through the working folder.
+        folders = [folder for folder in made.get("PYTHONPATH", "").split(os.pathsep) if folder]
+        if str(ROOT) not in folders:
+            made["PYTHONPATH"] = os.pathsep.join([*folders, str(ROOT)])
+    return made
+
+
+def leave_working_folder() -> None:
+    """Move the folder that `python -m` put first to the end of the path."""
+    if not sys.flags.safe_path and sys.path and sys.path[0] in ("", str(Path.cwd())):
+        sys.path.append(sys.path.pop(0))
+
+
+def claim_packages() -> None:
+    """Import this installation's `data_builders` and `eval`, so that their names cannot mean anything else.
+
+    Raises:
+        UserError: another module with one of the names is already imported, or a package is missing.
+    """
+    for name in _OTHER_PACKAGES:
+        loaded = sys.modules.get(name)
+        if loaded is None:
+            _import(name)
+            continue
+        folders = list(getattr(loaded, "__path__", []))
+        if not folders or Path(folders[0]).resolve() != ROOT / name:
+            where = getattr(loaded, "__file__", None) or ", ".join(folders) or "a module without a file"
+            raise UserError(
+                f"the name {name!r} is taken by {where}; expected the package {ROOT / name}, which is part of d2e-sft",
+                remedy=f"rename that file, or run d2e in a process that has not imported it (import {name})",
+            )
+
+
+def _import(name: str) -> None:
+    spec = PathFinder.find_spec(name, [str(ROOT)])
+    if spec is None or spec.loader is None:
+        raise UserError(f"the package {name!r} is missing; expected it in {ROOT}", "reinstall d2e-sft")
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)

@@ -1,7 +1,7 @@
-"""What ends a process from outside: SIGTERM, after which the work can go on elsewhere, and the end of its parent.
+"""Orderly ends: SIGTERM, after which the work can be resumed elsewhere, and the end of the parent process.
 
-Slurm, Kubernetes and spot machines send SIGTERM some time before SIGKILL. Where the same command goes on from what was
-kept, the exit status is `REQUEUE`: a scheduler may start it again.
+Slurm, Kubernetes and spot machines send SIGTERM some time before SIGKILL. If the same command can resume, the exit
+status is `REQUEUE`: a scheduler may start it again.
 """
 
 from __future__ import annotations
@@ -15,52 +15,51 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-REQUEUE = os.EX_TEMPFAIL  # 75, in sysexits.h: a temporary failure, the caller is to try again
-PARENT = "D2E_PARENT"  # the environment's name of the process that a child is to end with
+REQUEUE = os.EX_TEMPFAIL  # 75 in sysexits.h: a temporary failure
+PARENT = "D2E_PARENT"  # environment variable with the id of the process that a child must not outlive
 _PR_SET_PDEATHSIG = 1
 
 
 class Termination:
-    """SIGTERM as a request, while `on_sigterm` is at work.
+    """A SIGTERM request inside `on_sigterm`.
 
     Attributes:
-        deferred: whoever sets it looks at `asked` from time to time and ends in good order; else the process ends at
-            the signal.
-        asked: SIGTERM has come.
+        deferred: True if the caller polls `asked` and ends in good order; otherwise the process ends at the signal.
+        asked: SIGTERM has arrived.
     """
 
-    def __init__(self, goes_on: str) -> None:
+    def __init__(self, how_to_resume: str) -> None:
         self.deferred = False
         self.asked = False
-        self._goes_on = goes_on
+        self._how_to_resume = how_to_resume
 
     def receive(self, number: int = signal.SIGTERM, frame: FrameType | None = None) -> None:
-        """The signal's handler."""
+        """Handle the signal."""
         self.asked = True
         if not self.deferred:
             self.end()
 
     def end(self, kept: str = "") -> None:
-        """Say what is kept, and end with `REQUEUE`.
+        """Report what was kept, and exit with status `REQUEUE`.
 
         Raises:
             SystemExit: always.
         """
         if os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"d2e: ended by SIGTERM; {kept}{self._goes_on}", file=sys.stderr, flush=True)
+            print(f"d2e: ended by SIGTERM; {kept}{self._how_to_resume}", file=sys.stderr, flush=True)
         raise SystemExit(REQUEUE)
 
 
 @contextmanager
-def on_sigterm(goes_on: str) -> Iterator[Termination]:
-    """End with `REQUEUE` at SIGTERM, in good order where the yielded request is deferred.
+def on_sigterm(how_to_resume: str) -> Iterator[Termination]:
+    """Exit with status `REQUEUE` at SIGTERM, in good order if the caller defers it.
 
-    Outside of the main thread, which alone can be interrupted, signals stay as they are.
+    Outside the main thread signals are not handled.
 
     Args:
-        goes_on: says how the work goes on.
+        how_to_resume: printed at the end.
     """
-    termination = Termination(goes_on)
+    termination = Termination(how_to_resume)
     if threading.current_thread() is not threading.main_thread():
         yield termination
         return
@@ -72,14 +71,13 @@ def on_sigterm(goes_on: str) -> Iterator[Termination]:
 
 
 def end_with_parent() -> None:
-    """Have this process killed when the one that started it ends, however that ends; where it was told which it is.
+    """Have this process killed when the process named in `PARENT` ends; on Linux only.
 
-    A launcher that SIGKILL ends cannot end its workers, which would go on training into a folder that the next run
-    takes for its own. Linux alone has such a signal; elsewhere nothing happens.
+    A launcher that is killed cannot end its workers, which would keep training into the folder of the next run.
     """
     parent = os.environ.get(PARENT)
     if parent is None or not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != int(parent):  # it ended before it could be heard of
+    if os.getppid() != int(parent):  # the parent ended before the call
         os.kill(os.getpid(), signal.SIGKILL)

@@ -2,7 +2,7 @@
 
 Rows with the same index form a block. A named index is shown: as headings in the terminal, as the first column
 elsewhere. Columns with two levels have a heading over several columns. Columns of numbers are aligned right; in their
-cells, text after the first space (an interval) is small print. LaTeX is written by `d2e_sft.util.latex`, HTML by the
+cells, text after the first space (an interval) is small print. LaTeX is written by `d2e_sft.util.markup`, HTML by the
 template `d2e_sft/util/html/table.html`.
 """
 
@@ -79,13 +79,9 @@ class Table:
 
         name, index = blocks or ("", [""] * len(rows))
         header = pd.MultiIndex.from_tuples(columns) if isinstance(columns[0], tuple) else pd.Index(columns)
-        frame = pd.DataFrame(
-            [[_text(cell) for cell in row] for row in rows],
-            index=pd.Index(list(index), name=name, dtype=object),
-            columns=header,
-            dtype=object,
-        )
-        return cls(frame, caption, notes, keys)
+        cells = [[*map(_text, row)] for row in rows]
+        made = pd.Index([*index], name=name, dtype=object)
+        return cls(pd.DataFrame(cells, made, header, dtype=object), caption, notes, keys)
 
     def header(self) -> list[list[str]]:
         """The header rows, from the top."""
@@ -114,8 +110,8 @@ class Table:
 
     def records(self) -> list[dict[str, str]]:
         """The rows as JSON objects: column → cell."""
-        flat = self.with_index()
-        return [dict(zip(flat.header()[-1], map(str, row), strict=True)) for row in flat.rows()]
+        frame = self.with_index().frame
+        return [dict(zip(frame.columns, map(str, row), strict=True)) for row in frame.to_numpy()]
 
     def markdown(self, *, escape: bool = True) -> str:
         """The table as Markdown, its columns padded.
@@ -126,11 +122,9 @@ class Table:
         flat = self.with_index()
         *over, names = flat.header()
         right = flat.numeric()
-        rows = [
-            [_markdown(cell, escape=escape and not number) for cell, number in zip(row, right, strict=True)]
-            for row in flat.rows()
-        ]
-        lines = [[_markdown(Styled(name), escape=False) for name in names], *rows]
+        escapes = [escape and not number for number in right]
+        rows = [[*map(_markdown, row, escapes)] for row in flat.rows()]
+        lines = [[_markdown(Styled(name), False) for name in names], *rows]
         if over:  # Markdown has one header row, which takes the headings
             heads = [text if n == 0 or text != over[0][n - 1] else "" for n, text in enumerate(over[0])]
             lines = [[names[0], *heads[1:]], ["", *(f"**{name}**" for name in names[1:])], *rows]
@@ -222,9 +216,7 @@ def percent_interval(mean: float, low: float, high: float) -> str:
 
 
 def _text(cell: Any) -> str:
-    if isinstance(cell, str):
-        return cell
-    return NONE if cell is None else f"{cell:,}" if isinstance(cell, int) else str(cell)
+    return NONE if cell is None else f"{cell:,}" if isinstance(cell, int) else cell
 
 
 def _plain(row: Sequence[Styled]) -> list[str]:
@@ -255,7 +247,7 @@ def _aligned(rows: Sequence[Sequence[str]], widths: Sequence[int], right: Sequen
     return "\n".join(line.rstrip() for line in shown.getvalue().splitlines())
 
 
-def _markdown(cell: Styled, *, escape: bool) -> str:
+def _markdown(cell: Styled, escape: bool) -> str:
     text = re.sub(r"(?<!\\)\|", r"\|", " ".join(cell.split()))
     if escape:
         text = re.sub(r"([*`<\[]|(?<!\w)_|_(?!\w))", r"\\\1", text)

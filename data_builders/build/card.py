@@ -16,7 +16,7 @@ import jinja2
 import yaml
 
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.markdown import harmless_markdown, one_line
+from d2e_sft.util.markup import harmless_markdown, one_line
 from data_builders.build.suites import SUITES
 from data_builders.dataset.manifest import restricted, rows_of
 from data_builders.raw.source import SPLITS

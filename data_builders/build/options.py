@@ -10,10 +10,9 @@ from typing import Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.options import JudgeOptions
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
 from data_builders.build.suites import ContextBounds, Suite
 from data_builders.raw.source import Source, SourceOptions
 from data_builders.refine.rules import RefinerOptions

@@ -10,8 +10,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from d2e_sft.data.hub_rows import is_hub, is_saved
-from d2e_sft.data.sample import Split, describe_validation_error
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.data.sample import Split
+from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
 from d2e_sft.util.files import load_yaml
 from data_builders.own_data.spec import ENDINGS, Columns, OwnSpec, ending_of
 

@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 
 from pydantic import ValidationError
 
-from d2e_sft.data.sample import EventSample, Format, Relation, Split, Subset, describe_validation_error
-from d2e_sft.util.errors import UserError
+from d2e_sft.data.sample import EventSample, Format, Relation, Split, Subset
+from d2e_sft.util.errors import UserError, describe_validation_error
 from data_builders.raw.characters import DECODED, QUOTING, decode_all_texts
 from data_builders.raw.contents import FileContents
 from data_builders.raw.decoding import decode_json, lines_of_items, problem_of_line

@@ -11,10 +11,9 @@ from click.core import ParameterSource
 from pydantic import ValidationError
 
 from d2e_sft.config.options import Number
-from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.judge.cli_options import endpoint_flags
 from d2e_sft.judge.options import EndpointOptions
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, describe_validation_error
 
 _ENDPOINT = endpoint_flags(EndpointOptions())
 _OPTIONS = (

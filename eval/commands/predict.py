@@ -11,7 +11,7 @@ import click
 
 from d2e_sft.config.decoding import DECODERS
 from d2e_sft.data.sample import RELATIONS, WORDED, BadRow, EventSample
-from d2e_sft.util.imports import collector_paused
+from d2e_sft.util.startup import collector_paused
 from eval.commands.engine_options import engine_options
 from eval.commands.evaluate import evaluate, launch_again
 from eval.run.options import EvalOptions

@@ -13,12 +13,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, without_closing
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import write_json
 from eval.compare.runs import ScoredRun
 from eval.score.faithfulness import has_free_answer

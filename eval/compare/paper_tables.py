@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.latex import latex_table
+from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import NONE, Styled, Table
 from eval.compare.paper_layouts import LAYOUTS, Column, Layout, Source, datasets_of
 from eval.score.scores import RunScores

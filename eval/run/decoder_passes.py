@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.imports import collector_paused
+from d2e_sft.util.startup import collector_paused
 from eval.run.benchmark import Benchmark
 from eval.run.options import EvalOptions
 

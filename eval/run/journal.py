@@ -7,8 +7,8 @@ the predictions and the record of how they were decoded. `eval.run.journal_files
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -90,7 +90,8 @@ class DecodingPass:
             UserError: there are answers of another model or with other options, a file is damaged, or the engine
                 stopped; the answers so far are kept.
         """
-        with self._locked():
+        remedy = "wait for its end, or choose another --out"
+        with only_one(self.files.folder, "another evaluation", remedy, self.processes.decided_by_main):
             now, resumed = self.processes.decided_by_main(self._find_earlier)
             count = len(self.task.conversations)
             if self.processes.is_main:
@@ -101,18 +102,6 @@ class DecodingPass:
             else:
                 self.processes.decided_by_main(lambda: resumed.remove_stale(self.files.folder))
             return self.processes.decided_by_main(lambda: self._finish(now, resumed, session, write))
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the lock of the benchmark's folder, in the main process, for all of them."""
-        with ExitStack() as held:
-
-            def enter() -> None:
-                lock = only_one(self.files.folder, "another evaluation", "wait for its end, or choose another --out")
-                held.enter_context(lock)
-
-            self.processes.decided_by_main(enter)
-            yield
 
     def _find_earlier(self) -> tuple[Fingerprint, ResumeState]:
         now = self.fingerprint()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from d2e_sft.data.sample import Format, Relation, Subset, describe_validation_error
-from d2e_sft.util.errors import UserError
+from d2e_sft.data.sample import Format, Relation, Subset
+from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import replacing, sha256_of
 from eval.score.event_answers import EventScores
 from eval.score.extract import Mode

@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 from d2e_sft.config.decoding import RECORDED
 from d2e_sft.data.prompts import Setting
-from d2e_sft.data.sample import NLI_LABELS, describe_validation_error
-from d2e_sft.util.errors import UserError
+from d2e_sft.data.sample import NLI_LABELS
+from d2e_sft.util.errors import UserError, describe_validation_error
 from eval.score.event_answers import EventScores
 from eval.score.extract import Mode
 from eval.score.faithfulness import FaithfulnessScores, score_faithfulness

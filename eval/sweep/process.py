@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from d2e_sft.util.own_path import safe_environment
+from d2e_sft.util.paths import safe_environment
 
 _TAIL = 12  # lines of a failed step's log that are shown
 

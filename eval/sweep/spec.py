@@ -33,8 +33,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from d2e_sft.config.decoding import MAX_ALPHA, DecodingConfig, given_decoder
-from d2e_sft.data.sample import describe_validation_error
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
 from d2e_sft.util.files import load_yaml
 from eval.compare.paper_layouts import Layout
 

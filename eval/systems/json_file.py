@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
-from d2e_sft.data.sample import describe_validation_error
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
 from d2e_sft.util.files import object_with_unique_keys
 
 _DAMAGED = "the file is damaged or of another kind: download it again, or write it anew"

@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from d2e_sft.data.sample import describe_validation_error
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
 from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure
 from eval.systems.asker import Asker

@@ -21,11 +21,10 @@ from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.objectives import D2ESection
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.config.sections import DataSection, EvalSection, Precision, TrainSection
-from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.train.prepare import accumulation_steps, automatic_precision
 from d2e_sft.util.distributed import asked_for
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, describe_validation_error
 
 LESS_IS_BETTER = {"loss", "ce", "kl", "refined_ce", "imagined_ce", "bias_share", "habit_gap"}
 _PRECISION_OF_LAUNCHER = "ACCELERATE_MIXED_PRECISION"

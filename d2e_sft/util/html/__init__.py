@@ -1,1 +1,1 @@
-"""What the HTML pages of all packages share: their look, and figures as markup."""
+"""The look of all HTML pages, tables and figures as markup."""

@@ -1,7 +1,7 @@
 """Matplotlib figures as inline SVG, in one style.
 
-No pyplot and no global settings: a figure is an object here and leaves nothing behind. Series differ by colour
-(Okabe and Ito's palette, safe for colour-blind readers) and also by hatch or line style, for print.
+There is no pyplot and no global state. Series differ by colour (Okabe and Ito's palette, safe for colour-blind
+readers) and, for print, by hatch or line style.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-INK = "#222222"  # not black: that is SVG's default, which matplotlib leaves out, so no page could change it
+INK = "#222222"  # not black, SVG's default: matplotlib omits that, so a page could not change it
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", INK)
 HATCHES = ("", "///", "...", "xxx", "---")
 LINES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
-WIDTH = 5.0  # inches: small, so that a phone shows plots under one another unshrunk
+WIDTH = 5.0  # inches: fits a phone unshrunk
 STYLE = {
-    "svg.fonttype": "none",  # text stays text: small, searchable, in the reader's font
+    "svg.fonttype": "none",  # text stays searchable, in the reader's font
     "font.family": "sans-serif",
     "font.size": 10,
     "text.parse_math": False,  # a name may hold "$"
@@ -30,7 +30,7 @@ STYLE = {
 }
 
 
-# Colours that a figure shares with the page around it: there a custom property, which dark mode changes.
+# The page's custom property for each colour, so that dark mode can change it.
 _OF_THE_PAGE = {
     "--ink": ("#000000", "#222222"),
     "--blue": ("#0072b2",),
@@ -44,22 +44,22 @@ _PROPERTY_OF = {colour: name for name, colours in _OF_THE_PAGE.items() for colou
 
 
 def legend_name(label: str) -> str:
-    """The label as matplotlib shows it: it leaves names that begin with "_" out of a legend."""
-    return f"\u200b{label}" if label.startswith("_") else label  # a zero-width space is not seen
+    """The label for a legend; matplotlib omits names that begin with "_"."""
+    return f"\u200b{label}" if label.startswith("_") else label  # an invisible zero-width space
 
 
 def inline_svg(figure: Figure, description: str) -> Markup:
-    """The figure as an `<svg>` element that scales to its container and reads out as `description`."""
-    # Ids of clip paths and markers are hashes; a salt of its own keeps two plots on one page apart.
+    """The figure as an `<svg>` element that scales to its container; screen readers read `description`."""
+    # Ids of clip paths and markers are hashes; the salt makes them unique on a page.
     with mpl.rc_context({"svg.hashsalt": description}):
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg")
-    # The page is HTML: the opening tag needs no namespaces and takes its size from the style sheet. The other ids
-    # (axes_1, …) would repeat in every plot, and the style rule would apply to the whole page.
+    # HTML needs no namespaces, and the style sheet sets the size. Other ids (axes_1, …) would repeat in every plot,
+    # and the style rule would apply to the whole page.
     _, opening, body = re.split(r"(<svg[^>]*>)", buffer.getvalue(), maxsplit=1)
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.DOTALL)
     body = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", body)
-    # A fallback keeps what is copied out of the page as it was drawn.
+    # With a fallback for plots that are copied out of the page.
     body = re.sub(
         r"(fill|stroke): (#[0-9a-f]{6})(?=[;\"])",
         lambda found: (

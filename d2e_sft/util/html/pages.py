@@ -1,4 +1,4 @@
-"""Pages from templates: everything a template shows is escaped, and the style sheet is part of the page."""
+"""Pages from templates, which escape every text and include the style sheet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
 def page_environment(templates: Path) -> Environment:
-    """For the templates of one folder; they extend `base.html`, which has the style sheet."""
+    """A Jinja environment for the templates of one folder, which extend `base.html`."""
     return Environment(
         loader=FileSystemLoader([templates, Path(__file__).parent]),
         autoescape=True,

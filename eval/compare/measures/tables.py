@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from d2e_sft.util.latex import latex_table
+from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import Styled, Table, percent
 from d2e_sft.util.terminal import folded
 from eval.compare.figures import corrected_p, points, with_interval

@@ -15,9 +15,8 @@ from pydantic import ValidationError
 
 from d2e_sft.config.decoding import describe
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
-from d2e_sft.data.sample import describe_validation_error
 from d2e_sft.train.data_record import DATA_FILE, DataRecord
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.table import percent
 from eval.compare.runs import ScoredRun
 from eval.pages.report.training import Training

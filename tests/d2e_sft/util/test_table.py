@@ -6,7 +6,7 @@ import pytest
 from jinja2 import Environment, FileSystemLoader
 
 from d2e_sft.util.html import pages
-from d2e_sft.util.latex import latex_table, latex_text
+from d2e_sft.util.markup import harmless_markdown, inline_code, latex_table, latex_text
 from d2e_sft.util.table import Styled, Table, percent, percent_interval
 
 RUNS = Table.of(
@@ -107,3 +107,13 @@ def test_json_has_a_row_for_each_row() -> None:
 def test_shares_are_shown_in_percent_with_one_decimal() -> None:
     assert [percent(0.6129), percent(1), percent(None)] == ["61.3", "100.0", "–"]
     assert percent_interval(0.5, 0.25, 0.875) == "50.0 [25.0, 87.5]"
+
+
+def test_markdown_of_other_people_has_no_html_and_links_only_to_pages() -> None:
+    text = "[a](https://a.b) [b](#c) <b> [x](javascript:y) ![z](//w)"
+    assert harmless_markdown(text) == "[a](https://a.b) [b](#c) &lt;b> [x]\\(javascript:y) ![z]\\(//w)"
+
+
+def test_code_within_a_line_ends_where_it_should() -> None:
+    assert inline_code("a") == "`a`"
+    assert inline_code("a`b``c") == "``` a`b``c ```"

@@ -1,14 +1,15 @@
-"""Notes of other libraries: what repeats is told once, what says nothing is dropped, all else is kept."""
+"""Notes of other libraries are dropped or shown once, and the garbage collector pauses during imports."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import warnings
 from collections.abc import Iterator
 
 import pytest
 
-from d2e_sft.util.quiet import quieten
+from d2e_sft.util.startup import collector_paused, quieten
 
 NAMES = ("DeepSpeed", "huggingface_hub.utils._http")
 
@@ -51,3 +52,19 @@ def test_warnings_about_calls_of_other_libraries_are_dropped_and_others_shown() 
         warnings.warn("Could not find a config file in x", UserWarning, stacklevel=1)
         warnings.warn("something else", UserWarning, stacklevel=1)
     assert [str(one.message) for one in shown] == ["something else"]
+
+
+def test_the_collector_is_off_within_and_as_it_was_behind() -> None:
+    assert gc.isenabled()
+    with collector_paused():
+        assert not gc.isenabled()
+        with collector_paused():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_the_collector_is_on_again_after_an_import_that_fails() -> None:
+    with pytest.raises(ImportError), collector_paused():
+        import no_such_module  # type: ignore[import-not-found]  # noqa: F401
+    assert gc.isenabled()
