@@ -37,7 +37,7 @@ def test_an_installed_module_comes_before_one_of_the_same_name_here(folder: Path
         ("nowhere_at_all:f", "decoder 'nowhere_at_all:f': module 'nowhere_at_all' cannot be imported"),
         ("mine_bad:f", r"cannot be imported \(ZeroDivisionError"),
         ("mine_three:twise", r"'twise' of .*mine_three.py does not exist. Did you mean 'twice'\?"),
-        ("mine_three:NUMBER", "'NUMBER' of .* is no function"),
+        ("mine_three:NUMBER", "'NUMBER' of .* is not a function"),
     ],
 )
 def test_what_cannot_be_called_is_named(folder: Path, name: str, said: str) -> None:
