@@ -1,4 +1,4 @@
-"""A model opened for a conversation: how it is asked and decoded, by its own recipe unless the call says otherwise."""
+"""Open a model for a conversation, with wording and decoding from its recipe by default."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from d2e_sft.util.errors import UserError
 
 @dataclass(frozen=True)
 class ChatOptions:
-    """What a call says; None means: as the run's recipe says, else what a model without a run has.
+    """Options of a call; None: as in the run's recipe, else the default for a model without a run.
 
     Attributes:
-        alpha, decoder: as of `d2e eval`; of a model without a run α is 0.5.
-        max_new_tokens: the longest answer.
-        wording: `qa` puts questions as the prompt set does, `none` as they are; None is `qa` for a run.
-        prompt_set: whose wording.
-        system: the system message, in the place of the wording's.
-        dtype: of the weights; `auto` is bfloat16 where this machine computes in it fast.
+        alpha, decoder: as for `d2e eval`; α is 0.5 for a model without a run.
+        max_new_tokens: longest answer.
+        wording: `qa` words questions as the prompt set does, `none` leaves them as they are; None: `qa` for a run.
+        system: system message that replaces the prompt set's.
+        dtype: of the weights; `auto` is bfloat16 if this machine computes it fast.
     """
 
     alpha: float | None = None
@@ -40,8 +39,7 @@ def open_conversation(model: str, options: ChatOptions) -> Conversation:
     """Load a model for a conversation that has no context yet.
 
     Raises:
-        UserError: no such model, prompt set or decoder, options that contradict each other, or a model without a chat
-            template.
+        UserError: no such model, prompt set or decoder, conflicting options, or a model without a chat template.
     """
     recipe = recipe_of(model)
     section, own = (ModelSection(), EvalSection()) if recipe is None else (recipe.model, recipe.eval)
@@ -64,7 +62,7 @@ def _wording(recipe: Recipe | None, options: ChatOptions) -> Wording:
     if how == "none":
         if options.prompt_set is not None:
             raise UserError(
-                f"--prompt-set {options.prompt_set}: has no effect where questions are put as they are",
+                f"--prompt-set {options.prompt_set}: has no effect on questions that are sent as they are",
                 remedy="drop it, or add --wording qa",
             )
         return Wording(system=options.system or "")

@@ -1,7 +1,6 @@
-"""The lines of `d2e chat`: what begins with a slash is a command, everything else a turn that is answered.
+"""The lines of `d2e chat`: commands begin with a slash, everything else is a turn to answer.
 
-In a terminal ctrl-C ends an answer and ctrl-D the chat; from a pipe the lines are taken as they come, and those that
-fail are counted.
+In a terminal ctrl-C ends an answer and ctrl-D the chat. From a pipe, failed lines are counted.
 """
 
 from __future__ import annotations
@@ -21,22 +20,21 @@ HELP = """\
 /drop            remove the context: answers are then plain
 /turns           show the conversation so far
 /clear           forget the conversation; the context stays
-/alpha NUMBER    how much of the habit is subtracted
+/alpha NUMBER    set the debias ratio
 /help            this list
-/quit            end (ctrl-D does, too; ctrl-C ends an answer)
-Everything else is a question. It is answered plainly and, where there is a context, debiased; the conversation goes on
-with the debiased answer. A question that begins with a slash is written with two."""
+/quit            end (or ctrl-D; ctrl-C ends an answer)
+Everything else is a question. It is answered plainly and, if there is a context, debiased; the conversation continues
+with the debiased answer. Write two slashes if a question begins with one."""
 
 
 class Repl:
-    """Reads lines and says what comes of them.
+    """Reads lines, runs commands and answers turns.
 
     Args:
-        conversation: takes the turns.
-        read: the next line, without its end; raises EOFError after the last, KeyboardInterrupt for ctrl-C.
-        say: takes pieces of output, line ends included.
-        complain: takes a message about a line that failed.
-        interactive: somebody types, so that ctrl-C ends no more than an answer.
+        read: returns the next line without its end; raises EOFError after the last, KeyboardInterrupt for ctrl-C.
+        write: gets pieces of output, including line ends.
+        write_error: gets a message about a line that failed.
+        interactive: a user types, and ctrl-C ends only an answer.
     """
 
     def __init__(
@@ -44,12 +42,12 @@ class Repl:
         conversation: Conversation,
         *,
         read: Callable[[], str],
-        say: Callable[[str], object],
-        complain: Callable[[str], object],
+        write: Callable[[str], object],
+        write_error: Callable[[str], object],
         interactive: bool,
     ) -> None:
         self._conversation = conversation
-        self._read, self._say, self._complain = read, say, complain
+        self._read, self._write, self._write_error = read, write, write_error
         self._interactive = interactive
         self._commands: dict[str, Callable[[str], None]] = {
             "/context": self._context,
@@ -63,7 +61,7 @@ class Repl:
         }
 
     def run(self) -> int:
-        """Until the lines end, or /quit; the number of lines that failed."""
+        """Run until the lines end, or /quit; returns the number of failed lines."""
         failed = 0
         while True:
             try:
@@ -78,7 +76,7 @@ class Repl:
                 return failed
             except UserError as error:
                 failed += 1
-                self._complain(str(error))
+                self._write_error(str(error))
             except KeyboardInterrupt:
                 if not self._interactive:
                     raise
@@ -93,7 +91,7 @@ class Repl:
             known = [*self._commands, "/quit"]
             raise UserError(
                 f"{name}: no such command; expected {', '.join(known)}.{did_you_mean(name, known)}",
-                remedy="write two slashes where a question begins with one",
+                remedy="write two slashes if a question begins with one",
             )
         self._commands[name](rest.strip())
 
@@ -101,16 +99,16 @@ class Repl:
         conversation = self._conversation
         begun: set[str] = set()
 
-        def say_as(name: str, text: str) -> None:
+        def write_as(name: str, text: str) -> None:
             if name not in begun:
-                self._say(f"{chr(10) if begun else ''}{name:<10}")
+                self._write(f"{chr(10) if begun else ''}{name:<10}")
                 begun.add(name)
-            self._say(text)
+            self._write(text)
 
-        reply = conversation.ask(question, say_as)
+        reply = conversation.ask(question, write_as)
         for name, text in (("plain", reply.plain), ("debiased", reply.debiased)):
             if text == "":
-                say_as(name, "(an empty answer)")
+                write_as(name, "(an empty answer)")
         self._line("")
         if reply.debiased is None and conversation.context.strip():
             self._line(f"(decoded plainly: {_why_plain(conversation.decoding)})")
@@ -133,13 +131,13 @@ class Repl:
             try:
                 line = self._read()
             except EOFError:
-                raise UserError("/paste: the input ended before a line with /end; the context is as it was") from None
+                raise UserError("/paste: the input ended before a line with /end; the context is unchanged") from None
             if line.strip() == "/end":
                 break
             lines.append(line)
         text = "\n".join(lines).strip()
         if not text:
-            raise UserError("/paste: no text before /end; the context is as it was", "remove it with /drop")
+            raise UserError("/paste: no text before /end; the context is unchanged", "remove it with /drop")
         self._set(text)
 
     def _file(self, name: str) -> None:
@@ -157,7 +155,7 @@ class Repl:
         for question, answer in self._conversation.turns:
             self._line(f"> {question}\n{answer}")
         if not self._conversation.turns:
-            self._line("(nothing was said yet)")
+            self._line("(no turns yet)")
 
     def _alpha(self, text: str) -> None:
         try:
@@ -174,7 +172,7 @@ class Repl:
         self._line(f"(context {replaced}: {len(text):,} characters)")
 
     def _line(self, text: str) -> None:
-        self._say(text + "\n")
+        self._write(text + "\n")
 
 
 def read_context(path: Path) -> str:

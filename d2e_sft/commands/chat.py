@@ -17,33 +17,31 @@ from d2e_sft.util.terminal import folded
 
 @click.command()
 @click.argument("model")
-@click.option(
-    "--context", type=click.Path(path_type=Path), metavar="FILE", help="A text file: the context to begin with."
-)
-@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Debias ratio; default: as trained, else 0.5.")
+@click.option("--context", type=click.Path(path_type=Path), metavar="FILE", help="A text file with the first context.")
+@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Debias ratio. [default: as trained, else 0.5]")
 @click.option(
     "--decoder",
     metavar="NAME[:KEY=VALUE,…]",
-    help=f"How the debiased answer is decoded: {', '.join(DECODERS)}, or your own module:function. [default: d2e]",
+    help=f"How the debiased answer is decoded: {', '.join(DECODERS)}, or a custom module:function. [default: d2e]",
 )
-@click.option("--max-new-tokens", type=click.IntRange(min=1), help="Longest answer; default: as `d2e eval`.")
+@click.option("--max-new-tokens", type=click.IntRange(min=1), help="Longest answer. [default: as in `d2e eval`]")
 @click.option(
     "--wording",
     type=click.Choice(["qa", "none"]),
-    help="qa: questions are put as in training; none: as they are. [default: qa for a run, none for other models]",
+    help="qa: questions are worded as in training; none: as they are. [default: qa for a run, else none]",
 )
-@click.option("--prompt-set", help="Whose wording that is; default: as trained, else `default`.")
-@click.option("--system", metavar="TEXT", help="The system message, in the place of the wording's.")
+@click.option("--prompt-set", help="Prompt set of the wording. [default: as trained, else `default`]")
+@click.option("--system", metavar="TEXT", help="System message, instead of the prompt set's.")
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "bfloat16", "float16", "auto"]),
-    help="Of the weights; auto: bfloat16 where that is fast here. [default: as the recipe says, else float32]",
+    help="Of the weights; auto: bfloat16 if it is fast here. [default: as in the recipe, else float32]",
 )
 def chat(model: str, *, context: Path | None, **options: Any) -> None:
-    """Talk with MODEL about a context: each question is answered plainly and debiased.
+    """Chat with MODEL about a context: each question is answered plainly and debiased.
 
     MODEL is a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct. The context is set,
-    replaced and shown with commands that begin with a slash (/help). From a pipe each line is a question or a command.
+    replaced and shown by commands that begin with a slash (/help). From a pipe, each line is a question or a command.
 
     \b
     Examples:
@@ -63,16 +61,16 @@ def chat(model: str, *, context: Path | None, **options: Any) -> None:
     failed = Repl(
         conversation,
         read=_typed if interactive else _piped,
-        say=lambda text: click.echo(text, nl=False),
-        complain=lambda text: click.echo(folded(f"d2e: error: {text}"), err=True),
+        write=lambda text: click.echo(text, nl=False),
+        write_error=lambda text: click.echo(folded(f"d2e: error: {text}"), err=True),
         interactive=interactive,
     ).run()
     if failed and not interactive:
-        raise UserError(f"{failed} of the lines that came in failed", "mend those named above")
+        raise UserError(f"{failed} lines failed", "fix those listed above")
 
 
 def _typed() -> str:
-    import readline  # noqa: F401 (input() then edits lines and remembers them)
+    import readline  # noqa: F401 (line editing and history for input())
 
     return input("> ")
 

@@ -17,22 +17,22 @@ from d2e_sft.data.sample import WORDED
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
 @click.option("--api-key", envvar="D2E_API_KEY", show_envvar=True, help="Bearer token that clients must send.")
-@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Debias ratio by default; else as trained, else 0.5.")
+@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Default debias ratio. [default: as trained, else 0.5]")
 @click.option(
     "--decoder",
     metavar="NAME[:KEY=VALUE,…]",
-    help=f"Decoder of requests that name none: {', '.join(DECODERS)}. [default: d2e]",
+    help=f"Default decoder: {', '.join(DECODERS)}. [default: d2e]",
 )
-@click.option("--prompt-set", default=None, help="Wording of the context line; default: as trained, else `default`.")
+@click.option("--prompt-set", default=None, help="Wording of the context line. [default: as trained, else `default`]")
 @click.option("--format", "fmt", type=click.Choice(WORDED), default="qa", show_default=True, help="Its format.")
 @click.option(
     "--max-body-bytes", type=click.IntRange(min=1), default=4 * 1024 * 1024, show_default=True, help="Largest request."
 )
 def serve(model: str, engine_arguments: tuple[str, ...], fmt: Any, **options: Any) -> None:
-    """Serve MODEL with vLLM, OpenAI-compatible; a chat request may carry a context, and is then decoded debiased.
+    """Serve MODEL with vLLM, OpenAI-compatible; chat requests with a context are decoded debiased.
 
     MODEL is a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct. Options of this
-    command come before MODEL; what follows MODEL goes to vLLM as it is.
+    command come before MODEL; options after MODEL are passed to vLLM.
 
     Example: d2e serve --port 8080 runs/d2e-mini --max-model-len 2048 --tensor-parallel-size 2
     """

@@ -1,10 +1,9 @@
-"""The chat route of `d2e serve`: a request that carries its context apart from the question.
+"""The chat route of `d2e serve`: requests with the context in a field of its own.
 
-`POST /v1/chat/completions` takes more fields than OpenAI's. `context` is put before the last user message, as the
-prompt set's context line of `format`, and so makes the original prompt; the messages, unchanged, make the imagined
-one. `alpha` is the debias ratio, `decoder` another way to combine the two, `plausibility` the cut-off. A request
-without `context` is vLLM's own, unchanged.
-Streaming, usage, stop strings and errors are vLLM's in either case.
+`POST /v1/chat/completions` takes more fields than OpenAI's. The original prompt has `context` before the last user
+message, in the prompt set's context line of `format`; the imagined prompt is the messages, unchanged. `alpha` is the
+debias ratio, `decoder` another way to combine both, `plausibility` the cut-off. Requests without `context` go to vLLM
+unchanged. Streaming, usage, stop strings and errors are always vLLM's.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ _log = logging.getLogger(__name__)
 
 
 class DebiasedChatRequest(ChatCompletionRequest):
-    """OpenAI's chat request, and the context apart from the question.
+    """OpenAI's chat request with a separate context.
 
     Attributes:
-        context: what the imagined prompt leaves out; None: a plain request.
+        context: the part that the imagined prompt omits; None: a plain request.
         alpha: the debias ratio of the decoder `d2e`; None: the server's.
-        decoder: `NAME` or `NAME:KEY=VALUE,…` (see `d2e_sft.config.decoding`); None: `d2e` where there is an `alpha`,
+        decoder: `NAME` or `NAME:KEY=VALUE,…` (see `d2e_sft.config.decoding`); None: `d2e` if there is an `alpha`,
             else the server's.
-        plausibility: only tokens that the original prompt gives at least so much of its best probability.
-        format: whose context line the prompt set words; None: the server's.
+        plausibility: only tokens with at least this share of the original prompt's best probability.
+        format: of the prompt set's context line; None: the server's.
     """
 
     context: str | None = None
@@ -50,13 +49,12 @@ class DebiasedChatRequest(ChatCompletionRequest):
 
 
 def add_chat_route(app: FastAPI, *, prompt_set: PromptSet, format: Format, decoding: DecodingConfig) -> None:
-    """Put the route before vLLM's own route of the same path.
+    """Put the route before vLLM's route of the same path.
 
     Args:
         app: vLLM's app, whose engine client is a `PairingEngine`.
-        prompt_set: its context line is put around a context.
-        format: whose context line.
-        decoding: the decoder of requests that name none.
+        prompt_set, format: whose context line words a context.
+        decoding: of requests that name no decoder.
     """
     router = APIRouter()
 
@@ -95,7 +93,7 @@ def add_chat_route(app: FastAPI, *, prompt_set: PromptSet, format: Format, decod
 
 
 def _chosen(request: DebiasedChatRequest, default: DecodingConfig) -> DecodingConfig:
-    """How a request is decoded, which may name a decoder, an α, or neither."""
+    """The decoding of a request, which may name a decoder, an α, or neither."""
     if request.decoder is None and request.alpha is None:
         return default
     try:
@@ -107,22 +105,22 @@ def _chosen(request: DebiasedChatRequest, default: DecodingConfig) -> DecodingCo
 
 
 def context_line(prompt_set: PromptSet, fmt: Format, context: str) -> str:
-    """The prompt set's line for a context, as training and evaluation word it."""
+    """The prompt set's context line, as in training and evaluation."""
     if fmt not in prompt_set.zero_shot:
         raise VLLMValidationError(f"format: prompt set {prompt_set.name!r} has no {fmt!r}", parameter="format")
     return prompt_set.zero_shot[fmt].context.replace("{context}", context)
 
 
 def with_context(messages: list[dict[str, Any]], line: str) -> list[dict[str, Any]]:
-    """The messages with the context line at the beginning of the last one of the user; the others are untouched.
+    """The messages with the context line at the beginning of the user's last message.
 
     Raises:
-        VLLMValidationError: no message is the user's.
+        VLLMValidationError: there is no user message.
     """
     changed = copy.deepcopy(messages)
     asked = next((message for message in reversed(changed) if message.get("role") == "user"), None)
     if asked is None:
-        raise VLLMValidationError("messages: none is the user's, so there is nothing to put the context before")
+        raise VLLMValidationError("messages: expected a user message, which the context precedes")
     content = asked.get("content")
     if isinstance(content, list):
         text = next((part for part in content if isinstance(part, dict) and part.get("type") == "text"), None)
@@ -152,13 +150,13 @@ def _pair(
         raise VLLMValidationError(f"n={request.n}: debiased decoding gives one answer a request", parameter="n")
     pair = _plain(body, messages)
     pair.vllm_xargs = {**(pair.vllm_xargs or {}), **extra}
-    # A penalty that the model's generation config brings along is not what this request asked for.
+    # Ignores a penalty in the model's generation config.
     pair.repetition_penalty = 1.0 if pair.repetition_penalty is None else pair.repetition_penalty
     return pair
 
 
 async def _imagined_tokens(raw_request: Request, body: dict[str, Any]) -> list[int] | Response:
-    """The imagined prompt as vLLM's own chat code renders it, or its error."""
+    """The imagined prompt as vLLM's chat code renders it, or its error response."""
     from fastapi.responses import JSONResponse
 
     handler = raw_request.app.state.openai_serving_chat
@@ -167,9 +165,7 @@ async def _imagined_tokens(raw_request: Request, body: dict[str, Any]) -> list[i
         return JSONResponse(rendered.model_dump(), status_code=rendered.error.code)
     _, (prompt,) = rendered
     if prompt.get("type") != "token":
-        raise VLLMValidationError(
-            "context: needs messages of text alone, without images or audio", parameter="context"
-        )
+        raise VLLMValidationError("context: needs text messages, without images or audio", parameter="context")
     return list(prompt["prompt_token_ids"])
 
 

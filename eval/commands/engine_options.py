@@ -1,4 +1,4 @@
-"""The options of `d2e eval` that are for some engines only; given for another, they are refused."""
+"""Options of `d2e eval` for some engines only; other engines reject them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _OPTIONS = (
     click.option(
         "--dtype",
         type=click.Choice(["float32", "bfloat16", "float16", "auto"]),
-        help="Of the weights; auto: bfloat16 where this machine computes in it fast, else float32. [default: as the "
-        "recipe says, else float32; with vllm the checkpoint's]",
+        help="Of the weights; auto: bfloat16 if this machine computes it fast, else float32. [default: as in the "
+        "recipe, else float32; with vllm the checkpoint's]",
     ),
     click.option("--compile", "compiled", is_flag=True, help="Compile the decoding step; for GPUs."),
     click.option(
@@ -37,17 +37,17 @@ _OPTIONS = (
         "--gpu-memory-utilization",
         metavar="SHARE",
         type=Number(0, 1, min_open=True),
-        help="Of the device's memory, for weights and cache.",
+        help="Share of the device's memory for weights and cache.",
     ),
     *_ENDPOINT.values(),
     click.option(
         "--tokenizer",
         metavar="NAME",
-        help="Of an endpoint's model, for --answer likelihood: a Hub name or a folder. [default: MODEL]",
+        help="Tokenizer of an endpoint's model, for --answer likelihood: a Hub name or a folder. [default: MODEL]",
     ),
 )
 _VLLM = ("tensor_parallel_size", "max_model_len", "gpu_memory_utilization")
-_ENGINES_OF: dict[str, tuple[str, ...]] = {  # by parameter: the engines it is for
+_ENGINES_OF: dict[str, tuple[str, ...]] = {  # the engines of each parameter
     "batch_size": ("transformers",),
     "dtype": ("transformers", "vllm"),
     "compiled": ("transformers",),
@@ -58,10 +58,10 @@ _ENGINES_OF: dict[str, tuple[str, ...]] = {  # by parameter: the engines it is f
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a click command the engines' options; it gets `batch_size`, `dtype`, `compiled`, `tokenizer`,
-    `vllm` and `endpoint`.
+    """Add the engines' options to a click command, which gets `batch_size`, `dtype`, `compiled`, `tokenizer`, `vllm`
+    and `endpoint`.
 
-    The command needs an option `engine`. It raises UserError for an option of another engine before it does anything.
+    The command needs an option `engine`. An option of another engine is a UserError before anything is done.
     """
 
     @functools.wraps(command)
@@ -83,8 +83,7 @@ def _collect(engine: str, values: dict[str, Any], context: click.Context) -> dic
         engines = _ENGINES_OF.get(name, (engine,))
         if engine not in engines and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise UserError(
-                f"{parameter.opts[0]}: has no meaning with --engine {engine}; expected --engine "
-                + " or ".join(engines),
+                f"{parameter.opts[0]}: not supported by --engine {engine}; expected --engine " + " or ".join(engines),
                 remedy=f"drop it, or add --engine {engines[0]}",
             )
     try:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from d2e_sft.config.decoding import DECODERS, MAX_ALPHA
 from d2e_sft.config.options import Number
@@ -17,12 +15,12 @@ from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
-from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.signals import on_sigterm
 from eval.commands.engine_options import engine_options
+from eval.commands.evaluate_call import check_call, launch_if_asked
 from eval.commands.judging import judge_run, refuse_what_is_not_judged, refuse_without_free_answers
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
-from eval.run.decoder_passes import decoder_passes, refuse_what_one_decoder_alone_has, scored_passes
+from eval.run.decoder_passes import check_single_decoder_options, decoder_passes, scored_passes
 from eval.run.options import ANSWER_RULES, ENGINES, OVERLONG_RULES, EvalOptions
 from eval.score.likelihood import NORMALISATIONS
 from eval.systems.registry import SYSTEM_NAMES, load_system
@@ -38,35 +36,35 @@ if TYPE_CHECKING:
     metavar="PATH|SYSTEM",
     help=f"A folder of `d2e data build`, a file of rows, or {', '.join(SYSTEM_NAMES)}.",
 )
-@click.option("--suite", type=click.Choice(SUITES), help="A suite that `d2e data build --suite` made, instead.")
+@click.option("--suite", type=click.Choice(SUITES), help="Instead of --bench: a suite of `d2e data build --suite`.")
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where suites are [data/SUITE], or a system's official files [data/raw/SYSTEM].",
+    help="Folder of suites [data/SUITE], or of a system's official files [data/raw/SYSTEM].",
 )
 @click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="An option of the system; repeatable.")
-@click.option("--setting", type=click.Choice(SETTINGS), default="zero_shot", show_default=True, help="Of the prompts.")
+@click.option("--setting", type=click.Choice(SETTINGS), default="zero_shot", show_default=True, help="Prompt setting.")
 @click.option(
     "--demonstrations",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Training rows that few-shot prompts show; default: the benchmark's own train split, else data/piper-10k.",
+    help="Training rows for few-shot prompts. [default: the benchmark's own train split, else data/piper-10k]",
 )
 @click.option(
     "--out",
     "outs",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Run folder for the results; default: MODEL's own. Of several decoders: one each, or what all begin with.",
+    help="Run folder for the results. [default: MODEL's own] For several decoders: one each, or a common beginning.",
 )
-@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Debias ratio; default: as trained, else 0.")
+@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Debias ratio. [default: as trained, else 0]")
 @click.option(
     "--decoder",
     "decoders",
     multiple=True,
     metavar="NAME[:KEY=VALUE,…]",
-    help=f"How both views give the next token: {', '.join(DECODERS)}, or your own module:function; repeatable. "
+    help=f"How both views give the next token: {', '.join(DECODERS)}, or a custom module:function; repeatable. "
     "[default: d2e]",
 )
 @click.option(
@@ -74,7 +72,7 @@ if TYPE_CHECKING:
     type=Number(min=0, max=1),
     default=0.0,
     metavar="β",
-    help="Only tokens that the original view gives at least β times its best probability. [default: 0, which is all]",
+    help="Only tokens with at least β times the original view's best probability. [default: 0, which is all]",
 )
 @click.option(
     "--answer",
@@ -88,40 +86,40 @@ if TYPE_CHECKING:
     type=click.Choice(NORMALISATIONS),
     default="none",
     show_default=True,
-    help="With --answer likelihood: by which length an option's log-probability is divided.",
+    help="With --answer likelihood: length that divides an option's log-probability.",
 )
-@click.option("--prompt-set", help="Wording; default: as trained, else `default`.")
+@click.option("--prompt-set", help="Wording. [default: as trained, else `default`]")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens. [default: 64; cot 512]")
 @click.option(
     "--max-samples",
     type=click.IntRange(min=1),
-    help="At most so many per dataset × relation × format, or of a system's units.",
+    help="Most samples per dataset × relation × format, or of a system's units.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(min=0, max=2**32 - 1),
     default=0,
     show_default=True,
-    help="Of the subset, the demonstrations and the bootstrap.",
+    help="For the subset, the demonstrations and the bootstrap.",
 )
 @click.option(
     "--overlong",
     type=click.Choice(OVERLONG_RULES),
     default="error",
     show_default=True,
-    help="What to do about contexts beyond the model's length.",
+    help="What to do with contexts beyond the model's length.",
 )
 @click.option(
     "--without-context", is_flag=True, help="Decode the prompts without context, for `d2e errors` and `d2e compare`."
 )
 @click.option("--skip-bad", is_flag=True, help="Keep bad rows in a side file instead of stopping.")
 @click.option("--overwrite", is_flag=True, help="Decode anew, and remove results of other models and options.")
-@click.option("--accept-edited", is_flag=True, help="Score finished predictions again although they were changed.")
-@click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="Who decodes.")
+@click.option("--accept-edited", is_flag=True, help="Score finished predictions again although they were edited.")
+@click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="Decoding engine.")
 @engine_options
 @judge_options
 @click.option("--launch", "launcher", metavar="ddp", help="Decode on several processes, each with its share of rows.")
-@click.option("--processes", type=int, metavar="N", help="Processes on this machine; default: one an accelerator.")
+@click.option("--processes", type=int, metavar="N", help="Processes on this machine. [default: one per accelerator]")
 def evaluate(
     model: str,
     *,
@@ -139,15 +137,15 @@ def evaluate(
     """Decode a benchmark with MODEL and score it.
 
     MODEL is a run folder, a checkpoint, an adapter, a Hub name, builtin:smollm2-135m-instruct, or with --engine openai
-    an endpoint's name of its model. Predictions and scores are written to RUN/eval/BENCH/, in other settings than
-    zero_shot to RUN/eval/BENCH-SETTING/, with --answer likelihood to RUN/eval/BENCH-likelihood/. What was decoded is
-    kept as it comes: after a kill the same command goes on.
+    an endpoint's model name. Predictions and scores are written to RUN/eval/BENCH/, in settings other than zero_shot
+    to RUN/eval/BENCH-SETTING/, with --answer likelihood to RUN/eval/BENCH-likelihood/. Every answer is kept at once:
+    after a kill the same command resumes.
 
-    Several --decoder are decoded one after another with the model loaded once, each into a run folder of its own
-    (RUN-DECODER); with --answer likelihood the model reads each prompt once for all of them.
+    Several --decoder run one after another with the model loaded once, each into its own run folder (RUN-DECODER).
+    With --answer likelihood the model reads each prompt once for all of them.
 
-    With --judge a language model then reads the free answers to contexts (format chat): are they supported by the
-    context, and do they say what the gold answer says? Of finished results nothing is decoded again.
+    With --judge a language model then judges the free answers (format chat): are they supported by the context, and
+    do they agree with the gold answer? Finished results are not decoded again.
 
     \b
     Examples:
@@ -158,16 +156,15 @@ def evaluate(
       d2e eval gpt-4o --suite piper --engine openai --concurrency 16
       d2e eval runs/support --bench data/support --judge openai --judge-model gpt-4o
     """
-    _refuse_half_a_call(bench, suite, data, given, options, launcher, processes)
+    check_call(bench, suite, data, given, options)
     asked = make_judge(judge)
     if asked is not None:
         refuse_what_is_not_judged(bench, launcher, options)
     passes = decoder_passes(model, decoders, outs)
     if len(passes) > 1:
-        refuse_what_one_decoder_alone_has(bench if bench in SYSTEM_NAMES else None, asked is not None, options)
-    if launcher is not None:
-        launch_again(launcher, processes, options["engine"])
-    with on_sigterm("what is decoded is kept, and the same command goes on"):
+        check_single_decoder_options(bench if bench in SYSTEM_NAMES else None, asked is not None, options)
+    launch_if_asked(launcher, processes, options["engine"])
+    with on_sigterm("what is decoded is kept, and the same command resumes"):
         if bench in SYSTEM_NAMES:
             decoder, run = passes[0]
             _evaluate_system(model, bench, data, given, run, {**options, "decoder": decoder})
@@ -208,7 +205,7 @@ def _show(scores: RunScores, run: Path, *, without_context: bool) -> None:
         click.echo(f"likeliest option correct: acc {by_sum:.1%} (sum), acc_norm {by_length:.1%} (sum per character)")
     counts = {
         "rows without options left out": scores.without_options,
-        f"bad rows skipped, kept in {BAD_ROWS_FILE} beside the scores": scores.bad_rows,
+        f"bad rows skipped, kept in {BAD_ROWS_FILE} next to the scores": scores.bad_rows,
         "contexts cut to fit the model": scores.truncated,
         "samples without a context": scores.empty_contexts,
     }
@@ -219,112 +216,10 @@ def _show(scores: RunScores, run: Path, *, without_context: bool) -> None:
         click.echo(f"predictions without context, for `d2e errors {run}`: {folder / 'without_context.jsonl'}")
     else:
         click.echo(f"scores and predictions: {folder}")
-        if scores.bench.suite in SUITES and scores.answer == "generate":  # the paper's numbers are of generated text
+        if scores.bench.suite in SUITES and scores.answer == "generate":  # as in the paper
             from eval.compare.paper_entries import write_paper_tables
 
             for path in write_paper_tables(run, folder.name):
                 if path.suffix == ".md":
                     text = path.read_text("utf-8")
                     click.echo(f"in the layout of the paper, also as .tex and .json: {path}\n\n{text}")
-
-
-def _refuse_half_a_call(
-    bench: str | None,
-    suite: str | None,
-    data: Path | None,
-    given: tuple[str, ...],
-    options: dict[str, Any],
-    launcher: str | None,
-    processes: int | None,
-) -> None:
-    system = bench if bench in SYSTEM_NAMES else None
-    if (bench is None) == (suite is None):
-        got = "both" if bench is not None else "neither"
-        raise UserError(
-            f"expected either --bench or --suite, got {got}",
-            remedy=f"name a folder (--bench data/mini) or a suite (--suite {' or '.join(SUITES)})",
-        )
-    if bench is not None and system is None and not Path(bench).exists():
-        raise UserError(
-            f"benchmark {bench!r}: no such file or folder, and no system or suite.{_nearest(bench)}",
-            remedy=f"give a folder written by `d2e data build`, or one of {', '.join(SYSTEM_NAMES)}",
-        )
-    if data is not None and suite is None and system is None:
-        raise UserError(
-            f"--data {data}: says where suites and systems' files are, and none is asked for",
-            remedy="use --bench PATH alone",
-        )
-    if given and system is None:
-        raise UserError(
-            f"--set {given[0]}: sets an option of a system, and none is asked for",
-            remedy=f"add --bench {' or '.join(SYSTEM_NAMES)}, or drop it",
-        )
-    if system is not None:
-        _refuse_what_systems_have_not(system, options)
-    of_likelihood = {"--normalise": options["normalise"] != "none", "--tokenizer": options["tokenizer"] is not None}
-    for flag in (flag for flag, is_given in of_likelihood.items() if is_given and options["answer"] == "generate"):
-        raise UserError(
-            f"{flag}: is about options by likelihood, and answers are generated",
-            remedy="drop it, or add --answer likelihood",
-        )
-    if options["demonstrations"] is not None and options["setting"] != "few_shot":
-        raise UserError(
-            f"--demonstrations with --setting {options['setting']}, whose prompts show none; expected few_shot",
-            remedy="drop it, or add --setting few_shot",
-        )
-    if processes is not None and launcher is None:
-        raise UserError(f"--processes {processes}: says how to launch, but not what", "add --launch ddp")
-
-
-def _nearest(bench: str) -> str:
-    meant = did_you_mean(bench, (*SYSTEM_NAMES, *SUITES))
-    return meant.replace("mean '", "mean --suite '") if any(repr(suite) in meant for suite in SUITES) else meant
-
-
-def _refuse_what_systems_have_not(system: str, options: dict[str, Any]) -> None:
-    own = {
-        "--setting": options["setting"] != "zero_shot",
-        "--prompt-set": options["prompt_set"] is not None,
-        "--overlong": options["overlong"] != "error",
-        "--skip-bad": options["skip_bad"],
-    }
-    for flag in (flag for flag, is_given in own.items() if is_given):
-        raise UserError(
-            f"{flag} with --bench {system}: is about PIPER's prompts and rows, and {system} has its own",
-            remedy="drop it; --set NAME=VALUE gives the system's options",
-        )
-
-
-def launch_again(launcher: str, processes: int | None, engine: str) -> None:
-    """Start this command line again on several processes, and end as they end."""
-    from d2e_sft.train.launch import launch, launch_command
-
-    if launcher != "ddp":
-        raise UserError(
-            f"--launch {launcher}: rows are shared out to whole models; expected ddp",
-            remedy="use --launch ddp; for a model that needs several devices use --engine vllm --tensor-parallel N",
-        )
-    if engine in ("vllm", "openai"):
-        raise UserError(
-            f"--launch {launcher} with --engine {engine}: it spreads its work itself",
-            remedy="use --tensor-parallel N" if engine == "vllm" else "use --concurrency N",
-        )
-    context = click.get_current_context()
-    arguments = [str(context.command.name), *_arguments_without(context, ("launcher", "processes"))]
-    sys.exit(launch(launch_command(launcher, arguments, module="d2e_sft.cli", processes=processes)))
-
-
-def _arguments_without(context: click.Context, left_out: tuple[str, ...]) -> list[str]:
-    """The command line that was given, without some of its options."""
-    arguments: list[str] = []
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        if name in left_out or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue
-        value = context.params[name]
-        if isinstance(parameter, click.Option):
-            for one in value if parameter.multiple else [value]:
-                arguments += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], str(one)]
-        else:
-            arguments.append(str(value))
-    return arguments

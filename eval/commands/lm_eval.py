@@ -22,10 +22,10 @@ TASKS = Path(__file__).resolve().parent.parent / "lm_eval" / "tasks"
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[HARNESS ARGUMENTS]...")
 def lm_eval(arguments: tuple[str, ...]) -> None:
-    """Run lm-evaluation-harness, which then knows --model d2e and --tasks piper.
+    """Run lm-evaluation-harness with --model d2e and --tasks piper added.
 
-    The harness finds models by name only among its own, so `lm_eval` itself cannot be told of this one. All arguments
-    are the harness's.
+    The harness finds only its own models by name, so this command registers ours first. All arguments are the
+    harness's.
 
     Example: d2e lm-eval --model d2e --model_args pretrained=runs/d2e,alpha=0.5 --tasks piper --apply_chat_template
     """
@@ -47,13 +47,13 @@ def lm_eval(arguments: tuple[str, ...]) -> None:
 
 
 def _error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """As argparse's own, but folded: some messages of the harness list all that it knows on one line."""
+    """Like argparse's own, but folded, as some messages of the harness list everything on one line."""
     parser.print_usage(sys.stderr)
     parser.exit(2, folded(f"{parser.prog}: error: {message}") + "\n")
 
 
 def _with_tasks(arguments: list[str]) -> list[str]:
-    """The arguments with this project's tasks on the path, beside the user's own."""
+    """The arguments with this project's tasks added to the include path."""
     if "--include_path" in arguments:
         at = arguments.index("--include_path") + 1
         return [*arguments[:at], f"{TASKS}:{arguments[at]}", *arguments[at + 1 :]]

@@ -13,7 +13,8 @@ from d2e_sft.config.decoding import DECODERS
 from d2e_sft.data.sample import RELATIONS, WORDED, BadRow, EventSample
 from d2e_sft.util.startup import collector_paused
 from eval.commands.engine_options import engine_options
-from eval.commands.evaluate import evaluate, launch_again
+from eval.commands.evaluate import evaluate
+from eval.commands.evaluate_call import launch_if_asked
 from eval.run.options import EvalOptions
 
 # Options of `d2e eval` that mean the same here.
@@ -43,27 +44,27 @@ _OF_EVAL = (
     "--mapping",
     type=click.Path(path_type=Path),
     metavar="YAML",
-    help="A description of own data: which column of FILE is what.",
+    help="A description of own data, with the columns of FILE.",
 )
 @click.option(
-    "--format", "fmt", type=click.Choice(WORDED), help="Of rows that say none. [default: scq with options, else qa]"
+    "--format", "fmt", type=click.Choice(WORDED), help="For rows without one. [default: scq with options, else qa]"
 )
 @click.option(
     "--relation",
     type=click.Choice(RELATIONS),
-    help="Likewise; prompts speak of events unless it is none. [default: as the run's training rows, else none]",
+    help="For rows without one; prompts ask about events unless it is none. [default: as in training, else none]",
 )
 @click.option(
     "--setting",
     type=click.Choice(["zero_shot", "cot"]),
     default="zero_shot",
     show_default=True,
-    help="Of the prompts.",
+    help="Prompt setting.",
 )
 @click.option(
     "--decoder",
     metavar="NAME[:KEY=VALUE,…]",
-    help=f"How both views give the next token: {', '.join(DECODERS)}, or your own module:function. [default: d2e]",
+    help=f"How both views give the next token: {', '.join(DECODERS)}, or a custom module:function. [default: d2e]",
 )
 @engine_options
 @click.pass_obj
@@ -80,13 +81,13 @@ def predict(
     processes: int | None,
     **options: Any,
 ) -> None:
-    """Answer the rows of FILE with MODEL; no answers need be known.
+    """Answer the rows of FILE with MODEL; gold answers are not needed.
 
-    FILE is CSV, TSV, JSONL, JSON or Parquet with the columns context and question, and where there are any options,
-    format, relation and id; or a description of own data (YAML). Other names of columns: --mapping. Each row becomes
-    one row of OUT, in the same order: id (without one the row's line), question, answer, the output that it was read
-    from, and how it was read (strict, lenient, none). Answers are kept as they come in OUT.decoding: after a kill the
-    same command goes on.
+    FILE is CSV, TSV, JSONL, JSON or Parquet with the columns context and question, and optionally options, format,
+    relation and id; or a description of own data (YAML). For other column names see --mapping. Each row becomes one
+    row of OUT, in the same order: id (by default the line), question, answer, the model's output, and how the answer
+    was extracted from it (strict, lenient, none). Every answer is kept at once in OUT.decoding: after a kill the same
+    command resumes.
 
     \b
     Examples:
@@ -101,15 +102,14 @@ def predict(
     samples, bad = read_questions(
         file, mapping=mapping, fmt=fmt, relation=relation or trained_relation(model), skip_bad=options["skip_bad"]
     )
-    if launcher is not None:
-        launch_again(launcher, processes, options["engine"])
+    launch_if_asked(launcher, processes, options["engine"])
     answered = answer(model, file, samples, bad, out, EvalOptions(**options))
     if os.environ.get("RANK", "0") != "0":
         return
     click.echo(f"{out}: {answered.rows:,} answers")
     counts = {
         f"bad rows skipped, kept in {answered.bad_file}": answered.bad,
-        "outputs in which no answer was recognised (their answer is empty)": answered.unread,
+        "outputs without a recognised answer (their answer is empty)": answered.unread,
         "contexts cut to fit the model": answered.truncated,
     }
     for what, count in counts.items():

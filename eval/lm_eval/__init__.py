@@ -1,1 +1,1 @@
-"""PIPER for lm-evaluation-harness: its rows as tasks, and the debiased model as a model class."""
+"""PIPER for lm-evaluation-harness: its rows as tasks, and debiased decoding as a model class."""

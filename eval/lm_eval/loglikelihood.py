@@ -1,4 +1,4 @@
-"""The harness's log-likelihood requests as prompts with options, tokenised as its own `hf` model does it."""
+"""The harness's log-likelihood requests as prompts with options, tokenised like its own `hf` model."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Tokens = list[int]
 
 @dataclass(frozen=True)
 class Continuation:
-    """A text to score behind a prompt.
+    """A text to score after a prompt.
 
     Attributes:
-        original, imagined: the prompt as it is, and without its document's context.
-        tokens: the text's own.
-        cut: the prompt was too long, and its beginning was left out.
+        original, imagined: the prompt with and without its document's context.
+        tokens: of the text.
+        cut: whether the beginning of the prompt was cut off.
     """
 
     original: Tokens
@@ -31,11 +31,11 @@ class Continuation:
 
 @dataclass(frozen=True)
 class ContinuationEncoder:
-    """Tokenises prompts and what follows them.
+    """Tokenises prompts and the texts after them.
 
     Args:
         tokenizer: a transformers tokenizer.
-        limit: positions of the model; None is no limit.
+        limit: positions of the model; None: no limit.
     """
 
     tokenizer: Any
@@ -43,16 +43,16 @@ class ContinuationEncoder:
 
     @property
     def first(self) -> int:
-        """What a text without a prompt is scored behind: the BOS token, else the EOS token."""
+        """The token before a text without a prompt: BOS, else EOS."""
         bos = self.tokenizer.bos_token_id
         token: int = self.tokenizer.eos_token_id if bos is None else bos
         return token
 
     def encode(self, original: str, imagined: str, text: str) -> Continuation:
-        """A prompt in both views, and the text behind it, whose blanks in between count as the text's.
+        """Encode a prompt in both views and the text after it; blanks between them belong to the text.
 
         Raises:
-            UserError: the text has no token, or more than the model takes.
+            UserError: the text has no token, or more than the model's positions.
         """
         if original:
             end = len(original.rstrip())
@@ -60,7 +60,7 @@ class ContinuationEncoder:
         prompt = self._tokens(original) if original else [self.first]
         tokens = self._tokens(original + text)[len(prompt) :] if original else self._tokens(text, special=False)
         if not original and tokens[:1] == prompt:
-            tokens = tokens[1:]  # the text brings its BOS token itself
+            tokens = tokens[1:]  # the text has its own BOS token
         if not tokens or (self.limit is not None and len(tokens) > self.limit):
             found = "has no token" if not tokens else f"has {len(tokens)} tokens, and the model takes {self.limit}"
             raise UserError(f"log-likelihood of {text[:60]!r}: {found}; expected at least one, and no more than fit")
@@ -71,7 +71,7 @@ class ContinuationEncoder:
         return Continuation(prompt[-room:], prompt[-room:] if other == prompt else other[-room:], tokens, cut)
 
     def windows(self, text: str) -> list[Continuation]:
-        """A text in pieces that fit the model, each behind the one token before it or, at its end, behind more."""
+        """Split a text into pieces that fit the model, each after at least the token before it."""
         tokens = self._tokens(text)
         pieces = get_rolling_token_windows(tokens, self.first, self.limit or max(len(tokens), 1), 1)
         return [
@@ -80,14 +80,14 @@ class ContinuationEncoder:
 
     def _tokens(self, text: str, *, special: bool = True) -> Tokens:
         start = self.tokenizer.bos_token or self.tokenizer.eos_token
-        # A chat template writes the BOS token itself.
+        # A chat template writes the BOS token.
         special = special and not (start and text.startswith(start))
         ids: Tokens = self.tokenizer(text, add_special_tokens=special)["input_ids"]
         return ids
 
 
 def by_prompt(continuations: Sequence[Continuation]) -> list[list[int]]:
-    """The places of the continuations that have the same prompt in both views, which goes through the model once."""
+    """Places of continuations by prompt: those with the same prompt in both views share a forward."""
     places: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
     for place, one in enumerate(continuations):
         places.setdefault((tuple(one.original), tuple(one.imagined)), []).append(place)

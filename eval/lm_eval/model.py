@@ -1,9 +1,8 @@
-"""`d2e`, a model of lm-evaluation-harness that decodes, and scores, debiased.
+"""`d2e`, a model of lm-evaluation-harness that decodes and scores debiased.
 
-A task's document says what its prompt is without context: its fields `prompt` and `prompt_without_context`. The
-imagined prompt is then the harness's own with the first replaced by the second, so demonstrations and chat templates
-stay. A document without these fields is decoded plainly. So is every text of which the whole is scored (perplexity),
-as it has no prompt.
+A task's document gives its prompt without context in the fields `prompt` and `prompt_without_context`. The imagined
+prompt is the harness's own prompt with the first replaced by the second, so demonstrations and chat templates stay.
+Documents without these fields are decoded plainly, and so are whole texts (perplexity), which have no prompt.
 """
 
 from __future__ import annotations
@@ -37,14 +36,13 @@ class D2ELM(LM):
     """Debiased decoding of `generate_until` tasks, greedy or sampled, and debiased log-likelihoods of the others.
 
     Args:
-        pretrained: as `d2e eval` takes it: a run folder, a checkpoint, an adapter, a Hub name or `builtin:…`.
+        pretrained: as for `d2e eval`: a run folder, a checkpoint, an adapter, a Hub name or `builtin:…`.
         alpha: the debias ratio of the decoder `d2e`; None: 0.5.
-        decoder: `NAME` or `NAME:KEY=VALUE:KEY=VALUE`, as `d2e eval --decoder` takes it; the harness splits at commas.
-        dtype: torch dtype of the weights.
+        decoder: `NAME` or `NAME:KEY=VALUE:KEY=VALUE`, as for `d2e eval --decoder`; the harness splits at commas.
         batch_size: prompts decoded together.
-        max_gen_toks: new tokens at most, where a task does not say.
-        device: `cuda:1`, `cpu`, …; without CUDA it is always the CPU.
-        seed: of sampled answers.
+        max_gen_toks: longest answer, unless a task sets it.
+        device: `cuda:1`, `cpu`, …; always the CPU without CUDA.
+        seed: for sampled answers.
 
     Raises:
         UserError: no such model, a wrong option, or an encoder-decoder model.
@@ -68,15 +66,15 @@ class D2ELM(LM):
             known = "pretrained, alpha, decoder, dtype, batch_size, max_gen_toks, device, seed"
             raise UserError(f"--model_args {', '.join(sorted(others))}: unknown to model 'd2e'; expected {known}")
         self.how = DecodingConfig(**given_decoder(decoder, None if alpha is None else float(alpha), 0.5))
-        decoder_of(self.how)  # a function of one's own is imported before the model
+        decoder_of(self.how)  # imports a custom function before the model is loaded
         if not str(batch_size).isdigit():
-            raise UserError(f"--batch_size {batch_size}: expected a number, which model 'd2e' does not find by itself")
+            raise UserError(f"--batch_size {batch_size}: expected a number; model 'd2e' does not find one by itself")
         loaded = load_model(pretrained, dtype=dtype)
         if loaded.model.config.is_encoder_decoder:
             raise UserError(
                 f"pretrained={pretrained}: an encoder-decoder model; expected a causal one", "use `d2e eval`"
             )
-        # The harness asks for cuda:0 unless told otherwise, whatever the machine has.
+        # The harness asks for cuda:0 by default, even without CUDA.
         self._device = torch.device((device or "cuda") if torch.cuda.is_available() else "cpu")
         self.model = loaded.model.to(self._device).eval()
         self.tokenizer = loaded.tokenizer
@@ -91,7 +89,7 @@ class D2ELM(LM):
         return self.name.replace("/", "__")
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The template itself, which the harness keeps with its results."""
+        """The template, which the harness keeps with its results."""
         return self.tokenizer.chat_template if chat_template else ""
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
@@ -118,10 +116,10 @@ class D2ELM(LM):
         return answers
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Of each request's continuation the log-probability, debiased where its document has a context, and whether
-        greedy decoding would write it.
+        """The log-probability of each request's continuation, and whether greedy decoding would write it.
 
-        Prompts that are too long lose their beginning, as with the harness's `hf` model.
+        It is debiased if the document has a context. Prompts that are too long lose their beginning, as in the
+        harness's `hf` model.
         """
         encoder = ContinuationEncoder(self.tokenizer, position_limit(self.model.config))
         asked = [
@@ -140,7 +138,7 @@ class D2ELM(LM):
         return answers
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """The log-probability of each request's whole text, always plain: it has no prompt to take anything from."""
+        """The log-probability of each request's whole text, always plain, as it has no prompt."""
         encoder = ContinuationEncoder(self.tokenizer, position_limit(self.model.config))
         windows = [encoder.windows(request.args[0]) for request in requests]
         self._warn_of_plain(len(requests), len(requests))
@@ -151,7 +149,7 @@ class D2ELM(LM):
         return sums
 
     def _score(self, asked: Sequence[Continuation], title: str, disable_tqdm: bool) -> list[OptionScore]:
-        """The score of each, in order; those behind the same prompt are options of it."""
+        """Score continuations; those after the same prompt are its options."""
         groups = by_prompt(asked)
         results: dict[int, OptionScore] = {}
         with tqdm(total=len(asked), desc=title, disable=disable_tqdm) as bar:
@@ -217,7 +215,7 @@ class D2ELM(LM):
         generate(self.model, pairs, decoding, stop_ids=stop_ids, tokenizer=self.tokenizer, on_batch=keep)
 
     def _imagined(self, request: Instance) -> str:
-        """The request's prompt without its document's context; the same where the document does not say."""
+        """The request's prompt without its document's context; unchanged if the document does not give it."""
         prompt: str = request.args[0]
         own, without = request.doc.get("prompt"), request.doc.get("prompt_without_context")
         # The harness strips the messages of a conversation.
@@ -225,7 +223,7 @@ class D2ELM(LM):
         return f"{before}{without.strip()}{after}" if found else prompt
 
     def _tokens(self, texts: list[str]) -> list[list[int]]:
-        # A chat template writes the BOS token itself.
+        # A chat template writes the BOS token.
         bos = self.tokenizer.bos_token
         encoded = self.tokenizer(texts, add_special_tokens=not (bos and texts[0].startswith(bos)))
         return list(encoded["input_ids"])

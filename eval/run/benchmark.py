@@ -1,4 +1,4 @@
-"""A benchmark: its name, its file and its samples; by folder, by file, or as a suite that `d2e data build` made."""
+"""Find a benchmark by folder, by file, or as a suite of `d2e data build`, and choose its samples."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Benchmark:
     """A benchmark on disk.
 
     Attributes:
-        name: the name of the folder that takes its results.
-        file: the file of its test rows.
-        suite: the name of the suite, where it was asked for as one.
+        name: of the folder for its results.
+        file: with its test rows.
+        suite: name of the suite, if it is one.
         lacking: datasets of the suite that its build could not read.
     """
 
@@ -40,11 +40,11 @@ class BenchmarkRows:
     """The rows of a benchmark's file.
 
     Attributes:
-        all: every good row, in file order.
-        chosen: those that are decoded, in file order.
-        bad: those that are skipped.
-        sha256: the SHA-256 of the file.
-        without_options: how many good rows are not asked, since options are scored and they have none.
+        all: every valid row, in file order.
+        chosen: rows to decode, in file order.
+        bad: invalid rows, which are skipped.
+        sha256: of the file.
+        without_options: number of valid rows that are left out, as options are scored and they have none.
     """
 
     all: list[EventSample]
@@ -55,15 +55,15 @@ class BenchmarkRows:
 
     @property
     def is_subset(self) -> bool:
-        """Whether rows that could be asked are not."""
+        """Whether some rows are left out that could be decoded."""
         return len(self.chosen) < len(self.all) - self.without_options
 
 
 def locate_benchmark(path: str | Path) -> Benchmark:
-    """A benchmark given as a folder of `d2e data build`, whose test rows it is, or as one file of rows.
+    """Find the benchmark in a folder of `d2e data build` (its test rows) or in one file of rows.
 
     Raises:
-        UserError: there is no such file, or neither test.parquet nor test.jsonl in the folder.
+        UserError: no such file, or the folder has neither test.parquet nor test.jsonl.
     """
     path = Path(path)
     if path.is_dir():
@@ -82,13 +82,13 @@ def locate_benchmark(path: str | Path) -> Benchmark:
 
 
 def locate_suite(suite: str, data: Path | None = None) -> Benchmark:
-    """A suite in the folder that `d2e data build --suite SUITE --out DATA/SUITE` wrote.
+    """Find a suite that `d2e data build --suite SUITE --out DATA/SUITE` wrote.
 
     Args:
-        data: the folder of such folders, or the suite's own; None is `data`.
+        data: DATA, or the suite's own folder; None: `data`.
 
     Raises:
-        UserError: it has not been built, or the folder holds another suite.
+        UserError: the suite has not been built, or the folder holds another one.
     """
     root = DATA_ROOT if data is None else data
     own = data is not None and (root / "manifest.json").is_file()
@@ -103,7 +103,7 @@ def locate_suite(suite: str, data: Path | None = None) -> Benchmark:
         raise UserError(
             f"suite {suite!r}: {folder} holds {held}",
             f"build it into a folder of its own (d2e data build --suite {suite} --out {DATA_ROOT / suite}), "
-            "or name the folder that has it: --data DIR",
+            "or give the folder that has it: --data DIR",
         )
     file = rows_file(folder, "test")
     if file is None:
@@ -130,10 +130,10 @@ def choose_per_group(samples: Sequence[EventSample], limit: int | None, seed: in
 
 
 def with_candidates(samples: Sequence[EventSample], file: Path) -> list[EventSample]:
-    """The samples that have something to choose from.
+    """The samples with options.
 
     Raises:
-        UserError: none has.
+        UserError: there are none.
     """
     askable = [sample for sample in samples if sample.candidates]
     if not askable:
@@ -146,10 +146,10 @@ def with_candidates(samples: Sequence[EventSample], file: Path) -> list[EventSam
 
 
 def choose_samples(samples: Sequence[EventSample], names: Sequence[str], count: int, seed: int) -> list[EventSample]:
-    """The samples with the ids `names` in that order, or `count` of them drawn with a seed, in file order.
+    """The samples with these ids, in that order, or `count` of them drawn with a seed, in file order.
 
     Raises:
-        UserError: no sample has a name.
+        UserError: no sample has one of the ids.
     """
     if not names:
         places = sorted(random.Random(seed).sample(range(len(samples)), min(count, len(samples))))
@@ -164,12 +164,10 @@ def choose_samples(samples: Sequence[EventSample], names: Sequence[str], count: 
 def _manifest(folder: Path, build: str) -> dict[str, Any]:
     file = folder / "manifest.json"
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(content, dict):
-            return content
-        problem = "is not a manifest"
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return content
     except FileNotFoundError:
         problem = "is missing"
     except ValueError as error:
         problem = f"is not readable ({error})"
-    raise UserError(f"{file}: {problem}, so it cannot be told whether this is the suite", f"build it: {build}")
+    raise UserError(f"{file}: {problem}, so the suite in this folder is unknown", f"build it: {build}")

@@ -1,7 +1,7 @@
-"""The solved samples that a few-shot prompt shows: three a group, from training rows, never from the test.
+"""The solved samples in a few-shot prompt: three per group, from training rows, never from the test rows.
 
-All samples of a group (dataset × relation × format) get the same three, in the same order, so that their prompts
-begin alike and that beginning is computed once.
+All samples of a group (dataset × relation × format) get the same three in the same order, so that their prompts share
+a prefix, which is computed once.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ from eval.score.metrics import normalise
 from eval.score.scores import GroupKey
 
 SHOTS = 3
-# Contexts up to so many words are moderate: longer ones cost every prompt of their group three times over.
+# Longest context in words that is preferred, since every prompt of a group holds three contexts.
 MODERATE_WORDS = 120
-# Where moderate ones are few, at least so many of the shortest are drawn from, or the draw would be none.
+# Number of rows to draw from, at least, even if their contexts are longer.
 LEAST_CHOICE = 20
 _NOT_IN_PROMPTS = {"meta", "subset", "habit", "weight"}
 
 
 @dataclass(frozen=True)
 class Demonstrations:
-    """Which training rows each group is shown.
+    """The training rows that each group's prompts show.
 
     Attributes:
-        file: where they come from.
-        sha256: the SHA-256 of that file.
-        groups: for each group the rows that it is shown, in order.
-        sources: for each group how near the rows are to it: `same dataset`, `same relation` or `same format`.
+        file, sha256: the source of the rows.
+        groups: the rows of each group, in order.
+        sources: how each group's rows match it: `same dataset`, `same relation` or `same format`.
     """
 
     file: Path
@@ -46,11 +45,11 @@ class Demonstrations:
     sources: Mapping[GroupKey, str]
 
     def of(self, sample: EventSample) -> Sequence[EventSample]:
-        """The solved samples that a sample's prompt shows before it."""
+        """The solved samples in a sample's prompt."""
         return self.groups[sample.dataset, sample.relation, sample.format]
 
     def digest(self) -> str:
-        """SHA-256 of the rows themselves: where they were read from makes no difference."""
+        """SHA-256 of the rows, independent of their file."""
         digest = hashlib.sha256()
         for group in sorted(self.groups):
             digest.update(repr(group).encode())
@@ -60,7 +59,7 @@ class Demonstrations:
         return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """For `scores.json`: file, and the rows of each group by dataset and id."""
+        """File, and dataset and id of each group's rows, for `scores.json`."""
         return {
             "file": str(self.file),
             "sha256": self.sha256,
@@ -80,28 +79,26 @@ class Demonstrations:
 def load_demonstrations(
     benchmark: Benchmark, asked: Sequence[EventSample], tests: Sequence[EventSample], *, given: Path | None, seed: int
 ) -> Demonstrations:
-    """Choose the demonstrations of every group that is asked.
+    """Choose the demonstrations of every group.
 
     Args:
         asked: the samples to decode.
-        tests: every row of the benchmark; none of them, nor one with the same context and question, is shown.
-        given: a file or folder of training rows; None takes the benchmark's own training split, else the
-            instruction set beside it or in `data`.
+        tests: every row of the benchmark; rows with the context and question of one of them are not shown.
+        given: a file or folder of training rows; None: the benchmark's own training split, else the instruction set
+            next to it or in `data`.
 
     Raises:
-        UserError: no training rows where they were looked for, or too few that fit a group.
+        UserError: no training rows were found, or too few for a group.
     """
     file = _locate(benchmark, given)
     rows = [row for row in read_samples(file) if row.split == "train"]
     if not rows:
-        raise UserError(
-            f"{file}: holds no row of split train; expected training rows", "give others: --demonstrations"
-        )
+        raise UserError(f"{file}: has no row of split train; expected training rows", "give others: --demonstrations")
     known = {_content(sample) for sample in tests}
     usable = [row for row in rows if row.context.strip() and _content(row) not in known]
     groups: dict[GroupKey, Sequence[EventSample]] = {}
     sources: dict[GroupKey, str] = {}
-    # Each group in order of appearance, with the datasets that it stands for: a suite may merge several.
+    # Groups in order of appearance, with their datasets: a suite may merge several.
     datasets: dict[GroupKey, set[str]] = defaultdict(set)
     for sample in asked:
         source = sample.meta.get("source_dataset")
@@ -128,7 +125,7 @@ def _locate(benchmark: Benchmark, given: Path | None) -> Path:
         raise UserError(
             f"setting few_shot: no training rows to show in {', '.join(map(str, folders))}",
             f"build the instruction set (d2e data build --suite {INSTRUCTION_SET} --allow-shortfall --out {default}), "
-            "or name a file or folder of training rows: --demonstrations PATH",
+            "or give a file or folder of training rows: --demonstrations PATH",
         )
     return file
 
@@ -145,7 +142,7 @@ def _choose(
         "same format": of_format,
     }
     for name, candidates in tiers.items():
-        # A seed of the group's own: what other groups there are makes no difference.
+        # Each group has its own seed, so that other groups make no difference.
         chosen = _draw(candidates, fmt, random.Random(f"{seed}/{dataset}/{relation}/{fmt}"))
         if chosen is not None:
             return name, chosen
@@ -153,12 +150,12 @@ def _choose(
     raise UserError(
         f"{file}: has {len(of_format)} training rows of format {fmt} that are not in the test; expected "
         f"{SHOTS}{labels} to show for {dataset}, {relation}",
-        "name a file or folder with more: --demonstrations PATH",
+        "give a file or folder with more: --demonstrations PATH",
     )
 
 
 def _draw(candidates: Sequence[EventSample], fmt: str, generator: random.Random) -> list[EventSample] | None:
-    """Three rows, for nli with both labels among them; None where there are not as many."""
+    """Draw three rows, with both labels for nli; None if there are too few."""
     pools = [_moderate(candidates)]
     if fmt == "nli":
         pools = [_moderate([row for row in candidates if row.answers == [label]]) for label in NLI_LABELS]
@@ -169,7 +166,7 @@ def _draw(candidates: Sequence[EventSample], fmt: str, generator: random.Random)
     drawn = [pool.pop() for pool in pools] if fmt == "nli" else []
     rest = [row for pool in pools for row in pool]
     generator.shuffle(rest)
-    # A passage shown twice teaches less, so rows with a passage of their own go first.
+    # Rows with distinct passages go first, as a repeated passage teaches less.
     seen, apart = {normalise(row.context) for row in drawn}, []
     for row in rest:
         context = normalise(row.context)

@@ -1,6 +1,6 @@
-"""What outputs depend on, and the refusal to mix outputs that depend on different things.
+"""Everything that outputs depend on, and a check that outputs with different fingerprints are not mixed.
 
-The engine, the batch size and the number of processes are no part of it: they are not to make a difference.
+Engine, batch size and number of processes are not included, as they must not make a difference.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from eval.run.demonstrations import Demonstrations
 from eval.run.journal_files import Fingerprint
 from eval.run.options import EvalConfig
 
-# The pass without context goes with the predictions beside it, whatever decoder and length rule gave these.
+# The pass without context belongs to predictions of any decoder and length rule.
 _DIFFERS_BETWEEN_PASSES = frozenset({*RECORDED, "view", "cut_to"})
-# What the value of a key stands for, in words: told in its place, and not compared.
-_IN_WORDS = {"prompts": "asked"}
+# Keys that are reported by another key's value, which is not compared.
+_REPORTED_AS = {"prompts": "asked"}
 _OPTION_NAMES = {
     "model": "the model",
     **{key: f"--{key}" for key in RECORDED},
@@ -46,10 +46,10 @@ def fingerprint(
     prompts: PromptSet,
     demonstrations: Demonstrations | None,
 ) -> Fingerprint:
-    """All that the outputs of a pass over a benchmark depend on, as flat JSON.
+    """Everything that the outputs of a pass over a benchmark depend on, as flat JSON.
 
     Args:
-        identity: see `d2e_sft.model.identity`; of an endpoint its address and model.
+        identity: see `d2e_sft.model.identity`; for an endpoint, its address and model.
     """
     options, decoding = config.options, config.decoding
     return {
@@ -70,7 +70,7 @@ def fingerprint(
 
 
 def answer_of(config: EvalConfig) -> Fingerprint:
-    """How answers come about, where they are not generated; of an endpoint also by which tokenizer."""
+    """How options are scored, if they are; for an endpoint also the tokenizer."""
     if config.options.answer == "generate":
         return {}
     own = {"tokenizer": config.options.tokenizer} if config.engine == "openai" else {}
@@ -78,32 +78,32 @@ def answer_of(config: EvalConfig) -> Fingerprint:
 
 
 def check_fingerprint(before: Fingerprint, now: Fingerprint, file: Path, *, companion: bool = False) -> None:
-    """Make sure that outputs on disk are of the same pass as those to come.
+    """Check that outputs on disk belong to the same pass as new ones.
 
     Args:
         companion: they are of the other pass of the same evaluation, with or without the context.
 
     Raises:
-        UserError: they are not; names everything that differs.
+        UserError: they do not; names everything that differs.
     """
     keys = [key for key in {**before, **now} if not (companion and key in _DIFFERS_BETWEEN_PASSES)]
     changed = [
         _difference(key, before, now)
         for key in keys
-        if key not in _IN_WORDS.values() and before.get(key) != now.get(key)
+        if key not in _REPORTED_AS.values() and before.get(key) != now.get(key)
     ]
     if changed:
         raise UserError(
             "\n  ".join([f"{file}: was decoded by another model or with other options", *changed]),
-            remedy="give the options it was decoded with, keep both with another --out, or remove it with --overwrite",
+            remedy="give the options of that decoding, keep both with another --out, or remove it with --overwrite",
         )
 
 
 def _difference(key: str, before: Fingerprint, now: Fingerprint) -> str:
-    told = _IN_WORDS.get(key, key)
-    if told not in before or before[told] == now.get(told):
-        told = key
-    return f"{_OPTION_NAMES.get(key, key)}: {_shown(before.get(told))} → {_shown(now.get(told))}"
+    shown = _REPORTED_AS.get(key, key)
+    if shown not in before or before[shown] == now.get(shown):
+        shown = key
+    return f"{_OPTION_NAMES.get(key, key)}: {_shown(before.get(shown))} → {_shown(now.get(shown))}"
 
 
 def _shown(value: Any) -> str:

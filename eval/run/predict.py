@@ -1,7 +1,7 @@
-"""Answers to rows that have none: decoded like a benchmark, journalled like one, and written in the rows' order.
+"""Answers to rows without gold answers, decoded and journalled like a benchmark, and written in the rows' order.
 
-Beside the answers stands the folder `OUT.decoding`: while answers come, the journal from which a broken-off call goes
-on; afterwards what they were decoded with, so that answers of another model are never mixed with them.
+The folder `OUT.decoding` next to the answers holds the journal, from which an interrupted call resumes, and afterwards
+the record of how they were decoded, so that answers of another model are never mixed with them.
 """
 
 from __future__ import annotations
@@ -23,32 +23,27 @@ from d2e_sft.data.sample import RELATIONS, BadRow, EventSample, Relation, write_
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing
 from eval.run.benchmark import BenchmarkRows, with_candidates
-from eval.run.engines.choose import identity_of, make_engine
-from eval.run.fingerprint import fingerprint
-from eval.run.journal import CompletedPass, DecodingPass
+from eval.run.engines.choose import make_engine
+from eval.run.journal import CompletedPass
 from eval.run.journal_files import PassFiles
-from eval.run.options import EvalConfig, EvalOptions, resolve_options, warn_of_idle_options
-from eval.run.processes import join_processes
-from eval.run.runner import check_contrast
-from eval.run.task import sample_task
-from eval.score.likelihood import score_likelihoods
+from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
+from eval.run.sample_pass import SamplePass, check_contrast
 from eval.score.predictions import Prediction
-from eval.score.scoring import score_output
 
 ENDINGS = (".jsonl", ".csv", ".parquet")
-_SEPARATOR = "|"  # between several answers in a cell, as descriptions of own data read them
+_SEPARATOR = "|"  # between several answers in a cell, as in descriptions of own data
 
 
 @dataclass(frozen=True)
 class Answered:
-    """What became of the rows.
+    """Counts of a call.
 
     Attributes:
-        rows: how many were answered, all of them in `out`.
-        bad: how many did not fit and are in `bad_file`.
-        unread: outputs in which no answer was recognised; their answer is empty, their output is there.
+        rows: answered rows, all of them in `out`.
+        bad: invalid rows, in `bad_file`.
+        unread: outputs without a recognised answer; their answer is empty.
         truncated: contexts that were cut to fit the model.
-        record: what they were decoded with.
+        record: how they were decoded.
     """
 
     rows: int
@@ -66,14 +61,14 @@ def predict(
 
     Args:
         model: as for `eval.run.runner.evaluate_model`.
-        file: where the samples are from; for messages.
-        samples: their answers mean nothing; ids are unique.
-        bad: rows of the file that do not fit; written beside `out`.
+        file: the samples' source, for messages.
+        samples: with unique ids; their answers are ignored.
+        bad: invalid rows of the file; written next to `out`.
         out: `.jsonl`, `.csv` or `.parquet`.
 
     Raises:
-        UserError: no such model, options that do not fit, a prompt that exceeds the model's context, an engine that
-            cannot go on, or answers of another model, other options or unknown origin in the place of `out`.
+        UserError: no such model, wrong options, a prompt that exceeds the model's context, an engine that stops, or
+            `out` holds answers of another model, of other options, or of unknown origin.
     """
     config = resolve_options(model, options)
     files = PassFiles(out.with_name(f"{out.name}.decoding"), "answers")
@@ -85,32 +80,18 @@ def predict(
             remedy="generate the answers: --answer generate",
         )
     wording = SettingPrompts(load_prompt_set(config.prompt_set), options.setting)
-    wording.prompt_set.digest(options.setting)  # a set without this setting is refused before a model is loaded
-    processes = join_processes(config.engine)
-    if processes.is_main:
-        warn_of_idle_options(config)
+    wording.prompt_set.digest(options.setting)  # a set without this setting is an error before a model is loaded
     rows = BenchmarkRows(list(samples), list(samples), list(bad), _digest(samples))
-    task = sample_task(
-        samples,
-        wording,
-        config.decoding,
-        likelihood=options.answer == "likelihood",
-        truncate=options.overlong == "truncate_context",
+    asked = SamplePass(model, config, rows, wording, files)
+    return asked.run(
+        lambda completed: _write(asked, out, completed), lambda: warn_of_idle_options(config), load_engine=make_engine
     )
-    return DecodingPass(
-        task,
-        files,
-        processes,
-        fingerprint=lambda: fingerprint(identity_of(model, config), config, rows, wording.prompt_set, None),
-        load_engine=lambda: make_engine(model, config, processes),
-        overwrite=options.overwrite,
-    ).run(lambda completed: _write(rows, out, files, config, wording, completed))
 
 
 def trained_relation(model: str) -> Relation:
-    """The relation of the rows that a run was trained on, by the first of them; none where that is not known.
+    """The relation of a run's first training row; `none` if it is unknown.
 
-    A prompt is worded for events unless a row's relation is none, so a run is asked in the words it was trained with.
+    Prompts are worded for events unless the relation is none, so a run is asked in the wording of its training.
     """
     recipe = recipe_of(model)
     file = None if recipe is None else Path(recipe.data.train)
@@ -124,13 +105,13 @@ def trained_relation(model: str) -> Relation:
                 first = json.loads(next(lines))
         return first["relation"] if first["relation"] in RELATIONS else "none"
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, StopIteration):
-        return "none"  # it has changed since, and the run does not need it any more
+        return "none"  # the file has changed since
 
 
 def check_ending(out: Path) -> None:
     """Raise UserError unless answers can be written to such a file."""
     if out.suffix.lower() not in ENDINGS:
-        raise UserError(f"--out {out}: expected an ending of {', '.join(ENDINGS)}", "its ending says the format")
+        raise UserError(f"--out {out}: expected an ending of {', '.join(ENDINGS)}", "the ending gives the format")
 
 
 def _check_out(out: Path, file: Path, files: PassFiles, options: EvalOptions) -> None:
@@ -140,47 +121,40 @@ def _check_out(out: Path, file: Path, files: PassFiles, options: EvalOptions) ->
         raise UserError(f"--out {out}: is {what}; expected a file for the answers", "name another one")
     if out.exists() and not files.record.is_file() and not files.partials() and not options.overwrite:
         raise UserError(
-            f"--out {out}: is there already, and {files.folder} is not, so it is not known whose answers it holds",
+            f"--out {out}: exists already, but {files.folder} does not, so the origin of its answers is unknown",
             remedy="name another file, or replace it with --overwrite",
         )
 
 
 def _digest(samples: Sequence[EventSample]) -> str:
-    """What is asked, whatever file and description it came from."""
+    """SHA-256 of the samples, independent of their file and description."""
     digest = hashlib.sha256()
     for sample in samples:
         digest.update(sample.model_dump_json().encode() + b"\n")
     return digest.hexdigest()
 
 
-def _write(
-    rows: BenchmarkRows,
-    out: Path,
-    files: PassFiles,
-    config: EvalConfig,
-    wording: SettingPrompts,
-    completed: CompletedPass,
-) -> Answered:
-    options = config.options
-    read: list[Prediction] = []
-    for sample, answer in zip(rows.chosen, completed.answers, strict=True):
-        if options.answer == "likelihood":
-            read.append(score_likelihoods(sample, answer.scores or [], wording, options.normalise))
-        else:
-            read.append(score_output(sample, answer.output, wording.marker(sample.format), options.setting))
+def _write(asked: SamplePass, out: Path, completed: CompletedPass) -> Answered:
+    predictions = asked.predictions(completed)
     bad_file = out.with_name(f"{out.name}.bad.jsonl")
-    write_bad_rows(rows.bad, bad_file)
-    with replacing(files.predictions) as partial, partial.open("w", encoding="utf-8") as kept:
-        for one in read:
+    write_bad_rows(asked.rows.bad, bad_file)
+    with replacing(asked.files.predictions) as partial, partial.open("w", encoding="utf-8") as kept:
+        for one in predictions:
             line = one.model_dump(include={"dataset", "id", "output", "likelihoods"}, exclude_none=True)
             kept.write(json.dumps(line) + "\n")
-    write_answers([_row(one) for one in read], out)
-    unread = sum(not one.parsed for one in read)
-    return Answered(len(read), len(rows.bad), bad_file, unread, completed.record["truncated"], completed.record)
+    write_answers([_row(one) for one in predictions], out)
+    return Answered(
+        rows=len(predictions),
+        bad=len(asked.rows.bad),
+        bad_file=bad_file,
+        unread=sum(not one.parsed for one in predictions),
+        truncated=completed.record["truncated"],
+        record=completed.record,
+    )
 
 
 def _row(one: Prediction) -> dict[str, Any]:
-    """A row of the answers; the options' log-probabilities only where they were asked for."""
+    """A row of the answers, with log-probabilities if options were scored."""
     answer: Any = one.answer if one.format == "mcq" else (one.answer[0] if one.answer else None)
     row = {"id": one.id, "question": one.question, "answer": answer, "output": one.output, "read": one.extraction}
     if one.likelihoods is not None:
@@ -189,10 +163,10 @@ def _row(one: Prediction) -> dict[str, Any]:
 
 
 def write_answers(rows: Sequence[dict[str, Any]], out: Path) -> None:
-    """Write rows by the ending of the file, in their order; it appears when it is whole.
+    """Write rows in the format of the file's ending; the file appears when it is complete.
 
-    In JSONL several answers are a list. In CSV they stand in one cell with `|` between them, or as JSON where one of
-    them holds that; log-probabilities are JSON there, and in Parquet, whose answers are lists where any row's is.
+    Several answers are a list in JSONL. In CSV they share a cell, separated by `|`, or as JSON if one of them contains
+    `|`. In Parquet all answers are lists if any row's is. Log-probabilities are JSON in CSV and Parquet.
     """
     lists = any(isinstance(row["answer"], list) for row in rows)
     with replacing(out) as partial:

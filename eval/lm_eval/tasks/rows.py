@@ -1,4 +1,4 @@
-"""The functions that the task files name: a row's samples as documents, and their scores."""
+"""Functions of the task files: samples as documents, and their scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from d2e_sft.util.errors import UserError
 from eval.score.scoring import score_output
 
 DATA_VARIABLE = "D2E_PIPER"
-_LEFT_OUT = ("meta", "conversation", "weight")  # no task has conversations, and weights are training's
+_LEFT_OUT = ("meta", "conversation", "weight")  # not used by tasks
 _FIELDS = tuple(EventSample.model_fields)
 
 
@@ -24,8 +24,8 @@ def load(
     """The documents of one row of the benchmark, by split.
 
     Args:
-        data: a folder that `d2e data build --suite piper` wrote (`--metadata data=…`, or the variable D2E_PIPER; else
-            data/piper). Training rows, for demonstrations, are taken from it where it has any.
+        data: a folder of `d2e data build --suite piper` (`--metadata data=…`, or the variable D2E_PIPER; else
+            data/piper). Its training rows, if any, are used for demonstrations.
         prompt_set: the wording.
 
     Raises:
@@ -41,8 +41,8 @@ def load(
         splits[split] = Dataset.from_list([document(sample, wording) for sample in chosen])
     if not len(splits["test"]):
         raise UserError(
-            f"{folder}: holds no test rows of {dataset} ({relation})",
-            "build the benchmark with `d2e data build --suite piper --out data/piper`, and name its folder with "
+            f"{folder}: has no test rows of {dataset} ({relation})",
+            "build the benchmark with `d2e data build --suite piper --out data/piper`, and give its folder with "
             f"--metadata data=FOLDER or {DATA_VARIABLE}=FOLDER",
         )
     return splits
@@ -51,8 +51,8 @@ def load(
 def document(sample: EventSample, wording: PromptSet) -> dict[str, Any]:
     """A sample with the texts of its prompt; `prompt_without_context` is the imagined view's `prompt`.
 
-    `choices` are its candidates as they stand in the response form, behind the `marker`, and `solved` is what stands
-    there in the correct response; `gold` is the place of the correct choice, of mcq a list of places, of qa None.
+    `choices` are its candidates as written in the response form after the `marker`, and `solved` is that part of the
+    correct response. `gold` is the place of the correct choice; a list of places for mcq, None for qa.
     """
     system, user = wording.messages(sample, "original")
     imagined = wording.messages(sample, "imagined")[1]
@@ -75,7 +75,7 @@ def document(sample: EventSample, wording: PromptSet) -> dict[str, Any]:
 
 
 def score(doc: dict[str, Any], results: list[str]) -> dict[str, float]:
-    """Exact match, token-level F1 and their mean of one output, as `d2e eval` scores it."""
+    """Exact match, token-level F1 and their mean for one output, as in `d2e eval`."""
     sample = EventSample.model_validate({name: doc[name] for name in _FIELDS if name in doc})
     prediction = score_output(sample, results[0], doc["marker"])
     return {"exact_match": prediction.exact_match, "f1": prediction.f1, "em_f1_mean": prediction.mean}

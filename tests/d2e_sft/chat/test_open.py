@@ -34,5 +34,5 @@ def test_another_model_gets_questions_as_they_are(tmp_path: Path) -> None:
     assert conversation.wording == Wording()
     assert conversation.decoding.alpha == 0.5
     assert open_conversation(model, ChatOptions(wording="qa")).wording.system == QA.system
-    with pytest.raises(UserError, match="--prompt-set default: has no effect where questions are put as they are"):
+    with pytest.raises(UserError, match="--prompt-set default: has no effect on questions that are sent as they are"):
         open_conversation(model, ChatOptions(prompt_set="default"))

@@ -38,7 +38,9 @@ def talk(
     """What was said, what was complained about, and how many lines failed."""
     said: list[str] = []
     complaints: list[str] = []
-    repl = Repl(conversation, read=typed(lines), say=said.append, complain=complaints.append, interactive=interactive)
+    repl = Repl(
+        conversation, read=typed(lines), write=said.append, write_error=complaints.append, interactive=interactive
+    )
     failed = repl.run()
     return "".join(said), "\n".join(complaints), failed
 
@@ -79,7 +81,7 @@ def test_a_question_gets_both_answers_and_the_next_turn_knows_it(conversation: C
     (first, reply), (second, other) = [line.split("\n", 1) for line in said.split("> ")[1:]]
     assert (first, second) == ("Why?", "/etc?")
     assert reply.strip() == lines[2].removeprefix("debiased  ").strip()
-    assert other.splitlines()[-1] == "(nothing was said yet)"
+    assert other.splitlines()[-1] == "(no turns yet)"
     assert conversation.turns == []
 
 

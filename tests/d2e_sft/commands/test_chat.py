@@ -28,7 +28,7 @@ def test_lines_from_a_pipe_are_answered_and_a_bad_one_is_an_exit_status(
     said = capsys.readouterr()
     assert said.out == "It rained.\n"
     assert "/alhpa: no such command" in said.err
-    assert "1 of the lines that came in failed" in said.err
+    assert "1 lines failed" in said.err
 
 
 def test_a_context_that_cannot_be_read_is_told_before_a_model_is_loaded(

@@ -19,11 +19,11 @@ def bench(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--bench", "{bench}", "--tensor-parallel", "2"), "--tensor-parallel: has no meaning with --engine transf"),
-        (("--bench", "{bench}", "--concurrency", "2"), "--concurrency: has no meaning with --engine transformers"),
+        (("--bench", "{bench}", "--tensor-parallel", "2"), "--tensor-parallel: not supported by --engine transf"),
+        (("--bench", "{bench}", "--concurrency", "2"), "--concurrency: not supported by --engine transformers"),
         (("--bench", "{bench}", "--engine", "vllm", "--batch-size", "2"), "--batch-size: has no meaning with --engin"),
-        (("--bench", "{bench}", "--engine", "vllm", "--base-url", "x"), "--base-url: has no meaning with --engine vl"),
-        (("--bench", "{bench}", "--engine", "openai", "--dtype", "float32"), "--dtype: has no meaning with --engine "),
+        (("--bench", "{bench}", "--engine", "vllm", "--base-url", "x"), "--base-url: not supported by --engine vl"),
+        (("--bench", "{bench}", "--engine", "openai", "--dtype", "float32"), "--dtype: not supported by --engine "),
         (("--bench", "{bench}", "--base-url", "nowhere"), "expected http:// or https://"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,

@@ -21,7 +21,7 @@ def bench(tmp_path: Path) -> Path:
     [
         ((), "expected either --bench or --suite, got neither"),
         (("--bench", "b", "--suite", "ood"), "expected either --bench or --suite, got both"),
-        (("--bench", "{bench}", "--data", "d"), "--data d: says where suites and systems' files are"),
+        (("--bench", "{bench}", "--data", "d"), "--data d: is for suites and systems"),
         (
             ("--bench", "crep"),
             "benchmark 'crep': no such file or folder, and no system or suite. Did you mean 'crepe'?",
@@ -29,8 +29,8 @@ def bench(tmp_path: Path) -> Path:
         (("--bench", "crep", "--set", "prompt=cot"), "Did you mean 'crepe'?"),
         (("--bench", "piper"), "Did you mean --suite 'piper'?"),
         (("--bench", "{bench}", "--demonstrations", "d"), "whose prompts show none; expected few_shot"),
-        (("--bench", "{bench}", "--processes", "2"), "--processes 2: says how to launch, but not what"),
-        (("--bench", "{bench}", "--launch", "zero3", "--processes", "2"), "rows are shared out to whole models"),
+        (("--bench", "{bench}", "--processes", "2"), "--processes 2: needs --launch"),
+        (("--bench", "{bench}", "--launch", "zero3", "--processes", "2"), "every process gets a whole model"),
         (("--bench", "{bench}", "--launch", "ddp"), "say how many: --processes N"),
         (("--bench", "{bench}", "--launch", "ddp", "--engine", "vllm"), "use --tensor-parallel N"),
     ],

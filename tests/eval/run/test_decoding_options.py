@@ -198,13 +198,13 @@ def test_several_decoders_in_one_call_give_what_each_gives_alone(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--out", "{run}", "--out", "{run}2"), "2 folders for one decoder; expected one"),
+        (("--out", "{run}", "--out", "{run}2"), "2 folders (--out) for 1 decoders; expected one"),
         (
             ("--decoder", "plain", "--decoder", "cad", "--decoder", "coiecd", "--out", "a", "--out", "b"),
-            "none, one or 3",
+            "2 folders (--out) for 3 decoders",
         ),
-        (("--decoder", "cad", "--decoder", "cad"), "the results of two decoders would be in one folder"),
-        (("--decoder", "plain", "--decoder", "cad", "--alpha", "0.5"), "is said by a decoder itself"),
+        (("--decoder", "cad", "--decoder", "cad"), "two decoders would write to one folder"),
+        (("--decoder", "plain", "--decoder", "cad", "--alpha", "0.5"), "belongs into the decoder"),
         (("--decoder", "plain", "--decoder", "cad", "--engine", "vllm"), "only the engine in this process"),
         (("--decoder", "plain", "--decoder", "cad", "--without-context"), "leaves nothing to contrast"),
     ],

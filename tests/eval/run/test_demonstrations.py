@@ -78,7 +78,7 @@ def test_rows_beyond_the_subset_are_test_rows_too(tmp_path: Path) -> None:
 
 
 def test_rows_of_other_splits_are_not_shown(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no row of split train"):
+    with pytest.raises(UserError, match="has no row of split train"):
         load(tmp_path, bench_rows(), [row.model_copy(update={"split": "dev"}) for row in train_rows()])
 
 

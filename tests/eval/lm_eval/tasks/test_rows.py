@@ -66,5 +66,5 @@ def test_an_output_is_scored_as_eval_scores_it() -> None:
 
 
 def test_a_folder_without_the_benchmark_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no test rows of tempreason"):
+    with pytest.raises(UserError, match="has no test rows of tempreason"):
         load(dataset="tempreason", relation="temporal", data=str(tmp_path))

@@ -144,7 +144,7 @@ def test_an_endpoint_that_does_not_is_refused_in_one_message(
     [
         (("--tokenizer", "no/such-tokenizer-folder"), "there is no tokenizer 'no/such-tokenizer-folder'"),
         (("--tokenizer", "{t5}"), "of an encoder-decoder; expected a causal model's"),
-        (("--answer", "generate"), "--tokenizer: is about options by likelihood"),
+        (("--answer", "generate"), "--tokenizer: concerns options by likelihood"),
         (("--alpha", 0.5), "--alpha 0.5 with --engine openai"),
     ],
 )

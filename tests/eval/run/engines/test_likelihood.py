@@ -181,7 +181,7 @@ def test_several_correct_options_are_counted(world: Path, tmp_path: Path, capsys
         (("--max-new-tokens", 9), "--max-new-tokens 9 with --answer likelihood"),
         (("--compile",), "--compile with --answer likelihood"),
         (("--alpha", 0.5, "--plausibility", 0.1), "--plausibility 0.1 with --answer likelihood"),
-        (("--answer", "generate", "--normalise", "tokens"), "--normalise: is about options by likelihood"),
+        (("--answer", "generate", "--normalise", "tokens"), "--normalise: concerns options by likelihood"),
         (("--bench", "wiqa"), "--answer likelihood with --bench wiqa"),
         (("--bench", "{qa}"), "all 1 rows ask for free text (qa)"),
     ],

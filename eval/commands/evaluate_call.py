@@ -1,0 +1,124 @@
+"""Checks of a `d2e eval` call, and its launch on several processes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from d2e_sft.util.errors import UserError, did_you_mean
+from eval.run.benchmark import SUITES
+from eval.systems.registry import SYSTEM_NAMES
+
+
+def check_call(
+    bench: str | None, suite: str | None, data: Path | None, given: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    """Check that the options of a call go together.
+
+    Args:
+        given: of `--set`.
+
+    Raises:
+        UserError: they do not.
+    """
+    system = bench if bench in SYSTEM_NAMES else None
+    generates = options["answer"] == "generate"
+    systems_own = f"concerns PIPER's prompts and rows, and {system} has its own"
+    by_likelihood = "concerns options by likelihood, and answers are generated"
+    for is_given, message, remedy in (
+        (
+            (bench is None) == (suite is None),
+            f"expected either --bench or --suite, got {'both' if bench is not None else 'neither'}",
+            f"give a folder (--bench data/mini) or a suite (--suite {' or '.join(SUITES)})",
+        ),
+        (
+            bench is not None and system is None and not Path(bench).exists(),
+            f"benchmark {bench!r}: no such file or folder, and no system or suite.{_nearest(bench)}",
+            f"give a folder written by `d2e data build`, or one of {', '.join(SYSTEM_NAMES)}",
+        ),
+        (
+            data is not None and suite is None and system is None,
+            f"--data {data}: is for suites and systems; --bench gives a path",
+            "drop it",
+        ),
+        (
+            bool(given) and system is None,
+            f"--set {''.join(given[:1])}: is an option of a system, and --bench names none",
+            f"add --bench {' or '.join(SYSTEM_NAMES)}, or drop it",
+        ),
+        *(
+            (system is not None and is_set, f"{flag} with --bench {system}: {systems_own}", "drop it, or see --set")
+            for flag, is_set in {
+                "--setting": options["setting"] != "zero_shot",
+                "--prompt-set": options["prompt_set"] is not None,
+                "--overlong": options["overlong"] != "error",
+                "--skip-bad": options["skip_bad"],
+            }.items()
+        ),
+        *(
+            (generates and is_set, f"{flag}: {by_likelihood}", "drop it, or add --answer likelihood")
+            for flag, is_set in {
+                "--normalise": options["normalise"] != "none",
+                "--tokenizer": options["tokenizer"] is not None,
+            }.items()
+        ),
+        (
+            options["demonstrations"] is not None and options["setting"] != "few_shot",
+            f"--demonstrations with --setting {options['setting']}, whose prompts show none; expected few_shot",
+            "drop it, or add --setting few_shot",
+        ),
+    ):
+        if is_given:
+            raise UserError(message, remedy)
+
+
+def _nearest(bench: str | None) -> str:
+    meant = did_you_mean(str(bench), (*SYSTEM_NAMES, *SUITES))
+    return meant.replace("mean '", "mean --suite '") if any(repr(suite) in meant for suite in SUITES) else meant
+
+
+def launch_if_asked(launcher: str | None, processes: int | None, engine: str) -> None:
+    """With `--launch`, start this command line again on several processes, and exit with their status.
+
+    Raises:
+        UserError: the launcher or the engine does not support it.
+    """
+    if launcher is None:
+        if processes is not None:
+            raise UserError(f"--processes {processes}: needs --launch", "add --launch ddp")
+        return
+    from d2e_sft.train.launch import launch, launch_command
+
+    if launcher != "ddp":
+        raise UserError(
+            f"--launch {launcher}: every process gets a whole model and a share of the rows; expected ddp",
+            remedy="use --launch ddp; for a model that needs several devices use --engine vllm --tensor-parallel N",
+        )
+    if engine in ("vllm", "openai"):
+        raise UserError(
+            f"--launch {launcher} with --engine {engine}: it shares its work itself",
+            remedy="use --tensor-parallel N" if engine == "vllm" else "use --concurrency N",
+        )
+    context = click.get_current_context()
+    arguments = [str(context.command.name), *_arguments_without(context, ("launcher", "processes"))]
+    sys.exit(launch(launch_command(launcher, arguments, module="d2e_sft.cli", processes=processes)))
+
+
+def _arguments_without(context: click.Context, left_out: tuple[str, ...]) -> list[str]:
+    """The command line that was given, without some of its options."""
+    arguments: list[str] = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name in left_out or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[name]
+        if isinstance(parameter, click.Option):
+            for one in value if parameter.multiple else [value]:
+                arguments += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], str(one)]
+        else:
+            arguments.append(str(value))
+    return arguments

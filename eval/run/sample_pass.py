@@ -1,0 +1,108 @@
+"""A pass over samples: `d2e eval` and `d2e predict` decode and score them in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from d2e_sft.data.prompts import SettingPrompts
+from d2e_sft.data.sample import EventSample
+from d2e_sft.decoding.decoders import decoder_of
+from d2e_sft.util.errors import UserError
+from d2e_sft.vllm.pairing import check_decoder
+from eval.run.benchmark import BenchmarkRows
+from eval.run.demonstrations import Demonstrations
+from eval.run.engines.choose import LoadEngine, identity_of, make_engine
+from eval.run.fingerprint import fingerprint
+from eval.run.journal import CompletedPass, DecodingPass
+from eval.run.journal_files import PassFiles
+from eval.run.options import EvalConfig
+from eval.run.processes import join_processes
+from eval.run.task import sample_task
+from eval.score.likelihood import score_likelihoods
+from eval.score.predictions import Prediction
+from eval.score.scoring import score_output
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SamplePass:
+    """The samples of one pass, and everything that is decided before a model is loaded.
+
+    Attributes:
+        rows: `rows.chosen` are decoded.
+        demonstrations: shown in few-shot prompts.
+    """
+
+    model: str
+    config: EvalConfig
+    rows: BenchmarkRows
+    wording: SettingPrompts
+    files: PassFiles
+    demonstrations: Demonstrations | None = None
+
+    @property
+    def likelihood(self) -> bool:
+        """Whether options are scored."""
+        return self.config.options.answer == "likelihood"
+
+    def run(
+        self, write: Callable[[CompletedPass], T], warn: Callable[[], object], load_engine: LoadEngine = make_engine
+    ) -> T:
+        """Decode the samples; arguments, result and errors as for `DecodingPass.run`.
+
+        Args:
+            warn: called in the main process before anything is decoded.
+        """
+        config, options = self.config, self.config.options
+        processes = join_processes(config.engine)
+        if processes.is_main:
+            warn()
+        task = sample_task(
+            self.rows.chosen,
+            self.wording,
+            config.decoding,
+            likelihood=self.likelihood,
+            without_context=options.without_context,
+            truncate=options.overlong == "truncate_context",
+        )
+        return DecodingPass(
+            task,
+            self.files,
+            processes,
+            fingerprint=lambda: fingerprint(
+                identity_of(self.model, config), config, self.rows, self.wording.prompt_set, self.demonstrations
+            ),
+            load_engine=lambda: load_engine(self.model, config, processes),
+            overwrite=options.overwrite,
+            accept_edited=options.accept_edited,
+        ).run(write)
+
+    def predictions(self, completed: CompletedPass) -> list[Prediction]:
+        """The scored answers, in the order of the samples."""
+        options, wording = self.config.options, self.wording
+        pairs = zip(self.rows.chosen, completed.answers, strict=True)
+        if self.likelihood:
+            return [score_likelihoods(one, said.scores or [], wording, options.normalise) for one, said in pairs]
+        return [score_output(one, said.output, wording.marker(one.format), options.setting) for one, said in pairs]
+
+
+def check_contrast(config: EvalConfig, samples: Sequence[EventSample]) -> None:
+    """Check, before a model is loaded, that the decoder exists and that there are contexts to contrast.
+
+    Raises:
+        UserError: no such decoder, or no sample has a context.
+    """
+    if config.options.decoder is None or not config.decoding.needs_imagined:
+        return
+    if config.engine == "vllm":
+        check_decoder(config.options.decoder)
+    decoder_of(config.decoding)
+    if samples and not any(sample.context.strip() for sample in samples):
+        raise UserError(
+            f"--decoder {config.options.decoder}: it contrasts the prompts with and without context, and none of the "
+            f"{len(samples)} samples has a context; expected plain",
+            remedy="drop --decoder, or evaluate on samples with contexts",
+        )
