@@ -116,23 +116,16 @@ def choose_sentinel(tokenizer: Any, vocab_size: int, stops: Collection[int]) -> 
         if token not in named and token not in stops:
             return token
     template = str(getattr(tokenizer, "chat_template", None) or "")
-    special = {entry.content: token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
-    free = [
-        (text, token)
-        for text, token in sorted(special.items(), key=lambda item: -item[1])
-        if token not in stops and token < vocab_size
-    ]
-    # Best first: named as unused; neither in the template nor with a role of its own; not in the template; any.
     roles = {tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token, tokenizer.unk_token}
-    for accept in (
-        lambda text: _UNUSED.search(text) is not None,
-        lambda text: text not in template and text not in roles,
-        lambda text: text not in template,
-        lambda text: True,
-    ):
-        for text, token in free:
-            if accept(text):
-                return token
+    special = {token: entry.content for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
+    free = [token for token in special if token not in stops and token < vocab_size]
+    if free:
+        # Best: named as unused; then not in the template; then without a role of its own.
+        def rank(token: int) -> tuple[bool, bool, bool, int]:
+            text = special[token]
+            return not _UNUSED.search(text), text in template, text in roles, -token
+
+        return min(free, key=rank)
     raise UserError(
         f"tokenizer of {getattr(tokenizer, 'name_or_path', '?')!r}: has no special token besides those that end an "
         "answer, and debiased decoding in vLLM needs one that no answer holds",

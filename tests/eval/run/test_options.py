@@ -1,4 +1,4 @@
-"""What an evaluation does where the call leaves it open, and calls that contradict themselves."""
+"""Defaults of an evaluation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from d2e_sft.judge.options import EndpointOptions
-from d2e_sft.util.errors import UserError
 from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
 
 ENDPOINT = EvalOptions(endpoint=EndpointOptions(base_url="http://127.0.0.1:9/v1"))
@@ -36,19 +35,6 @@ def test_a_cut_off_without_alpha_is_idle_and_said(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == ""
     warn_of_idle_options(resolve_options("m", EvalOptions(alpha=0.0, plausibility=0.1)))
     assert "warning: --plausibility has no effect where α is 0" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"alpha": 0.5}, "--alpha 0.5 with --engine openai: .*expected α = 0"),
-        ({"plausibility": 0.1}, "--plausibility 0.1 with --engine openai: .*expected 0"),
-        ({"overlong": "truncate_context"}, "--overlong truncate_context with --engine openai: 'm' .*expected error"),
-    ],
-)
-def test_what_an_endpoint_cannot_do_is_refused(options: dict[str, float | str], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        resolve_options("m", replace(ENDPOINT, **options))
 
 
 @pytest.mark.parametrize(("fast", "dtype"), [(True, "bfloat16"), (False, "float32")])

@@ -84,32 +84,6 @@ def test_empty_contexts_are_decoded_plainly_counted_and_said(
     assert debiased[3:] != plain[3:]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--bench", "{bench}", "--base-url", "http://h/v1", "--alpha", "0.5"), "an endpoint decodes plainly"),
-        (("--bench", "{bench}", "--base-url", "http://h/v1", "--overlong", "truncate_context"), "no context can be c"),
-        (("--bench", "{bench}", "--setting", "few_shot", "--demonstrations", "nowhere"), "no such file or folder"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
-)
-def test_calls_that_make_no_sense_are_refused_before_anything_is_loaded(
-    world: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    said: str,
-) -> None:
-    monkeypatch.setattr("d2e_sft.train.launch.accelerators", lambda: 0)
-    filled = [argument.format(bench=world / "bench") for argument in arguments]
-    assert d2e("eval", world / "model", "--out", tmp_path / "run", *filled) == 1
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("error:") == 1
-    assert not (tmp_path / "run").exists()
-
-
 def test_the_same_options_give_the_same_scores(world: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         assert evaluate(world, tmp_path / name, "--setting", "few_shot", "--alpha", 0.5) == 0

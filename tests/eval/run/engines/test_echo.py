@@ -139,30 +139,6 @@ def test_an_endpoint_that_does_not_is_refused_in_one_message(
     assert error.count("error:") == 1
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (("--tokenizer", "no/such-tokenizer-folder"), "there is no tokenizer 'no/such-tokenizer-folder'"),
-        (("--tokenizer", "{t5}"), "of an encoder-decoder; expected a causal model's"),
-        (("--answer", "generate"), "--tokenizer: concerns options by likelihood"),
-        (("--alpha", 0.5), "--alpha 0.5 with --engine openai"),
-    ],
-)
-def test_calls_that_make_no_sense_are_refused_before_anything_is_sent(
-    world: Path,
-    tmp_path: Path,
-    server: CompletionServer,
-    capsys: pytest.CaptureFixture[str],
-    more: tuple[object, ...],
-    said: str,
-) -> None:
-    save_tiny_model(tmp_path / "t5", "t5")
-    filled = [str(argument).format(t5=tmp_path / "t5") for argument in more]
-    assert evaluate(world, tmp_path / "run", server, *filled) == 1
-    assert said in capsys.readouterr().err
-    assert not server.requests
-
-
 def test_the_tokenizer_is_part_of_what_results_depend_on(
     world: Path, tmp_path: Path, server: CompletionServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

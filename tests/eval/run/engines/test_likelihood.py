@@ -172,27 +172,3 @@ def test_rows_of_free_text_are_left_out_and_counted(
 def test_several_correct_options_are_counted(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate(world, tmp_path) == 0
     assert "warning: 1 of 10 samples have several correct options (mcq)" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (("--setting", "cot"), "--setting cot with --answer likelihood"),
-        (("--max-new-tokens", 9), "--max-new-tokens 9 with --answer likelihood"),
-        (("--compile",), "--compile with --answer likelihood"),
-        (("--alpha", 0.5, "--plausibility", 0.1), "--plausibility 0.1 with --answer likelihood"),
-        (("--answer", "generate", "--normalise", "tokens"), "--normalise: concerns options by likelihood"),
-        (("--bench", "wiqa"), "--answer likelihood with --bench wiqa"),
-        (("--bench", "{qa}"), "all 1 rows ask for free text (qa)"),
-    ],
-)
-def test_calls_that_make_no_sense_are_refused(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[object, ...], said: str
-) -> None:
-    save_bench(tmp_path / "qa", [bench_row(0)])
-    filled = [str(argument).format(qa=tmp_path / "qa") for argument in more]
-    assert evaluate(world, tmp_path / "run", *filled) == 1
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("error:") == 1
-    assert not (tmp_path / "run").exists()
