@@ -74,9 +74,9 @@ def coiecd(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
 def cocoa(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
     """The core of CoCoA's released code: `s·log p_o + (1 − s)·log p_im + a·(log p_o − log p_im)`.
 
-    With its fixed s = 0.5 and a = 1, greedily the same as CAD with weight 0.5. Not included: the paper's share s per
-    step (which the code computes and then overwrites), the penalty for repeated tokens, the mixture with the uniform
-    distribution, and the ban on ending an answer within five tokens.
+    With its fixed s = 0.5 and a = 1, greedily the same as CAD with weight 0.5. The paper's share s per step is not
+    included, as the code computes and then overwrites it. Nor are the penalty for repeated tokens, the mixture with
+    the uniform distribution, and the ban on ending an answer within five tokens.
     """
     mixture = options["share"] * original + (1 - options["share"]) * imagined
     return mixture + options["weight"] * (original - imagined)

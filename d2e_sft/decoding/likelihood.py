@@ -1,7 +1,7 @@
 """Log-probabilities of given answers: which of several options a model finds likelier, plainly or debiased.
 
 Nothing is generated. The options of a prompt are branches of one packed row, so the prompt goes through the model
-once for all its options, and once more without its context for a contrast. Models that cannot take packed rows get
+once for all its options. A contrast takes one more pass without the context. Models that cannot take packed rows get
 one padded row per option.
 
 Legend: R answers (an option of a prompt), N their scored tokens, H hidden size, V vocabulary.
@@ -38,9 +38,8 @@ class OptionScore:
     """How likely one option is.
 
     Attributes:
-        logprob: sum of the log-probabilities of its tokens, in nats.
-        tokens: number of these tokens.
-        greedy: whether each of them is the likeliest one, so that greedy decoding would write the option.
+        logprob: sum of the log-probabilities of its `tokens` tokens, in nats.
+        greedy: whether greedy decoding would write the option.
     """
 
     logprob: float

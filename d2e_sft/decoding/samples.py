@@ -25,8 +25,7 @@ def answer_samples(
     """Answer samples, decoded debiased; a sample without context is decoded plainly.
 
     Args:
-        model: a transformers model in eval mode.
-        tokenizer: the model's.
+        model: in eval mode.
         prompt_set: wording, by name or as a YAML file.
         max_length: longest prompt in tokens; the ends of longer contexts are cut off. None: no limit.
 

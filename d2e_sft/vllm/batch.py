@@ -34,7 +34,7 @@ class RequestBatch:
     """Decodes requests on one engine.
 
     Attributes:
-        on_answer: called with the index of a request and its new tokens, as soon as these are complete.
+        on_answer: called with the index of a request and its complete answer.
         on_resubmission: called with a pair's index each time that it is submitted again.
     """
 

@@ -14,13 +14,12 @@ _MASK = (1 << 64) - 1
 class Draw:
     """How a pair samples.
 
-    Both rows must draw the same token, even after a resubmission. vLLM's own seeds do not guarantee this: a seed
-    starts anew with every submission, and a prompt that is read in chunks draws more often. So the draw is made here,
-    as noise on the logits (the Gumbel-max trick) that depends only on the seed and the token's index. vLLM then takes
-    the largest logit, as for any greedy request.
+    Both rows must draw the same token, even after a resubmission. vLLM's own seeds do not guarantee this. A seed
+    restarts with every submission, and a prompt that is read in chunks draws more often. So the draw is noise on the
+    logits (the Gumbel-max trick) that depends only on the seed and the token's index. vLLM then takes the largest
+    logit, as for any greedy request.
 
     Attributes:
-        temperature: above 0.
         seed: equal seeds give equal draws, however the pair was scheduled.
         top_k: only the most probable tokens; 0: all.
         top_p: the smallest set of tokens with this probability; 1: all.

@@ -68,9 +68,9 @@ def generate(
     """Decode many pairs debiased (PIPER paper, section 3.3).
 
     Args:
-        llm: an engine; keep prefix caching on, as resubmitted pairs read their prompts from the cache.
+        llm: an engine. Keep prefix caching on, as resubmitted pairs read their prompts from the cache.
         pairs: prompts as token ids; each is two requests, or one if it is decoded plainly.
-        decoding: decoder, longest answer and plausibility; vLLM makes its own batches.
+        decoding: decoder, longest answer and plausibility.
         stop_ids: tokens that end an answer; they are not part of the result.
         on_answer: called with the index of a pair and its new tokens, as soon as these are complete.
         on_resubmission: called with a pair's index each time that it is submitted again.
@@ -79,8 +79,8 @@ def generate(
         the new token ids of each pair, in order.
 
     Raises:
-        UserError: the engine cannot decode pairs, a prompt is too long for it, it never computes some pair in one
-            step, or `decoding` samples or has stop strings or a custom decoder, which are not supported here.
+        UserError: the engine cannot decode pairs, or never computes some pair in one step. A prompt is too long.
+            `decoding` has a temperature, stop strings or a custom decoder, which are not supported.
         ValueError: an imagined prompt is missing, or a prompt has no token.
     """
     return RequestBatch(llm, requests_of(llm, pairs, decoding, stop_ids), on_answer, on_resubmission).run()

@@ -1,7 +1,7 @@
 """An engine client that decodes pairs: vLLM's `AsyncLLM` with one more kind of request.
 
-A request whose `extra_args` hold `d2e_imagined` (the token ids of the prompt without context) and `d2e_alpha` or
-`d2e_decoder` becomes a pair; the caller sees one stream of outputs, as for any request. Everything else passes
+A request becomes a pair if its `extra_args` hold `d2e_imagined` (the token ids of the prompt without context) and
+`d2e_alpha` or `d2e_decoder`. The caller sees one stream of outputs, as for any request. Everything else passes
 through, so vLLM's own serving code runs on it unchanged.
 """
 

@@ -113,11 +113,9 @@ class PairRequest:
     """A pair of prompts and how to decode it.
 
     Attributes:
-        pair: resolved, with an imagined prompt; see `d2e_sft.decoding.pairs.resolved`.
-        decoding: decoder, plausibility and longest answer.
+        pair: with an imagined prompt; see `d2e_sft.decoding.pairs.resolved`.
         stops: tokens that end the answer.
         sentinel: the token of a row without a partner.
-        min_tokens: shortest answer.
         draw: how to sample; None: greedy.
     """
 
@@ -135,8 +133,8 @@ class PairRequest:
     def submission(self, progress: PairProgress, *, stream: bool) -> list[tuple[RowView, Any, SamplingParams]]:
         """View, prompt and parameters of both requests, in the order in which to queue them.
 
-        The longer prompt comes first. If a step has no room for all of it, its rest is read in the next step together
-        with the shorter prompt, so that both end in the same step. In the other order they would not.
+        The longer prompt comes first. If a step has no room for all of it, the next step reads its rest and the
+        shorter prompt, so both end in the same step. In the other order they would not.
         """
         from vllm.inputs.engine import tokens_input
 

@@ -25,7 +25,6 @@ class Benchmark:
     Attributes:
         name: of the folder for its results.
         file: with its test rows.
-        suite: name of the suite, if it is one.
         lacking: datasets of the suite that its build could not read.
     """
 
@@ -40,11 +39,9 @@ class BenchmarkRows:
     """The rows of a benchmark's file.
 
     Attributes:
-        all: every valid row, in file order.
+        all, bad: the valid and the invalid rows, in file order.
         chosen: rows to decode, in file order.
-        bad: invalid rows, which are skipped.
-        sha256: of the file.
-        without_options: number of valid rows that are left out, as options are scored and they have none.
+        without_options: number of valid rows left out because they have no options to score.
     """
 
     all: list[EventSample]

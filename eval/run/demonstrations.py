@@ -82,7 +82,6 @@ def load_demonstrations(
     """Choose the demonstrations of every group.
 
     Args:
-        asked: the samples to decode.
         tests: every row of the benchmark; rows with the context and question of one of them are not shown.
         given: a file or folder of training rows; None: the benchmark's own training split, else the instruction set
             next to it or in `data`.

@@ -1,7 +1,7 @@
 """One pass over a task's prompts, which survives a kill at any moment.
 
-A pass finds what earlier sessions left, decodes what is missing, with every answer on disk at once, and then writes
-the predictions and the record of how they were decoded. `eval.run.journal_files` describes the files.
+A pass finds the answers of earlier sessions and decodes the missing ones, with every answer on disk at once. Then it
+writes the predictions and the record of their decoding. `eval.run.journal_files` describes the files.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class CompletedPass:
 
     Attributes:
         answers: in the order of the prompts.
-        record: how they were decoded: fingerprint, engine, environment, its counts and seconds (of the last session),
-            and how many were `resumed` (decoded by earlier sessions) and `truncated`.
+        record: fingerprint and engine; environment, counts and seconds of the last session; and how many answers were
+            `resumed` from earlier sessions or `truncated`.
     """
 
     answers: list[Answer]

@@ -1,7 +1,7 @@
 """Answers to rows without gold answers, decoded and journalled like a benchmark, and written in the rows' order.
 
-The folder `OUT.decoding` next to the answers holds the journal, from which an interrupted call resumes, and afterwards
-the record of how they were decoded, so that answers of another model are never mixed with them.
+The folder `OUT.decoding` holds the journal, from which an interrupted call resumes, and afterwards the record of the
+decoding. So answers of different models are never mixed.
 """
 
 from __future__ import annotations
@@ -39,11 +39,9 @@ class Answered:
     """Counts of a call.
 
     Attributes:
-        rows: answered rows, all of them in `out`.
         bad: invalid rows, in `bad_file`.
         unread: outputs without a recognised answer; their answer is empty.
         truncated: contexts that were cut to fit the model.
-        record: how they were decoded.
     """
 
     rows: int
@@ -67,8 +65,8 @@ def predict(
         out: `.jsonl`, `.csv` or `.parquet`.
 
     Raises:
-        UserError: no such model, wrong options, a prompt that exceeds the model's context, an engine that stops, or
-            `out` holds answers of another model, of other options, or of unknown origin.
+        UserError: no such model, wrong options, a prompt that exceeds the model's context, or an engine that stops.
+            `out` holds answers of another model, other options, or unknown origin.
     """
     config = resolve_options(model, options)
     files = PassFiles(out.with_name(f"{out.name}.decoding"), "answers")

@@ -63,8 +63,8 @@ def find_resume_state(
 ) -> ResumeState:
     """Find what can be reused in the folder; changes nothing.
 
-    With `overwrite`, a finished pass is decoded anew and results of other options are stale; an interrupted pass with
-    the same options is still resumed.
+    With `overwrite`, finished passes and results of other options are stale. An interrupted pass with the same options
+    is still resumed.
 
     Raises:
         UserError: there are answers of another model or with other options, or a file is damaged.

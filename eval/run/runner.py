@@ -57,10 +57,9 @@ def evaluate_model(
     `without_context.jsonl` there, and no scores. With several processes each decodes its share.
 
     Args:
-        model: a run folder, one of its checkpoints, another checkpoint folder, a Hub name or `builtin:…`; for an
-            endpoint its name of the model.
-        benchmark: a folder of `d2e data build` (its test rows are used), a file of EventSample rows, or a result of
-            `locate_suite`.
+        model: a run folder, one of its checkpoints, another checkpoint folder, a Hub name or `builtin:…`. For an
+            endpoint, its name of the model.
+        benchmark: a folder of `d2e data build`, a file of EventSample rows, or a result of `locate_suite`.
         run: the run folder that keeps the results.
         load_engine: one that keeps its engine serves several calls.
 

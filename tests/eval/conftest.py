@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,22 @@ __all__ = ["judge", "judge_environment", "server", "world"]
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model and a benchmark with training rows."""
     return make_world(tmp_path_factory.mktemp("world"), seed=3)
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The prompts that this process decodes from now on."""
+    from eval.run.engines import in_process
+
+    prompts: list[Any] = []
+    generate = in_process.generate
+
+    def counting(model: Any, pairs: Any, *rest: Any, **options: Any) -> Any:
+        prompts.extend(pairs)
+        return generate(model, pairs, *rest, **options)
+
+    monkeypatch.setattr(in_process, "generate", counting)
+    return prompts
 
 
 @pytest.fixture

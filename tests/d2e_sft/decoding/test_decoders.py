@@ -186,8 +186,13 @@ def _naive(model: Any, original: list[int], imagined: list[int], rule: Rule, sto
 
 
 # Packed, with a linear head and with one that has a bias; padded; an encoder's prompts.
-@pytest.mark.parametrize("kind", ["llama", "phi", "bloom", "t5"])
-@pytest.mark.parametrize("text", REFERENCES)
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        *((text, "llama") for text in REFERENCES),
+        *((text, kind) for text in ("d2e:alpha=0.7", "adacad", "coiecd") for kind in ("phi", "bloom", "t5")),
+    ],
+)
 def test_a_batch_decodes_the_tokens_of_a_naive_loop(text: str, kind: str) -> None:
     model = tiny_model(kind, seed=1)
     originals, imagined = random_prompts(4, 8, 30, seed=1), random_prompts(4, 3, 12, seed=2)

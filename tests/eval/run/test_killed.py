@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from d2e_sft import cli
-from eval.run.engines import in_process
 from tests.command import Kill, d2e, evaluate
 from tests.factories import bench_rows, save_bench, scores_of, train_rows, without_the_clock
 from tests.tiny import save_tiny_model
@@ -49,25 +48,11 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_bytes().splitlines()]
 
 
-class Decoded:
-    """The prompts that this process decodes."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.prompts: list[list[int]] = []
-        original = in_process.generate
-
-        def counting(model: Any, pairs: Any, *rest: Any, **options: Any) -> Any:
-            self.prompts += [pair.original for pair in pairs]
-            return original(model, pairs, *rest, **options)
-
-        monkeypatch.setattr(in_process, "generate", counting)
-
-
 @pytest.mark.parametrize(("call", "after", "kept"), [(1, True, 0), (2, True, 3), (5, False, 7), (7, True, 14)])
 def test_a_killed_evaluation_goes_on_and_decodes_nothing_twice(
     world: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    decoded: list[Any],
     capsys: pytest.CaptureFixture[str],
     call: int,
     after: bool,
@@ -79,9 +64,8 @@ def test_a_killed_evaluation_goes_on_and_decodes_nothing_twice(
     partial = folder_of(tmp_path / "run") / "predictions.partial.jsonl"
     assert len(lines_of(partial)) == 1 + kept
     assert not (folder_of(tmp_path / "run") / "predictions.jsonl").exists()
-    decoded = Decoded(monkeypatch)
     assert d2e("eval", *arguments(world, tmp_path / "run")) == 0
-    assert len(decoded.prompts) == 14 - kept
+    assert len(decoded) == 14 - kept
     if kept:
         assert f"resumed: {kept} of 14 samples were decoded before" in capsys.readouterr().err
     same_as_whole(world, tmp_path / "run", resumed=kept)
@@ -100,12 +84,11 @@ def same_as_whole(world: Path, run: Path, *, resumed: int, bench: str = "bench")
 )
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_while_the_results_are_written_costs_no_answer(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, after: bool
+    world: Path, tmp_path: Path, decoded: list[Any], function: str, after: bool
 ) -> None:
     assert evaluate(tmp_path, arguments(world, tmp_path / "run"), Kill(function, after=after)).status == SIGKILLED
-    decoded = Decoded(monkeypatch)
     assert d2e("eval", *arguments(world, tmp_path / "run")) == 0
-    assert not decoded.prompts
+    assert not decoded
     predictions = [folder_of(run) / "predictions.jsonl" for run in (world / "whole", tmp_path / "run")]
     assert predictions[0].read_bytes() == predictions[1].read_bytes()
     assert not list(folder_of(tmp_path / "run").glob("*.partial*"))

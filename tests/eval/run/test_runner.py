@@ -48,7 +48,7 @@ def test_a_suite_is_evaluated_by_its_name(world: Path, tmp_path: Path, capsys: p
     assert d2e("eval", world / "model", *arguments, *QUICK) == 0
     assert scores_of(tmp_path / "run", "ood")["bench"]["suite"] == "ood"
     assert scores_of(tmp_path / "run", "ood")["lacking"] == ["storycloze"]
-    assert "is incomplete, it lacks storycloze" in capsys.readouterr().err
+    assert "is incomplete, without storycloze" in capsys.readouterr().err
 
 
 def test_the_conflict_suite_is_evaluated_by_its_name(
