@@ -41,8 +41,8 @@ def serve(model: str, engine_arguments: tuple[str, ...], fmt: Any, **options: An
 
     require_vllm()
     from d2e_sft.vllm.pairing import check_decoder
-    from d2e_sft.vllm.serve import ServeOptions
-    from d2e_sft.vllm.serve import serve as run
+    from d2e_sft.vllm.server.serve import ServeOptions
+    from d2e_sft.vllm.server.serve import serve as run
 
     alpha, decoder, prompt_set = (options.pop(name) for name in ("alpha", "decoder", "prompt_set"))
     recipe = recipe_of(model)

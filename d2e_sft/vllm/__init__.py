@@ -1,14 +1,13 @@
 """Debiased decoding inside vLLM: two ordinary requests per sample, paired in the engine's batch (PIPER, section 3.3).
 
-    pairing.py, draw.py                rows of a step → pairs, their logits, and how a pair samples (torch only)
-    rows.py        the rows of a step, from either of vLLM's model runners (torch only)
-    processor.py   the plug-in that vLLM loads
-    requests.py    the two requests of a pair, its answer from their outputs, and when to submit it again
-    engine.py      model names → engines; checks of an engine; the sentinel
-    offline.py, batch.py               generate and answer_samples on vllm.LLM
-    likelihood.py  the log-probabilities of options, plainly
-    online.py, gate.py, stream.py      pairs as a stream, on vLLM's AsyncLLM
-    serve.py, chat.py, limits.py       `d2e serve`
+    pairing.py, draw.py   rows of a step → pairs, their logits, and how a pair samples (torch only)
+    rows.py               the rows of a step, from either of vLLM's model runners (torch only)
+    processor.py          the plug-in that vLLM loads
+    requests.py           the two requests of a pair, its answer from their outputs, and when to submit it again
+    engine.py             model names → engines; checks of an engine; the sentinel
+    offline.py, batch.py  generate and answer_samples on vllm.LLM
+    likelihood.py         the log-probabilities of options, plainly
+    server/               `d2e serve`, on vLLM's AsyncLLM
 
 The rest of the project imports this package only if vLLM is used.
 """

@@ -164,23 +164,23 @@ class Step:
     """The pairs (original, imagined) of one step, and the rows without a partner."""
 
     pairs: tuple[tuple[InBatch, InBatch], ...]
-    alone: tuple[InBatch, ...]
+    unpaired: tuple[InBatch, ...]
 
 
 def match(rows: Iterable[InBatch]) -> Step:
     """Pair the rows of a step by name, view and length."""
     waiting: dict[str, InBatch] = {}
     pairs: list[tuple[InBatch, InBatch]] = []
-    alone: list[InBatch] = []
+    unpaired: list[InBatch] = []
     for here in rows:
         other = waiting.pop(here.row.pair, None)
         if other is None:
             waiting[here.row.pair] = here
         elif other.row.view == here.row.view or other.length != here.length:
-            alone += (other, here)
+            unpaired += (other, here)
         else:
             pairs.append((other, here) if here.row.view == "imagined" else (here, other))
-    return Step(tuple(pairs), (*alone, *waiting.values()))
+    return Step(tuple(pairs), (*unpaired, *waiting.values()))
 
 
 def debias_rows(logits: Tensor, step: Step) -> Tensor:
@@ -194,9 +194,9 @@ def debias_rows(logits: Tensor, step: Step) -> Tensor:
     """
     for start in range(0, len(step.pairs), _PAIRS_AT_ONCE):
         _debias(logits, step.pairs[start : start + _PAIRS_AT_ONCE])
-    if step.alone:
-        indices = _to_device([here.index for here in step.alone], logits)
-        sentinels = _to_device([here.row.sentinel for here in step.alone], logits)
+    if step.unpaired:
+        indices = _to_device([here.index for here in step.unpaired], logits)
+        sentinels = _to_device([here.row.sentinel for here in step.unpaired], logits)
         logits[indices] = float("-inf")
         logits[indices, sentinels] = 0.0
     return logits

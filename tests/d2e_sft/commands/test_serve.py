@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from d2e_sft.commands.serve import serve
 from d2e_sft.vllm import engine
-from d2e_sft.vllm import serve as serving
+from d2e_sft.vllm.server import serve as serving
 
 
 @pytest.fixture

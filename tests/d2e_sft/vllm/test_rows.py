@@ -73,7 +73,7 @@ def test_slots_pair_by_the_index_of_the_token_that_is_about_to_be_chosen() -> No
     rows.add(3, None)
     step = match(rows.in_batch(_context([3, 2, 0], [60, 25, 105]), 3))
     assert [(original.index, imagined.index, original.length) for original, imagined in step.pairs] == [(2, 1, 5)]
-    assert step.alone == ()
+    assert step.unpaired == ()
 
 
 def test_a_slot_whose_prompt_is_still_being_read_leaves_its_partner_alone() -> None:
@@ -83,7 +83,7 @@ def test_a_slot_whose_prompt_is_still_being_read_leaves_its_partner_alone() -> N
     rows.add(1, _row("p", "imagined"))
     step = match(rows.in_batch(_context([0, 1], [64, 25]), 2))
     assert step.pairs == ()
-    assert [here.index for here in step.alone] == [1]
+    assert [here.index for here in step.unpaired] == [1]
     assert len(match(rows.in_batch(_context([0, 1], [105, 25]), 2)).pairs) == 1
 
 

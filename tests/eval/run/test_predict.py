@@ -167,7 +167,7 @@ def test_a_bad_row_is_put_aside_and_counted_or_stops_everything(tmp_path: Path, 
 def test_files_that_are_somebody_elses_are_left_alone(tmp_path: Path, model: str) -> None:
     file, out = written(tmp_path, ".jsonl"), tmp_path / "answers.jsonl"
     out.write_text("mine")
-    with pytest.raises(UserError, match="exists already, but .* does not, so the origin of its answers is unknown"):
+    with pytest.raises(UserError, match=r"exists already, but .* does not, so the origin of its answers is unknown"):
         run(model, file, out)
     assert out.read_text() == "mine"
     for place, message in (

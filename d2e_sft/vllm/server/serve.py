@@ -132,9 +132,9 @@ async def build_app(engine: Any, arguments: Namespace, options: ServeOptions) ->
     from vllm.entrypoints.launchers.app import build_app as build_vllm_app
     from vllm.entrypoints.serve.middleware.authenticate import AuthenticationMiddleware
 
-    from d2e_sft.vllm.chat import add_chat_route
-    from d2e_sft.vllm.limits import BodyLimit, QueueLimit
-    from d2e_sft.vllm.online import PairingEngine
+    from d2e_sft.vllm.server.chat import add_chat_route
+    from d2e_sft.vllm.server.limits import BodyLimit, QueueLimit
+    from d2e_sft.vllm.server.online import PairingEngine
 
     client = PairingEngine(engine)
     await client.probe()

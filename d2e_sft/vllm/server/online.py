@@ -9,28 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import math
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from vllm import SamplingParams
-from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMValidationError
+from vllm.exceptions import GenerationError, GracefulHTTPError
 from vllm.inputs.engine import tokens_input
 from vllm.outputs import RequestOutput
 
-from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.decoding.pairs import PromptPair
-from d2e_sft.util.errors import UserError
-from d2e_sft.vllm.draw import Draw
 from d2e_sft.vllm.engine import check_engine, check_probe, choose_sentinel, probe_row
-from d2e_sft.vllm.gate import RowGate
-from d2e_sft.vllm.pairing import RowView, check_decoder, check_sampling
+from d2e_sft.vllm.pairing import RowView
 from d2e_sft.vllm.requests import MAX_FRUITLESS_SUBMISSIONS, PairProgress, PairRequest, plain_parameters
-from d2e_sft.vllm.stream import PairStream
+from d2e_sft.vllm.server.gate import RowGate
+from d2e_sft.vllm.server.pair_request import IMAGINED, pair_request, with_end_of_text
+from d2e_sft.vllm.server.stream import PairStream
 
-IMAGINED, ALPHA, DECODER, PLAUSIBILITY = "d2e_imagined", "d2e_alpha", "d2e_decoder", "d2e_plausibility"
 # Seconds before a pair is submitted again; each fruitless submission waits longer than the one before.
 _FIRST_WAIT, _LONGEST_WAIT = 0.01, 1.0
 # Fruitless submissions in a row after which the engine's steps are held while a pair is submitted.
@@ -59,7 +54,7 @@ class PairingEngine:
         self._ranks = itertools.cycle(range(ranks)) if ranks > 1 else itertools.repeat(None)
         self._gate = RowGate(config.scheduler_config.max_num_seqs * ranks)
         self._holding = asyncio.Lock()
-        stops = self._with_end_of_text(SamplingParams()).all_stop_token_ids
+        stops = with_end_of_text(engine, SamplingParams()).all_stop_token_ids
         self.sentinel = choose_sentinel(engine.get_tokenizer(), config.model_config.get_vocab_size(), stops)
 
     def __getattr__(self, name: str) -> Any:
@@ -89,7 +84,7 @@ class PairingEngine:
         """
         if IMAGINED not in (sampling_params.extra_args or {}):
             return self._plain(prompt, sampling_params, request_id, options)
-        request = self._pair_request(prompt, sampling_params)
+        request = pair_request(self.engine, prompt, sampling_params, self.sentinel)
         # Rejected here, before a stream begins.
         self.engine.check_admission(2 + self._gate.waiting, request_id)
         stream = PairStream(self.engine.get_tokenizer(), request_id, prompt, sampling_params)
@@ -98,52 +93,9 @@ class PairingEngine:
     async def _plain(
         self, prompt: Any, parameters: SamplingParams, request_id: str, options: Mapping[str, Any]
     ) -> AsyncIterator[RequestOutput]:
-        with self._gate.count(parameters.n):
+        async with self._gate.rows(parameters.n, wait=False):
             async for output in self.engine.generate(prompt, parameters, request_id, **options):
                 yield output
-
-    def _pair_request(self, prompt: Any, given: SamplingParams) -> PairRequest:
-        if not isinstance(prompt, Mapping) or prompt.get("type") != "token":
-            raise VLLMValidationError("context: needs a text prompt, without images, audio or embeddings")
-        extra = given.extra_args or {}
-        parameters = self._with_end_of_text(given.clone())
-        stops = set(parameters.stop_token_ids or ())
-        if not parameters.ignore_eos:
-            stops |= parameters.all_stop_token_ids
-        limit = self.engine.vllm_config.model_config.max_model_len
-        original, imagined = list(prompt["prompt_token_ids"]), _token_ids(extra[IMAGINED])
-        room = limit - max(len(original), len(imagined))
-        if room < 1:
-            raise VLLMValidationError(
-                f"prompts of {len(original)} and {len(imagined)} tokens (with and without context) leave no room for "
-                f"an answer within the model's {limit} positions",
-                parameter="messages",
-            )
-        try:
-            check_sampling(parameters)
-            check_decoder(extra.get(DECODER, "d2e"))
-            decoding = DecodingConfig(
-                alpha=extra.get(ALPHA, math.nan),  # a missing ratio is rejected like a wrong one
-                decoder=extra.get(DECODER, "d2e"),
-                plausibility=extra.get(PLAUSIBILITY, 0.0),
-                max_new_tokens=min(parameters.max_tokens or room, room),
-            )
-            return PairRequest(
-                PromptPair(original, imagined, alpha=decoding.alpha),
-                decoding,
-                stops=tuple(sorted(stops)),
-                sentinel=self.sentinel,
-                min_tokens=parameters.min_tokens,
-                draw=_draw(parameters),
-            )
-        except (ValueError, UserError) as error:
-            raise VLLMValidationError(str(error)) from None
-
-    def _with_end_of_text(self, parameters: SamplingParams) -> SamplingParams:
-        """Add the model's own stop tokens, as the engine does for a request."""
-        config = self.engine.vllm_config.model_config.try_get_generation_config()
-        parameters.update_from_generation_config(config, self.engine.renderer.get_eos_token_id())
-        return parameters
 
     async def _decode(
         self, request: PairRequest, stream: PairStream, request_id: str, options: Mapping[str, Any]
@@ -257,22 +209,3 @@ async def _drain(reports: Reports, rows: int) -> AsyncIterator[tuple[RowView, Re
             raise output
         ended += output.finished
         yield view, output
-
-
-def _token_ids(value: Any) -> list[int]:
-    if not isinstance(value, list) or not value or not all(isinstance(token, int) and token >= 0 for token in value):
-        raise VLLMValidationError(f"{IMAGINED}: expected the token ids of a prompt", parameter=IMAGINED)
-    return value
-
-
-def _draw(parameters: SamplingParams) -> Draw | None:
-    if parameters.temperature < 1e-5:  # greedy for vLLM
-        return None
-    seed = uuid.uuid4().int % (1 << 63) if parameters.seed is None else parameters.seed
-    return Draw(
-        temperature=parameters.temperature,
-        seed=seed,
-        top_k=max(0, parameters.top_k),
-        top_p=parameters.top_p,
-        min_p=parameters.min_p,
-    )

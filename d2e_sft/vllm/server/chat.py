@@ -23,8 +23,8 @@ from d2e_sft.config.decoding import MAX_ALPHA, DecodingConfig, given_decoder
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import Format
 from d2e_sft.util.errors import UserError
-from d2e_sft.vllm.online import ALPHA, DECODER, IMAGINED, PLAUSIBILITY
 from d2e_sft.vllm.pairing import check_decoder
+from d2e_sft.vllm.server.pair_request import ALPHA, DECODER, IMAGINED, PLAUSIBILITY
 
 _log = logging.getLogger(__name__)
 
