@@ -59,8 +59,12 @@ def test_the_three_answers_are_those_of_the_model() -> None:
     )  # fmt: skip
     unread = read.model_copy(update={"context": ""})
     loaded = load_model("builtin:smollm2-135m-instruct")
-    answers = answer_samples(
-        loaded.model, loaded.tokenizer, [read, unread, read], DecodingConfig(max_new_tokens=20), alpha=[0, 0, 0.5]
-    )
+    answers = [
+        text
+        for sample, alpha in ((read, 0), (unread, 0), (read, 0.5))
+        for text in answer_samples(
+            loaded.model, loaded.tokenizer, [sample], DecodingConfig(alpha=alpha, max_new_tokens=20)
+        )
+    ]
     for text in (context, question, *answers):
         assert f"{text.strip()}</t" in drawn, text

@@ -36,10 +36,10 @@ def in_process() -> Any:
 
 @pytest.fixture(scope="session")
 def prompts(in_process: Any) -> Any:
-    """200 pairs of mixed lengths and ratios, not decoded."""
+    """100 pairs of mixed lengths and ratios, not decoded."""
     from tests.d2e_sft.vllm.reference import mixed_pairs
 
-    return mixed_pairs(in_process.tokenizer, 200)
+    return mixed_pairs(in_process.tokenizer, 100)
 
 
 @pytest.fixture(scope="session")
