@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,53 +11,39 @@ import torch
 
 from d2e_sft.model.loading import load_model
 from tests.command import d2e
-from tests.factories import bench_row, predictions, save_bench, scores_of
-from tests.servers import LocalServer, QuietHandler
+from tests.factories import ScriptedServer, bench_row, make_world, predictions, scores_of
 from tests.tiny import save_tiny_model
 
 FOLDER = "bench-likelihood"
 Reply = tuple[int, dict[str, Any]]
 
 
-class CompletionServer(LocalServer):
-    """Answers `/v1/completions` with a model of this process; `plan` says the answer to a request instead."""
+class CompletionServer(ScriptedServer):
+    """Scores prompts at `/v1/completions` with a model of this process; `plan` changes the next replies."""
 
     def __init__(self, model: Any) -> None:
-        super().__init__(_Handler)
+        super().__init__(self._answer)
         self.model = model
-        self.requests: list[dict[str, Any]] = []
         self.plan: list[Callable[[Reply], Reply]] = []
 
-
-class _Handler(QuietHandler):
-    server: CompletionServer
-    protocol_version = "HTTP/1.1"
-
-    def answer(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.requests.append({"path": self.path, **asked})
-        choices = [{"index": i, "text": "", "logprobs": self._echo(ids)} for i, ids in enumerate(asked["prompt"])]
+    def _answer(self, path: str, request: dict[str, Any]) -> Reply:
+        choices = [{"index": i, "text": "", "logprobs": self._echo(ids)} for i, ids in enumerate(request["prompt"])]
         reply: Reply = (200, {"object": "text_completion", "choices": choices[::-1]})  # in any order
-        if self.server.plan:
-            reply = self.server.plan.pop(0)(reply)
-        status, content = reply
-        self.reply(status, json.dumps(content).encode(), {"Content-Type": "application/json"})
+        return self.plan.pop(0)(reply) if self.plan else reply
 
     def _echo(self, ids: list[int]) -> dict[str, Any]:
         with torch.no_grad():
-            logprobs = self.server.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+            logprobs = self.model(torch.tensor([ids])).logits[0].log_softmax(-1)
         own = [logprobs[place, token].item() for place, token in enumerate(ids[1:])]
         return {"token_logprobs": [None, *own, logprobs[-1].max().item()]}
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("world")
-    save_tiny_model(folder / "model", seed=3)
     options = ["rain", "a long drought", "snow"]
     rows = [bench_row(i, format="scq", options=options, answers=[options[i % 3]]) for i in range(4)]
-    save_bench(folder / "bench", [*rows, *(bench_row(i) for i in (5, 7))])
-    return folder
+    rows += [bench_row(i) for i in (5, 7)]
+    return make_world(tmp_path_factory.mktemp("world"), bench=rows, seed=3)
 
 
 @pytest.fixture

@@ -15,9 +15,8 @@ from d2e_sft.judge.options import EndpointOptions
 from eval.run.engines.endpoint import EndpointEngine
 from eval.run.task import Conversation, Task
 from tests.command import d2e
-from tests.factories import bench_rows, save_bench, scores_of, train_rows
+from tests.factories import ScriptedServer, bench_rows, predictions, save_bench, scores_of, train_rows
 from tests.judge_server import KEY, JudgeServer, Misbehave, completion
-from tests.servers import LocalServer, QuietHandler
 
 
 @pytest.fixture
@@ -31,8 +30,7 @@ def evaluate(bench: Path, server: JudgeServer, *arguments: str | int) -> int:
 
 
 def outputs(bench: Path) -> list[str]:
-    text = (bench.parent / "run" / "eval" / "bench" / "predictions.jsonl").read_text()
-    return [json.loads(line)["output"] for line in text.splitlines()]
+    return [row["output"] for row in predictions(bench.parent / "run")]
 
 
 def test_each_sample_is_asked_once_greedily_and_answered_in_file_order(bench: Path, server: JudgeServer) -> None:
@@ -142,26 +140,6 @@ def test_without_the_client_the_package_is_named(
     assert "needs the package `openai`" in capsys.readouterr().err
 
 
-class TextServer(LocalServer):
-    """Continues texts at `/v1/completions`; the first request gets no completion."""
-
-    def __init__(self) -> None:
-        super().__init__(_TextHandler)
-        self.requests: list[dict[str, Any]] = []
-
-
-class _TextHandler(QuietHandler):
-    server: TextServer
-    protocol_version = "HTTP/1.1"
-
-    def answer(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.requests.append({"path": self.path, **asked})
-        text = f" {asked['prompt'][-5:]} and more"
-        reply = {} if len(self.server.requests) == 1 else {"choices": [{"index": 0, "text": text}]}
-        self.reply(200, json.dumps(reply).encode(), {"Content-Type": "application/json"})
-
-
 def test_texts_are_sent_to_completions(judge_environment: None) -> None:
     turn = {"role": "user", "content": "Box 0 contains the cup. Statement: Box 0"}
     task = Task(
@@ -171,7 +149,12 @@ def test_texts_are_sent_to_completions(judge_environment: None) -> None:
         as_text=True,
     )
     found: dict[int, Any] = {}
-    with TextServer() as server:
+
+    def reply(path: str, request: dict[str, Any]) -> dict[str, Any]:
+        text = f" {request['prompt'][-5:]} and more"
+        return {} if len(server.requests) == 1 else {"choices": [{"index": 0, "text": text}]}  # first no completion
+
+    with ScriptedServer(reply) as server:
         engine = EndpointEngine(EndpointOptions(model="base", base_url=f"{server.url}/v1", concurrency=1))
         engine.generate(engine.prepare(task), task.decoding, found.update)
     assert found == {0: " x 0 a and more", 1: " x 0 b and more"}

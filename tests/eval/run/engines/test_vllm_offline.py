@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ import pytest
 from d2e_sft.decoding import DecodingConfig, PromptPair, generate, score, stop_token_ids
 from d2e_sft.model.loading import load_model
 from tests.command import d2e
-from tests.factories import bench_row, bench_rows, save_bench, scores_of
+from tests.factories import bench_row, bench_rows, make_world, predictions, save_bench, scores_of
 from tests.tiny import save_tiny_model
 
 
@@ -69,10 +68,8 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Offline:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("world")
-    save_tiny_model(folder / "model", seed=3)
-    save_bench(folder / "bench", [*bench_rows(20), bench_row(20, context="")])
-    return folder
+    rows = [*bench_rows(20), bench_row(20, context="")]
+    return make_world(tmp_path_factory.mktemp("world"), bench=rows, seed=3)
 
 
 def evaluate(world: Path, run: Path, *arguments: str | float) -> int:
@@ -81,8 +78,7 @@ def evaluate(world: Path, run: Path, *arguments: str | float) -> int:
 
 
 def outputs(run: Path) -> list[str]:
-    text = (run / "eval" / "bench" / "predictions.jsonl").read_text()
-    return [json.loads(line)["output"] for line in text.splitlines()]
+    return [row["output"] for row in predictions(run)]
 
 
 @pytest.mark.parametrize("how", [("--alpha", 0), ("--alpha", 0.5), ("--alpha", 2, "--plausibility", 0.99)])
