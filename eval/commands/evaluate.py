@@ -113,7 +113,7 @@ if TYPE_CHECKING:
     "--without-context", is_flag=True, help="Decode the prompts without context, for `d2e errors` and `d2e compare`."
 )
 @click.option("--skip-bad", is_flag=True, help="Keep bad rows in a side file instead of stopping.")
-@click.option("--overwrite", is_flag=True, help="Decode anew, and remove results of other models and options.")
+@click.option("--overwrite", is_flag=True, help="Decode again, and remove results of other models and options.")
 @click.option("--accept-edited", is_flag=True, help="Score finished predictions again although they were edited.")
 @click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="Decoding engine.")
 @engine_options

@@ -64,7 +64,7 @@ class DecodingPass:
     Attributes:
         fingerprint: computes everything that the outputs depend on; called only in the main process.
         load_engine: called only if something is left to decode.
-        overwrite: decode a finished pass anew, and remove results of other options.
+        overwrite: decode a finished pass again, and remove results of other options.
         accept_edited: score finished predictions again although they were edited; the record says so.
     """
 

@@ -25,7 +25,7 @@ from d2e_sft.util.errors import UserError
 from eval.score.scores import SCORES_FILE
 
 WITH_CONTEXT, WITHOUT_CONTEXT = "predictions", "without_context"
-DECODE_ANEW = "decode anew with --overwrite"
+DECODE_AGAIN = "decode again with --overwrite"
 Fingerprint = dict[str, Any]
 OptionScores = list[tuple[float, int]]  # log-probability and number of tokens of each option
 CHECK = "check"
@@ -142,7 +142,7 @@ def read_journal(files: PassFiles) -> JournalContent:
             except (ValueError, TypeError, RecursionError) as error:
                 raise UserError(
                     f"{path}, line {number}: neither a session nor an answer ({error})",
-                    remedy="the file is damaged or was edited; decode anew with --overwrite, or cut the file off "
+                    remedy="the file is damaged or was edited; decode again with --overwrite, or cut the file off "
                     "before this line, and the rest is decoded again",
                 ) from None
     return content
@@ -160,7 +160,7 @@ def read_record(files: PassFiles) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{files.record}: not the record of a decoding ({error})", DECODE_ANEW) from None
+        raise UserError(f"{files.record}: not the record of a decoding ({error})", DECODE_AGAIN) from None
     return content
 
 

@@ -13,7 +13,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import warn
 from eval.run.fingerprint import check_fingerprint
 from eval.run.journal_files import (
-    DECODE_ANEW,
+    DECODE_AGAIN,
     Answer,
     Fingerprint,
     JournalContent,
@@ -86,7 +86,7 @@ def find_resume_state(
         raise UserError(
             f"{files.predictions}: holds predictions, but {files.record.name} is missing, so their model and options "
             "are unknown",
-            remedy=f"{DECODE_ANEW}, or keep them with another --out",
+            remedy=f"{DECODE_AGAIN}, or keep them with another --out",
         )
     try:
         journal = read_journal(files)
@@ -129,9 +129,9 @@ def _finished_answers(files: PassFiles, keys: Sequence[SampleKey]) -> dict[int, 
             problem = f"is about {row['id']!r} of {row['dataset']!r}; expected {name!r} of {dataset!r}"
         except (ValueError, KeyError, TypeError) as error:
             problem = f"is not a prediction ({error})"
-        raise UserError(f"{files.predictions}, line {index + 1}: {problem}", remedy=DECODE_ANEW)
+        raise UserError(f"{files.predictions}, line {index + 1}: {problem}", remedy=DECODE_AGAIN)
     if len(lines) != len(keys):
         raise UserError(
-            f"{files.predictions}: holds {len(lines)} predictions; expected {len(keys)}", remedy=DECODE_ANEW
+            f"{files.predictions}: holds {len(lines)} predictions; expected {len(keys)}", remedy=DECODE_AGAIN
         )
     return answers
