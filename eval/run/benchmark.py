@@ -90,10 +90,11 @@ def locate_suite(suite: str, data: Path | None = None) -> Benchmark:
     root = DATA_ROOT if data is None else data
     own = data is not None and (root / "manifest.json").is_file()
     folder = root if own else root / suite
-    build = f"d2e data build --suite {suite} --out {folder}"
-    if not folder.is_dir():
-        raise UserError(f"suite {suite!r}: {folder} does not exist", f"build it: {build}")
-    manifest = _manifest(folder, build)
+    build = f"build it: d2e data build --suite {suite} --out {folder}"
+    try:
+        manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"suite {suite!r}: no readable manifest in {folder} ({error})", build) from None
     found = manifest.get("suite")
     if found != suite:
         held = f"suite {found!r}" if found else "single datasets, no suite"
@@ -104,7 +105,7 @@ def locate_suite(suite: str, data: Path | None = None) -> Benchmark:
         )
     file = rows_file(folder, "test")
     if file is None:
-        raise UserError(f"suite {suite!r}: {folder} holds no test.parquet", f"build it again: {build}")
+        raise UserError(f"suite {suite!r}: {folder} holds no test.parquet", build)
     return Benchmark(folder.resolve().name, file, suite, tuple(manifest.get("failures") or ()))
 
 
@@ -156,15 +157,3 @@ def choose_samples(samples: Sequence[EventSample], names: Sequence[str], count: 
         if name not in known:
             raise UserError(f"--sample {name}: no sample has this id.{did_you_mean(name, list(known))}")
     return [known[name] for name in dict.fromkeys(names)]
-
-
-def _manifest(folder: Path, build: str) -> dict[str, Any]:
-    file = folder / "manifest.json"
-    try:
-        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return content
-    except FileNotFoundError:
-        problem = "is missing"
-    except ValueError as error:
-        problem = f"is not readable ({error})"
-    raise UserError(f"{file}: {problem}, so the suite in this folder is unknown", f"build it: {build}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.config.decoding import RECORDED
+from d2e_sft.config.decoding import RECORDED, DecodingConfig
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.util.errors import UserError
 from eval.run.benchmark import BenchmarkRows
@@ -51,13 +51,9 @@ def fingerprint(
     Args:
         identity: see `d2e_sft.model.identity`; for an endpoint, its address and model.
     """
-    options, decoding = config.options, config.decoding
+    options = config.options
     return {
-        "model": identity,
-        "view": "imagined" if options.without_context else "original",
-        **decoding.record(),
-        **answer_of(config),
-        "max_new_tokens": None if options.answer == "likelihood" else decoding.max_new_tokens,
+        **common_fingerprint(identity, config, config.decoding),
         "setting": options.setting,
         "prompt_set": f"{prompts.name}, sha256 {prompts.digest(options.setting)}",
         "demonstrations": None if demonstrations is None else f"sha256 {demonstrations.digest()}",
@@ -69,12 +65,19 @@ def fingerprint(
     }
 
 
-def answer_of(config: EvalConfig) -> Fingerprint:
-    """How options are scored, if they are; for an endpoint also the tokenizer."""
-    if config.options.answer == "generate":
-        return {}
-    own = {"tokenizer": config.options.tokenizer} if config.engine == "openai" else {}
-    return {"answer": config.options.answer, **own}
+def common_fingerprint(identity: str, config: EvalConfig, decoding: DecodingConfig) -> Fingerprint:
+    """The part that does not depend on prompts: the model, its decoding, and how options are scored, if they are."""
+    options = config.options
+    likelihood: Fingerprint = {} if options.answer == "generate" else {"answer": options.answer}
+    if likelihood and config.engine == "openai":
+        likelihood["tokenizer"] = options.tokenizer
+    return {
+        "model": identity,
+        "view": "imagined" if options.without_context else "original",
+        **decoding.record(),
+        **likelihood,
+        "max_new_tokens": None if likelihood else decoding.max_new_tokens,
+    }
 
 
 def check_fingerprint(before: Fingerprint, now: Fingerprint, file: Path, *, companion: bool = False) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from d2e_sft.util.files import write_whole
 from eval.run.engines.choose import identity_of, make_engine
 from eval.run.engines.engine import Engine
-from eval.run.fingerprint import answer_of
+from eval.run.fingerprint import common_fingerprint
 from eval.run.journal import CompletedPass, DecodingPass
 from eval.run.journal_files import Answer, Fingerprint, PassFiles
 from eval.run.options import EvalConfig
@@ -138,14 +138,9 @@ class Asker:
         return identity_of(self.model, self.config)
 
     def _fingerprint(self, task: Task) -> Fingerprint:
-        by_likelihood = self.config.options.answer == "likelihood"
         own = self.config.options.endpoint.temperature if self.config.engine == "openai" else 0.0
         return {
-            "model": self._identity,
-            "view": "imagined" if task.without_context else "original",
-            **task.decoding.record(),
-            **answer_of(self.config),
-            "max_new_tokens": None if by_likelihood else task.decoding.max_new_tokens,
+            **common_fingerprint(self._identity, self.config, task.decoding),
             "prompts": f"sha256 {_digest(task)}",
             **({"as_text": True} if task.as_text else {}),
             "asked": self._asked(task),

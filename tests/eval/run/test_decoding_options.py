@@ -121,19 +121,6 @@ def test_results_of_another_decoder_are_not_mixed_and_are_put_into_words(
     assert "decoded with adacad:floor=0" in benchmark_results(tmp_path)[0].facts
 
 
-def test_options_are_scored_under_the_decoders_distribution(world: Path, tmp_path: Path) -> None:
-    scored: dict[str, list[list[float]]] = {}
-    for name in ("plain", "cad", "adacad", "coiecd"):
-        run = tmp_path / name
-        common = ("eval", world / "model", "--bench", world / "bench", "--answer", "likelihood", "--out", run)
-        assert d2e(*common, "--decoder", name) == 0
-        assert scores_of(run, "bench-likelihood").get("decoder", "plain").startswith(name)
-        rows = predictions(run, "bench-likelihood")
-        scored[name] = [[option["logprob"] for option in row["likelihoods"]] for row in rows]
-    values = list(scored.values())
-    assert all(one != other for i, one in enumerate(values) for other in values[:i])
-
-
 @pytest.mark.parametrize("answer", ["likelihood", "generate"])
 def test_several_decoders_in_one_call_give_what_each_gives_alone(
     world: Path, tmp_path: Path, answer: str, monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,6 @@ from tests.factories import (
     predictions,
     save_bench,
     scores_of,
-    without_the_clock,
 )
 
 
@@ -82,13 +81,6 @@ def test_empty_contexts_are_decoded_plainly_counted_and_said(
     debiased, plain = ([row["output"] for row in predictions(tmp_path / name)] for name in ("debiased", "plain"))
     assert debiased[:3] == plain[:3]
     assert debiased[3:] != plain[3:]
-
-
-def test_the_same_options_give_the_same_scores(world: Path, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        assert evaluate(world, tmp_path / name, "--setting", "few_shot", "--alpha", 0.5) == 0
-    one, two = (scores_of(tmp_path / name, "bench-few_shot") for name in ("one", "two"))
-    assert without_the_clock(one) == without_the_clock(two)
 
 
 def test_tagged_rows_have_measures_by_subset_and_untagged_ones_leave_no_trace_of_them(

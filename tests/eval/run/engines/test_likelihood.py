@@ -155,20 +155,16 @@ def test_a_killed_evaluation_goes_on(world: Path, tmp_path: Path, capsys: pytest
     assert one | {"resumed": 0} == two
 
 
-def test_rows_of_free_text_are_left_out_and_counted(
+def test_rows_of_free_text_and_several_correct_options_are_counted(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_bench(tmp_path / "bench", bench_rows(8))  # half of them qa
+    save_bench(tmp_path / "bench", [*bench_rows(8), ROWS[5]])  # half of the eight are qa
     common = ("--bench", tmp_path / "bench", "--out", tmp_path, "--answer", "likelihood")
     assert d2e("eval", world / "model", *common) == 0
     printed = capsys.readouterr()
-    assert "warning: 4 of 8 rows ask for free text (qa) and are left out" in printed.err
+    assert "warning: 4 of 9 rows ask for free text (qa) and are left out" in printed.err
+    assert "warning: 1 of 5 samples have several correct options (mcq)" in printed.err
     assert "rows without options left out: 4" in printed.out
     assert "acc " in printed.out
     scores = scores_of(tmp_path, FOLDER)
-    assert (scores["without_options"], scores["overall"]["n"], scores["subset"]) == (4, 4, None)
-
-
-def test_several_correct_options_are_counted(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert evaluate(world, tmp_path) == 0
-    assert "warning: 1 of 10 samples have several correct options (mcq)" in capsys.readouterr().err
+    assert (scores["without_options"], scores["overall"]["n"], scores["subset"]) == (4, 5, None)
