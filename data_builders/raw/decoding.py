@@ -137,7 +137,7 @@ def _as_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | Flaw:
     try:
         return object_with_unique_keys(pairs)
     except ValueError as error:
-        return Flaw(str(error))
+        return Flaw(str(error), dict(pairs))
 
 
 def _as_constant(name: str) -> Flaw:

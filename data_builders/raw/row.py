@@ -36,9 +36,14 @@ class Flaw:
 
     Attributes:
         problem: what is wrong with it.
+        value: for the file of bad rows.
     """
 
     problem: str
+    value: object = None
+
+    def __str__(self) -> str:
+        return str(self.value or self.problem)
 
 
 @dataclass(frozen=True)

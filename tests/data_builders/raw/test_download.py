@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +34,7 @@ class _Server(LocalServer):
         self.etag: str | None = None
 
     def unchecked(self, name: str = "data.bin", member: str = "") -> RawFile:
-        """A file of which neither version nor checksum is known."""
+        """A file without a known version and checksum."""
         return RawFile(name, f"{self.url}/file", member=member)
 
     def file(self, name: str = "file", sha256: str | None = None) -> RawFile:
@@ -76,92 +77,74 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Server]
         yield running
 
 
-def _target() -> Path:
-    return cache_dir() / "raw" / "set" / COMMIT[:12] / "sub" / "data.bin"
+def _cached(folder: str = COMMIT[:12]) -> Path:
+    return cache_dir() / "raw" / "set" / folder
 
 
-def _partial() -> Path:
-    return _target().with_name("data.bin.partial")
+def _files(folder: str = "unversioned") -> list[str]:
+    return sorted(str(path.relative_to(_cached(folder))) for path in _cached(folder).rglob("*") if path.is_file())
 
 
-def _start_partial(content: bytes) -> None:
-    _partial().parent.mkdir(parents=True)
-    _partial().write_bytes(content)
-
-
-def test_a_file_is_downloaded_once_and_then_read_from_the_cache(server: _Server) -> None:
-    first, second = fetch("set", server.file()), fetch("set", server.file())
-    assert first == second == _target()
-    assert first.read_bytes() == CONTENT
-    assert server.ranges == [None]
-    assert not _partial().exists()
-
-
-def test_a_partial_file_is_continued_where_it_ended(server: _Server) -> None:
-    _start_partial(CONTENT[:1000])
+@pytest.mark.parametrize(
+    ("partial", "server_is", "ranges"),
+    [
+        (None, {}, [None]),
+        (CONTENT[:1000], {}, ["bytes=1000-"]),
+        (CONTENT[:1000], {"ignore_range": True}, ["bytes=1000-"]),
+        (CONTENT, {}, []),
+        (None, {"drop_after": [65_536]}, [None, "bytes=65536-"]),
+        (None, {"fail_with": [503]}, [None, None]),
+    ],
+    ids=["new", "partial", "without ranges", "complete", "dropped", "failed"],
+)
+def test_a_file_is_completed_from_what_is_there_and_then_cached(
+    server: _Server, partial: bytes | None, server_is: dict[str, object], ranges: list[str | None]
+) -> None:
+    vars(server).update(server_is)
+    target = _cached() / "sub/data.bin"
+    if partial is not None:
+        target.parent.mkdir(parents=True)
+        target.with_name("data.bin.partial").write_bytes(partial)
+    for _ in range(2):
+        assert fetch("set", server.file()) == target
+        assert target.read_bytes() == CONTENT
+    assert server.ranges == ranges
+    assert _files(COMMIT[:12]) == ["sub/data.bin"]
+    target.write_bytes(b"damaged")
     assert fetch("set", server.file()).read_bytes() == CONTENT
-    assert server.ranges == ["bytes=1000-"]
 
 
-def test_a_server_without_ranges_sends_everything_anew(server: _Server) -> None:
-    server.ignore_range = True
-    _start_partial(CONTENT[:1000])
-    assert fetch("set", server.file()).read_bytes() == CONTENT
-
-
-def test_a_complete_partial_file_needs_no_request(server: _Server) -> None:
-    _start_partial(CONTENT)
-    assert fetch("set", server.file()).read_bytes() == CONTENT
-    assert server.ranges == []
-
-
-def test_a_dropped_connection_is_taken_up_again(server: _Server) -> None:
-    server.drop_after = [100_000]
-    assert fetch("set", server.file()).read_bytes() == CONTENT
-    assert len(server.ranges) == 2
-    assert server.ranges[1] is not None
-
-
-def test_a_connection_that_drops_every_time_leaves_a_partial_file_to_continue(server: _Server) -> None:
+def test_a_connection_that_drops_every_time_leaves_a_partial_file_to_resume(server: _Server) -> None:
     server.drop_after = [70_000, 10, 10]
     with pytest.raises(UserError, match=r"after 3 attempts; .* and the next run resumes there"):
         fetch("set", server.file())
-    assert not _target().exists()
-    assert 0 < _partial().stat().st_size < len(CONTENT)
+    assert _files(COMMIT[:12]) == ["sub/data.bin.partial"]
     assert fetch("set", server.file()).read_bytes() == CONTENT
 
 
-def test_a_wrong_checksum_is_an_error_and_leaves_nothing(server: _Server) -> None:
-    with pytest.raises(UserError, match=r"got 204,800 bytes with SHA-256 .*; expected 204,800 bytes with 0000"):
-        fetch("set", server.file(sha256="0" * 64))
-    assert not _target().exists()
-    assert not _partial().exists()
-
-
-def test_a_missing_file_names_the_address_and_the_steps_by_hand(server: _Server) -> None:
-    with pytest.raises(UserError, match=r"/gone: the server answered 404") as caught:
-        fetch("set", server.file("gone"))
-    assert "save it as DIR/set/sub/data.bin, and pass --raw DIR" in str(caught.value)
+@pytest.mark.parametrize(
+    ("name", "sha256", "message"),
+    [
+        ("file", "0" * 64, r"got 204,800 bytes with SHA-256 .*; expected 204,800 bytes with 0000"),
+        ("gone", None, r"/gone: the server answered 404(.|\n)*save it as DIR/set/sub/data.bin, and pass --raw DIR"),
+    ],
+)
+def test_a_wrong_or_missing_file_is_an_error_and_leaves_nothing(
+    server: _Server, name: str, sha256: str | None, message: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        fetch("set", server.file(name, sha256))
+    assert re.search(message, str(caught.value))
     assert len(server.ranges) == 1
-
-
-def test_a_server_error_is_tried_again(server: _Server) -> None:
-    server.fail_with = [503]
-    assert fetch("set", server.file()).read_bytes() == CONTENT
+    assert _files(COMMIT[:12]) == []
 
 
 def test_an_unreachable_host_names_the_steps_by_hand(server: _Server) -> None:
     file = server.file()
     server.shutdown()
     server.server_close()
-    with pytest.raises(UserError, match=r"cannot be downloaded .*ConnectError") as caught:
+    with pytest.raises(UserError, match=r"cannot be downloaded .*ConnectError(.|\n)*pass --raw DIR"):
         fetch("set", file)
-    assert "pass --raw DIR" in str(caught.value)
-
-
-def test_a_damaged_cached_file_is_downloaded_again(server: _Server) -> None:
-    fetch("set", server.file()).write_bytes(b"damaged")
-    assert fetch("set", server.file()).read_bytes() == CONTENT
 
 
 def test_the_cache_is_in_the_home_folder_unless_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -170,40 +153,20 @@ def test_the_cache_is_in_the_home_folder_unless_named(monkeypatch: pytest.Monkey
     assert cache_dir() == tmp_path / ".cache" / "d2e-sft"
 
 
-def _unchecked() -> Path:
-    return cache_dir() / "raw" / "set" / "unversioned"
-
-
-def _files(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
-def test_a_file_without_a_published_checksum_is_downloaded_once(server: _Server) -> None:
-    for _ in range(2):
-        assert fetch("set", server.unchecked()).read_bytes() == CONTENT
-    assert server.ranges == [None]
-    assert _files(_unchecked()) == ["data.bin"]
-
-
-def test_it_is_continued_only_while_the_server_says_it_is_the_same_file(server: _Server) -> None:
+@pytest.mark.parametrize("changed", [False, True])
+def test_without_a_checksum_a_file_is_resumed_only_while_it_is_the_same(server: _Server, changed: bool) -> None:
     server.etag, server.drop_after = '"one"', [70_000, 10, 10]
     with pytest.raises(UserError, match=r"; 65,536 bytes are here and the next run resumes"):
         fetch("set", server.unchecked())
-    assert fetch("set", server.unchecked()).read_bytes() == CONTENT
+    if changed:
+        server.etag, server.content = '"two"', CONTENT[::-1]
+    assert fetch("set", server.unchecked()).read_bytes() == server.content
     assert server.ranges[-1] == "bytes=65536-"
-    assert _files(_unchecked()) == ["data.bin"]
-
-
-def test_a_file_that_changed_meanwhile_is_downloaded_anew(server: _Server) -> None:
-    server.etag, server.drop_after = '"one"', [70_000, 10, 10]
-    with pytest.raises(UserError):
-        fetch("set", server.unchecked())
-    server.etag, server.content = '"two"', CONTENT[::-1]
-    assert fetch("set", server.unchecked()).read_bytes() == CONTENT[::-1]
+    assert _files() == ["data.bin"]
 
 
 @pytest.mark.parametrize("etag", [None, 'W/"weak"'])
-def test_without_a_strong_tag_nothing_is_continued(server: _Server, etag: str | None) -> None:
+def test_without_a_strong_tag_nothing_is_resumed(server: _Server, etag: str | None) -> None:
     server.etag, server.drop_after = etag, [70_000]
     assert fetch("set", server.unchecked()).read_bytes() == CONTENT
     assert server.ranges == [None, None]
@@ -211,18 +174,18 @@ def test_without_a_strong_tag_nothing_is_continued(server: _Server, etag: str | 
 
 def test_all_had_arrived_when_the_last_run_ended(server: _Server) -> None:
     server.etag = '"one"'
-    _unchecked().mkdir(parents=True)
-    (_unchecked() / "data.bin.partial").write_bytes(CONTENT)
-    (_unchecked() / "data.bin.etag").write_text('"one"')
+    _cached("unversioned").mkdir(parents=True)
+    (_cached("unversioned") / "data.bin.partial").write_bytes(CONTENT)
+    (_cached("unversioned") / "data.bin.etag").write_text('"one"')
     assert fetch("set", server.unchecked()).read_bytes() == CONTENT
-    assert _files(_unchecked()) == ["data.bin"]
+    assert _files() == ["data.bin"]
 
 
 def test_a_web_page_is_not_taken_for_data(server: _Server) -> None:
     server.content = b"<!DOCTYPE html><html>Sign in first</html>"
     with pytest.raises(UserError, match=r"holds a web page \(HTML\), not data"):
         fetch("set", server.unchecked())
-    assert _files(_unchecked()) == []
+    assert _files() == []
 
 
 def _zipped(**members: bytes) -> bytes:
@@ -238,37 +201,34 @@ def test_members_of_one_archive_are_one_download(server: _Server) -> None:
     assert fetch("set", server.unchecked("a.txt", member="in/a.txt")).read_bytes() == b"A"
     assert fetch("set", server.unchecked("b.txt", member="../b.txt")).read_bytes() == b"B"
     assert len(server.ranges) == 1
-    assert _files(_unchecked()) == ["a.txt", "archives/file", "b.txt"]
+    assert _files() == ["a.txt", "archives/file", "b.txt"]
 
 
-def test_a_member_is_checked_where_its_checksum_is_published(server: _Server) -> None:
-    server.content = _zipped(**{"a.txt": b"A"})
-    right = dataclasses.replace(server.unchecked("a.txt", member="a.txt"), sha256=hashlib.sha256(b"A").hexdigest())
-    assert fetch("set", right).read_bytes() == b"A"
-    late = dataclasses.replace(right, name="late.txt", sha256=hashlib.sha256(b"B").hexdigest())
-    with pytest.raises(UserError, match=r"a\.txt in http://.*: got 1 bytes with SHA-256"):
-        fetch("set", late)
-    assert _files(_unchecked()) == ["a.txt"]  # the archive is gone too, so that the next run gets it anew
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (_zipped(**{"a.txt": b"A"}), r"a\.txt in http://.*: got 1 bytes with SHA-256"),
+        (b"<html>Busy, try again</html>", "cannot be unpacked"),
+    ],
+)
+def test_a_wrong_archive_is_downloaded_again_next_time(server: _Server, content: bytes, message: str) -> None:
+    digest = hashlib.sha256(b"B").hexdigest()
+    file = dataclasses.replace(server.unchecked("a.txt", member="a.txt"), sha256=digest)
+    server.content = content
+    with pytest.raises(UserError, match=message):
+        fetch("set", file)
+    assert _files() == []
     server.content = _zipped(**{"a.txt": b"B"})
-    assert fetch("set", late).read_bytes() == b"B"
+    assert fetch("set", file).read_bytes() == b"B"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_is_not_taken_for_a_damaged_archive(server: _Server) -> None:
     server.content = _zipped(**{"a.txt": b"A"})
     file = server.unchecked("a.txt", member="a.txt")
-    _unchecked().mkdir(parents=True)
-    (_unchecked() / "a.txt.partial").symlink_to("/dev/full")
+    _cached("unversioned").mkdir(parents=True)
+    (_cached("unversioned") / "a.txt.partial").symlink_to("/dev/full")
     with pytest.raises(UserError, match=r"a\.txt: cannot be written \(No space left on device\)"):
         fetch("set", file)
     assert fetch("set", file).read_bytes() == b"A"
     assert len(server.ranges) == 1
-
-
-def test_an_archive_that_is_none_is_downloaded_again_next_time(server: _Server) -> None:
-    server.content = b"<html>Busy, try again</html>"
-    file = server.unchecked("a.txt", member="a.txt")
-    with pytest.raises(UserError, match="cannot be unpacked"):
-        fetch("set", file)
-    server.content = _zipped(**{"a.txt": b"A"})
-    assert fetch("set", file).read_bytes() == b"A"

@@ -5,22 +5,14 @@ from __future__ import annotations
 from data_builders.raw.source import Release, SplitRows, github
 
 
-def test_a_file_of_a_repository_is_addressed_at_its_commit_in_its_folder() -> None:
+def test_files_are_addressed_at_their_commit_in_their_folder_or_archive() -> None:
     file = github("owner/name", "abc123", "data/v2").file("train.json", "ff" * 32, 7)
     assert file.url == "https://raw.githubusercontent.com/owner/name/abc123/data/v2/train.json"
     assert (file.name, file.commit, file.sha256, file.bytes, file.member) == ("train.json", "abc123", "ff" * 32, 7, "")
-
-
-def test_files_at_the_root_of_a_repository_have_no_folder_in_their_address() -> None:
-    assert (
-        github("owner/name", "abc123").file("a.json").url
-        == "https://raw.githubusercontent.com/owner/name/abc123/a.json"
-    )
-
-
-def test_a_file_in_an_archive_has_the_address_of_the_archive() -> None:
-    file = Release("https://example.org/v1", "v1").file("dev.jsonl", path="all.zip", member="all/dev.jsonl")
-    assert (file.name, file.url, file.member) == ("dev.jsonl", "https://example.org/v1/all.zip", "all/dev.jsonl")
+    root = github("owner/name", "abc123").file("a.json")
+    assert root.url == "https://raw.githubusercontent.com/owner/name/abc123/a.json"
+    packed = Release("https://example.org/v1", "v1").file("dev.jsonl", path="all.zip", member="all/dev.jsonl")
+    assert (packed.url, packed.member) == ("https://example.org/v1/all.zip", "all/dev.jsonl")
 
 
 def test_each_filter_counts_what_the_one_before_it_left() -> None:
