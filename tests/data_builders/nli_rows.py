@@ -1,4 +1,4 @@
-"""Rows of one format, for the tests of statistics."""
+"""Rows for the tests of statistics and overlap."""
 
 from __future__ import annotations
 
@@ -8,20 +8,36 @@ from typing import Any
 from d2e_sft.data.sample import EventSample
 from data_builders.dataset.sample_sets import read_set
 from data_builders.quality.stats import Stats, compute_stats
+from tests.tiny import make_sample
 
 
 def nli(number: int, context: str, hypothesis: str, label: str, **changes: Any) -> EventSample:
-    row = {
+    fields: dict[str, Any] = {
         "id": str(number),
         "dataset": "own",
         "split": "test",
-        "relation": "causal",
         "format": "nli",
-        "context": context,
-        "question": hypothesis,
-        "answers": [label],
+        "refined_context": None,
     }
-    return EventSample.model_validate(row | changes)
+    fields |= {"relation": "causal", "context": context, "question": hypothesis, "answers": [label]}
+    return make_sample(number, **{**fields, **changes})
+
+
+PASSAGE = "The river rose in spring, so the farmers moved their sheep to the upper fields before the bridge closed."
+
+
+def own_row(split: str, number: int = 1, **changes: Any) -> EventSample:
+    """Make a sample that shares nothing with one of the other split or another number."""
+    fields = {
+        "id": f"own-{split}-{number}",
+        "dataset": "own",
+        "split": split,
+        "context": f"In {split} story number {number} somebody built a wall of stone.",
+        "refined_context": None,
+        "question": f"Why was wall number {number} of {split} built so quickly?",
+        "answers": ["to keep the wind out"],
+    }
+    return make_sample(number, **{**fields, **changes})
 
 
 def stats_in_words(path: Path) -> Stats:

@@ -20,9 +20,7 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("body", GARBAGE)
-def test_an_answer_that_is_no_completion_is_asked_for_once_more(
-    server: JudgeServer, judge: MakeJudge, body: bytes
-) -> None:
+def test_an_unusable_answer_is_asked_for_once_more(server: JudgeServer, judge: MakeJudge, body: bytes) -> None:
     server.plan = [Misbehave(body=body, headers={"Content-Type": "text/html"})]
     forgiving = judge(concurrency=1)
     readings = ask(forgiving, prompts(3))

@@ -9,37 +9,28 @@ from tests.d2e_sft.judge.echo import ask, prompts, words
 from tests.judge_server import JudgeServer, MakeJudge, Misbehave
 
 
-@pytest.mark.parametrize("status", [429, 503, 500, 408])
-def test_a_server_that_throttles_or_fails_is_asked_again(server: JudgeServer, judge: MakeJudge, status: int) -> None:
-    server.plan = [Misbehave(status=status), Misbehave(status=status)]
-    patient = judge(concurrency=1)
+@pytest.mark.parametrize(
+    "plan",
+    [
+        *(Misbehave(status=status) for status in (429, 503, 500, 408)),
+        Misbehave(stall=2.0),
+        Misbehave(drop=True),
+        Misbehave(body=b"", headers={"Transfer-Encoding": "chunked"}),
+    ],
+)
+def test_a_server_that_throttles_fails_stalls_or_drops_is_asked_again(
+    server: JudgeServer, judge: MakeJudge, plan: Misbehave
+) -> None:
+    server.plan = [plan]
+    patient = judge(concurrency=1, timeout=0.5)
     assert ask(patient, prompts(2)) == words(2)
-    assert (patient.usage.asked, patient.usage.retried) == (2, 2)
+    assert (patient.usage.asked, patient.usage.retried) == (2, 1)
 
 
 def test_the_wait_that_a_server_asks_for_is_kept(server: JudgeServer, judge: MakeJudge) -> None:
     server.plan = [Misbehave(status=429, headers={"Retry-After": "0.4"})]
     assert ask(judge(), prompts(1)) == words(1)
     assert server.times[1] - server.times[0] > 0.35
-
-
-def test_a_stalled_request_is_given_up_and_sent_again(server: JudgeServer, judge: MakeJudge) -> None:
-    server.plan = [Misbehave(stall=2.0)]
-    patient = judge(timeout=0.5)
-    assert ask(patient, prompts(1)) == words(1)
-    assert patient.usage.retried == 1
-
-
-def test_a_dropped_connection_is_taken_up_again(server: JudgeServer, judge: MakeJudge) -> None:
-    server.plan = [Misbehave(drop=True), Misbehave(drop=True)]
-    assert ask(judge(), prompts(3)) == words(3)
-
-
-def test_a_body_that_ends_too_soon_is_taken_up_again(server: JudgeServer, judge: MakeJudge) -> None:
-    server.plan = [Misbehave(body=b"", headers={"Transfer-Encoding": "chunked"})]
-    patient = judge(timeout=0.5)
-    assert ask(patient, prompts(1)) == words(1)
-    assert patient.usage.retried == 1
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,12 @@ def _arguments(raw: Path, out: Path, url: str, *more: str) -> list[str]:
 
 def _stories(raw: Path, count: int) -> None:
     words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
-    rows = []
-    for word in words[:count]:
-        story = f"Omar plants {word} trees early. The rain comes down. Everyone goes home to dry."
-        rows.append(
-            f"event: Omar plants {word} trees starts before The rain comes down story: {story}\tanswer: positive"
-        )
-    (raw / "tracie/iid/tracie_train.txt").write_text("\n".join(rows) + "\n")
+    rows = [
+        f"event: Omar plants {word} trees starts before The rain comes down story: Omar plants {word} trees early. "
+        "The rain comes down. Everyone goes home to dry.\tanswer: positive\n"
+        for word in words[:count]
+    ]
+    (raw / "tracie/iid/tracie_train.txt").write_text("".join(rows))
 
 
 def _train(out: Path) -> list[EventSample]:
@@ -70,6 +69,10 @@ def test_the_judge_refuses_and_refines_training_samples_alone(raw: Path, tmp_pat
     assert manifest["judge"]["model"] == "m"
     assert manifest["refining"] == {"train": {"judge": 5}}
     assert manifest["datasets"]["tracie"]["splits"]["train"]["filters"][-1]["rows_out"] == 5
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert call("data", *_arguments(raw, tmp_path / "again", server.url)).status == 0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == before
+    assert len(server.requests) == 11, "all replies are kept"
     assert KEY not in (tmp_path / "out" / "manifest.json").read_text()
 
 
@@ -104,17 +107,6 @@ def test_the_estimate_is_what_is_then_asked(raw: Path, tmp_path: Path, server: J
     again = call("data", *_arguments(raw, tmp_path / "out", server.url, *flags))
     assert "quality: 0 requests (6 replies already cached)" in again.out
     assert "refine: 1 requests (5 replies already cached)" in again.out  # the refused sample was never refined
-
-
-def test_a_second_build_asks_nothing_and_gives_the_same_bytes(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
-    _stories(raw, 6)
-    server.reply = _reply
-    trees = []
-    for out in ("a", "b"):
-        assert call("data", *_arguments(raw, tmp_path / out, server.url)).status == 0
-        trees.append({path.name: path.read_bytes() for path in (tmp_path / out).iterdir()})
-    assert trees[0] == trees[1]
-    assert len(server.requests) == 11
 
 
 def test_the_instruction_set_judges_no_more_than_it_draws(raw: Path, tmp_path: Path, server: JudgeServer) -> None:

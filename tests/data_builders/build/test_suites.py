@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.data.sample import read_samples
-from data_builders.build.options import BuildOptions
-from data_builders.build.run import build
-from data_builders.build.suites import CONFLICT, PIPER, PIPER_10K, SUITES
+from data_builders.build.suites import CONFLICT, PIPER, PIPER_10K
 from data_builders.dataset.manifest import read_manifest
-from tests.command import call, refusal_of
+from tests.command import Called, call, refusal_of
 from tests.data_builders.conflict_rows import TORQUE_TABLE
 
 
@@ -34,10 +32,13 @@ def test_the_published_rows_are_those_of_the_paper() -> None:
     assert round(sum(PIPER_10K.ratios.values()), 6) == 100
 
 
+def _build(raw: Path, folder: Path, suite: str, *flags: str | int) -> Called:
+    return call("data", "build", "--suite", suite, *flags, "--raw", raw, "--out", folder / "out")
+
+
 def test_piper_writes_test_rows_alone_and_merges_ester_and_cqa_into_cster(raw: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = call("data", "build", "--suite", "piper", "--raw", raw, "--out", out)
-    assert result.status == 0, result.out
+    assert _build(raw, tmp_path, "piper").status == 0
     assert [path.name for path in sorted(out.glob("*.parquet"))] == ["test.parquet"]
     samples = read_samples(out / "test.parquet")
     cster = [sample for sample in samples if sample.dataset == "cster"]
@@ -50,7 +51,7 @@ def test_piper_writes_test_rows_alone_and_merges_ester_and_cqa_into_cster(raw: P
 
 def test_story_cloze_may_be_missing_from_the_out_of_distribution_suite(raw: Path, tmp_path: Path) -> None:
     shutil.rmtree(raw / "ood/storycloze")
-    result = call("data", "build", "--suite", "ood", "--raw", raw, "--out", tmp_path / "out")
+    result = _build(raw, tmp_path, "ood")
     assert result.status == 0, result.out
     assert "cs.rochester.edu" in result.err
     assert {s.dataset for s in read_samples(tmp_path / "out" / "test.parquet")} == {"cider", "socialiqa", "alphanli"}
@@ -58,7 +59,7 @@ def test_story_cloze_may_be_missing_from_the_out_of_distribution_suite(raw: Path
 
 def test_the_conflict_suite_has_both_subsets_and_says_why_counts_differ(raw: Path, tmp_path: Path) -> None:
     shutil.rmtree(raw / "conflict/nq-swap")
-    result = call("data", "build", "--suite", "conflict", "--raw", raw, "--out", tmp_path / "out")
+    result = _build(raw, tmp_path, "conflict")
     assert result.status == 1, result.out  # one of its datasets is not there
     samples = read_samples(tmp_path / "out" / "test.parquet")
     assert {sample.dataset for sample in samples} == set(CONFLICT.datasets) - {"nq_swap"}
@@ -70,7 +71,6 @@ def test_the_conflict_suite_has_both_subsets_and_says_why_counts_differ(raw: Pat
         "a raw file of nq_swap (dev-00000-of-00001.parquet), which its train and test rows need"
     }
     counts = manifest["published_counts"]
-    assert isinstance(counts, list)
     assert [row["dataset"] for row in counts] == list(CONFLICT.datasets)
     reasons = {row["dataset"]: row["reason"] for row in counts}
     assert "hateful sentences are read on request alone" in reasons["memotrap"]
@@ -82,7 +82,7 @@ def test_a_file_that_stands_in_for_several_is_named_once(raw: Path, tmp_path: Pa
         path.unlink()
     (folder / "derived").mkdir()
     (folder / "derived/torque_subsets.json").write_text(TORQUE_TABLE)
-    call("data", "build", "--suite", "conflict", "--raw", raw, "--out", tmp_path / "out")
+    _build(raw, tmp_path, "conflict")
     manifest = read_manifest(tmp_path / "out")
     files = [file["name"] for file in manifest["datasets"]["torque"]["files"]]
     assert files == ["torque/individual_dev_end2end_final.json", "derived/torque_subsets.json"]
@@ -93,7 +93,7 @@ def test_a_file_that_stands_in_for_several_is_named_once(raw: Path, tmp_path: Pa
 
 def test_the_instruction_set_is_an_error_where_datasets_are_short(raw: Path, tmp_path: Path) -> None:
     (raw / "tempreason/train_l3.json").unlink()
-    message = refusal_of("data", "build", "--suite", "piper-10k", "--raw", raw, "--out", tmp_path / "out")
+    message = _build(raw, tmp_path, "piper-10k").err
     assert "10 of 10 datasets have too few training samples for 10,000" in message
     assert "tempreason  wanted   700, found     0, short   700: tempreason/train_l3.json: no such file" in message
     assert not (tmp_path / "out").exists()
@@ -101,9 +101,7 @@ def test_the_instruction_set_is_an_error_where_datasets_are_short(raw: Path, tmp
 
 def test_a_damaged_file_is_no_shortfall(raw: Path, tmp_path: Path) -> None:
     (raw / "ecare/train.jsonl").write_text('{"index": \n')
-    message = refusal_of(
-        "data", "build", "--suite", "piper-10k", "--allow-shortfall", "--raw", raw, "--out", tmp_path / "out"
-    )
+    message = _build(raw, tmp_path, "piper-10k", "--allow-shortfall").err
     assert "ecare/train.jsonl, line 1: not a JSON object" in message
     assert not (tmp_path / "out").exists()
 
@@ -111,13 +109,9 @@ def test_a_damaged_file_is_no_shortfall(raw: Path, tmp_path: Path) -> None:
 def test_an_allowed_shortfall_is_drawn_and_recorded(raw: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (raw / "tempreason/train_l3.json").unlink()
-    result = call(
-        "data", "build", "--suite", "piper-10k", "--allow-shortfall", "--size", 12, "--raw", raw, "--out", out
-    )
-    assert result.status == 0, result.out
+    assert _build(raw, tmp_path, "piper-10k", "--allow-shortfall", "--size", 12).status == 0
     samples = read_samples(out / "train.parquet")
     mixture = read_manifest(out)["mixture"]
-    assert isinstance(mixture, dict)
     assert Counter(sample.dataset for sample in samples) == {
         name: entry["drawn"] for name, entry in mixture["datasets"].items() if entry["drawn"]
     }
@@ -134,27 +128,18 @@ def _tree(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("suite", ["piper", "piper-10k", "conflict"])
 def test_same_inputs_and_seed_give_the_same_bytes(raw: Path, tmp_path: Path, suite: str) -> None:
     elsewhere = tmp_path / "another" / "place"
-    shutil.copytree(raw, elsewhere)
-    for folder, out in ((raw, "a"), (elsewhere, "b")):
-        extra = ["--allow-shortfall", "--size", "10"] if suite == "piper-10k" else []
-        assert call("data", "build", "--suite", suite, "--raw", folder, "--out", tmp_path / out, *extra).status == 0
-    assert _tree(tmp_path / "a") == _tree(tmp_path / "b")
+    shutil.copytree(raw, elsewhere / "raw")
+    extra = ["--allow-shortfall", "--size", "10"] if suite == "piper-10k" else []
+    for folder in (tmp_path, elsewhere):
+        assert _build(folder / "raw", folder, suite, *extra).status == 0
+    assert _tree(tmp_path / "out") == _tree(elsewhere / "out")
 
 
 def test_another_seed_gives_other_rows(raw: Path, tmp_path: Path) -> None:
-    drawn = {}
+    drawn = []
     for seed in (0, 1):
-        options = BuildOptions(
-            PIPER_10K.datasets,
-            tmp_path / str(seed),
-            raw,
-            seed=seed,
-            suite=PIPER_10K,
-            size=6,
-            allow_shortfall=True,
-        )
-        build(options)
-        drawn[seed] = [sample.id for sample in read_samples(tmp_path / str(seed) / "train.parquet")]
+        _build(raw, tmp_path, "piper-10k", "--allow-shortfall", "--size", 6, "--seed", seed)
+        drawn.append([sample.id for sample in read_samples(tmp_path / "out" / "train.parquet")])
     assert drawn[0] != drawn[1]
 
 
@@ -163,16 +148,13 @@ def test_another_seed_gives_other_rows(raw: Path, tmp_path: Path) -> None:
     [
         (["--suite", "piper", "--datasets", "boxes"], "expected either --datasets or --suite, got both"),
         ([], "expected either --datasets or --suite"),
-        (
-            ["--suite", "piper-10k", "--min-context-words", "9", "--max-context-words", "3"],
-            "is above --max-context-words",
-        ),
+        (["--suite", "ood", "--min-context-words", "9", "--max-context-words", "3"], "not used for suite ood"),
+        (["--datasets", "ecare", "--min-context-words", "9", "--max-context-words", "3"], "is above --max-context"),
         (["--suite", "piper-10k", "--min-context-words", "-1"], "got -1; expected a number of words"),
         (["--suite", "piper", "--judge-jobs", "qualty"], "Did you mean 'quality'?"),
         (["--suite", "piper-10k", "--estimate"], "--estimate without a judge"),
         (["--suite", "piper", "--judge-jobs", ""], "--judge-jobs: got none"),
         (["--suite", "piper", "--judge", "local", "--judge-model", "m"], "--judge: not used for suite piper"),
-        (["--suite", "ood", "--max-context-words", "9"], "--max-context-words: not used for suite ood"),
         (["--suite", "piper", "--size", "9"], "--size: not used for suite piper"),
         (["--datasets", "ecare", "--size", "9"], "--size: only for suites with fixed ratios (piper-10k)"),
         (["--datasets", "ecare", "--allow-shortfall"], "--allow-shortfall: only for suites with"),
@@ -184,20 +166,15 @@ def test_wrong_options_are_one_clear_message(raw: Path, tmp_path: Path, argument
     assert message in refusal_of("data", "build", "--raw", raw, "--out", tmp_path / "out", *arguments)
 
 
-def test_help_names_every_suite() -> None:
-    output = " ".join(call("data", "build", "--help").out.split())
-    assert all(suite.name in output for suite in SUITES.values())
-
-
 def test_a_damaged_benchmark_is_no_benchmark(raw: Path, tmp_path: Path) -> None:
     """A test row that cannot be read cannot be kept out of the training set."""
     path = raw / "ood/socialiqa/dev.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows[0]["answerA"] = ""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    flags = ["--allow-shortfall", "--size", "10", "--raw", raw, "--out", tmp_path / "out"]
-    assert "socialiqa/dev.jsonl, line 1" in refusal_of("data", "build", "--suite", "piper-10k", *flags)
-    result = call("data", "build", "--suite", "piper-10k", *flags, "--skip-bad")
-    assert result.status == 0, result.out
+    flags = ["--allow-shortfall", "--size", "10"]
+    assert "socialiqa/dev.jsonl, line 1" in _build(raw, tmp_path, "piper-10k", *flags).err
+    result = _build(raw, tmp_path, "piper-10k", *flags, "--skip-bad")
+    assert result.status == 0, result.err
     assert "socialiqa: training rows were not compared with 1 bad test rows" in result.err
     assert read_manifest(tmp_path / "out")["benchmark"]["bad_rows"] == {"socialiqa": 1}

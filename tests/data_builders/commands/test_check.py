@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,23 +11,7 @@ from d2e_sft.data.sample import EventSample, write_samples
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from tests.command import call, refusal_of
-
-PASSAGE = "The river rose in spring, so the farmers moved their sheep to the upper fields before the bridge closed."
-
-
-def _sample(split: str, number: int = 1, **changes: Any) -> EventSample:
-    """A sample that shares nothing with one of the other split or another number."""
-    row = {
-        "id": f"own-{split}-{number}",
-        "dataset": "own",
-        "split": split,
-        "relation": "causal",
-        "format": "qa",
-        "context": f"In {split} story number {number} somebody built a wall of stone.",
-        "question": f"Why was wall number {number} of {split} built so quickly?",
-        "answers": ["to keep the wind out"],
-    }
-    return EventSample.model_validate(row | changes)
+from tests.data_builders.nli_rows import PASSAGE, own_row
 
 
 def _file(path: Path, *samples: EventSample) -> Path:
@@ -37,8 +20,8 @@ def _file(path: Path, *samples: EventSample) -> Path:
 
 
 def test_check_names_the_pairs_and_the_remedy(tmp_path: Path) -> None:
-    train = _file(tmp_path / "train.jsonl", _sample("train", 1), _sample("train", 2, context=PASSAGE))
-    test = _file(tmp_path / "bench.parquet", _sample("test", context=PASSAGE))
+    train = _file(tmp_path / "train.jsonl", own_row("train", 1), own_row("train", 2, context=PASSAGE))
+    test = _file(tmp_path / "bench.parquet", own_row("test", context=PASSAGE))
     message = refusal_of("data", "check", train, "--against", test, "--json", tmp_path / "out" / "overlap.json")
     assert "1 of 2 training rows overlap with the benchmark; expected none" in message
     assert "context: own-train-2 = own-test-1: The river rose in spring" in message
@@ -50,8 +33,8 @@ def test_check_names_the_pairs_and_the_remedy(tmp_path: Path) -> None:
 
 
 def test_check_passes_clean_sets_and_near_duplicates_unless_told(tmp_path: Path) -> None:
-    train = _file(tmp_path / "train.jsonl", _sample("train", context=PASSAGE + " Nobody was hurt."))
-    test = _file(tmp_path / "bench.jsonl", _sample("test", context=PASSAGE))
+    train = _file(tmp_path / "train.jsonl", own_row("train", context=PASSAGE + " Nobody was hurt."))
+    test = _file(tmp_path / "bench.jsonl", own_row("test", context=PASSAGE))
     result = call("data", "check", train, "--against", test)
     assert result.status == 0, result.out
     assert "1 training rows: 0 overlap exactly, 1 have a near-duplicate" in result.out
@@ -82,7 +65,7 @@ def test_check_of_a_build_compares_its_own_two_splits(raw: Path, tmp_path: Path)
 def test_check_says_what_is_wrong_with_its_input(
     tmp_path: Path, train: str, against: str | None, message: str
 ) -> None:
-    _file(tmp_path / "good.jsonl", _sample("train"))
+    _file(tmp_path / "good.jsonl", own_row("train"))
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "broken.parquet").write_text("no")
     (tmp_path / "empty").mkdir()

@@ -7,20 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.data.sample import EventSample, read_samples, write_samples
+from d2e_sft.data.sample import read_samples, write_samples
 from tests.command import call, refusal_of
+from tests.tiny import make_sample
 
-GOOD = EventSample(
-    id="1",
-    dataset="own",
-    split="train",
-    relation="causal",
-    format="nli",
-    context="It rained.",
-    question="It was wet.",
-    answers=["positive"],
-    meta={"note": "é"},
-)
+GOOD = make_sample(format="nli", answers=["positive"], meta={"note": "é"})
 
 
 def _rows(path: Path, *changes: dict[str, object]) -> Path:
@@ -30,8 +21,8 @@ def _rows(path: Path, *changes: dict[str, object]) -> Path:
 
 def test_convert_goes_to_parquet_and_back_without_loss(tmp_path: Path) -> None:
     source = _rows(tmp_path / "a.jsonl", {}, {"id": "2", "answers": ["negative"]})
-    assert call("data", "convert", str(source), str(tmp_path / "b.parquet")).status == 0
-    result = call("data", "convert", str(tmp_path / "b.parquet"), str(tmp_path / "c.jsonl"))
+    assert call("data", "convert", source, tmp_path / "b.parquet").status == 0
+    result = call("data", "convert", tmp_path / "b.parquet", tmp_path / "c.jsonl")
     assert "c.jsonl: 2 rows" in result.out
     assert read_samples(tmp_path / "c.jsonl") == read_samples(source)
 
@@ -48,14 +39,14 @@ def test_convert_names_line_field_and_value_of_a_bad_row(
     tmp_path: Path, change: dict[str, object], message: str
 ) -> None:
     source = _rows(tmp_path / "a.jsonl", {}, change)
-    printed = refusal_of("data", "convert", str(source), str(tmp_path / "b.parquet"))
+    printed = refusal_of("data", "convert", source, tmp_path / "b.parquet")
     assert f"a.jsonl, line 2: {message}" in printed
     assert not (tmp_path / "b.parquet").exists()
 
 
 def test_convert_puts_bad_rows_aside_and_counts_them(tmp_path: Path) -> None:
     source = _rows(tmp_path / "a.jsonl", {}, {"answers": ["maybe"]}, {"split": "exam"})
-    result = call("data", "convert", str(source), str(tmp_path / "b.parquet"), "--skip-bad")
+    result = call("data", "convert", source, tmp_path / "b.parquet", "--skip-bad")
     assert "b.parquet: 1 rows" in result.out
     assert "2 bad rows put aside" in result.out
     aside = [json.loads(line) for line in (tmp_path / "b.parquet.bad.jsonl").read_text("utf-8").splitlines()]
@@ -64,15 +55,10 @@ def test_convert_puts_bad_rows_aside_and_counts_them(tmp_path: Path) -> None:
     assert not (tmp_path / "b.parquet.bad.jsonl").exists()
 
 
-def test_convert_refuses_a_truncated_parquet_file(tmp_path: Path) -> None:
+def test_convert_refuses_a_truncated_file_and_an_unknown_ending(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write_samples([GOOD], path)
     path.write_bytes(path.read_bytes()[:-30])
-    printed = refusal_of("data", "convert", str(path), str(tmp_path / "b.jsonl"))
-    assert "a.parquet: not a readable Parquet file" in printed
-    assert "truncated" in printed
-
-
-def test_convert_refuses_an_unknown_ending_before_it_reads(tmp_path: Path) -> None:
-    printed = refusal_of("data", "convert", str(tmp_path / "missing.jsonl"), str(tmp_path / "b.csv"))
-    assert "b.csv: cannot write .csv; expected .parquet or .jsonl" in printed
+    assert "a.parquet: not a readable Parquet file" in refusal_of("data", "convert", path, tmp_path / "b.jsonl")
+    message = refusal_of("data", "convert", tmp_path / "missing.jsonl", tmp_path / "b.csv")
+    assert "b.csv: cannot write .csv; expected .parquet or .jsonl" in message

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.cli import main
 from data_builders.raw.source import Input, RawFile
 from data_builders.sources import SOURCES
+from tests.command import call, refusal_of
 from tests.servers import LocalServer, QuietHandler
 
 CONTENT = b'{"row": 1}\n'
@@ -49,22 +49,17 @@ def wiqa(published: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("wiqa")
-def test_official_files_are_saved_where_raw_is_read_and_what_is_lacking_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["data", "download", "wiqa", "boxes", "--out", str(tmp_path / "raw")])
-    assert stopped.value.code == 1
-    said = capsys.readouterr()
+def test_official_files_are_saved_for_raw_and_missing_ones_are_reported(tmp_path: Path) -> None:
+    called = call("data", "download", "wiqa", "boxes", "--out", tmp_path / "raw")
+    assert called.status == 1
     for name in ("test.jsonl", "graphs.jsonl"):
         assert (tmp_path / "raw" / "wiqa" / name).read_bytes() == CONTENT
-    assert "boxes: is generated" in said.out
-    assert "1 files could not be downloaded" in said.err
-    assert "ask the authors; save it as DIR/wiqa/train.jsonl" in said.err
+    assert "boxes: is generated" in called.out
+    assert "1 files could not be downloaded" in called.err
+    assert "ask the authors; save it as DIR/wiqa/train.jsonl" in called.err
 
 
-def test_an_unknown_dataset_is_named_with_the_nearest_known(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["data", "download", "wika"])
-    assert "dataset 'wika': unknown" in (error := capsys.readouterr().err)
-    assert "Did you mean 'wiqa'?" in error
+def test_an_unknown_dataset_is_named_with_the_nearest_known() -> None:
+    message = refusal_of("data", "download", "wika")
+    assert "dataset 'wika': unknown" in message
+    assert "Did you mean 'wiqa'?" in message

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from d2e_sft import cli
 from data_builders.build.suites import SUITES
 from data_builders.raw.download import cached_path
 from data_builders.sources import SOURCES
+from tests.command import output_of
 
 
 @pytest.fixture(autouse=True)
@@ -19,36 +19,34 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("D2E_CACHE", str(tmp_path))
 
 
-def listed(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
-    cli.main(["data", "list", "--json", "-"])
-    return {item["name"]: item for item in json.loads(capsys.readouterr().out)}
+def listed() -> dict[str, dict[str, Any]]:
+    return {item["name"]: item for item in json.loads(output_of("data", "list", "--json", "-"))}
 
 
-def test_every_dataset_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["data", "list"])
-    head, *rows = capsys.readouterr().out.splitlines()
+def test_every_dataset_has_a_row() -> None:
+    head, *rows = output_of("data", "list").splitlines()
     assert head.split()[:2] == ["dataset", "format"]
     assert [row.split()[0] for row in rows] == list(SOURCES)
 
 
-def test_files_in_the_cache_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    assert listed(capsys)["ecare"]["raw_in_cache"] == 0
+def test_files_in_the_cache_are_counted() -> None:
+    assert listed()["ecare"]["raw_in_cache"] == 0
     file = SOURCES["ecare"].official[0]
     path = cached_path("ecare", file)
     path.parent.mkdir(parents=True)
     path.write_text("{}")
-    assert listed(capsys)["ecare"]["raw_in_cache"] == 1
+    assert listed()["ecare"]["raw_in_cache"] == 1
 
 
-def test_rows_are_the_papers(capsys: pytest.CaptureFixture[str]) -> None:
-    found = listed(capsys)
+def test_rows_are_the_papers() -> None:
+    found = listed()
     assert found["cider"]["test_rows"] == {"temporal": 136, "causal": 1_469, "subevent_conditional": 356}
     assert found["ester"]["test_rows"] == {"causal": 1_617, "counterfactual": 1_957, "subevent_conditional": 108}
     assert found["boxes"]["test_rows"] == {}
 
 
-def test_suites_shares_and_sizes_are_said(capsys: pytest.CaptureFixture[str]) -> None:
-    found = listed(capsys)
+def test_suites_shares_and_sizes_are_said() -> None:
+    found = listed()
     for suite in SUITES.values():
         assert [name for name, item in found.items() if suite.name in item["suites"]] == [
             name for name in SOURCES if name in suite.datasets
@@ -60,5 +58,5 @@ def test_suites_shares_and_sizes_are_said(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_json_goes_to_a_file(tmp_path: Path) -> None:
-    cli.main(["data", "list", "--json", str(tmp_path / "list.json")])
+    output_of("data", "list", "--json", tmp_path / "list.json")
     assert [item["name"] for item in json.loads((tmp_path / "list.json").read_text())] == list(SOURCES)

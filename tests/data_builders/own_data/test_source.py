@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from pathlib import Path
 
 import datasets
+import pandas as pd
 import pytest
 
 from d2e_sft.data.sample import read_samples
@@ -22,7 +22,7 @@ from tests.data_builders.own_rows import QA, QA_ROWS, rows_of, write
 CHOICE = "format: scq\nrelation: temporal\n"
 
 
-def test_three_lines_describe_a_file_whose_columns_have_the_parts_names(tmp_path: Path) -> None:
+def test_columns_have_the_names_of_the_parts_or_are_mapped(tmp_path: Path) -> None:
     rows = rows_of(write(tmp_path, mine_yaml=QA, mine_csv=QA_ROWS))
     assert [(row.context, row.question, row.answers) for row in rows] == [
         ("Rain fell, all day. The dam broke.", "Why did the dam break?", ["rain fell"]),
@@ -31,17 +31,10 @@ def test_three_lines_describe_a_file_whose_columns_have_the_parts_names(tmp_path
     assert {(row.dataset, row.split, row.relation, row.format) for row in rows} == {("mine", "train", "causal", "qa")}
     assert [row.id for row in rows] == ["mine-train-2", "mine-train-3"]
     assert rows[0].meta == {"source": "mine.csv", "line": 2, "licence": "not stated"}
-
-
-def test_columns_of_other_names_are_mapped_and_others_are_left(tmp_path: Path) -> None:
     text = "n,label,passage,query\n1,the frost,Frost came. The pipe burst.,What burst the pipe?\n"
-    spec = write(tmp_path, mine_yaml=QA + "columns: {context: passage, question: query, answer: label}", mine_csv=text)
-    (row,) = rows_of(spec)
-    assert (row.context, row.question, row.answers) == (
-        "Frost came. The pipe burst.",
-        "What burst the pipe?",
-        ["the frost"],
-    )
+    mapped = QA + "columns: {context: passage, question: query, answer: label}"
+    (row,) = rows_of(write(tmp_path, mine_yaml=mapped, mine_csv=text))
+    assert (row.context, row.answers) == ("Frost came. The pipe burst.", ["the frost"])
 
 
 ROWS: list[dict[str, object]] = [
@@ -52,22 +45,16 @@ ROWS: list[dict[str, object]] = [
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "json", "parquet", "jsonl.gz"])
 def test_each_kind_of_file_gives_the_same_samples(tmp_path: Path, ending: str) -> None:
-    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
-    quoted = [[str(value).replace('"', '""') for value in row.values()] for row in ROWS]
-    texts: dict[str, object] = {
-        "csv": "context,question,answer\n" + "".join('"{}","{}","{}"\n'.format(*row) for row in quoted),
-        "tsv": "context\tquestion\tanswer\n" + "".join('"{}"\t"{}"\t"{}"\n'.format(*row) for row in quoted),
-        "jsonl": lines,
-        "json": json.dumps(ROWS),
-        "parquet": ROWS,
-    }
     spec = write(tmp_path, mine_yaml=QA.replace("csv", ending))
-    if ending == "jsonl.gz":
-        (tmp_path / "mine.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
-    else:
-        write(tmp_path, **{f"mine_{ending}": texts[ending]})  # type: ignore[arg-type]
-    rows = rows_of(spec)
-    assert [(row.context, row.question, row.answers) for row in rows] == [
+    frame, path = pd.DataFrame(ROWS), tmp_path / f"mine.{ending}"
+    match ending:
+        case "csv" | "tsv":
+            frame.to_csv(path, sep="," if ending == "csv" else "\t", index=False)
+        case "parquet":
+            frame.to_parquet(path)
+        case _:
+            frame.to_json(path, orient="records", lines=ending != "json")
+    assert [(row.context, row.question, row.answers) for row in rows_of(spec)] == [
         (row["context"], row["question"], [row["answer"]]) for row in ROWS
     ]
 
@@ -89,22 +76,19 @@ def test_nli_labels_are_mapped_as_text_whatever_yaml_makes_of_them(tmp_path: Pat
     ("answer_as", "answer"),
     [("text", "he fell"), ("letter", "b"), ("letter", "(B)"), ("from-0", "1"), ("from-1", "2")],
 )
-@pytest.mark.parametrize("layout", ["one column", "two columns"])
+@pytest.mark.parametrize(
+    ("columns", "header", "options"),
+    [
+        ("", "options", "he rose | he fell"),
+        ("columns: {options: [a, b]}\n", "a,b", "he rose,he fell"),
+        ("columns: {options: [a, b, c]}\n", "a,b,c", "he rose,he fell,"),
+    ],
+)
 def test_the_right_option_is_named_by_text_letter_or_number(
-    tmp_path: Path, answer_as: str, answer: str, layout: str
+    tmp_path: Path, answer_as: str, answer: str, columns: str, header: str, options: str
 ) -> None:
-    spec = "train: mine.csv\n" + CHOICE + f"answer_as: {answer_as}\n"
-    header, options = "options", "he rose | he fell"
-    if layout == "two columns":
-        spec, header, options = spec + "columns: {options: [a, b]}\n", "a,b", "he rose,he fell"
+    spec = "train: mine.csv\n" + CHOICE + f"answer_as: {answer_as}\n" + columns
     rows = f"context,question,{header},answer\nIt was icy.,What came next?,{options},{answer}\n"
-    (row,) = rows_of(write(tmp_path, mine_yaml=spec, mine_csv=rows))
-    assert (row.options, row.answers) == (["he rose", "he fell"], ["he fell"])
-
-
-def test_a_number_counts_empty_cells_among_the_options(tmp_path: Path) -> None:
-    spec = "train: mine.csv\n" + CHOICE + "answer_as: from-0\ncolumns: {options: [a, b, c]}\n"
-    rows = "context,question,a,b,c,answer\nIt was icy.,What came next?,he rose,,he fell,2\n"
     (row,) = rows_of(write(tmp_path, mine_yaml=spec, mine_csv=rows))
     assert (row.options, row.answers) == (["he rose", "he fell"], ["he fell"])
 
@@ -203,19 +187,15 @@ def test_own_data_goes_the_way_of_the_others(tmp_path: Path) -> None:
     assert "- mit\n" in card
 
 
-def test_without_a_licence_the_card_warns_of_publishing(tmp_path: Path) -> None:
-    build(BuildOptions([str(write(tmp_path, mine_yaml=QA, mine_csv=QA_ROWS))], tmp_path / "out"))
-    card = (tmp_path / "out/README.md").read_text("utf-8")
-    assert "license: unknown" in card
-    assert "mine.yaml states no licence" in card
-
-
 def test_the_manifest_names_no_folder_of_an_absolute_path(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write(tmp_path / name, mine_csv=QA_ROWS.replace("dam", f"dam {name}"))
     text = f"train: {tmp_path}/a/mine.csv\ntest: {tmp_path}/b/mine.csv\nformat: qa\nrelation: causal\n"
     build(BuildOptions([str(write(tmp_path, mine_yaml=text))], tmp_path / "out"))
     assert str(tmp_path) not in (tmp_path / "out/manifest.json").read_text("utf-8")
+    card = (tmp_path / "out/README.md").read_text("utf-8")
+    assert "license: unknown" in card
+    assert "mine.yaml states no licence" in card
     assert [row.meta["source"] for row in read_samples(tmp_path / "out/test.parquet")] == ["test/mine.csv"] * 2
 
 

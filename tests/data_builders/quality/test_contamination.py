@@ -14,24 +14,8 @@ from data_builders.build.run import build
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.contamination import Overlap, exclude_overlap, find_overlap
 from tests.command import call
+from tests.data_builders.nli_rows import PASSAGE, own_row
 from tests.tiny import make_sample
-
-PASSAGE = "The river rose in spring, so the farmers moved their sheep to the upper fields before the bridge closed."
-
-
-def _sample(split: str, number: int = 1, **changes: Any) -> EventSample:
-    """A sample that shares nothing with one of the other split or another number."""
-    row = {
-        "id": f"own-{split}-{number}",
-        "dataset": "own",
-        "split": split,
-        "relation": "causal",
-        "format": "qa",
-        "context": f"In {split} story number {number} somebody built a wall of stone.",
-        "question": f"Why was wall number {number} of {split} built so quickly?",
-        "answers": ["to keep the wind out"],
-    }
-    return EventSample.model_validate(row | changes)
 
 
 def _overlap(train: Sequence[EventSample], test: Sequence[EventSample], threshold: float = 0.8) -> Overlap:
@@ -42,38 +26,31 @@ def _pairs(overlap: Overlap) -> list[tuple[str, str, str]]:
     return [(match.key, match.train_id, match.test_id) for match in overlap.exact]
 
 
-def test_sets_that_share_nothing_have_no_overlap() -> None:
-    overlap = _overlap([_sample("train", n) for n in range(5)], [_sample("test", n) for n in range(5)], 0.95)
-    assert not overlap.cells
-    assert not overlap.exact
-    assert not overlap.near
-
-
 def test_a_context_is_equal_whatever_its_case_blanks_and_punctuation() -> None:
-    train = _sample("train", context=PASSAGE)
-    test = _sample("test", context=PASSAGE.upper().replace(",", " -").replace(" ", "  "))
+    train = own_row("train", context=PASSAGE)
+    test = own_row("test", context=PASSAGE.upper().replace(",", " -").replace(" ", "  "))
     assert _pairs(_overlap([train], [test])) == [("context", "own-train-1", "own-test-1")]
 
 
 def test_the_order_of_the_options_does_not_matter_but_the_options_do() -> None:
     scq = {"format": "scq", "question": "What made the lamp go out?", "answers": ["the wind"]}
-    test = _sample("test", **scq, options=["the wind", "a cat", "no oil"])
-    same = _sample("train", 1, **scq, options=["no oil", "the wind", "a cat"])
-    other = _sample("train", 2, **scq, options=["the wind", "a dog", "no oil"])
+    test = own_row("test", **scq, options=["the wind", "a cat", "no oil"])
+    same = own_row("train", 1, **scq, options=["no oil", "the wind", "a cat"])
+    other = own_row("train", 2, **scq, options=["the wind", "a dog", "no oil"])
     assert _pairs(_overlap([same, other], [test])) == [("question", "own-train-1", "own-test-1")]
 
 
 def test_options_are_compared_one_by_one_not_as_one_text() -> None:
     scq = {"format": "scq", "question": "What made the lamp go out?"}
-    one = _sample("train", **scq, options=["sea salt", "water"], answers=["water"])
-    other = _sample("test", **scq, options=["sea", "salt water"], answers=["sea"])
+    one = own_row("train", **scq, options=["sea salt", "water"], answers=["water"])
+    other = own_row("test", **scq, options=["sea", "salt water"], answers=["sea"])
     assert not _overlap([one], [other]).exact
 
 
 def test_a_template_is_set_aside_and_two_contexts_make_none() -> None:
     question = "What is the cause of the event in the context?"
-    asked = [_sample("test", n, question=question) for n in range(3)]
-    train = [_sample("train", question=question)]
+    asked = [own_row("test", n, question=question) for n in range(3)]
+    train = [own_row("train", question=question)]
     overlap = _overlap(train, asked)
     assert not overlap.exact
     assert [(cell.key, cell.set_aside) for cell in overlap.cells] == [("question", 1)]
@@ -81,18 +58,20 @@ def test_a_template_is_set_aside_and_two_contexts_make_none() -> None:
 
 
 def test_short_texts_are_set_aside_unless_the_whole_sample_is_equal() -> None:
-    test = _sample("test", context="It rained.", question="What then?")
-    same_context = _sample("train", 1, context="it rained")
-    same_question = _sample("train", 2, question="What then")
-    both = _sample("train", 3, context="It rained", question="what then?")
+    test = own_row("test", context="It rained.", question="What then?")
+    same_context = own_row("train", 1, context="it rained")
+    same_question = own_row("train", 2, question="What then")
+    both = own_row("train", 3, context="It rained", question="what then?")
     overlap = _overlap([same_context, same_question, both], [test])
     assert _pairs(overlap) == [("context", "own-train-3", "own-test-1"), ("question", "own-train-3", "own-test-1")]
     assert {cell.key: cell.set_aside for cell in overlap.cells} == {"context": 1, "question": 1}
 
 
-def test_samples_without_context_do_not_share_one() -> None:
-    overlap = _overlap([_sample("train", context="")], [_sample("test", context="")])
-    assert not overlap.cells
+def test_rows_that_share_nothing_or_have_no_context_do_not_overlap() -> None:
+    train = [*(own_row("train", n) for n in range(5)), own_row("train", 5, context="")]
+    test = [*(own_row("test", n) for n in range(5)), own_row("test", 5, context="")]
+    overlap = _overlap(train, test, 0.95)
+    assert (overlap.cells, overlap.exact, overlap.near) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -109,10 +88,10 @@ def test_samples_without_context_do_not_share_one() -> None:
     ],
 )
 def test_rows_of_one_raw_row_are_found_by_id(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    mine = _sample("train", 1, **ours)
+    mine = own_row("train", 1, **ours)
     if "id" in ours:
         mine = mine.model_copy(update={"split": "test"})
-    overlap = _overlap([mine], [_sample("test", 2, **theirs)])
+    overlap = _overlap([mine], [own_row("test", 2, **theirs)])
     assert [match.key for match in overlap.exact] == ["id"]
 
 
@@ -126,20 +105,20 @@ def test_rows_of_one_raw_row_are_found_by_id(ours: dict[str, Any], theirs: dict[
     ],
 )
 def test_rows_of_different_raw_rows_are_not(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    assert not _overlap([_sample("train", 1, **ours)], [_sample("test", 2, **theirs)]).exact
+    assert not _overlap([own_row("train", 1, **ours)], [own_row("test", 2, **theirs)]).exact
 
 
 def test_cells_count_the_rows_of_both_sides() -> None:
-    train = [_sample("train", n, context=PASSAGE) for n in range(3)]
-    test = [_sample("test", n, context=PASSAGE) for n in range(2)]
+    train = [own_row("train", n, context=PASSAGE) for n in range(3)]
+    test = [own_row("test", n, context=PASSAGE) for n in range(2)]
     (cell,) = _overlap(train, test).cells
     assert (cell.key, cell.exact, cell.test_rows, cell.near) == ("context", 3, 2, 0)
 
 
 def test_a_near_duplicate_is_reported_and_an_exact_one_is_not_a_near_one_too() -> None:
     longer = PASSAGE + " Nobody was hurt."
-    train = [_sample("train", 1, context=longer), _sample("train", 2, context=PASSAGE)]
-    overlap = _overlap(train, [_sample("test", context=PASSAGE)], 0.6)
+    train = [own_row("train", 1, context=longer), own_row("train", 2, context=PASSAGE)]
+    overlap = _overlap(train, [own_row("test", context=PASSAGE)], 0.6)
     assert _pairs(overlap) == [("context", "own-train-2", "own-test-1")]
     (near,) = [match for match in overlap.near if match.key == "context"]
     assert near.train_id == "own-train-1"
@@ -147,12 +126,12 @@ def test_a_near_duplicate_is_reported_and_an_exact_one_is_not_a_near_one_too() -
 
 
 def test_exclude_overlap_drops_what_check_finds_and_nothing_else() -> None:
-    test = [_sample("test", 1, context=PASSAGE), _sample("test", 2, context="It rained.")]
+    test = [own_row("test", 1, context=PASSAGE), own_row("test", 2, context="It rained.")]
     train = [
-        _sample("train", 1),
-        _sample("train", 2, context=PASSAGE),
-        _sample("train", 3, context="It rained."),
-        _sample("train", 4, question=test[0].question),
+        own_row("train", 1),
+        own_row("train", 2, context=PASSAGE),
+        own_row("train", 3, context="It rained."),
+        own_row("train", 4, question=test[0].question),
     ]
     kept, dropped = exclude_overlap(train, test)
     assert [sample.id for sample in kept] == ["own-train-1", "own-train-3"]
@@ -162,8 +141,8 @@ def test_exclude_overlap_drops_what_check_finds_and_nothing_else() -> None:
 
 
 def test_exclude_overlap_drops_near_duplicates_where_a_threshold_is_given() -> None:
-    near = _sample("train", 1, context=PASSAGE + " Nobody was hurt.")  # 17 of 20 3-grams
-    train, test = [near, _sample("train", 2)], [_sample("test", context=PASSAGE)]
+    near = own_row("train", 1, context=PASSAGE + " Nobody was hurt.")  # 17 of 20 3-grams
+    train, test = [near, own_row("train", 2)], [own_row("test", context=PASSAGE)]
     assert exclude_overlap(train, test) == (train, [])
     assert exclude_overlap(train, test, threshold=0.86) == (train, [])
     assert exclude_overlap(train, test, threshold=0.85) == (train[1:], [near])

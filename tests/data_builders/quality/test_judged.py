@@ -74,12 +74,6 @@ def test_a_prompt_shows_the_sample_in_its_format(fields: dict[str, Any], shown: 
     assert prompt.label == "sample 's0' of 'made-up'"
 
 
-def test_the_labels_of_nli_are_explained() -> None:
-    (prompt,) = quality_prompts([make_sample(**NLI)])
-    assert '"positive" claims' in prompt.system
-    assert '"negative" that it contradicts the premise' in prompt.system
-
-
 def test_braces_in_a_sample_are_text() -> None:
     (prompt,) = quality_prompts([make_sample(context="Set {question} to {x}.", question="What is {context}?")])
     assert "Set {question} to {x}." in prompt.user

@@ -10,21 +10,17 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.quality.rows import draw, marked, not_marked, pick, share_kept, write_rows_page
+from tests.tiny import make_sample
 
 
 def row(name: str = "d-1", **changes: object) -> EventSample:
     fields: dict[str, object] = {
         "id": name,
-        "dataset": "d",
-        "split": "train",
-        "relation": "causal",
-        "format": "qa",
         "context": "It rained. Cats slept.\nThe <dam> broke.",
         "refined_context": "It rained.\nThe <dam> broke.",
-        "question": "Why did it break?",
         "answers": ["rain", "a storm"],
     }
-    return EventSample.model_validate(fields | changes)
+    return make_sample(**{**fields, **changes})
 
 
 def test_rows_are_drawn_by_the_seed_in_the_datas_order() -> None:
