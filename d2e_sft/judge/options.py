@@ -9,10 +9,10 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, model_validator
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import cache_dir
@@ -55,6 +55,10 @@ class EndpointOptions(BaseModel):
     temperature: float | None = Field(default=0, ge=0)
 
 
+def _split_prices(value: object) -> object:
+    return value.split(",") if isinstance(value, str) else value
+
+
 class JudgeOptions(EndpointOptions):
     """Options of the judge; on the command line `--judge…`.
 
@@ -63,7 +67,7 @@ class JudgeOptions(EndpointOptions):
         model: for `local`, a name for `d2e_sft.model.loading`.
         concurrency: for `local`, the prompts decoded together.
         temperature: a local model is always greedy.
-        price_in, price_out: USD per million prompt and reply tokens; None to report only tokens.
+        prices: USD per million prompt and reply tokens, as numbers or as text `IN,OUT`; None to report only tokens.
         max_cost: USD; no request is sent that could make this run cost more. None for no limit.
         dtype: of a local model's weights.
         cache: folder of the replies; None for `judge` in the cache folder.
@@ -73,8 +77,7 @@ class JudgeOptions(EndpointOptions):
     """
 
     backend: BackendName = "rules"
-    price_in: float | None = Field(default=None, ge=0)
-    price_out: float | None = Field(default=None, ge=0)
+    prices: Annotated[tuple[NonNegativeFloat, NonNegativeFloat] | None, BeforeValidator(_split_prices)] = None
     max_cost: float | None = Field(default=None, gt=0)
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     cache: Path | None = None
@@ -85,16 +88,9 @@ class JudgeOptions(EndpointOptions):
             raise ValueError(f"judge {self.backend!r} without a model; name one with --judge-model")
         if self.backend == "local" and self.temperature != 0:
             raise ValueError(f"temperature {self.temperature} for a local judge, which decodes greedily; expected 0")
-        if (self.price_in is None) != (self.price_out is None):
-            raise ValueError(f"prices {self.price_in} and {self.price_out}; expected both or neither")
-        if self.max_cost is not None and self.price_in is None:
+        if self.max_cost is not None and self.prices is None:
             raise ValueError(f"a limit of ${self.max_cost:g} and no prices; give them with --judge-price IN,OUT")
         return self
-
-    @property
-    def prices(self) -> tuple[float, float] | None:
-        """USD per million prompt and reply tokens."""
-        return None if self.price_in is None or self.price_out is None else (self.price_in, self.price_out)
 
     @property
     def cache_folder(self) -> Path:

@@ -50,8 +50,8 @@ def _described(source: Source) -> dict[str, Any]:
     """Return one dataset as plain values: licence, files with known sizes, suites.
 
     Returns:
-        `not_to_be_published` is the reason why its rows must not be republished, or None. `raw_bytes` is None if a
-        file's size is not published. `raw_in_cache` counts the official files in the cache. `test_rows` has the
+        `not_to_be_published` is the reason why its rows must not be republished, or None. `raw_bytes` is None if a.
+        file's size is not published. `raw_in_cache` counts the official files in the cache. `test_rows` has the.
         published counts by relation, and `share_of_piper_10k` its per cent of the instruction set.
     """
     official = list(source.official)

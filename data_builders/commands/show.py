@@ -55,8 +55,9 @@ def show(
 ) -> None:
     """Print rows of a dataset with their three views.
 
-    DATASET is a name of `d2e data list`, read and refined as by `d2e data build` (KEY=VALUE are its options), a .yaml
-    file that describes own data, a .parquet or .jsonl file of EventSample rows, or the folder of a build.
+    DATASET is a name of `d2e data list` or a .yaml file that describes own data. It is read and refined as by `d2e
+    data build`, with KEY=VALUE as options. DATASET can also be a .parquet or .jsonl file of EventSample rows, or a
+    build.
 
     \b
     Examples:

@@ -40,8 +40,8 @@ def stats(
     """Print counts by dataset, relation and format, prompt lengths, nli labels and what the refiner keeps.
 
     DATA are .parquet or .jsonl files of EventSample rows, or folders of `d2e data build`. Lengths are those of the
-    prompts of the three views. For nli data, "hypothesis alone" is the accuracy of a classifier that never sees the
-    context; rows with the same premise are never in both its training and its test part.
+    prompts of the three views. For nli data, "hypothesis alone" is the accuracy of a classifier without the context.
+    Rows with the same premise are never in both its training and its test part.
 
     Example: d2e data stats data/piper-10k --html piper-10k.html
     """
@@ -85,7 +85,7 @@ def _print(found: Stats) -> None:
     if nli := [group for group in found.groups if group.context_free]:
         header = (*head, "n", "contexts", "positive", "majority label", "hypothesis alone")
         click.echo(Table.of(header, [(*name(g), *_nli_cells(g)) for g in nli]).terminal() + "\n")
-        click.echo("hypothesis alone: accuracy of a classifier that never sees the context, 5-fold by context")
+        click.echo("hypothesis alone: accuracy of a classifier without the context, 5-fold by context")
         views: tuple[View, ...] = ("original", "refined")
         cells = [(*name(g), *(_accuracy(g.by_places.get(view)) for view in views)) for g in nli]
         click.echo(Table.of((*head, *(f"places in the {view} context" for view in views)), cells).terminal() + "\n")

@@ -1,7 +1,7 @@
 """Read rows without answers for `d2e predict`, from the same files and descriptions as own data.
 
-The answer column is not read. Without a description, columns have the names of a sample's parts, and a row may have
-its own `format`, so the rows of a benchmark can be used as they are.
+The answer column is not read. Without a description, columns have the names of a sample's parts. A row may have its
+own `format`, so the rows of a benchmark can be used as they are.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def judge_quality(samples: Sequence[EventSample], judge: Judge | None) -> list[V
     """Return whether each sample's context supports its answer, in order.
 
     Without a judge, a qa sample is supported if the context has every content word of one of its accepted answers, in
-    any inflection; samples of other formats are not judged.
+    any inflection. Samples of other formats are not judged.
 
     Raises:
         UserError: the judge cannot be asked.

@@ -1,8 +1,8 @@
 """A proxy, without a language model, for how well a context predicts an nli label; it compares refined contexts.
 
-A classifier of word n-grams (as in `context_free.py`) sees the hypothesis and, for each of its words in the context,
-the third of the context where it is: the order of events is the least that a context tells. Where the classifier does
-no better with a context than without, it cannot compare refiners.
+A classifier of word n-grams (as in `context_free.py`) sees the hypothesis. It also sees, for each of its words in the
+context, the third of the context where the word is. So it knows the order of events, which is the least that a context
+tells. Where it does no better with a context than without, it cannot compare refiners.
 """
 
 from __future__ import annotations

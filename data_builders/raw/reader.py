@@ -40,10 +40,6 @@ class Line:
     number: int
     text: str
 
-    @property
-    def content(self) -> object:
-        return self.text
-
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
@@ -193,16 +189,12 @@ class RawInput(FileContents):
             try:
                 parsed.append(parser(row))
             except BadRowError as problem:
-                content = row.content if isinstance(row, Line | Row) else repr(row)
+                content = row.text if isinstance(row, Line) else row.content if isinstance(row, Row) else repr(row)
                 self.reject(row.number, content, str(problem))
         return parsed
 
     def sample(self, draft: Draft) -> EventSample:
-        """Return the draft as a sample of this file; `meta.decoded` says what was decoded in its texts.
-
-        Raises:
-            BadRowError: EventSample rejects it.
-        """
+        """Return the draft as a sample, with texts decoded; BadRowError if EventSample rejects it."""
         assert draft.relation is not None, "a filter leaves out rows without a relation"
         assert draft.context is not None, "a filter leaves out rows without a context"
         names = ("context", "refined_context", "question", "options", "answers", "habit")
@@ -235,11 +227,7 @@ class RawInput(FileContents):
             raise BadRowError(describe_validation_error(error)) from None
 
     def reject(self, number: int, row: object, problem: str) -> None:
-        """Record a bad row; `number` counts in `unit`.
-
-        Raises:
-            UserError: bad rows are not skipped.
-        """
+        """Record a bad row, numbered in `unit`; UserError if bad rows are not skipped."""
         problem = cut(problem, 1_000)
         if not self.bad.skip:
             source = "the file" if self.own_spec else "the file (or fetch it again)"

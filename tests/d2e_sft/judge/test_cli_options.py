@@ -41,8 +41,7 @@ def test_every_option_reaches_its_field() -> None:
         base_url="http://h/v1",
         key_env="K",
         concurrency=3,
-        price_in=2.5,
-        price_out=10,
+        prices=(2.5, 10),
         timeout=9,
         attempts=2,
         max_tokens=99,
@@ -61,15 +60,11 @@ def test_every_option_reaches_its_field() -> None:
         ("--judge openai --judge-model m --judge-dtype float16", r"--judge-dtype: .*expected --judge local"),
         ("--judge openai", r"judge 'openai' without a model; name one with --judge-model"),
         ("--judge openai --judge-model m --judge-temperature=-1", r"temperature: got -1.0"),
-        ("--judge openai --judge-model m --judge-price=-1,2", r"price_in: got -1.0"),
+        ("--judge openai --judge-model m --judge-price=-1,2", r"prices.0: got '-1'"),
+        ("--judge openai --judge-model m --judge-price=3", r"prices.1: missing"),
+        ("--judge openai --judge-model m --judge-price=1,b", r"prices.1: got 'b'"),
     ],
 )
 def test_options_that_would_be_ignored_or_make_no_sense_are_refused(arguments: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         run(*arguments.split())
-
-
-@pytest.mark.parametrize("price", ["3", "a,b", "1,2,3"])
-def test_a_malformed_price_is_a_wrong_call(price: str) -> None:
-    with pytest.raises(click.BadParameter, match=r"expected two prices, for example 2\.5,10"):
-        run("--judge", "openai", "--judge-model", "m", "--judge-price", price)

@@ -87,7 +87,8 @@ def test_rules_only_is_no_judge() -> None:
     [
         ({"model": None}, "without a model"),
         ({"backend": "local", "temperature": 0.5}, "decodes greedily"),
-        ({"price_in": 1}, "both or neither"),
+        ({"prices": "1"}, "prices"),
+        ({"max_cost": 1}, "no prices"),
         ({"concurrency": 0}, "concurrency"),
         ({"api_key": "x"}, "api_key"),
     ],

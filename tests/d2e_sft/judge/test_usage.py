@@ -16,7 +16,7 @@ from tests.judge_server import JudgeServer, MakeJudge, Misbehave
 
 
 def test_cost_is_tokens_times_price(server: JudgeServer, judge: MakeJudge) -> None:
-    priced = judge(price_in=2.5, price_out=10)
+    priced = judge(prices=(2.5, 10))
     ask(priced, prompts(4))  # each has 10 prompt tokens, and 3 of reply: echo, word and the number
     assert (priced.usage.prompt_tokens, priced.usage.completion_tokens) == (40, 12)
     assert priced.describe_usage().endswith("; 40 prompt + 12 reply tokens, $0.0002")
@@ -27,14 +27,14 @@ def test_cost_is_tokens_times_price(server: JudgeServer, judge: MakeJudge) -> No
 
 def test_tokens_that_a_server_does_not_count_are_guessed_and_said_so(server: JudgeServer, judge: MakeJudge) -> None:
     server.usage = False
-    priced = judge(price_in=1e6, price_out=1e6)
+    priced = judge(prices=(1e6, 1e6))
     ask(priced, prompts(1))  # "Repeat." and "word 0" are 2 tokens each, "echo: word 0" is 3
     assert priced.describe_usage().endswith("about 4 prompt + 3 reply tokens, about $7.0000")
 
 
 def test_the_estimate_bounds_what_is_then_used(server: JudgeServer, judge: MakeJudge) -> None:
     ask(judge(), prompts(3))
-    priced = judge(price_in=2, price_out=8, max_tokens=512)
+    priced = judge(prices=(2, 8), max_tokens=512)
     estimate = priced.estimate([*prompts(10), *prompts(10)])
     assert (estimate.requests, estimate.cached) == (7, 3)
     assert len(server.requests) == 3
@@ -60,7 +60,7 @@ def test_progress_shows_what_it_has_cost(
 
     monkeypatch.setattr("d2e_sft.judge.judge.tqdm", to_a_terminal)
     server.plan = [None, Misbehave(status=503)]
-    ask(judge(price_in=1e4, price_out=1e4, concurrency=1), prompts(3))  # 13 tokens each
+    ask(judge(prices=(1e4, 1e4), concurrency=1), prompts(3))  # 13 tokens each
     assert "echo (m): 100%" in shown.getvalue()
     assert re.search(r"3/3 \[.*, \$0\.3900, 1 retried\]", shown.getvalue())
 
@@ -69,7 +69,7 @@ def test_a_log_gets_a_line_now_and_then(
     server: JudgeServer, judge: MakeJudge, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("d2e_sft.judge.judge._LOG_EVERY", 2)
-    ask(judge(price_in=1e4, price_out=1e4, concurrency=1), prompts(5))
+    ask(judge(prices=(1e4, 1e4), concurrency=1), prompts(5))
     lines = [line for line in capsys.readouterr().err.splitlines() if "replies" in line]
     assert lines == ["echo: 2 of 5 replies, $0.2600", "echo: 4 of 5 replies, $0.5200"]
 
@@ -87,7 +87,7 @@ def test_a_reply_is_not_lost_over_an_odd_bill(server: JudgeServer, judge: MakeJu
 def test_a_limit_on_the_cost_holds_whatever_the_server_says(server: JudgeServer, judge: MakeJudge) -> None:
     server.usage = False
     # Each request may cost 200 tokens of $1 per million and more for its prompt; ten may not cost $0.0006.
-    limited = judge(price_in=1.0, price_out=1.0, max_cost=0.0006, max_tokens=200, concurrency=4)
+    limited = judge(prices=(1.0, 1.0), max_cost=0.0006, max_tokens=200, concurrency=4)
     server.reply = lambda user: "word " * 200  # all that a reply may have
     with pytest.raises(UserError, match=r"expected at most \$0.0006 together .*of 10 replies are kept"):
         ask(limited, prompts(10))
@@ -95,7 +95,7 @@ def test_a_limit_on_the_cost_holds_whatever_the_server_says(server: JudgeServer,
 
 
 def test_what_is_refused_costs_nothing_and_what_breaks_off_counts_whole(server: JudgeServer, judge: MakeJudge) -> None:
-    options = {"price_in": 1.0, "price_out": 1.0, "max_cost": 0.0006, "max_tokens": 200, "concurrency": 1}
+    options = {"prices": (1, 1), "max_cost": 0.0006, "max_tokens": 200, "concurrency": 1}
     server.plan = [Misbehave(429, {"retry-after-ms": "1"})] * 6
     assert ask(judge(**options), prompts(1)) == words(1)
     server.plan = [Misbehave(drop=True)] * 6

@@ -95,7 +95,7 @@ def test_json_that_is_no_text_is_refused_with_the_place_in_the_list(tmp_path: Pa
 
 def test_bad_rows_are_put_aside_with_their_place(tmp_path: Path) -> None:
     spec = write(tmp_path, mine_yaml=QA, mine_csv="context,question,answer\n,Why?,so\n")
-    with pytest.raises(UserError, match="none of its rows is usable(.|\n)*without --skip-bad"):
+    with pytest.raises(UserError, match=r"none of its rows is usable(.|\n)*without --skip-bad"):
         rows_of(spec, skip_bad=True)
     spec = write(tmp_path, mine_yaml=QA, mine_csv=QA_ROWS + ",Why?,so\n")
     assert len(rows_of(spec, skip_bad=True)) == 2

@@ -70,7 +70,7 @@ def test_two_descriptions_need_two_names_but_one_may_be_named_twice(tmp_path: Pa
 
 
 def test_without_a_description_the_error_shows_how_to_write_one(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="unknown dataset(.|\n)*train: mine.jsonl"):
+    with pytest.raises(UserError, match=r"unknown dataset(.|\n)*train: mine.jsonl"):
         build(BuildOptions(["mine.jsonl"], tmp_path / "out"))
     error = _error(tmp_path / "mine.yaml")
     assert "mine.yaml: no such file; expected the description of own data" in error.message
