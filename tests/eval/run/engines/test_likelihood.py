@@ -158,7 +158,8 @@ def test_a_killed_evaluation_goes_on(world: Path, tmp_path: Path, capsys: pytest
 def test_rows_of_free_text_and_several_correct_options_are_counted(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_bench(tmp_path / "bench", [*bench_rows(8), ROWS[5]])  # half of the eight are qa
+    several = choice_row(9, format="mcq", answers=["rain", "a long, long drought"])
+    save_bench(tmp_path / "bench", [*bench_rows(8), several])  # half of the eight are qa
     common = ("--bench", tmp_path / "bench", "--out", tmp_path, "--answer", "likelihood")
     assert d2e("eval", world / "model", *common) == 0
     printed = capsys.readouterr()
