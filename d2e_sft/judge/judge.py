@@ -1,7 +1,7 @@
 """The engine that all jobs share: look in the cache, ask the rest, ask once more for malformed replies.
 
-A reply is written to disk as soon as it arrives. So whatever ends a run (an error, Ctrl-C, SIGKILL), the next one
-finds every reply that had arrived.
+The thread that receives a reply writes it to disk before it asks for another. So whatever ends a run (an error,
+Ctrl-C, SIGKILL), the next one finds every reply that had arrived.
 """
 
 from __future__ import annotations

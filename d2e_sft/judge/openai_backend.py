@@ -78,29 +78,26 @@ class OpenAIBackend:
             http_client=bounded_client(self._openai, timeout, requests),
         )
 
-        def ask(index: int) -> tuple[int, Reply | None] | None:
+        def ask(index: int) -> None:
             requests.place.index = index
             try:
-                return index, self._send(client, prompts[index])
+                listener.received(index, self._send(client, prompts[index]))
             except _StopError as stopped:
                 requests.stopped.set()
-                if stopped.error is None:
-                    return None
-                raise stopped.error from None
+                if stopped.error is not None:
+                    raise stopped.error from None
             except BaseException:
                 requests.stopped.set()  # at once, before other threads take their next prompt
                 raise
 
         # Its threads are daemons, unlike those of concurrent.futures: a stalled server does not block Ctrl-C.
-        replies = ThreadPool(max(1, min(self._options.concurrency, len(prompts)))).imap_unordered(
-            ask, range(len(prompts))
-        )
+        threads = max(1, min(self._options.concurrency, len(prompts)))
+        replies = ThreadPool(threads).imap_unordered(ask, range(len(prompts)))
         grace = timeout
         longest = attempts * (PATIENCE + 1) * timeout + (attempts - 1) * _LONGEST_WAIT + 1
         try:
             for _ in prompts:
-                if (answered := replies.next(longest)) is not None:
-                    listener.received(*answered)
+                replies.next(longest)
         except OverdueError:
             grace = 0.0
             raise UserError(
@@ -113,7 +110,7 @@ class OpenAIBackend:
             raise
         finally:
             requests.stopped.set()
-            _collect(replies, listener, grace)
+            _wait(replies, grace)
             client.close()
 
     def _send(self, client: Any, prompt: Conversation) -> Reply | None:
@@ -216,13 +213,12 @@ class _Requests:
         self.listener.refused(self.place.index)
 
 
-def _collect(replies: Any, listener: Listener, seconds: float) -> None:
-    """Pass on the replies to open requests, which are paid for, until all are answered or the time is over."""
+def _wait(replies: Any, seconds: float) -> None:
+    """Wait for open requests, which are paid for, until all are answered or the time is over."""
     until = time.monotonic() + seconds
     while True:
         try:
-            if (answered := replies.next(max(0.0, until - time.monotonic()))) is not None:
-                listener.received(*answered)
+            replies.next(max(0.0, until - time.monotonic()))
         except (StopIteration, OverdueError):
             return
         except UserError:
