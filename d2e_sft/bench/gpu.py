@@ -25,9 +25,8 @@ from d2e_sft.bench.step_rows import compare
 from d2e_sft.bench.train import Run, cases_of, measure
 from d2e_sft.bench.trl_peer import trl_engines, trl_is_missing
 from d2e_sft.config.recipe import D2ESection, Precision
-from d2e_sft.model.device import usable_device
+from d2e_sft.model.device import PeakMemory, usable_device
 from d2e_sft.model.packing_support import choose_layout
-from d2e_sft.model.peak_memory import PeakMemory
 from d2e_sft.util.errors import UserError
 
 _PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "triton")

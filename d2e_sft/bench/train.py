@@ -19,10 +19,9 @@ from d2e_sft.bench.step_rows import Case, Measured, compare
 from d2e_sft.bench.trl_peer import trl_engines
 from d2e_sft.config.objectives import ViewGradients
 from d2e_sft.config.recipe import D2ESection, Precision
-from d2e_sft.model.device import autocast, frozen_heap, timed
+from d2e_sft.model.device import PeakMemory, autocast, frozen_heap, timed
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.packing_support import choose_layout
-from d2e_sft.model.peak_memory import PeakMemory
 from d2e_sft.util.errors import UserError, did_you_mean
 
 

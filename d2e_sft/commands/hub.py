@@ -1,4 +1,4 @@
-"""`d2e export`, `d2e merge`, `d2e push`, `d2e pull`: runs as plain checkpoint folders, and to and from the Hub."""
+"""`d2e export`, `d2e merge`, `d2e push`, `d2e pull`: runs as plain checkpoint folders, and on the Hub."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import click
 
 
 def _export_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that `export` and `push` have in common."""
+    """Add the options that `export` and `push` share."""
     for option in (
-        click.option("--license", "licence", metavar="ID", help="Of the weights, for the card, as the Hub names it."),
+        click.option("--license", "licence", metavar="ID", help="Licence of the weights, as the Hub names it."),
         click.option(
             "--dtype",
             type=click.Choice(("float32", "bfloat16", "float16")),
-            help="Of the weights; default: as they are (merged: model.dtype).",
+            help="Dtype of the weights; default: unchanged (merged: model.dtype).",
         ),
         click.option("--merge", is_flag=True, help="Merge an adapter into its base model."),
     ):
@@ -29,22 +29,23 @@ def _export_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("out", type=click.Path(path_type=Path))
 @_export_options
 def export(run: Path, out: Path, **options: Any) -> None:
-    """Write RUN as the new folder OUT, which needs nothing of d2e-sft.
+    """Write RUN as the new folder OUT, which works without d2e-sft.
 
-    RUN is a run folder or one of its checkpoints. OUT gets safetensors weights, tokenizer, generation config, a model
-    card, the recipe, the scores, and custom_generate/generate.py, with which transformers decodes debiased. It
-    appears when it is whole.
+    RUN is a run folder or one of its checkpoints. OUT contains safetensors weights, tokenizer, generation config, a
+    model card, the recipe, the scores, and custom_generate/generate.py, with which transformers decodes debiased. It
+    appears when it is complete.
 
     Example: d2e export runs/d2e-mini exports/d2e-mini --merge --dtype bfloat16
     """
     from d2e_sft.hub.card import portable_adapter
     from d2e_sft.hub.export import export as write
-    from d2e_sft.hub.weights import ExportOptions, base_of_adapter, is_adapter
+    from d2e_sft.hub.weights import ExportOptions
+    from d2e_sft.model.loading import base_of_adapter
 
     files = write(run, out, ExportOptions(**options))
     click.echo(f"exported {len(files)} files: {out}")
-    if is_adapter(out) and not portable_adapter(out):
-        base = base_of_adapter(out)
+    base = base_of_adapter(out)
+    if base is not None and not portable_adapter(out):
         click.echo(f"warning: its base {base!r} has no name on the Hub; for use elsewhere, add --merge", err=True)
 
 
@@ -52,15 +53,16 @@ def export(run: Path, out: Path, **options: Any) -> None:
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="A new folder.")
 @click.option(
-    "--dtype", type=click.Choice(("float32", "bfloat16", "float16")), help="Of the weights; default: model.dtype."
+    "--dtype",
+    type=click.Choice(("float32", "bfloat16", "float16")),
+    help="Dtype; default: model.dtype.",
 )
 def merge(run: Path, out: Path, dtype: str | None) -> None:
     """Merge the LoRA adapter of RUN into its base, and write one whole model.
 
     RUN is a run folder or one of its checkpoints. Its tokenizer, generation config, card, recipe, prompts and scores
-    come along, as with `d2e export --merge`, so that `d2e eval` and `d2e serve` decode DIR as they decode RUN. DIR
-    appears once its logits are found equal to those of base and adapter side by side: to 1e-3 of the largest logit in
-    float32, 1e-2 in float16, 5e-2 in bfloat16.
+    are copied, as with `d2e export --merge`, so `d2e eval` and `d2e serve` decode DIR like RUN. DIR appears once its
+    logits equal those of base and adapter: to 1e-3 of the largest logit in float32, 1e-2 in float16, 5e-2 in bfloat16.
 
     Example: d2e merge runs/lora --out models/lora-merged --dtype bfloat16
     """
@@ -77,16 +79,16 @@ def merge(run: Path, out: Path, dtype: str | None) -> None:
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("name", metavar="OWNER/NAME")
-@click.option("--private/--public", default=True, show_default=True, help="Who may see the repository made for it.")
+@click.option("--private/--public", default=True, show_default=True, help="Visibility of a new repository.")
 @_export_options
-@click.option("--revision", metavar="BRANCH", help="A branch, which is made where there is none.")
-@click.option("--dry-run", is_flag=True, help="List the files and their sizes, and send nothing.")
+@click.option("--revision", metavar="BRANCH", help="A branch, created if missing.")
+@click.option("--dry-run", is_flag=True, help="List the files and their sizes without sending them.")
 def push(run: Path, name: str, private: bool, revision: str | None, dry_run: bool, **options: Any) -> None:
     """Publish RUN as the model OWNER/NAME (or NAME, for your own account) on the Hub.
 
-    RUN is a run folder, one of its checkpoints, or a folder that `d2e export` wrote. Sent are weights, tokenizer,
-    model card, recipe, scores and custom_generate/generate.py, in one commit: all of them or none. After a failure
-    the same command goes on and sends what is missing. The token is that of `hf auth login`, or $HF_TOKEN.
+    RUN is a run folder, one of its checkpoints, or a folder from `d2e export`. One commit sends weights, tokenizer,
+    model card, recipe, scores and custom_generate/generate.py: all or nothing. After a failure, the same command
+    sends what is missing. The token is that of `hf auth login`, or $HF_TOKEN.
 
     Example: d2e push runs/d2e-mini my-account/d2e-mini --merge
     """
@@ -111,8 +113,8 @@ def push(run: Path, name: str, private: bool, revision: str | None, dry_run: boo
 def pull(name: str, out: Path, revision: str | None) -> None:
     """Download the model OWNER/NAME from the Hub as the new folder OUT.
 
-    OUT appears when all of it is there. After a failure the same command goes on with what has arrived, which is kept
-    in OUT.partial. A model that `d2e push` published can be evaluated and served like a run.
+    OUT appears when it is complete. After a failure, the same command resumes from OUT.partial. A model from
+    `d2e push` can be evaluated and served like a run.
 
     Example: d2e pull my-account/d2e-mini models/d2e-mini
     """

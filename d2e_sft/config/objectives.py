@@ -38,13 +38,12 @@ class ObjectiveSpec:
         about: its name in model cards, after "trained for event reasoning with".
         learnt: what the answer is learnt from, for model cards; None if views and α tell.
         views: the views it always needs.
-        debias: the allowed values of `d2e.debias`, the default first.
-        distill: the allowed values of `d2e.distill`, the default first.
-        debiased_decoding: decoding subtracts the imagined view even if training does not.
-        imagined_weight: the default of `d2e.imagined_weight`; None if it has no such term.
+        debias, distill: the allowed values of these options, the default first.
+        debiased_decoding: subtracts the imagined view only in decoding.
+        imagined_weight: the default of this option; None without such a term.
         trains_refined: the refined view has a cross entropy of its own.
-        reads_content: treats tokens of the response form differently, so rows must mark them.
-        takes_bias_model: the imagined view may come from `d2e.bias_model`.
+        reads_content: rows must mark the tokens of the response form.
+        takes_bias_model: supports `d2e.bias_model`.
     """
 
     about: str

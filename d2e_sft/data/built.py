@@ -1,7 +1,7 @@
-"""Whether a file of rows still is what its build wrote: the manifest beside it has its checksum.
+"""Check whether a file of rows is as its build wrote it, by the checksum in the manifest next to it.
 
-A file that was edited after the build is read all the same, since filtering rows by hand is usual; but scores of
-another benchmark, or a model of other data, must not go by the old name without a word.
+Filtering rows by hand is common, so edited files are used, but with a warning. Scores of other rows, or a model
+trained on them, must not silently carry the old name.
 """
 
 from __future__ import annotations
@@ -14,27 +14,25 @@ MANIFEST = "manifest.json"
 
 
 def changed_since_build(file: Path, sha256: str) -> str | None:
-    """What has changed, as one sentence; None where the file is the manifest's, or there is no word of it.
+    """Return what has changed, as one sentence; None if the file is unchanged or no manifest lists it.
 
     Args:
-        file: of rows, perhaps in a folder of `d2e data build`.
-        sha256: of the file as it is now.
+        sha256: of the file now.
     """
     try:
         content = json.loads((file.parent / MANIFEST).read_text(encoding="utf-8"))
         expected = content["outputs"][file.name]["sha256"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     if content.get("project") != "d2e-sft" or expected == sha256:
         return None
     return (
-        f"{file}: changed after it was built (SHA-256 {sha256[:12]}…; {MANIFEST} says {str(expected)[:12]}…), so what "
-        "the manifest and its card say of its rows is not true any more; build it again, or keep edited rows in a "
-        "folder of their own"
+        f"{file}: changed after it was built (SHA-256 {sha256[:12]}…; {MANIFEST} says {str(expected)[:12]}…), so the "
+        "manifest and its card no longer describe its rows; build it again, or keep edited rows in their own folder"
     )
 
 
 def warn_if_changed(file: Path, sha256: str) -> None:
-    """Say it on stderr."""
-    if told := changed_since_build(file, sha256):
-        print(f"warning: {told}", file=sys.stderr)
+    """Print a warning on stderr if the file has changed."""
+    if change := changed_since_build(file, sha256):
+        print(f"warning: {change}", file=sys.stderr)

@@ -77,9 +77,9 @@ class ContextRule:
     """Where rows of chat data have their context.
 
     Attributes:
-        place: `<NAME>` for the text between such tags; a role for the last turn of that role before the answer (the
-            first one for `system`); or empty, if the context is a field of the row or missing.
-        block: how the context of a field is inserted into the conversation, if it is not quoted there.
+        place: `<NAME>` for the text between such tags, or a role for the last turn of that role (the first `system`
+            turn). Empty if the context is a field of the row or missing.
+        block: how a field's context is inserted, if it is not quoted in a turn.
     """
 
     place: str = "<context>"

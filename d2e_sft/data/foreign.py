@@ -1,4 +1,4 @@
-"""Files of rows that are no samples yet: told before anything is loaded, with the description that would map them."""
+"""Detect files whose rows are not samples yet, and suggest a description that maps them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 
-TABLES = (".csv", ".tsv", ".json")
-# What others call the parts of a row, the likeliest first.
-_CALLED: dict[str, tuple[str, ...]] = {
+_TABLES = (".csv", ".tsv", ".json")
+# Usual names of the parts of a row, the likeliest first.
+_USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "context": ("context", "passage", "document", "premise", "story", "article", "background", "paragraph", "text"),
     "question": ("question", "query", "ask", "hypothesis", "instruction", "prompt", "input"),
     "answer": ("answer", "answers", "label", "response", "output", "completion", "target", "gold", "reply"),
@@ -28,32 +28,29 @@ _CALLED: dict[str, tuple[str, ...]] = {
 
 
 def nearest_columns(fmt: str, found: Iterable[str], *, by_turns: bool = False) -> str:
-    """A `columns: {…}` for a description: for each part the column whose name is nearest, `…` where none is near."""
-    names = list(found)
-    if by_turns:
-        parts: Sequence[str] = ("messages",)
-    else:
-        parts = ("context", "question", *(["options"] if fmt in ("scq", "mcq") else []), "answer")
-    chosen: dict[str, str] = {}
+    """Return `columns: {…}` for a description: for each part the column with the nearest name, or `…`."""
+    left = list(found)
+    parts = ["messages"] if by_turns else ["context", "question", "answer"]
+    if fmt in ("scq", "mcq") and not by_turns:
+        parts.insert(2, "options")
+    chosen = []
     for part in parts:
-        left = [name for name in names if name not in chosen.values()]
-        chosen[part] = _nearest(part, left) or "…"
-    return f"columns: {{{', '.join(f'{part}: {name}' for part, name in chosen.items())}}}"
+        name = _nearest(part, left)
+        left = [other for other in left if other != name]
+        chosen.append(f"{part}: {name or '…'}")
+    return f"columns: {{{', '.join(chosen)}}}"
 
 
 def _nearest(part: str, names: Sequence[str]) -> str | None:
     lower = {name.lower(): name for name in names}
-    for called in _CALLED[part]:
-        if called in lower:
-            return lower[called]
-    for called in _CALLED[part]:
-        if near := difflib.get_close_matches(called, list(lower), n=1, cutoff=0.75):
-            return lower[near[0]]
-    return None
+    near = [*(name for name in _USUAL_NAMES[part] if name in lower)]
+    for name in _USUAL_NAMES[part]:
+        near += difflib.get_close_matches(name, list(lower), n=1, cutoff=0.75)
+    return lower[near[0]] if near else None
 
 
 def description_of(name: str, columns: Sequence[str]) -> str:
-    """The YAML that would make samples of a file with these columns, indented as a message shows it."""
+    """Return the YAML that maps a file with these columns to samples, indented for a message."""
     chat = _nearest("messages", columns)
     lines = [f"train: {name}", "test: 0.2"]
     if chat:
@@ -65,14 +62,12 @@ def description_of(name: str, columns: Sequence[str]) -> str:
 
 
 def refuse_foreign(path: Path, *, first_row: bool = True) -> None:
-    """Raise UserError if a file of training rows holds other rows than samples, so far as its beginning shows.
-
-    The file must be there; that it is whole and sound is found out when it is read.
+    """Raise UserError if the beginning of a file of training rows shows rows that are not samples.
 
     Args:
-        first_row: False looks at the file's ending alone, where a bad first row would be skipped.
+        first_row: False checks only the file's ending, for when bad rows are skipped.
     """
-    if path.suffix in TABLES:
+    if path.suffix in _TABLES:
         raise _foreign(path, f"is {path.suffix.removeprefix('.').upper()}", _columns_of_table(path))
     row = _first_row(path) if first_row else None
     needed = [name for name, field in EventSample.model_fields.items() if field.is_required()]
@@ -85,29 +80,29 @@ def _foreign(path: Path, what: str, columns: Sequence[str]) -> UserError:
     having = f"; it has the columns {', '.join(map(repr, columns))}" if columns else ""
     return UserError(
         f"{path}: {what}; expected samples, as `d2e data build` writes them{having[:300]}",
-        remedy=f"describe it in a file mine.yaml beside it, for example\n{description_of(path.name, columns)}\n"
+        remedy=f"describe it in a file mine.yaml next to it, for example\n{description_of(path.name, columns)}\n"
         f"  then: d2e data build --datasets {path.parent / 'mine.yaml'} --out data/mine\n"
         "  and train with data.train=data/mine/train.parquet",
     )
 
 
 def columns_of(path: Path) -> list[str]:
-    """The columns of a JSONL or Parquet file, so far as its first row shows them."""
+    """Return the columns of a JSONL or Parquet file, by its first row."""
     return list(_first_row(path) or ())
 
 
 def _columns_of_table(path: Path) -> list[str]:
+    if path.suffix == ".json":
+        return []
     try:
         with path.open(encoding="utf-8-sig", newline="") as source:
-            if path.suffix == ".json":
-                return []
             return next(csv.reader(source, delimiter="\t" if path.suffix == ".tsv" else ","), [])
     except (OSError, UnicodeDecodeError, csv.Error):
         return []
 
 
 def _first_row(path: Path) -> dict[str, Any] | None:
-    """The first row of a JSONL file, or the columns of a Parquet file; None where that cannot be told."""
+    """Return the first row of a JSONL file, or the columns of a Parquet file; None if unreadable."""
     try:
         if path.suffix == ".parquet":
             return dict.fromkeys(pq.read_schema(path).names)

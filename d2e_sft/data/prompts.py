@@ -1,9 +1,9 @@
-"""Which text each view of a sample gets, in each setting: the only place that decides it.
+"""The text of each view of a sample, in each setting.
 
-The three views (PIPER paper, section 3) differ in the context line alone: the original has the context, the
-imagined has none, the refined has the refined context. The three settings (its appendix B) are zero-shot, in which
-models are also trained; few-shot, with solved samples as earlier turns of the conversation; and chain of thought.
-Wording is data (`prompt_sets/*.yaml`), so that a user can bring another. A chat sample brings its own.
+The three views (PIPER paper, section 3) differ only in the context line: the original has the context, the imagined
+has none, the refined has the refined context. The three settings (its appendix B) are zero-shot, which training uses;
+few-shot, with solved samples as earlier turns of the conversation; and chain of thought. The wording is data
+(`prompt_sets/*.yaml`), so users can bring their own. A chat sample contains its own wording.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
@@ -28,12 +28,11 @@ from d2e_sft.util.files import load_yaml
 Setting = Literal["zero_shot", "few_shot", "cot"]
 SETTINGS: tuple[Setting, ...] = get_args(Setting)
 _BUNDLED = Path(__file__).resolve().parent / "prompt_sets"
-MCQ_SEPARATOR = "; "
-DEFAULT, NEUTRAL = "default", "neutral"
+MCQ_SEPARATOR, DEFAULT, NEUTRAL = "; ", "default", "neutral"
 
 
 class FormatPrompt(BaseModel):
-    """The wording of one format: `system` and `user` messages, the context line and the response form."""
+    """The wording of a format: `system` and `user` messages, the context line and the response form."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -46,7 +45,7 @@ class FormatPrompt(BaseModel):
     @classmethod
     def _ends_with_answer(cls, value: str) -> str:
         if not value.endswith("{answer}") or value.count("{answer}") != 1:
-            raise ValueError("must hold {answer} once, at its end: what stands before it marks the answer")
+            raise ValueError("must contain {answer} once, at its end: the text before it marks the answer")
         return value
 
     @property
@@ -56,14 +55,14 @@ class FormatPrompt(BaseModel):
 
 
 class PromptSet(BaseModel):
-    """A named wording for all formats but chat.
+    """A named wording for all formats except chat.
 
-    The bundled set `default` speaks of events; rows whose relation is `none` get the words of `neutral` from it.
+    The bundled set `default` mentions events; for rows whose relation is `none` it uses `neutral`.
 
     Attributes:
-        zero_shot: of training, too.
-        few_shot: None takes the zero-shot wording, as the demonstrations are what differs.
-        cot: asks for the reasoning before the response form; None where the set has no such wording.
+        zero_shot: also the wording of training.
+        few_shot: None for the zero-shot wording.
+        cot: asks for reasoning before the response form.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -76,18 +75,21 @@ class PromptSet(BaseModel):
     def messages(
         self, sample: EventSample, view: View, *, context: str | None = None, setting: Setting = "zero_shot"
     ) -> list[dict[str, str]]:
-        """The system and user messages of one view, without demonstrations.
+        """Return the system and user messages of a view, without demonstrations.
 
         Args:
-            context: replaces the view's own context (used to shorten one that is too long).
+            context: replaces the view's own context (to shorten it).
 
         Raises:
-            UserError: the refined view of a sample that has no refined context, or a format or setting without
-                wording.
+            UserError: the sample has no refined context, or the set has no wording for its format or the setting.
         """
         text = view_context(sample, view) if context is None else context
         if sample.conversation is not None:
-            _refuse_setting(sample, setting)
+            if setting != "zero_shot":
+                raise UserError(
+                    f"sample {sample.id!r} of {sample.dataset!r}: a conversation has no wording for {setting}",
+                    remedy="use it without --setting",
+                )
             return sample.conversation.messages(text)
         prompt = self._prompt(sample.format, setting, sample)
         block = _fill(prompt.context, {"context": text}) if text.strip() else ""
@@ -102,7 +104,7 @@ class PromptSet(BaseModel):
         ]
 
     def response(self, sample: EventSample, setting: Setting = "zero_shot") -> str:
-        """The target text: the response form with the sample's answer in it."""
+        """Return the target text: the response form with the sample's answer."""
         if sample.conversation is not None:
             return sample.answers[0]
         if sample.options:
@@ -113,17 +115,17 @@ class PromptSet(BaseModel):
         return _fill(self._prompt(sample.format, setting, sample).response, {"answer": answer})
 
     def answer_start(self, sample: EventSample, setting: Setting = "zero_shot") -> int:
-        """Where in the `response` of a sample the answer begins, in characters."""
+        """Return where the answer begins in the `response` of a sample, in characters."""
         if sample.conversation is not None:
             return 0
         return len(self._prompt(sample.format, setting, sample).response.removesuffix("{answer}"))
 
     def marker(self, fmt: Format, setting: Setting = "zero_shot") -> str:
-        """The text that precedes the answer in the response form of a format; a conversation has none."""
+        """Return the text before the answer in the response form of a format; empty for chat."""
         return "" if fmt == "chat" else self._prompt(fmt, setting).marker
 
     def digest(self, setting: Setting = "zero_shot") -> str:
-        """SHA-256 of the wording of one setting: what other settings say has no part in it."""
+        """Return the SHA-256 of the wording of one setting."""
         if setting != "zero_shot":
             prompts = {fmt: self._prompt(fmt, setting).model_dump() for fmt in sorted(self._prompts(setting))}
             return hashlib.sha256(repr((self.name, prompts)).encode()).hexdigest()
@@ -153,8 +155,8 @@ class SettingPrompts:
     """A prompt set in one setting.
 
     Attributes:
-        demonstrations: the solved samples that come before a sample, as turns of the conversation; with their
-            contexts in every view, since the imagined view is about the asked sample's context alone.
+        demonstrations: solved samples shown before a sample, as turns of the conversation. They keep their contexts in
+            every view: the imagined view only removes the context of the sample itself.
     """
 
     prompt_set: PromptSet
@@ -162,40 +164,39 @@ class SettingPrompts:
     demonstrations: Callable[[EventSample], Sequence[EventSample]] = lambda sample: ()
 
     def messages(self, sample: EventSample, view: View, *, context: str | None = None) -> list[dict[str, str]]:
-        """The conversation up to the answer; arguments as for `PromptSet.messages`."""
+        """Return the conversation up to the answer; arguments as for `PromptSet.messages`."""
+        messages = self.prompt_set.messages(sample, view, context=context, setting=self.setting)
         if sample.conversation is not None:
-            return self.prompt_set.messages(sample, view, context=context, setting=self.setting)
-        system, user = self.prompt_set.messages(sample, view, context=context, setting=self.setting)
-        turns = [turn for shown in self.demonstrations(sample) for turn in self._solved(shown)]
-        return [system, *turns, user]
+            return messages
+        turns = []
+        for shown in self.demonstrations(sample):
+            user = self.prompt_set.messages(shown, "original", setting=self.setting)[1]
+            turns += [user, {"role": "assistant", "content": self.response(shown)}]
+        return [messages[0], *turns, messages[1]]
 
     def response(self, sample: EventSample) -> str:
-        """The response form with the sample's answer in it."""
+        """Return the response form with the sample's answer."""
         return self.prompt_set.response(sample, self.setting)
 
     def answer_start(self, sample: EventSample) -> int:
-        """Where in the `response` of a sample the answer begins, in characters."""
+        """Return where the answer begins in the `response` of a sample, in characters."""
         return self.prompt_set.answer_start(sample, self.setting)
 
     def marker(self, fmt: Format) -> str:
-        """The text that precedes the answer in the response form of a format."""
+        """Return the text before the answer in the response form of a format."""
         return self.prompt_set.marker(fmt, self.setting)
 
-    def _solved(self, sample: EventSample) -> list[dict[str, str]]:
-        _, user = self.prompt_set.messages(sample, "original", setting=self.setting)
-        return [user, {"role": "assistant", "content": self.response(sample)}]
 
-
-Wording = PromptSet | SettingPrompts  # what a prompt is made from; a prompt set alone: zero-shot
+Wording = PromptSet | SettingPrompts  # a prompt set on its own means zero-shot
 
 
 def candidate_responses(wording: Wording, sample: EventSample) -> list[str]:
-    """The response form with each of the sample's candidates as the one answer in it."""
+    """Return the response form with each of the sample's candidates as the answer."""
     return [wording.response(sample.model_copy(update={"answers": [option]})) for option in sample.candidates]
 
 
 def view_context(sample: EventSample, view: View) -> str:
-    """The context that a view of the sample shows; empty for the imagined view."""
+    """Return the context that a view of the sample shows; empty for the imagined view."""
     if view == "imagined":
         return ""
     if view == "original":
@@ -203,24 +204,21 @@ def view_context(sample: EventSample, view: View) -> str:
     if sample.refined_context is None:
         raise UserError(
             f"sample {sample.id!r} of {sample.dataset!r}: refined_context is missing, and the refined view needs it",
-            remedy="build the data with a refiner, or set d2e.distill=false (d2e.objective: one without that view)",
+            remedy="build the data with a refiner, or set d2e.distill=false (or an objective without that view)",
         )
     return sample.refined_context
 
 
 def render_option(index: int, option: str) -> str:
-    """`(A) text` for the option at a position."""
+    """Return `(A) text` for the option at a position."""
     if index >= len(string.ascii_uppercase):
         raise UserError(f"option {option!r}: position {index + 1}; expected at most 26 options")
     return f"({string.ascii_uppercase[index]}) {option}"
 
 
-def _refuse_setting(sample: EventSample, setting: Setting) -> None:
-    if setting != "zero_shot":
-        raise UserError(
-            f"sample {sample.id!r} of {sample.dataset!r}: a conversation has its own words, and none for {setting}",
-            remedy="ask it without --setting",
-        )
+@lru_cache(maxsize=8)
+def _bundled(name: str) -> PromptSet:
+    return _read(_BUNDLED / f"{name}.yaml")
 
 
 def load_prompt_set(name: str) -> PromptSet:
@@ -229,22 +227,17 @@ def load_prompt_set(name: str) -> PromptSet:
     Raises:
         UserError: no such set, not YAML, or a field is missing or unknown.
     """
-    return _bundled(name) if (_BUNDLED / f"{name}.yaml").is_file() else _read(name)
+    bundled = sorted(file.stem for file in _BUNDLED.glob("*.yaml"))
+    if name in bundled:
+        return _bundled(name)
+    if not name.endswith((".yaml", ".yml")) or not Path(name).is_file():
+        raise UserError(f"prompt set {name!r}: not found", remedy=f"give a YAML file or one of: {', '.join(bundled)}")
+    return _read(Path(name))
 
 
-@lru_cache(maxsize=8)
-def _bundled(name: str) -> PromptSet:
-    return _read(name)
-
-
-def _read(name: str) -> PromptSet:
-    path = Path(name) if name.endswith((".yaml", ".yml")) else _BUNDLED / f"{name}.yaml"
-    if not path.is_file():
-        bundled = ", ".join(sorted(file.stem for file in _BUNDLED.glob("*.yaml")))
-        raise UserError(f"prompt set {name!r}: not found", remedy=f"give a YAML file or one of: {bundled}")
+def _read(path: Path) -> PromptSet:
     try:
-        content: Any = load_yaml(path.read_text(encoding="utf-8"))
-        return PromptSet.model_validate(content)
+        return PromptSet.model_validate(load_yaml(path.read_text(encoding="utf-8")))
     except ValidationError as error:
         raise UserError(f"{path}: {describe_validation_error(error)}") from None
     except (yaml.YAMLError, ValueError) as error:
@@ -252,5 +245,5 @@ def _read(name: str) -> PromptSet:
 
 
 def _fill(template: str, fields: dict[str, str]) -> str:
-    # One pass: a brace in a user's text is text, never a placeholder.
+    # One pass: a brace in a user's text is never a placeholder.
     return re.sub(r"\{(\w+)\}", lambda match: fields.get(match[1], match[0]), template)

@@ -1,7 +1,7 @@
 """Samples → token views that share one answer.
 
-The answer is tokenised once and appended to each view's prompt, so its tokens are the same in all three. Of a
-conversation that is trained on in several turns, the answer begins with the first of them.
+The answer is tokenised once and appended to the prompt of each view, so its tokens are the same in all three. In a
+conversation that trains on several turns, the answer begins with the first of them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from d2e_sft.util.errors import UserError
 
 @dataclass(frozen=True)
 class EncodedSample:
-    """Token ids of each view's prompt, and of the one answer with its end-of-turn token.
+    """The token ids of each view's prompt, and of the answer with its end-of-turn token.
 
     Attributes:
-        content: of each answer token, whether it is the answer's own; False where the response form fixes it ("The
-            answer is:") and for the end of the turn. A token in which the answer begins is the answer's.
+        content: per answer token, False for the response form ("The answer is:") and the end of the turn. The token in
+            which the answer begins belongs to the answer.
+        trained: per answer token, whether the loss is on it; empty for all.
     """
 
     prompts: dict[View, list[int]]
@@ -35,23 +36,14 @@ class EncodedSample:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest view, answer included."""
+        """The number of tokens of the longest view, answer included."""
         return max(len(prompt) for prompt in self.prompts.values()) + len(self.answer)
 
 
 class ViewEncoder:
-    """Turns samples into token views with a model's own chat template.
+    """Turns samples into token views, `original` first, with the chat template of a model.
 
-    See `d2e_sft.data.chat_template` for models that have none.
-
-    Args:
-        tokenizer: a transformers tokenizer, with a chat template unless the model is an encoder-decoder.
-        prompt_set: the wording.
-        views: the views to encode, `original` first.
-        encoder_decoder: the prompt goes to an encoder, the answer to a decoder.
-
-    Raises:
-        UserError: the tokenizer of a causal model has no chat template, or no token ends an answer.
+    Arguments and errors as for `ChatEncoder`.
     """
 
     def __init__(
@@ -64,9 +56,9 @@ class ViewEncoder:
         self.end_of_turn = self.chat.end_of_turn
 
     def encode(self, sample: EventSample, *, max_length: int | None = None) -> EncodedSample:
-        """All views of a sample; with `max_length` the end of a context gives way to it.
+        """Encode all views of a sample; `max_length` cuts the end of contexts.
 
-        The result may still be longer than `max_length`: the caller decides what to do about it.
+        The result may still be longer than `max_length`.
         """
         if self._by_turns(sample):
             return self._encode_turns(sample, max_length)
@@ -76,91 +68,85 @@ class ViewEncoder:
         return EncodedSample(prompts, answer, content=self.answer_content(sample), weight=sample.weight)
 
     def answer_ids(self, sample: EventSample) -> list[int]:
-        """The response and its end-of-turn token."""
+        """Return the response and its end-of-turn token."""
         text = self.prompt_set.response(sample)
         return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end_of_turn]
 
     def option_ids(self, sample: EventSample) -> tuple[list[list[int]], int]:
-        """The response to each of the sample's candidates, without an end, and how many first tokens all share.
+        """Return the response to each candidate of the sample, without an end, and the length of their common prefix.
 
-        Only tokens of the response form are counted as common, never those of an option: a score of what follows
-        compares the options, and nothing else.
+        The prefix includes only tokens of the response form, so scores of the rest compare the options.
         """
         texts = [self.prompt_set.marker(sample.format), *candidate_responses(self.prompt_set, sample)]
         form, *responses = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        common = 0
-        while common < len(form) and all(tokens[common : common + 1] == [form[common]] for tokens in responses):
-            common += 1
-        return responses, common
+        return responses, min(_common(form, tokens) for tokens in responses)
 
     def answer_content(self, sample: EventSample) -> list[bool]:
-        """Of each of the `answer_ids`, whether it is the answer's own, see `EncodedSample`."""
+        """Return for each of the `answer_ids` whether it belongs to the answer, see `EncodedSample`."""
         text = self.prompt_set.response(sample)
         start = self.prompt_set.answer_start(sample)
         if self.tokenizer.is_fast:
             encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
             return [*(end > start for _, end in encoded["offset_mapping"]), False]
-        # A slow tokenizer has no offsets: the form's tokens are those that it begins with by itself, too.
+        # A slow tokenizer has no offsets: compare with the tokens of the response form on its own.
         ids, form = (self.tokenizer(part, add_special_tokens=False)["input_ids"] for part in (text, text[:start]))
         fixed = _common(ids, form)
         return [*(i >= fixed for i in range(len(ids))), False]
 
     def prompt_ids(self, sample: EventSample, view: View, budget: int | None = None) -> list[int]:
-        """The prompt of one view, up to where the answer begins; at most `budget` tokens where context can be cut."""
+        """Return the prompt of a view; contexts are cut to keep it within `budget` tokens."""
         ids = self._render(sample, view, None)
         if budget is None or len(ids) <= budget:
             return ids
         context = view_context(sample, view)
         keep = _largest(len(context), lambda n: len(self._render(sample, view, context[:n])) <= budget)
         whole_words = context[:keep].rsplit(maxsplit=1)
-        # A cut inside a word goes back to the word before; a script without blanks has none to go back to.
+        # A cut inside a word moves to the end of the previous word, in scripts with blanks.
         if keep < len(context) and not context[keep].isspace() and len(whole_words) == 2:
             return self._render(sample, view, whole_words[0])
         return self._render(sample, view, context[:keep].rstrip())
 
     def all_prompt_ids(self, samples: Sequence[EventSample], view: View) -> list[list[int]]:
-        """Each sample's `prompt_ids` without a budget; the tokenizer gets all texts at once, which is quick."""
+        """Return the `prompt_ids` of each sample without a budget; all at once, which is faster."""
         return self.chat.ids([self.prompt_set.messages(sample, view) for sample in samples])
 
     def _render(self, sample: EventSample, view: View, context: str | None) -> list[int]:
         return self.chat.ids([self.prompt_set.messages(sample, view, context=context)])[0]
 
     def _by_turns(self, sample: EventSample) -> bool:
-        """Whether the template must write the sample's answer, too: it marks answers, or there are several."""
+        """Whether the template must render the answer too: it marks answers, or there are several."""
         conversation = sample.conversation
         if conversation is None:
             return False
         several = conversation.loss == "all" and bool(conversation.earlier_answers)
         if several and self.chat.plain:
             raise UserError(
-                f"sample {sample.id!r} of {sample.dataset!r}: its loss is on all assistant turns, and this model has "
-                "no chat template to tell them by",
+                f"sample {sample.id!r} of {sample.dataset!r}: its loss is on all assistant turns, but this model has "
+                "no chat template to find them",
                 remedy="write `loss: each` or `loss: last` in the data's YAML and build again",
             )
         return several or (not self.chat.plain and marks_turns(self.tokenizer))
 
     def _encode_turns(self, sample: EventSample, max_length: int | None) -> EncodedSample:
-        prompts, answers, marks = dict[View, list[int]](), list[list[int]](), list[list[bool]]()
-        for view in self.views:
-            ids, trained = self._turns(sample, view, max_length)
-            start = trained.index(True)
-            prompts[view] = ids[:start]
-            answers.append(ids[start:])
-            marks.append(trained[start:])
+        turns = {view: self._turns(sample, view, max_length) for view in self.views}
+        starts = {view: trained.index(True) for view, (_, trained) in turns.items()}
+        answers = [ids[starts[view] :] for view, (ids, _) in turns.items()]
         if any(answer != answers[0] for answer in answers[1:]):
             raise UserError(
                 f"sample {sample.id!r} of {sample.dataset!r}: the chat template of {self.tokenizer.name_or_path!r} "
-                "writes the answer otherwise when the context is left out; expected the same tokens",
-                remedy="use a chat template that writes each turn alike whatever stands before it",
+                "changes the answer when the context is removed; expected the same tokens",
+                remedy="use a chat template that renders each turn independently of the turns before it",
             )
-        return EncodedSample(prompts, answers[0], content=marks[0], trained=marks[0], weight=sample.weight)
+        prompts = {view: ids[: starts[view]] for view, (ids, _) in turns.items()}
+        marks = turns[self.views[0]][1][starts[self.views[0]] :]
+        return EncodedSample(prompts, answers[0], content=marks, trained=marks, weight=sample.weight)
 
     def _turns(self, sample: EventSample, view: View, max_length: int | None) -> tuple[list[int], list[bool]]:
         def encode(context: str | None) -> tuple[list[int], list[bool]]:
             messages = self.prompt_set.messages(sample, view, context=context)
             answered = [*messages, {"role": "assistant", "content": self.prompt_set.response(sample)}]
-            last_alone = sample.conversation is not None and sample.conversation.loss == "last"
-            return turn_tokens(self.tokenizer, answered, last_alone=last_alone)
+            only_last = sample.conversation is not None and sample.conversation.loss == "last"
+            return turn_tokens(self.tokenizer, answered, only_last=only_last)
 
         ids, trained = encode(None)
         if max_length is None or len(ids) <= max_length:
@@ -172,9 +158,12 @@ class ViewEncoder:
 
 @dataclass(frozen=True)
 class EncodedSamples:
-    """What became of a list of samples under a length rule: `kept`, of `samples`, are ready.
+    """Samples after a length rule.
 
-    `dropped` and `truncated` say what it cost; `whole` are all of them, as they were before the rule.
+    Attributes:
+        kept: the encoded samples, of `samples`.
+        dropped, truncated: samples that were too long.
+        whole: all samples, encoded without the rule.
     """
 
     kept: list[EncodedSample]
@@ -198,12 +187,11 @@ def encode_samples(
     Args:
         max_length: tokens of the longest view, answer included.
         overlong: `error`, `drop`, or `truncate_context` (cut the end of the context).
-        refuse: False leaves samples that are too long in `dropped`, whatever the rule says of them.
+        refuse: False puts samples that are too long into `dropped`, whatever the rule.
         progress: wraps the iteration, for a progress bar.
 
     Raises:
-        UserError: some samples are too long and may not be dropped, or none is left; says how many and how long the
-            longest is.
+        UserError: samples are too long and may not be dropped, or none is left; reports their number and the longest.
     """
     result = EncodedSamples([], [], [], [], [])
     longest = 0
@@ -236,7 +224,7 @@ def encode_samples(
 
 
 def _largest(upper: int, fits: Callable[[int], bool]) -> int:
-    """The largest n in [0, upper) that fits, 0 if none does; bisection, as a shorter text hardly takes more tokens."""
+    """Return the largest n in [0, upper) that fits, or 0, by bisection: a shorter text hardly has more tokens."""
     low, high = 0, upper
     while high - low > 1:
         middle = (low + high) // 2
@@ -245,6 +233,6 @@ def _largest(upper: int, fits: Callable[[int], bool]) -> int:
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens both begin with."""
+    """Return the length of the common prefix."""
     pairs = zip(one, other, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

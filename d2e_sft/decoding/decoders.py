@@ -22,7 +22,7 @@ from torch import Tensor
 
 from d2e_sft.config import decoding as config
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.model.divergence import jensen_shannon
+from d2e_sft.model.forward import jensen_shannon
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.functions import load_function
 

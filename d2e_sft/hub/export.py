@@ -1,7 +1,7 @@
-"""A run as a folder that stands on its own: checkpoint, tokenizer, card, recipe, scores and `custom_generate`.
+"""A run as a self-contained folder: checkpoint, tokenizer, card, recipe, scores and `custom_generate`.
 
-It is written beside its place and moved there when it is whole. Nothing in it names a path of this machine, but for
-the base of an adapter that was trained on a local folder.
+It appears when it is complete. It contains no paths of this machine, except the base of an adapter that was trained on
+a local folder.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from d2e_sft.config.recipe import RECIPE_FILE, Recipe, recipe_of
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.hub import custom_generate
 from d2e_sft.hub.card import CARD_NAME, model_card
-from d2e_sft.hub.client import check_no_link
+from d2e_sft.hub.client import check_new_folder, check_no_link
 from d2e_sft.hub.results import SCORES_FILE
-from d2e_sft.hub.weights import AS_TRAINED, ExportOptions, is_adapter, write_weights
+from d2e_sft.hub.weights import AS_TRAINED, ExportOptions, write_weights
+from d2e_sft.model.loading import base_of_adapter
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing_folder, write_json
 
@@ -30,27 +31,22 @@ GENERATE_FILE = "custom_generate/generate.py"
 
 
 def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[str]:
-    """Write a run as the folder `out`, whole or not at all.
+    """Write a run as the new folder `out`, and return the paths of its files, which `d2e_export.json` also lists.
 
     Args:
         run: what `d2e train` wrote, or one of its checkpoints.
-        out: a new folder.
-
-    Returns:
-        the paths of its files, which `d2e_export.json` lists, too.
 
     Raises:
-        UserError: there is no run or no finished model in it, `out` holds something, or an option does not fit.
+        UserError: there is no run or no finished model in it, `out` is not empty, or an option is unsupported.
     """
     recipe = _recipe(run)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out}: already exists; expected a new folder", "choose another one, or remove it")
+    check_new_folder(out)
     for path in run.glob("eval/*/*"):
         check_no_link(path, run)
     with replacing_folder(out) as aside:
         prompt_set = load_prompt_set(recipe.data.prompt_set)
         write_weights(run, recipe, aside, options)
-        adapter = is_adapter(aside)
+        adapter = base_of_adapter(aside) is not None
         card = model_card(run, recipe, prompt_set, adapter=adapter, licence=options.licence)
         (aside / CARD_NAME).write_text(card, encoding="utf-8")
         _write_generate(aside, recipe.decoding.alpha)
@@ -63,10 +59,10 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[st
 
 
 def exported_files(folder: Path) -> list[str] | None:
-    """The files of an export as it lists them; None where the folder is no export.
+    """Return the listed files of an export; None if the folder is not an export.
 
     Raises:
-        UserError: one of them is missing, or lies elsewhere.
+        UserError: a file is missing or outside of the folder.
     """
     try:
         content = json.loads((folder / EXPORT_FILE).read_text(encoding="utf-8"))
@@ -77,7 +73,7 @@ def exported_files(folder: Path) -> list[str] | None:
         raise UserError(
             f"{folder}: {', '.join(missing)}: no such file, but {EXPORT_FILE} lists it", "export the run again"
         )
-    for file in files:  # the list may be of others' making, and name any file of this machine
+    for file in files:  # the list may come from others and name any file of this machine
         check_no_link(folder / file, folder)
     return files
 
@@ -88,14 +84,14 @@ def _recipe(run: Path) -> Recipe:
     recipe = recipe_of(str(run))
     if recipe is None:
         raise UserError(
-            f"{run}: holds no {RECIPE_FILE}, so it is no run; expected what `d2e train` wrote",
+            f"{run}: has no {RECIPE_FILE}, so it is not a run; expected a folder of `d2e train`",
             remedy="name the run folder, or one of its checkpoint-N folders",
         )
     return recipe
 
 
 def _write_generate(out: Path, alpha: float) -> None:
-    """The file of this package with the run's α as its default."""
+    """Write this package's file with the run's α as its default."""
     source = (Path(str(custom_generate.__file__)).parent / "generate.py").read_text(encoding="utf-8")
     text, count = re.subn(r"(?m)^DEFAULT_ALPHA = .*$", f"DEFAULT_ALPHA = {alpha!r}", source)
     assert count == 1, "generate.py has one line for the default"
@@ -105,7 +101,7 @@ def _write_generate(out: Path, alpha: float) -> None:
 
 
 def _write_record(run: Path, out: Path, recipe: Recipe, prompt_set: PromptSet) -> None:
-    """Recipe, scores and wording, so that what the card says can be looked up and the model be evaluated again."""
+    """Write recipe, scores and wording, so the card can be verified and the model evaluated again."""
     text = yaml.safe_dump(_portable(recipe.model_dump()), sort_keys=False, allow_unicode=True)
     (out / RECIPE_FILE).write_text(text, encoding="utf-8")
     wording = prompt_set.model_dump(exclude_none=True)
@@ -116,7 +112,7 @@ def _write_record(run: Path, out: Path, recipe: Recipe, prompt_set: PromptSet) -
 
 
 def _portable(value: Any) -> Any:
-    """The same content with absolute paths cut to their last two parts: they mean nothing to anyone else."""
+    """Cut absolute paths to their last two parts."""
     if isinstance(value, dict):
         return {key: _portable(item) for key, item in value.items()}
     if isinstance(value, list):

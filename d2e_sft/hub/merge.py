@@ -1,7 +1,7 @@
-"""An adapter merged into its base model, and the proof that the merged model says the same.
+"""Merge an adapter into its base model, and check that the merged model gives the same logits.
 
-The merged checkpoint is read back from the disk, and its logits are compared with those of base and adapter as they
-were trained, the adapter's product added at every layer. A run that fails this leaves nothing behind.
+The merged checkpoint is read back from disk and compared with base and adapter as they were trained, with the
+adapter's product added at every layer. If they differ, nothing is written.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from torch import Tensor
 
 from d2e_sft.config.recipe import recipe_of
 from d2e_sft.data.chat_template import ChatEncoder
+from d2e_sft.hub.client import check_new_folder
 from d2e_sft.hub.export import export
-from d2e_sft.hub.weights import ExportOptions, base_of_adapter, is_adapter
-from d2e_sft.model.loading import LoadedModel, load_model, load_tokenizer, resolve_name
+from d2e_sft.hub.weights import ExportOptions
+from d2e_sft.model.loading import LoadedModel, base_of_adapter, load_model, load_tokenizer, resolve_name
 from d2e_sft.util.errors import UserError
 
-# Of the largest logit: a merged weight is rounded once, and 8 bits of mantissa (bfloat16) round by up to 1/256.
+# Shares of the largest logit. A merged weight is rounded once, in bfloat16 by up to 1/256.
 TOLERANCES = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 1e-2}
 _PROBES = (
     "The rain stopped at noon. The road was dry by three. What happened first?",
@@ -36,12 +37,9 @@ class Merged:
     """A merged checkpoint.
 
     Attributes:
-        files: its files, by their paths in the folder.
         base: the model that the adapter was trained on.
-        dtype: of the weights.
         difference: the largest difference of a logit, as a share of the largest logit.
-        tolerance: what `difference` may be in this dtype.
-        tokens: positions at which the logits were compared.
+        tolerance: the allowed `difference` in this dtype.
     """
 
     files: list[str]
@@ -49,31 +47,29 @@ class Merged:
     dtype: str
     difference: float
     tolerance: float
-    tokens: int
 
 
 def merge(run: Path, out: Path, *, dtype: str | None = None) -> Merged:
-    """Write the new folder `out`: base and adapter of a run as one model, with what `d2e export` writes beside it.
+    """Write base and adapter of a run as one model to the new folder `out`, with all other files of `d2e export`.
 
     Args:
         run: a run folder with an adapter, or one of its checkpoints.
         dtype: of the weights; None is the recipe's `model.dtype`.
 
     Raises:
-        UserError: the run holds no adapter, `out` is there already, a model cannot be loaded, or the merged model's
-            logits differ from the adapter's by more than the tolerance; nothing is written then.
+        UserError: the run has no adapter, `out` exists, a model cannot be loaded, or the merged model's logits differ
+            by more than the tolerance.
     """
-    _refuse_what_is_no_adapter(run)
+    base = _base_of(run)
     out = out.absolute()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out}: already exists; expected a new folder", "choose another one, or remove it")
+    check_new_folder(out)
     recipe = recipe_of(str(run))
     dtype = dtype or (recipe.model.dtype if recipe is not None else "float32")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.merge-", dir=out.parent) as place:
         folder = Path(place) / "merged"
         files = export(run, folder, ExportOptions(merge=True, dtype=dtype))
-        expected = _logits(_with_adapter(run, dtype))
+        expected = _logits(_with_adapter(run, base, dtype))
         difference = _difference(expected, _logits(load_model(str(folder), dtype=dtype)))
         tolerance = TOLERANCES[dtype]
         if difference > tolerance:
@@ -83,33 +79,33 @@ def merge(run: Path, out: Path, *, dtype: str | None = None) -> Merged:
                 remedy="merge in float32 (--dtype float32), or keep the adapter: d2e export without --merge",
             )
         os.replace(folder, out)
-    tokens = sum(len(logits) for logits in expected)
-    return Merged(files, base_of_adapter(run), dtype, difference, tolerance, tokens)
+    return Merged(files, base, dtype, difference, tolerance)
 
 
-def _refuse_what_is_no_adapter(run: Path) -> None:
+def _base_of(run: Path) -> str:
     if not run.is_dir():
         raise UserError(f"{run}: no such folder; expected a run with an adapter", "name a folder of `d2e train`")
-    resolve_name(str(run))  # no model at all: says which checkpoints there are
-    if not is_adapter(run):
+    resolve_name(str(run))  # lists the checkpoints if there is no model
+    base = base_of_adapter(run)
+    if base is None:
         raise UserError(
             f"{run}: a whole model, with nothing to merge; expected an adapter (adapter_config.json)",
             remedy=f"evaluate and serve it as it is; d2e export {run} DIR writes it as a plain folder",
         )
+    return base
 
 
-def _with_adapter(run: Path, dtype: str) -> LoadedModel:
-    """Base and adapter side by side, as in training; `load_model` merges them."""
+def _with_adapter(run: Path, base: str, dtype: str) -> LoadedModel:
+    """Load base and adapter separately, as in training; `load_model` merges them."""
     from peft import PeftModel
 
-    base = load_model(base_of_adapter(run), dtype=dtype)
-    model = PeftModel.from_pretrained(base.model, str(run))
+    model = PeftModel.from_pretrained(load_model(base, dtype=dtype).model, str(run))
     return LoadedModel(model=model, tokenizer=load_tokenizer(str(run))[0])
 
 
 @torch.no_grad()
 def _logits(loaded: LoadedModel) -> list[Tensor]:
-    """(tokens, V) logits of each probe, in float32."""
+    """Return the logits (tokens, V) of each probe, in float32."""
     model = loaded.model.eval()
     config = model.config
     encoder = ChatEncoder(loaded.tokenizer, encoder_decoder=config.is_encoder_decoder)
@@ -123,7 +119,7 @@ def _logits(loaded: LoadedModel) -> list[Tensor]:
 
 
 def _difference(expected: list[Tensor], found: list[Tensor]) -> float:
-    """The largest difference of a logit, as a share of the largest one; NaN and a changed vocabulary are infinite."""
+    """Return the largest difference of a logit, as a share of the largest logit; infinite for NaN or other shapes."""
     if [logits.shape for logits in expected] != [logits.shape for logits in found]:
         return math.inf
     largest = max(logits.abs().max().item() for logits in expected)

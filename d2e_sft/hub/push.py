@@ -1,4 +1,4 @@
-"""A run, or what `d2e export` made of one, as a model repository of the Hub."""
+"""A run, or an export of one, as a model repository of the Hub."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from d2e_sft.hub.card import CARD_NAME, portable_adapter
-from d2e_sft.hub.client import check_name, commit, full_name, writing_api
+from d2e_sft.hub.client import Target, check_name, commit, full_name, writing_api
 from d2e_sft.hub.export import export, exported_files
 from d2e_sft.hub.usage import PLACEHOLDER
-from d2e_sft.hub.weights import AS_TRAINED, ExportOptions, base_of_adapter, is_adapter
+from d2e_sft.hub.weights import AS_TRAINED, ExportOptions
+from d2e_sft.model.loading import base_of_adapter
 from d2e_sft.util.errors import UserError
 
-# What an earlier push may have left and this one may not have: an old adapter would be loaded with new full weights.
+# Deleted if not pushed again: an old adapter would be loaded with new full weights.
 _REPLACED = (
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "adapter_config.json",
-    "config.json",
-    "generation_config.json",
-    "eval/*",
-    "custom_generate/*",
+    *("*.safetensors", "*.safetensors.index.json", "adapter_config.json", "config.json", "generation_config.json"),
+    *("eval/*", "custom_generate/*"),
 )
 
 
@@ -33,8 +29,8 @@ class Pushed:
 
     Attributes:
         sizes: path in the repository → bytes.
-        url: of the repository; None where nothing was sent.
-        private: whether the repository is.
+        url: of the repository; None after a dry run.
+        private: whether the repository is private.
     """
 
     sizes: dict[str, int]
@@ -51,29 +47,27 @@ def push(
     dry_run: bool = False,
     options: ExportOptions = AS_TRAINED,
 ) -> Pushed:
-    """Export a run and commit it to a model repository, which is made where there is none.
+    """Export a run and commit it to a model repository, which is created if missing.
 
     Args:
-        run: a run folder, one of its checkpoints, or a folder that `d2e export` wrote, which is sent as it is.
-        name: `owner/name`, or `name` for the token's own account.
-        private: whether the repository must be private.
-        revision: a branch; made where there is none.
-        dry_run: find out what would be sent, and send nothing; needs neither token nor network.
-        options: of the export.
+        run: a run folder, one of its checkpoints, or a folder from `d2e export`, which is sent as it is.
+        name, private, revision: as in `Target`.
+        dry_run: only list what would be sent; needs neither token nor network.
 
     Raises:
-        UserError: no run, an option that does not fit, an adapter nobody else could use, no token, or the Hub's no.
+        UserError: no run, an unsupported option, an adapter that nobody else could use, no token, or the Hub refuses.
     """
     check_name(name)
     # Before an export, which may take long.
     api = None if dry_run else writing_api()
     repo = name if api is None else full_name(api, name)
-    with _folder(run, options) as folder:
+    with _exported(run, options) as folder:
         files = exported_files(folder)
         assert files is not None
-        if is_adapter(folder) and not portable_adapter(folder):
+        base = base_of_adapter(folder)
+        if base is not None and not portable_adapter(folder):
             raise UserError(
-                f"{run}: its adapter belongs to {base_of_adapter(folder)!r}, which others cannot load from the Hub",
+                f"{run}: its adapter belongs to {base!r}, which others cannot load from the Hub",
                 remedy="add --merge, or train on a base model that has a name on the Hub",
             )
         card = (folder / CARD_NAME).read_text(encoding="utf-8").replace(PLACEHOLDER, repo).encode()
@@ -81,24 +75,21 @@ def push(
         sizes = {file: len(card) if file == CARD_NAME else (folder / file).stat().st_size for file in files}
         if api is None:
             return Pushed(sizes)
-        message = f"d2e-sft: {run.resolve().name}"
-        url, is_private = commit(
-            api, repo, content, message, repo_type="model", private=private, revision=revision, replaced=_REPLACED
-        )
-    return Pushed(sizes, url, is_private)
+        target = Target(repo, "model", private, revision, _REPLACED)
+        return Pushed(sizes, *commit(api, target, content, f"d2e-sft: {run.resolve().name}"))
 
 
 @contextmanager
-def _folder(run: Path, options: ExportOptions) -> Iterator[Path]:
+def _exported(run: Path, options: ExportOptions) -> Iterator[Path]:
     if exported_files(run) is not None:
         if options.merge or options.dtype or options.licence:
             raise UserError(
                 f"{run}: is an export already; --merge, --dtype and --license are for a run",
-                remedy="export the run anew with these options, or push without them",
+                remedy="export the run again with these options, or push without them",
             )
         yield run
         return
-    # Beside the run, where weights that stay as they are need no second copy on the disk.
+    # Next to the run, so unchanged weights can be hard links.
     run = run.absolute()
     if not run.parent.is_dir():
         raise UserError(f"{run}: no such folder; expected a run", "name the folder that `d2e train` wrote")

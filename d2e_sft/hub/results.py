@@ -1,6 +1,6 @@
-"""What a model card says about results: each `RUN/eval/BENCH/scores.json` as tables, and as the Hub's model-index.
+"""Results for a model card: each `RUN/eval/BENCH/scores.json` as a table and as entries of the Hub's model-index.
 
-Scores are fractions in the files and percent in the card; an interval is the file's, 95 % by bootstrap.
+Scores are fractions in the files and percent in the card; intervals are those of the files, 95 % by bootstrap.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _SETTINGS = {"zero_shot": "zero-shot", "few_shot": "few-shot", "cot": "chain of 
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """One benchmark's results.
+    """The results of a benchmark.
 
     Attributes:
         name: the folder under `eval/`.
-        facts: how it was decoded and what was left out, in a few words each.
+        facts: how it was decoded and what was omitted, in a few words each.
         table: Markdown.
-        groups: dataset × relation × format, for the model-index; empty for a related system's benchmark.
+        groups: dataset × relation × format, for the model-index; empty for the benchmark of a related system.
         partial: only a subset was scored.
     """
 
@@ -52,16 +52,12 @@ class BenchmarkResult:
 
 
 def benchmark_results(run: Path) -> list[BenchmarkResult]:
-    """The run's results, by name of the benchmark.
-
-    Raises:
-        UserError: a file of scores is damaged.
-    """
+    """Return the run's results by name of the benchmark; raise UserError if a file of scores is damaged."""
     return [_result(path) for path in sorted(run.glob(f"eval/*/{SCORES_FILE}"))]
 
 
 def eval_results(results: Iterable[BenchmarkResult]) -> list[EvalResult]:
-    """The Hub's model-index entries: exact match and F1 of each group, in percent; the interval is in the name."""
+    """Return the Hub's model-index entries: exact match and F1 of each group in percent, the interval in the name."""
     return [
         EvalResult(
             task_type=_TASKS.get(group["format"], "text-generation"),
@@ -84,7 +80,7 @@ def _result(path: Path) -> BenchmarkResult:
     name = path.parent.name
     try:
         scores = json.loads(path.read_text(encoding="utf-8"))
-        if "system" in scores:  # a related system's own scores, which it has laid out itself
+        if "system" in scores:  # scores of a related system, with a table of its own
             table = path.with_name(_TABLES_FILE).read_text(encoding="utf-8").strip()
             subset = scores.get("max_samples")
             facts = (f"decoded {describe(scores)}", *([f"a subset of {subset}"] if subset else []))
@@ -93,7 +89,8 @@ def _result(path: Path) -> BenchmarkResult:
         return BenchmarkResult(name, _facts(scores), _table(scores), groups, bool(scores.get("subset")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path}: no scores of `d2e eval` ({type(error).__name__}: {error})", "score the run again, or remove it"
+            f"{path}: not the scores of `d2e eval` ({type(error).__name__}: {error})",
+            "score the run again, or remove it",
         ) from None
 
 
@@ -113,7 +110,7 @@ def _facts(scores: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _table(scores: Mapping[str, Any]) -> str:
-    """Groups by relation, each relation closed by the plain mean over its groups, all samples at the end."""
+    """Return groups by relation, with the plain mean over the groups of each relation, and all samples at the end."""
     lines: list[list[str]] = []
     averages = {entry["relation"]: entry for entry in scores.get("relations", ())}
     for relation in dict.fromkeys(group["relation"] for group in scores["groups"]):

@@ -1,13 +1,12 @@
-"""What a model card says about the training data: the datasets and their licences, from the data's manifest.
+"""The training data in a model card: the datasets and their licences, from the data's manifest.
 
-A manifest lies beside the file that was trained on. It vouches for that file by its checksum; of any other file it
-says nothing, and then the card says that nothing is known.
+The manifest next to the training file lists it with its checksum. Of other files nothing is known.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,6 @@ from d2e_sft.util.markup import one_line
 from d2e_sft.util.table import Table
 
 MANIFEST_NAME = "manifest.json"
-
-
 _COLUMNS = ("dataset", "relations", "rows", "licence", "publishing its rows again")
 
 
@@ -29,10 +26,10 @@ class TrainingData:
     """The rows that a run was trained on.
 
     Attributes:
-        text: Markdown, with a table of the datasets where a manifest describes the file.
-        described: whether one does, so that the licences are known.
-        relations: of the file's rows, where they are known.
-        chat: of rows that are all conversations: what their description says of the wording.
+        text: Markdown, with a table of the datasets if they are known.
+        described: whether a manifest describes the file.
+        relations: of the rows, if known.
+        chat: the description of the wording, if all rows are conversations.
     """
 
     text: str
@@ -42,7 +39,7 @@ class TrainingData:
 
 
 def training_data(run: Path, recipe: Recipe) -> TrainingData:
-    """What is known about a run's training data."""
+    """Return what is known about a run's training data."""
     train = Path(recipe.data.train)
     holder = run.parent if run.name.startswith("checkpoint-") else run
     record = _json(holder / DATA_FILE) or {}
@@ -53,53 +50,37 @@ def training_data(run: Path, recipe: Recipe) -> TrainingData:
     if samples is not None and rows not in (None, samples):
         count += f" of {rows:,} rows"
     begin = f"{count} of `{'/'.join(train.parts[-2:])}`."
-    datasets, unknown = _datasets(train, sha256)
+    manifest = _json(train.parent / MANIFEST_NAME)
+    entries = {}
+    for name, entry in (manifest or {}).get("datasets", {}).items():
+        split = entry.get("splits", {}).get(train.stem, {})
+        if split.get("rows_written"):
+            entries[name] = {**entry, **split}
+    unknown = None
+    if manifest is None:
+        unknown = "there was no manifest next to the file"
+    elif sha256 is None or manifest.get("outputs", {}).get(train.name, {}).get("sha256") != sha256:
+        unknown = "the manifest next to the file describes other rows"
+    elif not entries:
+        unknown = "the manifest next to the file lists none of its rows"
     if unknown:
         return TrainingData(f"{begin} Licences: unknown ({unknown}).", described=False)
-    table = Table.of(_COLUMNS, datasets).markdown(escape=False)
+    table = Table.of(_COLUMNS, [_cells(name, entry) for name, entry in entries.items()]).markdown(escape=False)
     text = f"{begin} The file's sources, with the licences of their raw data:\n\n{table}"
-    entries = [entry for entry in _entries(train) if _rows(entry, train.stem)]
-    relations = {name for entry in entries for name in entry["splits"][train.stem].get("rows_by_relation", {})}
-    return TrainingData(text, True, frozenset(relations), _chat_wording(entries))
+    relations = {name for entry in entries.values() for name in entry.get("rows_by_relation", {})}
+    chats = [entry for entry in entries.values() if entry.get("format") == "chat"]
+    chat = chats[0].get("described_by", {}).get("content", {}) if len(chats) == len(entries) else None
+    return TrainingData(text, True, frozenset(relations), chat)
 
 
-def _chat_wording(entries: Sequence[dict[str, Any]]) -> Mapping[str, Any] | None:
-    """The wording of the first description where all datasets are conversations; None where one is not."""
-    said = [entry.get("described_by", {}).get("content", {}) for entry in entries if entry.get("format") == "chat"]
-    return said[0] if said and len(said) == len(entries) else None
-
-
-def _entries(train: Path) -> list[dict[str, Any]]:
-    """What the manifest beside the file says of each dataset."""
-    return list((_json(train.parent / MANIFEST_NAME) or {}).get("datasets", {}).values())
-
-
-def _datasets(train: Path, sha256: str | None) -> tuple[list[list[str]], str]:
-    """The cells of each dataset that the manifest names, or why there are none."""
-    manifest = _json(train.parent / MANIFEST_NAME)
-    if manifest is None:
-        return [], "no manifest lay beside the file"
-    if sha256 is None or manifest.get("outputs", {}).get(train.name, {}).get("sha256") != sha256:
-        return [], "the manifest beside the file describes other rows"
-    split = train.stem
-    entries = manifest.get("datasets", {}).items()
-    found = [_cells(name, entry, split) for name, entry in entries if _rows(entry, split)]
-    return found, "" if found else "the manifest beside the file lists no rows of it"
-
-
-def _cells(name: str, entry: dict[str, Any], split: str) -> list[str]:
-    homepage = entry.get("homepage")
+def _cells(name: str, entry: Mapping[str, Any]) -> list[str]:
     return [
-        f"[{name}]({homepage})" if homepage else name,
-        ", ".join(entry["splits"][split].get("rows_by_relation", {})),
-        f"{_rows(entry, split):,}",
+        f"[{name}]({entry['homepage']})" if entry.get("homepage") else name,
+        ", ".join(entry.get("rows_by_relation", {})),
+        f"{entry['rows_written']:,}",
         one_line(entry.get("licence") or "unknown"),
         one_line(entry.get("redistribution") or "unknown"),
     ]
-
-
-def _rows(entry: dict[str, Any], split: str) -> int:
-    return int(entry.get("splits", {}).get(split, {}).get("rows_written", 0))
 
 
 def _json(path: Path) -> dict[str, Any] | None:

@@ -2,10 +2,10 @@
 
 The tokens of a view are its prompt and the answer without its last token, which predicts nothing.
 
-Every collator returns `input_ids` and the model's other inputs, `labels` (B, A) filled with −100, `content` (B, A) if
-the rows mark the response form, `weights` (B, A), float32, if they have a `weight`, and `view_tokens`, the tokens of
-all views without sharing or padding. Answer tokens that are not `trained` are context for the tokens after them; they
-are neither labels nor indexed.
+Every collator returns `input_ids`, the model's other inputs and `labels` (B, A) filled with −100.
+Rows may add `content` (B, A), marks of the response form, and `weights` (B, A), float32. `view_tokens` counts the
+tokens of all views without sharing or padding. Answer tokens that are not `trained` are context for the tokens after
+them; they are neither labels nor indexed.
 
 Legend: B samples, A tokens of the longest answer, N trained answer tokens of the batch, T tokens of a packed row.
 """
@@ -95,8 +95,8 @@ class BatchedCollator:
 class EncoderDecoderCollator:
     """For encoder-decoder models: one right-padded encoder row per view and sample, one decoder row per sample.
 
-    Returns `input_ids`, `attention_mask` (views · B, L), view by view, `decoder_input_ids` (B, A), the start token and
-    the answer without its last token, and `answer_index` (views, N) into views · B flattened decoder rows.
+    Returns `input_ids`, `attention_mask` (views · B, L), view by view, and `answer_index` (views, N) into views · B
+    flattened decoder rows. `decoder_input_ids` (B, A) are the start token and the answer without its last token.
     """
 
     views: Sequence[View]

@@ -1,13 +1,15 @@
-"""Partial calls of a language model: head, hidden states, inputs of a packed row, last logits."""
+"""Partial calls of a language model (head, hidden states, last logits), and a divergence of its predictions."""
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from d2e_sft.model.attention.registry import DENSE, KeysAndValues, PackedAttention, dense_mask, placeholder_mask
@@ -86,6 +88,21 @@ def packed_inputs(
     return {**inputs, "attention_mask": placeholder_mask(device), "packed": packed}
 
 
+def packed_states(model: Any, forest: TokenForest, input_ids: Tensor) -> Tensor:
+    """Return the hidden states (T, H) of a packed row; those after its lead carry no gradient."""
+    if forest.lead == forest.length:
+        return hidden_states(model, **packed_inputs(model, forest, input_ids, (0, forest.length)))[0]
+    shared: KeysAndValues = {}
+    lead = packed_inputs(model, forest, input_ids, (0, forest.lead), remember=shared)
+    states = hidden_states(model, **lead)[0]
+    # Gradient checkpointing runs the layers again in the backward, when nothing is to be remembered any more.
+    lead["packed"].remember = None
+    with torch.no_grad():
+        part = packed_inputs(model, forest, input_ids, (forest.lead, forest.length), recall=shared)
+        rest = hidden_states(model, **part)[0]
+    return torch.cat([states, rest])
+
+
 def bare_model(model: nn.Module) -> Any:
     """Return the transformers model inside its distributed wrapper and its adapter."""
     bare = unwrapped(model)
@@ -103,3 +120,10 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
     bare: nn.Module = extract_model_from_parallel(model)
     return bare
+
+
+def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
+    """½ KL(p ‖ m) + ½ KL(q ‖ m), m = (p + q) / 2, p and q the softmax of each row; (n,) up to log 2."""
+    log_p, log_q = F.log_softmax(first, dim=-1), F.log_softmax(second, dim=-1)
+    log_m = torch.logaddexp(log_p, log_q) - math.log(2)
+    return ((log_p.exp() * (log_p - log_m) + log_q.exp() * (log_q - log_m)) / 2).sum(dim=-1)

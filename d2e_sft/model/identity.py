@@ -1,4 +1,4 @@
-"""The identity of a model by content, so a folder that is trained anew under an old name is another model."""
+"""The identity of a model by its content: another training under the same name gives another identity."""
 
 from __future__ import annotations
 

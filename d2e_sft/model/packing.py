@@ -1,4 +1,4 @@
-"""Token sequences → one packed row in which every shared prefix stands once.
+"""Token sequences → one packed row with each shared prefix once.
 
 The views of a sample share a prefix, and so do the samples of a format (their system prompt). A row is therefore a
 forest: the tokens of a segment see the segments above it and, causally, their own; positions restart at each branch.
@@ -163,8 +163,7 @@ def pack(
 
     Args:
         groups: token sequences, none empty. A group is the views of one sample, or all views of a batch.
-        leading: the first `leading` sequences of each group, with all they share, precede all others (they carry
-            gradient and the others do not); None for all.
+        leading: this many sequences of each group, which carry gradient, precede all others; None for all.
         min_shared: shorter shared runs are not shared.
         prefix: length of a prefix that all sequences are known to share and exceed; the first segment of the row.
 

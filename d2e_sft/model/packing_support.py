@@ -19,10 +19,10 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from d2e_sft.config.objectives import View
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.model.attention.flex import flex_agrees
-from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, FLEX, IMPLEMENTATIONS, KeysAndValues, register
+from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, FLEX, IMPLEMENTATIONS, register
 from d2e_sft.model.collation import BatchedCollator, EncoderDecoderCollator, PackedCollator
 from d2e_sft.model.device import usable_device
-from d2e_sft.model.forward import bare_model, head_of, hidden_states, packed_inputs
+from d2e_sft.model.forward import bare_model, head_of, hidden_states, packed_states
 from d2e_sft.model.packing import pack
 from d2e_sft.util.errors import UserError
 
@@ -43,6 +43,11 @@ class Layout:
     attention: str
     reason: str | None = None
     through_logits: bool = False
+
+    @property
+    def takes_own_logits(self) -> bool:
+        """Whether logits come from the model's own forward."""
+        return self.through_logits or self.packing == "encoder_decoder"
 
     def describe(self) -> str:
         """Return one line for the log."""
@@ -78,10 +83,8 @@ def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attent
         else _structural_reason(causal) or _attention_reason(attention, d2e)
     )
     if reason is None:
-        register()
         chosen = attention or _best_attention(causal)
-        causal.set_attn_implementation(chosen)
-        reason = _measured_reason(causal)
+        reason = _measured_reason(causal, chosen)
         if reason is None:
             return Layout("shared_batch" if packing == "auto" else packing, chosen)
         causal.set_attn_implementation(given)
@@ -98,13 +101,9 @@ def takes_packed_rows(model: Any) -> bool:
     causal = bare_model(model)
     if causal not in _TAKES_PACKED_ROWS:
         given = causal.config._attn_implementation
-        exact = _head_is_known(causal) and _structural_reason(causal) is None
-        if exact:
-            register()
-            causal.set_attn_implementation(BY_BRANCH)
-            exact = _measured_reason(causal) is None
-            causal.set_attn_implementation(given)
-        _TAKES_PACKED_ROWS[causal] = exact
+        plain = _head_is_known(causal) and _structural_reason(causal) is None
+        _TAKES_PACKED_ROWS[causal] = plain and _measured_reason(causal, BY_BRANCH) is None
+        causal.set_attn_implementation(given)
     return _TAKES_PACKED_ROWS[causal]
 
 
@@ -170,8 +169,10 @@ def _inexact(packing: str, reason: str) -> UserError:
     )
 
 
-def _measured_reason(model: Any) -> str | None:
+def _measured_reason(model: Any, implementation: str) -> str | None:
     """Return how hidden states of a packed row differ from those of separate sequences; None if they agree."""
+    register()
+    model.set_attn_implementation(implementation)
     # Weights are sharded until DeepSpeed's engine holds the model, so it cannot run.
     if is_deepspeed_zero3_enabled():
         return None
@@ -181,26 +182,18 @@ def _measured_reason(model: Any) -> str | None:
             alone = [hidden_states(model, **_one_row(sequence, model.device))[0] for sequence in sequences]
             # In one pass, and in two as with `view_gradients: original`, which a dense mask does not support.
             parts = (None, 1) if model.config._attn_implementation in IMPLEMENTATIONS else (None,)
-            packed = [_packed_states(model, sequences, leading) for leading in parts]
+            differences: list[float] = []
+            for leading in parts:
+                row = pack([sequences], leading=leading)
+                found = packed_states(model, row.forest, torch.tensor([row.tokens], device=model.device))
+                differences += [_difference(found[i], one) for i, one in zip(row.indices, alone, strict=True)]
     # A layer may raise any of these for arguments that it does not know.
     except (NotImplementedError, TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
         return f"{type(model).__name__} cannot run a packed row: {str(error).splitlines()[0]}"
-    difference = max(_difference(one, other) for states in packed for one, other in zip(states, alone, strict=True))
+    difference = max(differences)
     if difference <= _tolerance(alone[0]):
         return None
     return f"{type(model).__name__}: hidden states of packed sequences differ by {difference:.0e} from separate ones"
-
-
-def _packed_states(model: Any, sequences: list[list[int]], leading: int | None) -> list[torch.Tensor]:
-    """Return the hidden states of each sequence from one packed row."""
-    row = pack([sequences], leading=leading)
-    forest, tokens = row.forest, torch.tensor([row.tokens], device=model.device)
-    shared: KeysAndValues = {}
-    states = hidden_states(model, **packed_inputs(model, forest, tokens, (0, forest.lead), remember=shared))
-    if forest.lead < forest.length:
-        rest = packed_inputs(model, forest, tokens, (forest.lead, forest.length), recall=shared)
-        states = torch.cat([states, hidden_states(model, **rest)], dim=1)
-    return [states[0, index] for index in row.indices]
 
 
 def _head_is_known(model: Any) -> bool:

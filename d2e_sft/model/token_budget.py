@@ -32,9 +32,9 @@ class TokenCosts:
     counted for each, so it may hold fewer tokens than counted. Padded rows are as wide as the widest.
 
     Attributes:
-        tokens: (n) tokens of each row; of its widest view with the answer, if rows are padded.
+        tokens: (n) of each row; of its widest view if rows are padded.
         shared: tokens of the prefix that all samples share.
-        views: rows per sample if rows are padded; 0 if they are packed.
+        views: rows per sample if rows are padded, else 0.
     """
 
     tokens: Sequence[int]

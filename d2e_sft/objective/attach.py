@@ -23,7 +23,7 @@ from d2e_sft.objective.terms import AnswerTokens, Objective, Project, hits
 from d2e_sft.objective.views import by_view, states_of_views
 
 CHUNK_ELEMENTS = 2**24  # logits of a view in a chunk: 64 MiB in float32
-_FORWARD_OPTIONS = {"targets": None, "view_accuracy": True, "hits_of": None}
+_FORWARD_OPTIONS = {"targets": None, "hits_of": None}
 
 
 def attach_objective(
@@ -36,8 +36,7 @@ def attach_objective(
 
     Args:
         through_logits: use the logits of the model's own forward, for a head that `head_of` does not know.
-        bias_head: the head of the bias model, where the objective has frozen views; None keeps the model's own head
-            as it is now.
+        bias_head: the head of the bias model, if there is one; None keeps the model's own head as it is now.
 
     Raises:
         UserError: as `Objective.of` and `frozen_head`.
@@ -52,7 +51,6 @@ def attach_objective(
     def forward(
         *args: Any,
         targets: Tensor | None = None,
-        view_accuracy: bool = True,
         hits_of: D2ESection | None = None,
         **inputs: Any,
     ) -> Any:
@@ -92,10 +90,8 @@ def step(
     """Return the sums of the objective on one batch of a collator; see `attach_objective`.
 
     Args:
-        model: a bare language model.
-        targets: (N,) the answer tokens.
         inputs: the tensors of the collator, with the hidden states of frozen views, without `labels`.
-        own_logits: the model's own forward, if its logits are taken from there.
+        own_logits: the model's own forward, if its logits are used.
 
     Raises:
         ValueError: the batch lacks `content`, which the objective needs.
@@ -120,12 +116,7 @@ def view_hits(
 ) -> dict[str, Tensor]:
     """Return which answer tokens are the argmax, (N,) bool each: `plain`, `debiased` and (no context) `imagined`.
 
-    Args:
-        model: a bare language model.
-        d2e: an objective with an original and an imagined view, and α.
-        targets: (N,) the answer tokens.
-        inputs: the tensors of a collator for these views, without `labels`.
-        own_logits: the model's own forward, if its logits are taken from there.
+    Arguments as for `step`; `d2e` has an original and an imagined view.
     """
     inputs.pop("content", None)
     inputs.pop("weights", None)

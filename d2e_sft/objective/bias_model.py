@@ -10,13 +10,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from d2e_sft.config.objectives import View
+from d2e_sft.config.objectives import BASE, View
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import Row, trained_tokens
 from d2e_sft.model.forward import bare_model, head_of
@@ -28,7 +28,7 @@ from d2e_sft.objective.views import states_of_views
 from d2e_sft.util.errors import UserError
 
 NUMBER = "row"  # the column with the index of a row's states
-STATES = "{}_states"  # of a frozen view, in a batch
+STATES = "{}_states"  # the name of a frozen view's states in a batch
 
 
 @dataclass(frozen=True)
@@ -64,28 +64,67 @@ def numbered(rows: Any, start: int = 0) -> Any:
     return [{**row, NUMBER: start + i} for i, row in enumerate(rows)]
 
 
-def load_bias_model(d2e: D2ESection, model: Any, tokenizer: Any = None) -> tuple[Any, Layout]:
-    """Load another model as the bias model, onto the device of `model`, with its batch layout.
+@dataclass(frozen=True)
+class BiasModel:
+    """The bias model of a training.
 
-    Args:
-        model: the model to be trained.
-        tokenizer: its tokenizer; None leaves it unchecked.
-
-    Raises:
-        UserError: it cannot be loaded, or its tokens or logits are not those of `model`.
+    Attributes:
+        model: a bare model; for `base`, the trained model itself, still untrained.
+        layout: of its batches.
+        head: hidden states → logits; does not change in training.
     """
-    causal = bare_model(model)
-    loaded = load_model(str(d2e.bias_model))
-    sizes = [one.config.get_text_config().vocab_size for one in (loaded.model, causal)]
-    other_tokens = tokenizer is not None and loaded.tokenizer.get_vocab() != tokenizer.get_vocab()
-    if other_tokens or sizes[0] != sizes[1]:
-        what = f"a vocabulary of {sizes[0]} tokens, not {sizes[1]}" if sizes[0] != sizes[1] else "another tokenizer"
-        raise UserError(
-            f"d2e.bias_model={d2e.bias_model}: has {what}, so its logits cannot be subtracted",
-            remedy="use a model with the tokenizer of model.name, for example another run of it",
-        )
-    bias = loaded.model.to(causal.device).requires_grad_(False)
-    return bias, choose_layout(bias, d2e)
+
+    model: Any
+    layout: Layout
+    head: Project
+
+    @classmethod
+    def of(cls, d2e: D2ESection, model: Any, layout: Layout, tokenizer: Any = None) -> Self:
+        """Return the model before training, or load another one onto its device.
+
+        Args:
+            model: the model to be trained, possibly with an adapter.
+            layout: of its batches.
+            tokenizer: its tokenizer; None leaves that of the other model unchecked.
+
+        Raises:
+            UserError: it cannot be loaded, its tokens or logits are not those of `model`, its head is unknown, or the
+                launcher shards the weights (ZeRO-3).
+        """
+        if is_deepspeed_zero3_enabled():
+            raise UserError(
+                f"d2e.bias_model={d2e.bias_model}: needs whole weights before training, and ZeRO-3 shards them",
+                remedy="use --launch ddp or zero2",
+            )
+        causal = bare_model(model)
+        if d2e.bias_model != BASE:
+            causal = _load(str(d2e.bias_model), causal, tokenizer)
+            layout = choose_layout(causal, d2e)
+        return cls(causal, layout, frozen_head(causal, d2e, own_logits=layout.takes_own_logits))
+
+    def states(
+        self, d2e: D2ESection, rows: Sequence[Row], *, pad_token_id: int = 0, batch_size: int = 8
+    ) -> dict[View, list[Tensor]]:
+        """Return the hidden states (A, H) that predict the A trained answer tokens, per frozen view and row, on CPU.
+
+        They take 4 bytes · hidden size per answer token, and one forward of the view over the rows.
+        """
+        found = dict[View, list[Tensor]]()
+        training = self.model.training
+        self.model.eval()
+        with torch.no_grad():
+            for view in d2e.frozen_views:
+                collate = collator_for(self.layout, d2e, self.model.config, pad_token_id, views=[view])
+                found[view] = []
+                for start in range(0, len(rows), batch_size):
+                    batch = [rows[i] for i in range(start, min(start + batch_size, len(rows)))]
+                    inputs = model_inputs(collate(batch), self.model.device)
+                    for name in ("targets", "content", "weights"):
+                        inputs.pop(name, None)
+                    states = states_of_views(self.model, [view], "all", inputs)[view].cpu()
+                    found[view] += states.split([trained_tokens(row) for row in batch])
+        self.model.train(training)
+        return found
 
 
 def frozen_head(model: Any, d2e: D2ESection, *, own_logits: bool) -> Project:
@@ -109,41 +148,16 @@ def frozen_head(model: Any, d2e: D2ESection, *, own_logits: bool) -> Project:
     return project
 
 
-def states_of_bias_model(
-    model: Any, d2e: D2ESection, layout: Layout, rows: Sequence[Row], *, pad_token_id: int = 0, batch_size: int = 8
-) -> dict[View, list[Tensor]]:
-    """Return the hidden states (A, H) that predict the A trained answer tokens, per frozen view and row, on the CPU.
-
-    They take 4 bytes · hidden size per answer token, and one forward of the view over the rows.
-
-    Args:
-        model: the bias model; for `base`, the model before training, with its adapter if it has one.
-
-    Raises:
-        UserError: the weights of the model are sharded (ZeRO-3).
-    """
-    if is_deepspeed_zero3_enabled():
+def _load(name: str, trained: Any, tokenizer: Any) -> Any:
+    loaded = load_model(name)
+    size, expected = (one.config.get_text_config().vocab_size for one in (loaded.model, trained))
+    if size != expected or (tokenizer is not None and loaded.tokenizer.get_vocab() != tokenizer.get_vocab()):
+        what = "another tokenizer" if size == expected else f"a vocabulary of {size} tokens, not {expected}"
         raise UserError(
-            f"d2e.bias_model={d2e.bias_model}: needs whole weights before training, and ZeRO-3 shards them",
-            remedy="use --launch ddp or zero2",
+            f"d2e.bias_model={name}: has {what}, so its logits cannot be subtracted",
+            remedy="use a model with the tokenizer of model.name, for example another run of it",
         )
-    causal, found = bare_model(model), dict[View, list[Tensor]]()
-    training = model.training
-    model.eval()
-    with torch.no_grad():
-        for view in d2e.frozen_views:
-            collate = collator_for(layout, d2e, causal.config, pad_token_id, views=[view])
-            found[view] = []
-            for start in range(0, len(rows), batch_size):
-                batch = [rows[i] for i in range(start, min(start + batch_size, len(rows)))]
-                inputs = model_inputs(collate(batch), causal.device)
-                inputs = {
-                    name: value for name, value in inputs.items() if name not in ("targets", "content", "weights")
-                }
-                states = states_of_views(causal, [view], "all", inputs)[view].cpu()
-                found[view] += states.split([trained_tokens(row) for row in batch])
-    model.train(training)
-    return found
+    return loaded.model.to(trained.device).requires_grad_(False)
 
 
 def blank_states(model: Any, d2e: D2ESection, rows: Sequence[Row]) -> dict[View, list[Tensor]]:

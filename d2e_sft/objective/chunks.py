@@ -24,11 +24,10 @@ class Head:
     """The head of a language model.
 
     Attributes:
-        project: (n, H) → (n, V); called once per chunk for all states that carry gradient.
-        parameters: the tensors that `project` uses; those that require gradients get them.
+        project: (n, H) → (n, V), called once per chunk and kind of view.
+        parameters: the tensors that `project` uses.
         chunk_rows: answer tokens per chunk; None for one chunk.
-        min_chunks: for a head that is gathered from several processes at each call (ZeRO-3), which all processes must
-            call equally often.
+        min_chunks: under ZeRO-3 all processes must call the head equally often.
     """
 
     project: Project
@@ -184,7 +183,7 @@ def _scale_for_float16(states: Sequence[Tensor], to_logits: Sequence[Tensor]) ->
     """() the factor of float16 gradients on their way through the head.
 
     The loss is not scaled yet, and float16 cannot hold most of p. The factor is the largest for which no product can
-    overflow: it is bounded by the weights' gradient, a sum over rows, and by the states', with weights of at most 16.
+    overflow. The bounds are the weights' gradient, a sum over rows, and the states', with weights of at most 16.
     """
     largest = torch.stack([state.abs().max() for state in states if state.numel()] or [states[0].new_ones(())]).max()
     over_rows = sum(gradient.abs().sum(dim=0).amax() for gradient in to_logits) * largest

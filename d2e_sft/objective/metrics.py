@@ -39,10 +39,8 @@ class ObjectiveMetrics:
 
         Args:
             sums: the result of the model's forward.
-            targets: (N,) the answer tokens.
-            view_tokens: tokens of all views.
             scale: the factor of its sums in the loss; 1 gives every answer token the same weight.
-            token_weights: (N,) the rows' weights, if they have any; already in the sums.
+            token_weights: (N,) already in the sums.
         """
         self._weighted |= token_weights is not None
         answers = torch.tensor(len(targets), device=targets.device)

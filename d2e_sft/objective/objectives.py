@@ -2,10 +2,10 @@
 
 An objective is a function of
 
-    logits   view → (n, V), float32 or float64, at the positions that predict the answer tokens
-    targets  (n,) the answer tokens
-    content  (n,) bool, False for tokens of the response form ("The answer is:", the end of the turn)
-    options  section `d2e` of the recipe
+- `logits`: view → (n, V), float32 or float64, at the positions that predict the answer tokens
+- `targets`: (n,) the answer tokens
+- `content`: (n,) bool, False for tokens of the response form ("The answer is:", the end of the turn)
+- `options`: section `d2e` of the recipe
 
 and returns its terms by name, (n,) each, in nats. The loss of a token is the sum of its terms, with weight `kl_weight`
 for `kl` and `imagined_weight` for `imagined_ce`. A function of your own has the same signature (see `own`).
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from d2e_sft.config.objectives import View
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.divergence import jensen_shannon
+from d2e_sft.model.forward import jensen_shannon
 
 Logits = Mapping[View, Tensor]
 ObjectiveFunction = Callable[[Logits, Tensor, Tensor, D2ESection], dict[str, Tensor]]
@@ -74,8 +74,8 @@ def honest(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection
 def teacher(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
     """CE(u) + CE(v) + λ · KL(v, detached ‖ u), u and v the logits of the original and the refined view.
 
-    The refined view learns only from the answers, so no divergence pulls it towards answers that need no context:
-    context distillation (Snell et al., 2022, arXiv 2209.15189) with a teacher in training. With `debias`,
+    The refined view learns only from the answers, so no divergence pulls it towards answers that need no context.
+    It is context distillation (Snell et al., 2022, arXiv 2209.15189) with a teacher in training. With `debias`,
     u = z_o − α·z_im and v = z_r − α·z_im.
     """
     student, tutor = _debiased(logits, options.effective_alpha)

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from d2e_sft.config.objectives import View, ViewGradients
-from d2e_sft.model.attention.registry import KeysAndValues
-from d2e_sft.model.forward import hidden_states, packed_inputs
-from d2e_sft.model.packing import TokenForest
+from d2e_sft.model.forward import hidden_states, packed_states
 
 
 def states_of_views(
@@ -26,7 +24,11 @@ def states_of_views(
         inputs: the batch without its answers.
     """
     if "forest" in inputs:
-        return dict(zip(views, _packed_states(model, inputs), strict=True))
+        forest, answer_index = inputs["forest"], inputs["answer_index"]
+        row = packed_states(model, forest, inputs["input_ids"])
+        # The first answer token of another view may be predicted by a token that the original shares.
+        rest = row if forest.lead == forest.length else row.detach()
+        return dict(zip(views, (row[answer_index[0]], *rest[answer_index[1:]].unbind()), strict=True))
     return by_view(views, gradients, inputs, lambda **rows: hidden_states(model, **rows))
 
 
@@ -58,21 +60,3 @@ def by_view(
             others = of_views(1, len(views))
         parts = (*of_views(0, 1), *others)
     return dict(zip(views, parts, strict=True))
-
-
-def _packed_states(model: Any, inputs: dict[str, Any]) -> Sequence[Tensor]:
-    forest: TokenForest = inputs["forest"]
-    tokens, answer_index = inputs["input_ids"], inputs["answer_index"]
-    if forest.lead == forest.length:
-        row = packed_inputs(model, forest, tokens, (0, forest.length))
-        return hidden_states(model, **row)[0][answer_index].unbind()
-    shared: KeysAndValues = {}
-    lead = packed_inputs(model, forest, tokens, (0, forest.lead), remember=shared)
-    original = hidden_states(model, **lead)[0]
-    # Gradient checkpointing runs the layers again in the backward, when nothing is to be remembered any more.
-    lead["packed"].remember = None
-    with torch.no_grad():
-        rest = packed_inputs(model, forest, tokens, (forest.lead, forest.length), recall=shared)
-        # The first answer token may be predicted by a token that both parts share.
-        others = torch.cat([original.detach(), hidden_states(model, **rest)[0]])[answer_index[1:]].unbind()
-    return (original[answer_index[0]], *others)

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 from transformers.integrations.liger import apply_liger_kernel
-from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+from transformers.trainer_utils import IntervalStrategy
 
 from d2e_sft.model.token_budget import MicroBatchRows, StepCollator, TokenBudgetSteps, TokenCosts
 from d2e_sft.util.terminal import warn
@@ -52,16 +52,6 @@ class StepActions(TrainerCallback):
         if ends:
             control.should_evaluate |= args.eval_strategy == IntervalStrategy.STEPS
         return control
-
-    @staticmethod
-    def logs_after_this_step(trainer: Any) -> bool:
-        """Whether the step under way ends with a log; True if epochs decide that."""
-        args, state, step = trainer.args, trainer.state, trainer.state.global_step + 1
-        if args.logging_strategy != IntervalStrategy.STEPS or args.save_strategy == SaveStrategy.EPOCH:
-            return True
-        at_save = args.save_strategy == SaveStrategy.STEPS and state.save_steps > 0 and step % state.save_steps == 0
-        first = step == 1 and args.logging_first_step
-        return first or at_save or step % state.logging_steps == 0 or step >= state.max_steps
 
 
 def step_values(trainer: Any, tokens_per_second: float) -> dict[str, float]:

@@ -16,6 +16,7 @@ from accelerate import PartialState
 from transformers import PreTrainedModel
 from transformers.integrations import is_deepspeed_zero3_enabled
 
+from d2e_sft.config.objectives import BASE
 from d2e_sft.config.recipe import Precision, Recipe
 from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.rows import file_of
@@ -95,6 +96,8 @@ def check_recipe(recipe: Recipe, processes: int) -> int:
         check_readable(file)
         refuse_foreign(file, first_row=not data.skip_bad)
     function_of(recipe.d2e)
+    if recipe.d2e.frozen_views and recipe.d2e.bias_model != BASE:
+        resolve_name(str(recipe.d2e.bias_model))
     check_optimizer(recipe.train.optim)
     recipe.train.bf16 = precision_for(recipe) == "bfloat16"
     return accumulation_steps(recipe.train, processes)

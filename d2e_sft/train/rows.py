@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from tqdm import tqdm
 
 from d2e_sft.config.recipe import Overlong, Recipe, View
+from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import file_of
-from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, EventSample, read_samples
+from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.data.views import EncodedSample, EncodedSamples, ViewEncoder, encode_samples
 from d2e_sft.model.collation import Row
 from d2e_sft.model.loading import LoadedModel

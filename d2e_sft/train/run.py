@@ -8,7 +8,7 @@ from pathlib import Path
 from accelerate import PartialState
 
 from d2e_sft.config.recipe import Recipe
-from d2e_sft.data.sample import BAD_ROWS_FILE, write_bad_rows
+from d2e_sft.data.bad_rows import BAD_ROWS_FILE, write_bad_rows
 from d2e_sft.model.compilation import check_compiler
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.callbacks import trackers

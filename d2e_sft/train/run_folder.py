@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, flat, load_recipe
-from d2e_sft.data.sample import BAD_ROWS_FILE
+from d2e_sft.data.bad_rows import BAD_ROWS_FILE
 from d2e_sft.train.callbacks import PREDICTIONS_FILE
 from d2e_sft.train.checkpoints import (
     ASIDE,

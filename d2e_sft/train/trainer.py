@@ -27,7 +27,7 @@ from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.model.token_budget import REPEATED, TokenBudgetSteps
 from d2e_sft.objective.attach import attach_objective
-from d2e_sft.objective.bias_model import FrozenCollator, numbered, states_of_bias_model
+from d2e_sft.objective.bias_model import BiasModel, FrozenCollator, numbered
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.arguments.inputs import Refiner, UserInputs, refined_by_rule
@@ -134,30 +134,32 @@ class D2ETrainer(Trainer):
             apply_liger(self.model, args)
         with self.compute_loss_context_manager():
             self.layout = choose_layout(self.model, d2e, args.packing, args.attention)
+            bias = BiasModel.of(d2e, self.model, self.layout, self.processing_class) if d2e.frozen_views else None
         padding = pad_id(self.processing_class) if self.processing_class else 0
         self.data_collator = collator or collator_for(self.layout, d2e, self.model.config, padding)
-        objective = attach_objective(self.model, d2e, through_logits=self.layout.through_logits)
+        objective = attach_objective(
+            self.model, d2e, through_logits=self.layout.through_logits, bias_head=None if bias is None else bias.head
+        )
         self.held_out = HeldOut(d2e, objective.weights, args.device)
         self._metrics = ObjectiveMetrics(d2e, objective.weights, args.device)
         self._metrics_start: float | None = None  # seconds of training, evaluations left out
-        if d2e.frozen_views:
-            self._keep_frozen_views(padding)
+        if bias is not None:
+            self._keep_states(bias, padding)
         elif hasattr(self.train_dataset, "__len__"):
             self.train_dataset = numbered(self.train_dataset)
         self.data_collator = NumberedBatches(self.data_collator)
         if args.compile_layers:
             compile_layers(self.model)
 
-    def _keep_frozen_views(self, padding: int) -> None:
+    def _keep_states(self, bias: BiasModel, padding: int) -> None:
+        """Compute the states of the bias model for all rows, and add them to batches."""
         rows, held_out = self.train_dataset, self.eval_dataset
         given = [row for dataset in (rows, held_out) if dataset is not None for row in dataset]
         self.train_dataset = None if rows is None else numbered(rows)
         self.eval_dataset = None if held_out is None else numbered(held_out, len(rows) if rows is not None else 0)
         with self.compute_loss_context_manager():
-            states = states_of_bias_model(
-                self.model, self.d2e, self.layout, given,
-                pad_token_id=padding, batch_size=self.args.per_device_eval_batch_size,
-            )  # fmt: skip
+            batch_size = self.args.per_device_eval_batch_size
+            states = bias.states(self.d2e, given, pad_token_id=padding, batch_size=batch_size)
         self.data_collator = FrozenCollator(self.data_collator, states)
 
     def _add_callbacks(self, checkpoints: WholeCheckpoints) -> None:
@@ -270,7 +272,7 @@ class D2ETrainer(Trainer):
         inputs.pop(ROWS, None)
         rows = model_inputs(inputs)
         targets, weights = rows["targets"], rows.get("weights")
-        sums = model(**rows, view_accuracy=not model.training or StepActions.logs_after_this_step(self))
+        sums = model(**rows)
         if num_items_in_batch is None:  # a call outside the training loop: the micro-batch is all there is
             scale = torch.tensor(1.0 / len(targets), device=targets.device)
         else:  # gradients are averaged over processes, the count is summed over them

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.hub.client import check_name, check_no_link, commit, writing_api
+from d2e_sft.hub.client import Target, check_name, check_no_link, commit, writing_api
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from data_builders.build.card import CARD_NAME, render_card
@@ -67,9 +67,7 @@ def publish(folder: Path, name: str, *, private: bool = True, allow_restricted: 
     sent: dict[str, Path | bytes] = {path.name: path for path in files}
     sent[CARD_NAME] = card if card.is_file() else render_card(manifest).encode()
     what = manifest.get("suite") or ", ".join(manifest["datasets"])
-    url, is_private = commit(
-        api, name, sent, f"d2e-sft {manifest['version']}: {what}", repo_type="dataset", private=private
-    )
+    url, is_private = commit(api, Target(name, "dataset", private), sent, f"d2e-sft {manifest['version']}: {what}")
     return Published(url, list(sent), is_private, closed)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.hub_rows import is_hub
-from d2e_sft.data.sample import BadRow, Split
+from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError, did_you_mean
 from data_builders.build.options import REFINE, BuildOptions, Settings, parse_settings
 from data_builders.dataset import manifest

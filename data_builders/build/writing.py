@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.data.sample import BAD_ROWS_FILE, BadRow, EventSample, Split, write_bad_rows, write_samples
+from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow, write_bad_rows
+from d2e_sft.data.sample import EventSample, Split, write_samples
 from d2e_sft.util.errors import UserError
 from data_builders.build.card import CARD_NAME, write_card
 from data_builders.dataset import manifest

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.data.sample import BadRow, check_ending, read_samples, write_bad_rows, write_samples
+from d2e_sft.data.bad_rows import BadRow, write_bad_rows
+from d2e_sft.data.sample import check_ending, read_samples, write_samples
 
 
 @click.command()

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable
 from functools import partial
 
-from d2e_sft.data.conversation import CONTEXT, ContextRule, chat_rows, read_turns
+from d2e_sft.data.chat_rows import ContextRule, chat_rows, read_turns
+from d2e_sft.data.conversation import CONTEXT
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.row import OwnRow, RowParser
 from data_builders.own_data.spec import OwnSpec

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from d2e_sft.data.sample import NLI_LABELS, RELATIONS, WORDED, BadRow, EventSample, Format, Relation
+from d2e_sft.data.bad_rows import BadRow
+from d2e_sft.data.sample import NLI_LABELS, RELATIONS, WORDED, EventSample, Format, Relation
 from d2e_sft.util.errors import UserError, did_you_mean
 from data_builders.own_data.description import check_file, read_spec
 from data_builders.own_data.row import OwnRow, RowParser

@@ -101,7 +101,7 @@ def _names(spec: OwnSpec) -> dict[Split, str]:
     names: dict[Split, str] = {}
     for split, file in spec.files.items():
         address = parse_address(file) if is_hub(file) else None
-        absolute = Path(file).is_absolute() or (address is not None and address.is_folder)
+        absolute = Path(file).is_absolute() or (address is not None and address.folder.is_dir())
         name = Path(address.name if address else file).name if absolute else file if address else Path(file).as_posix()
         names[split] = f"{split}/{name}" if name in names.values() else name
     return names

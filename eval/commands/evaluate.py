@@ -10,8 +10,8 @@ import click
 
 from d2e_sft.config.decoding import DECODERS, MAX_ALPHA
 from d2e_sft.config.options import Number
+from d2e_sft.data.bad_rows import BAD_ROWS_FILE
 from d2e_sft.data.prompts import SETTINGS
-from d2e_sft.data.sample import BAD_ROWS_FILE
 from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from d2e_sft.config.decoding import DECODERS
-from d2e_sft.data.sample import RELATIONS, WORDED, BadRow, EventSample
+from d2e_sft.data.bad_rows import BadRow
+from d2e_sft.data.sample import RELATIONS, WORDED, EventSample
 from d2e_sft.util.startup import collector_paused
 from eval.commands.engine_options import engine_options
 from eval.commands.evaluate import evaluate

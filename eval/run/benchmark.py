@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.data.sample import BadRow, EventSample
+from d2e_sft.data.bad_rows import BadRow
+from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError, did_you_mean
 
 SUITES = ("piper", "ood", "conflict")

@@ -1,1 +1,1 @@
-"""What travels inside every exported model folder; `generate.py` needs torch and transformers alone."""
+"""What travels inside every exported model folder; `generate.py` needs only torch and transformers."""

@@ -1,8 +1,8 @@
-"""Debiased decoding (D²E-SFT) for transformers' `generate`, in one file that needs torch and transformers alone.
+"""Debiased decoding (D²E-SFT) for transformers' `generate`, in one file that needs only torch and transformers.
 
-transformers loads this file from a model folder's `custom_generate/` when it is told to trust remote code. Every
-prompt is given twice, with its context and without ("imagined"), and each token is chosen from
-`z_original − α · z_imagined`; both streams then take that token. Whatever else `generate` does is left to it.
+transformers loads this file from a model folder's `custom_generate/` if remote code is trusted. Every prompt is given
+twice, with its context and without ("imagined"). Each token is chosen from `z_original − α · z_imagined`, and both
+streams then take that token. `generate` does everything else.
 
 Legend: B prompts, L tokens of the longest imagined prompt, V vocabulary.
 """
@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, RepetitionPenaltyLogitsProcessor
 
-# The debias ratio that the model of this folder is decoded with; written by the export.
+# The debias ratio of this folder's model; written by the export.
 DEFAULT_ALPHA = 0.5
 _MAX_ALPHA = 10.0
-# Ways to decode that have no place for a second stream, and the values that mean that they are off.
+# Options of decoding methods without a second stream, and the values that turn them off.
 _NOT_WITH_IT: dict[str, tuple[Any, ...]] = {
     "num_beams": (None, 1),
     "guidance_scale": (None, 1),
@@ -40,23 +40,22 @@ def generate(
     alpha: float | None = None,
     **kwargs: Any,
 ) -> Any:
-    """`generate` with two more inputs; without them it is transformers' own.
+    """transformers' `generate` with two more inputs for debiased decoding.
 
     Args:
-        inputs: the prompts with their contexts, as transformers takes them (or `input_ids=`).
-        model: passed by transformers.
-        imagined_input_ids: (B, L) the same prompts without their contexts, padded on the left (on either side for
-            an encoder-decoder).
-        imagined_attention_mask: (B, L) 0 where they are padded; may be left out for a single prompt.
-        alpha: the debias ratio α; by default the one that this folder's model was made for. 0 decodes plainly.
-        **kwargs: everything else that `generate` takes: sampling, stop tokens and strings, a streamer, …
+        inputs: the prompts with their contexts (or `input_ids=`).
+        imagined_input_ids: (B, L) the same prompts without their contexts. They are padded on the left (on either side
+            for an encoder-decoder).
+        imagined_attention_mask: (B, L) 0 for padding; optional for a single prompt.
+        alpha: the debias ratio α, by default that of this folder's model. 0 decodes plainly.
+        **kwargs: all other arguments of `generate`.
 
     Returns:
-        what `generate` returns. In a dictionary, `scores` are debiased and `logits` are the original prompts' own.
+        the result of `generate`. In a dictionary, `scores` are debiased and `logits` belong to the original prompts.
 
     Raises:
-        ValueError: the imagined prompts do not fit the original ones, α is not from 0 to 10, or the options
-            ask for a way of decoding that has no second stream (beam search, guidance, assisted decoding, …).
+        ValueError: the imagined prompts do not match the original ones, α is not from 0 to 10, or the decoding method
+            has no second stream (beam search, guidance, assisted decoding, …).
     """
     own = type(model).generate  # not model.generate, which may be this function
     if imagined_input_ids is None:
@@ -81,7 +80,7 @@ def generate(
 
 
 class _Debias(LogitsProcessor):
-    """Runs the imagined prompts beside the original ones, in a cache of their own, and subtracts their logits."""
+    """Runs the imagined prompts in their own cache and subtracts their logits."""
 
     def __init__(self, model: Any, tokens: torch.Tensor, mask: torch.Tensor, ratios: list[float]) -> None:
         self.model = model
@@ -90,7 +89,7 @@ class _Debias(LogitsProcessor):
         self.taken = set(inspect.signature(model.forward).parameters)
         self.encoded: Any = None
         self.cache: Any = None
-        self.length: int | None = None  # of the sequence at the last step
+        self.length: int | None = None  # tokens of the sequence at the last step
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """(B, V) logits of the original prompts → debiased ones; `input_ids` ends with the token chosen last."""

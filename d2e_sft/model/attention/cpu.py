@@ -1,6 +1,6 @@
 """Attention block by block with torch's flash kernel for CPU.
 
-Each block of (queries, keys) is one kernel call, in float32 at least: the bfloat16 backward takes six times as long
+Each block of (queries, keys) is one kernel call in float32 at least. The bfloat16 backward takes six times as long
 (torch 2.13, Xeon with AMX), and sums over blocks should not be rounded. Partial results are merged by their
 log-sum-exp; given the merged output and log-sum-exp, the backward kernel returns each block's exact share of the
 gradients.
@@ -27,9 +27,8 @@ def branch_flash_attention(
     """Return softmax(query · keyᵀ · scale) · value over the pairs in the blocks, (1, H, Q, D) stored as (1, Q, H, D).
 
     Args:
-        query: (1, H, Q, D).
-        key, value: (1, H or a divisor of H, K, D).
-        blocks: a query sees the keys of all its blocks; the causal blocks come first and hold each query once.
+        query, key, value: (1, H, Q, D), and twice (1, H or a divisor of H, K, D).
+        blocks: the causal ones come first and contain each query once.
     """
     output: Tensor = _BranchFlash.apply(query, key, value, blocks, scale)
     return output

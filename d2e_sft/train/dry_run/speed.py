@@ -13,9 +13,8 @@ from torch import nn
 
 from d2e_sft.config.recipe import TrainSection
 from d2e_sft.model.collation import Row
-from d2e_sft.model.device import timed
+from d2e_sft.model.device import PeakMemory, timed
 from d2e_sft.model.micro_batch import forward_backward, model_inputs
-from d2e_sft.model.peak_memory import PeakMemory
 from d2e_sft.model.token_budget import TokenBudgetSteps
 from d2e_sft.train.prepare import Steps
 from d2e_sft.util.errors import UserError

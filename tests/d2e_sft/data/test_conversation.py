@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.data.conversation import ContextRule, chat_rows, prompt_turns, read_turns
+from d2e_sft.data.chat_rows import ContextRule, chat_rows, read_turns
+from d2e_sft.data.conversation import prompt_turns
 from d2e_sft.data.sample import EventSample, read_samples, write_samples
 from tests.chat_templates import CONVERSATION
 
@@ -99,8 +100,8 @@ def test_a_prompt_without_context_loses_the_paragraph_or_line_of_it(prompt: str,
         ("Hello", "expected a list of turns"),
         ([{"text": "Hello"}], "has text; expected `role` and `content`"),
         ([{"role": "critic", "content": "Hm."}], "messages.0.role: got 'critic'; expected one of system, user"),
-        ([{"role": "user", "content": [{"type": "image_url"}]}], "no images"),
-        ([{"role": "assistant", "content": "", "tool_calls": [{"id": 1}]}], "a call of a tool"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "without images"),
+        ([{"role": "assistant", "content": "", "tool_calls": [{"id": 1}]}], "a tool call; only text turns"),
         ([{"role": "user", "content": None}], "got None; expected text"),
     ],
 )

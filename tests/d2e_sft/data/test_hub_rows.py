@@ -86,7 +86,7 @@ def test_without_a_network_one_message_says_what_to_do(monkeypatch: pytest.Monke
         raise huggingface_hub.errors.OfflineModeIsEnabled("Cannot reach it: offline mode is enabled.")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", fail)
-    with pytest.raises(UserError, match="hf:me/chats: the Hub cannot be asked for it") as raised:
+    with pytest.raises(UserError, match="hf:me/chats: the Hub cannot be reached") as raised:
         fetch_rows("hf:me/chats")
     assert "hf:FOLDER" in str(raised.value)
     with pytest.raises(UserError, match="no such folder"):

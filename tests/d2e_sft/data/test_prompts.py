@@ -104,19 +104,6 @@ def test_an_encoder_decoder_without_a_template_gets_plain_text(prompts: PromptSe
     assert text == "\n\n".join(turn["content"] for turn in turns)
 
 
-def test_a_template_that_refuses_a_system_message_keeps_the_turns(prompts: PromptSet) -> None:
-    tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = (
-        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
-        + tokenizer.chat_template
-    )
-    encoder = ViewEncoder(tokenizer, few_shot(prompts), ("original",))
-    text = tokenizer.decode(encoder.prompt_ids(ASKED, "original"))
-    system, first, *_ = few_shot(prompts).messages(ASKED, "original")
-    assert text.startswith(f"<|user|>{system['content']}\n\n{first['content']}<|end|><|assistant|>")
-    assert text.count("<|user|>") == 4
-
-
 def test_prompts_encoded_together_are_those_encoded_alone(prompts: PromptSet) -> None:
     encoder = ViewEncoder(tiny_tokenizer(), few_shot(prompts), ("original",))
     samples = [make_sample(number) for number in range(4)]
@@ -141,5 +128,5 @@ def test_a_conversation_has_its_own_words_and_no_demonstrations(prompts: PromptS
     said = SettingPrompts(prompts).messages(sample, "refined")
     assert said[0]["content"] == "<context>Bring the receipt.</context> How long?"
     assert (prompts.response(sample), prompts.marker("chat"), prompts.answer_start(sample)) == ("The receipt.", "", 0)
-    with pytest.raises(UserError, match="has its own words, and none for few_shot"):
+    with pytest.raises(UserError, match="a conversation has no wording for few_shot"):
         few_shot(prompts).messages(sample, "original")

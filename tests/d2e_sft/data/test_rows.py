@@ -69,7 +69,7 @@ def test_a_conversation_says_which_turns_the_loss_is_on() -> None:
 
 def test_columns_that_are_not_used_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     samples_of([{**ROW, "title": "x", "url": "y"}], "train_dataset")
-    assert capsys.readouterr().err == "train_dataset: columns that are not used: title, url\n"
+    assert capsys.readouterr().err == "train_dataset: unused columns: title, url\n"
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_columns_that_are_not_used_are_named(capsys: pytest.CaptureFixture[str])
         ),
         (lambda: [{**ROW, "question": " "}], r"row 0: question: got ' '; expected text that is not empty"),
         (lambda: ["What fell?"], r"row 0: got 'What fell\?', a str; expected a dict"),
-        (list, r"train_dataset: holds no rows"),
+        (list, r"train_dataset: no rows"),
         (
             lambda: datasets.DatasetDict({"a": datasets.Dataset.from_list([ROW])}),
             r"has the splits a; expected one of them",
         ),
-        (lambda: datasets.Dataset.from_list([ROW]).to_iterable_dataset(), r"whose length is not known"),
+        (lambda: datasets.Dataset.from_list([ROW]).to_iterable_dataset(), r"without a length"),
     ],
 )
 def test_what_is_no_row_is_named(rows: Callable[[], Any], told: str) -> None:

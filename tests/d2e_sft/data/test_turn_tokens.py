@@ -25,29 +25,29 @@ def runs(marks: list[bool]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_marked_templates_train_on_what_trl_trains_on(name: str) -> None:
     tokenizer = template_tokenizer(template(name, marked=True))
-    ids, marks = turn_tokens(tokenizer, CONVERSATION, last_alone=False)
+    ids, marks = turn_tokens(tokenizer, CONVERSATION, only_last=False)
     assert marks_turns(tokenizer)
     assert runs(marks) == TRAINED[name]
     assert ids == tokenizer.apply_chat_template(CONVERSATION, return_dict=True)["input_ids"][: len(ids)]
-    assert runs(turn_tokens(tokenizer, CONVERSATION, last_alone=True)[1]) == TRAINED[name][-1:]
+    assert runs(turn_tokens(tokenizer, CONVERSATION, only_last=True)[1]) == TRAINED[name][-1:]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "chatml, wide"])
 def test_without_marks_the_same_tokens_are_found(name: str) -> None:
     tokenizer = template_tokenizer(template(name, marked=False))
     assert not marks_turns(tokenizer)
-    assert runs(turn_tokens(tokenizer, CONVERSATION, last_alone=False)[1]) == TRAINED[name]
+    assert runs(turn_tokens(tokenizer, CONVERSATION, only_last=False)[1]) == TRAINED[name]
 
 
 def test_without_marks_line_ends_around_an_answer_are_not_trained_on() -> None:
     tokenizer = template_tokenizer(template("chatml, wide", marked=False))
-    found = runs(turn_tokens(tokenizer, CONVERSATION, last_alone=False)[1])
+    found = runs(turn_tokens(tokenizer, CONVERSATION, only_last=False)[1])
     assert found == [(start + 1, end - 1) for start, end in TRAINED["chatml, wide"]]
 
 
 def test_a_system_message_that_is_refused_opens_the_first_user_turn() -> None:
     tokenizer = template_tokenizer(template("model", marked=False))
-    ids, marks = turn_tokens(tokenizer, [{"role": "system", "content": "Be brief."}, *CONVERSATION], last_alone=False)
+    ids, marks = turn_tokens(tokenizer, [{"role": "system", "content": "Be brief."}, *CONVERSATION], only_last=False)
     added = len("Be brief.\n\n")
     assert runs(marks) == [(start + added, end + added) for start, end in TRAINED["model"]]
     assert tokenizer.decode(ids).startswith("<|begin|><|start|>user\nBe brief.\n\nThe policy")
@@ -58,9 +58,9 @@ def test_a_template_that_changes_earlier_turns_is_refused_with_what_changes() ->
     with pytest.raises(
         UserError, match=r"before assistant turn 2 when a turn is added: '<think>.*' becomes"
     ) as raised:
-        turn_tokens(tokenizer, CONVERSATION, last_alone=False)
+        turn_tokens(tokenizer, CONVERSATION, only_last=False)
     assert "loss: each" in str(raised.value)
-    assert runs(turn_tokens(tokenizer, CONVERSATION[:2], last_alone=False)[1]), "of one answer nothing changes"
+    assert runs(turn_tokens(tokenizer, CONVERSATION[:2], only_last=False)[1]), "of one answer nothing changes"
 
 
 def test_a_template_that_leaves_an_answer_out_is_refused() -> None:
@@ -69,4 +69,4 @@ def test_a_template_that_leaves_an_answer_out_is_refused() -> None:
         "{% for m in messages %}{% if not loop.last %}{{ m.content }}<|end|>{% endif %}{% endfor %}"
     )
     with pytest.raises(UserError, match="does not write the text of assistant turn"):
-        turn_tokens(tokenizer, CONVERSATION[:2], last_alone=False)
+        turn_tokens(tokenizer, CONVERSATION[:2], only_last=False)

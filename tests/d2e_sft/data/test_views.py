@@ -145,7 +145,7 @@ def test_a_missing_refined_context_is_explained(encoder: ViewEncoder) -> None:
 def test_a_prompt_set_of_ones_own_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("name: mine\nzero_shot: {qa: {system: s, context: c, user: u, response: 'no placeholder'}}\n")
-    with pytest.raises(UserError, match=r"mine.yaml: zero_shot.qa.response: .*must hold \{answer\} once"):
+    with pytest.raises(UserError, match=r"mine.yaml: zero_shot.qa.response: .*must contain \{answer\} once"):
         load_prompt_set(str(path))
     with pytest.raises(UserError, match="prompt set 'defualt': not found"):
         load_prompt_set("defualt")

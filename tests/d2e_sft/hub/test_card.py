@@ -69,12 +69,12 @@ def make_tokenizer_local(run: Path) -> Path:
         ((), "original, imagined, refined", ("without it", "refined view", "α·z_imagined"), ()),
         (("d2e.distill=false",), "original, imagined", ("without it", "α·z_imagined"), ("refined",)),
         (("d2e.debias=false",), "original, refined", ("relevant parts", "divergence"), ("imagined", "without")),
-        (PLAIN, "original", ("as any other",), ("imagined", "refined")),
-        (("d2e.objective=sft", *PLAIN), "original", ("from the logits", "as any other"), ("imagined", "refined")),
+        (PLAIN, "original", ("like any other",), ("imagined", "refined")),
+        (("d2e.objective=sft", *PLAIN), "original", ("from the logits", "like any other"), ("imagined", "refined")),
         (
             ("d2e.objective=product", *PLAIN),
             "original, imagined",
-            ("the product of", "as any other"),
+            ("the product of", "like any other"),
             ("difference", "α"),
         ),
         (
@@ -86,11 +86,16 @@ def make_tokenizer_local(run: Path) -> Path:
         (
             ("d2e.objective=teacher", PLAIN[0]),
             "original, refined",
-            ("drawn to the refined", "as any other"),
+            ("drawn to the refined", "like any other"),
             ("kept", "α"),
         ),
         (("d2e.bias_model=base",), "original, imagined, refined", ("of the model before training, kept",), ()),
-        (("d2e.objective=my.losses:best", *PLAIN), "original, imagined", ("its author's own", "as any other"), ("α",)),
+        (
+            ("d2e.objective=my.losses:best", *PLAIN),
+            "original, imagined",
+            ("its author's own", "like any other"),
+            ("α",),
+        ),
     ],
 )
 def test_the_method_is_told_in_two_sentences_of_what_was_done(
@@ -103,7 +108,7 @@ def test_the_method_is_told_in_two_sentences_of_what_was_done(
     assert all(words in sentences for words in said)
     assert not any(words in sentences for words in unsaid)
     assert ["views", views] in rows_of(method)
-    assert ("imagined_input_ids" in card) == ("as any other" not in sentences)
+    assert ("imagined_input_ids" in card) == ("like any other" not in sentences)
     objective = next((change.partition("objective=")[2] for change in changes if "objective" in change), "d2e")
     assert ["objective", f"`{objective}`"] in rows_of(method)
 

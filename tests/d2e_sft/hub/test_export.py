@@ -74,28 +74,5 @@ def test_a_failure_leaves_no_folder_behind(tmp_path: Path, capsys: pytest.Captur
     write_scores(run)
     (run / "eval" / "mini" / "scores.json").write_text('{"groups": 1}')
     before = sorted(tmp_path.iterdir())
-    assert "scores.json: no scores of `d2e eval`" in message_of(capsys, "export", run, tmp_path / "out")
+    assert "scores.json: not the scores of `d2e eval`" in message_of(capsys, "export", run, tmp_path / "out")
     assert sorted(tmp_path.iterdir()) == before
-
-
-def test_a_folder_that_holds_something_is_not_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run, out = make_run(tmp_path), tmp_path / "out"
-    out.mkdir()
-    export(run, out)  # an empty one may be there
-    (out / "README.md").write_text("edited")
-    assert f"{out}: already exists; expected a new folder" in message_of(capsys, "export", run, out)
-    assert (out / "README.md").read_text() == "edited"
-
-
-def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "missing: no such folder; expected a run" in message_of(
-        capsys, "export", tmp_path / "missing", tmp_path / "out"
-    )
-    (tmp_path / "plain").mkdir()
-    assert "holds no recipe.yaml, so it is no run" in message_of(
-        capsys, "export", tmp_path / "plain", tmp_path / "out"
-    )
-    run = make_run(tmp_path)
-    (run / "config.json").unlink()
-    assert "the folder contains no model" in message_of(capsys, "export", run, tmp_path / "out")
-    assert not (tmp_path / "out").exists()

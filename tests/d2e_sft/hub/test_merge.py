@@ -75,22 +75,3 @@ def test_the_command_says_what_was_merged_and_how_equal_it_is(
     assert f"into {tmp_path / 'base'}, bfloat16" in said
     assert "logits equal the adapter's: they differ by" in said
     assert json.loads((tmp_path / "merged" / "config.json").read_text())["dtype"] == "bfloat16"
-
-
-def test_what_cannot_be_merged_is_refused_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = make_run(tmp_path)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "kept.txt").touch()
-    for run, expected in (
-        (whole, f"{whole}: a whole model, with nothing to merge; expected an adapter"),
-        (tmp_path / "nowhere", "no such folder; expected a run with an adapter"),
-        (tmp_path / "data", "the folder contains no model"),
-    ):
-        assert d2e("merge", run, "--out", tmp_path / "merged") == 1
-        error = capsys.readouterr().err
-        assert expected in error
-        assert "remedy:" in error
-    adapter = make_run(tmp_path / "other", lora=True)
-    assert d2e("merge", adapter, "--out", tmp_path / "full") == 1
-    assert "already exists; expected a new folder" in capsys.readouterr().err
-    assert not (tmp_path / "merged").exists()

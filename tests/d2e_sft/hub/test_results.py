@@ -47,5 +47,5 @@ def test_options_by_likelihood_are_told_from_generated_answers(tmp_path: Path) -
 def test_a_run_without_scores_says_so(tmp_path: Path) -> None:
     card = card_of(make_run(tmp_path))
     assert section_of(card, "Results").strip() == "This model has not been scored."
-    assert "it has not been scored" in section_of(card, "Limits")
+    assert "It has not been scored" in section_of(card, "Limits")
     assert "model-index" not in card

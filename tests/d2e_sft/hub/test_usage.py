@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,122 +25,114 @@ from tests.d2e_sft.hub.runs import card_code, make_run, run_elsewhere
 from tests.hub_server import HubServer
 
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
-_SHOW = "\nprint('TOKENS', output.tolist())\n"
-_DECODE = """
-import json, sys, torch
+SHOW = "\nprint('TOKENS', output.tolist())\n"
+DECODE = """
+import torch
 from transformers import AutoModelForCausalLM
 model = AutoModelForCausalLM.from_pretrained({load})
-inputs = {{name: torch.tensor(value) for name, value in json.loads({inputs!r}).items()}}
-output = model.generate(**inputs, alpha={alpha}, do_sample=False, max_new_tokens=12{call})
+inputs = {{name: torch.tensor(value) for name, value in {inputs}.items()}}
+output = model.generate(**inputs, alpha=0.9, do_sample=False, max_new_tokens=12{call})
 """
+EXAMPLE = EventSample(
+    id="1", dataset="d", split="test", relation="causal", format="qa", question="Why was the road gone?",
+    context="The dam broke at noon. By one the road was gone.", options=[], answers=["the dam broke"],
+    refined_context=None,
+)  # fmt: skip
+PROMPTS = random_prompts(4, 8, 40, seed=1), random_prompts(4, 3, 12, seed=2)
+RUNS = {  # kind, changes of the recipe, whether an adapter was trained
+    "llama": ("llama", ["d2e.alpha=0.8"], False),
+    "t5": ("t5", [], False),
+    "qwen2": ("qwen2", [], False),
+    "adapter": ("llama", [], True),
+    "merged": ("llama", [], True),
+}
 
 
-def _tokens(printed: str) -> Any:
-    return json.loads(next(line for line in printed.splitlines() if line.startswith("TOKENS")).removeprefix("TOKENS"))
+def tokens_of(printed: str) -> list[Any]:
+    lines = [line.removeprefix("TOKENS") for line in printed.splitlines() if line.startswith("TOKENS")]
+    return [json.loads(line) for line in lines]
 
 
-def _example() -> EventSample:
-    """The card's example, written anew."""
-    return EventSample(
-        id="1", dataset="d", split="test", relation="causal", format="qa", question="Why was the road gone?",
-        context="The dam broke at noon. By one the road was gone.", options=[], answers=["the dam broke"],
-        refined_context=None,
-    )  # fmt: skip
-
-
-def _expected(run: Path) -> list[int]:
-    """This package's answer to the example, which the run's own folder is loaded for."""
+def expected_answer(run: Path, alpha: float) -> list[int]:
+    """This package's answer to the card's example."""
     loaded = load_model(str(run))
     model = loaded.model.eval()
     encoder = ViewEncoder(
         loaded.tokenizer, load_prompt_set("default"), ("original", "imagined"),
         encoder_decoder=model.config.is_encoder_decoder,
     )  # fmt: skip
-    original, imagined = (encoder.prompt_ids(_example(), view) for view in ("original", "imagined"))
-    stops, decoding = stop_token_ids(model, encoder.end_of_turn), DecodingConfig(alpha=0.5, max_new_tokens=12)
+    original, imagined = (encoder.prompt_ids(EXAMPLE, view) for view in ("original", "imagined"))
+    stops, decoding = stop_token_ids(model, encoder.end_of_turn), DecodingConfig(alpha=alpha, max_new_tokens=12)
     [debiased] = generate_debiased(model, [original], [imagined], decoding, stop_ids=stops)
-    assert debiased, "an answer of no token would show nothing"
     [plain] = generate_debiased(model, [original], decoding=replace(decoding, alpha=0), stop_ids=stops)
-    assert debiased != plain
+    assert debiased not in ([], plain)
     return debiased
 
 
-def _last(output: list[list[int]], expected: list[int]) -> list[int]:
-    """The output's last tokens, as many as are expected; a stop token behind them left out."""
+def assert_ends_with(output: list[list[int]], expected: list[int]) -> None:
+    """Compare the last tokens, without a stop token."""
     ids = output[0]
     end = len(ids) - (ids[-1] == 1)
-    return ids[end - len(expected) : end]
+    assert ids[end - len(expected) : end] == expected
 
 
-@pytest.mark.parametrize(
-    ("kind", "load", "call"),
-    [
-        ("llama", "{0!r}, trust_remote_code=True", ""),
-        ("qwen2", "{0!r}", ", custom_generate={0!r}, trust_remote_code=True"),
-    ],
-)
-def test_a_padded_batch_gives_the_tokens_of_generate_debiased(tmp_path: Path, kind: str, load: str, call: str) -> None:
-    run = make_run(tmp_path, kind)
-    folder = tmp_path / "out"
-    export(run, folder)
-    originals, imagined = random_prompts(4, 8, 40, seed=1), random_prompts(4, 3, 12, seed=2)
-    tensors = pairs(originals, imagined)
-    inputs = json.dumps({name: tensor.tolist() for name, tensor in tensors.items()})
-    program = _DECODE.format(
-        load=load.format(str(folder)), call=call.format(str(folder)), inputs=inputs, alpha=0.9
-    )  # fmt: skip
-    printed = run_elsewhere(program + _SHOW, tmp_path / "elsewhere", **OFFLINE)
-    ours = generate_debiased(
-        load_model(str(run)).model.eval(), originals, imagined, DecodingConfig(alpha=0.9, max_new_tokens=12)
-    )
-    assert answers(torch.tensor(_tokens(printed)), tensors["input_ids"].shape[1], [1]) == ours
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs and their exports: NAME/runs/tiny and NAME/out."""
+    world = tmp_path_factory.mktemp("usage")
+    for name, (kind, changes, lora) in RUNS.items():
+        run = make_run(world / name, kind, *changes, lora=lora)
+        export(run, world / name / "out", ExportOptions(merge=name == "merged"))
+    return world
 
 
-@pytest.mark.parametrize("kind", ["llama", "t5"])
-def test_the_cards_program_answers_as_this_package_does(tmp_path: Path, kind: str) -> None:
-    run = make_run(tmp_path, kind)
-    export(run, tmp_path / "out")
-    printed = run_elsewhere(card_code(tmp_path / "out") + _SHOW, tmp_path / "elsewhere", **OFFLINE)
-    expected = _expected(run)
-    assert _last(_tokens(printed), expected) == expected
+@pytest.fixture(scope="module")
+def outputs(world: Path) -> dict[str, Any]:
+    """What the programs print, all in one process that cannot import this package."""
+    inputs = {name: tensor.tolist() for name, tensor in pairs(*PROMPTS).items()}
+    llama, qwen2 = (repr(str(world / name / "out")) for name in ("llama", "qwen2"))
+    programs = {name: card_code(world / name / "out") for name in ("llama", "t5", "adapter", "merged")}
+    programs["default"] = programs["llama"].replace("    alpha=0.8,\n", "")
+    programs["plain"] = programs["default"].replace("do_sample=False", "do_sample=False, alpha=0.0")
+    programs["batch"] = DECODE.format(load=f"{llama}, trust_remote_code=True", call="", inputs=inputs)
+    call = f", custom_generate={qwen2}, trust_remote_code=True"
+    programs["custom batch"] = DECODE.format(load=qwen2, call=call, inputs=inputs)
+    denied = "try:\n    import d2e_sft\nexcept ModuleNotFoundError:\n    output = torch.zeros(1)\n"
+    texts = [*programs.values(), "import torch\n" + denied]
+    printed = run_elsewhere("".join(text + SHOW for text in texts), world / "elsewhere", **OFFLINE)
+    *found, refused = tokens_of(printed)
+    assert refused == [0], "this package can be imported"
+    return dict(zip(programs, found, strict=True))
 
 
-@pytest.mark.parametrize("merge", [True, False])
-def test_an_adapter_decodes_debiased_merged_or_on_its_base(tmp_path: Path, merge: bool) -> None:
-    run = make_run(tmp_path, lora=True)
-    export(run, tmp_path / "out", ExportOptions(merge=merge))
-    printed = run_elsewhere(card_code(tmp_path / "out") + _SHOW, tmp_path / "elsewhere", **OFFLINE)
-    expected = _expected(run)
-    assert _last(_tokens(printed), expected) == expected
+@pytest.mark.parametrize("name", ["llama", "t5", "adapter", "merged"])
+def test_the_cards_program_gives_the_answer_of_this_package(world: Path, outputs: dict[str, Any], name: str) -> None:
+    assert_ends_with(outputs[name], expected_answer(world / name / "runs" / "tiny", 0.8 if name == "llama" else 0.5))
 
 
-def test_alpha_is_by_default_that_of_the_run(tmp_path: Path) -> None:
-    export(make_run(tmp_path, "llama", "d2e.alpha=0.8"), tmp_path / "out")
-    program = card_code(tmp_path / "out").replace("    alpha=0.8,\n", "")
-    assert "alpha=" not in program
-    other = program.replace("do_sample=False", "do_sample=False, alpha=0.0")
-    programs = (card_code(tmp_path / "out"), program, other)
-    printed = run_elsewhere("".join(text + _SHOW for text in programs), tmp_path / "elsewhere", **OFFLINE)
-    given, default, plain = map(_tokens, re.findall("TOKENS.*", printed))
-    assert default == given
-    assert default != plain
+def test_the_default_alpha_is_that_of_the_run(outputs: dict[str, Any]) -> None:
+    assert outputs["default"] == outputs["llama"] != outputs["plain"]
 
 
-def test_a_model_is_loaded_from_the_hub_by_its_name(hub: HubServer, tmp_path: Path) -> None:
-    run = make_run(tmp_path)
+@pytest.mark.parametrize(("name", "kind"), [("batch", "llama"), ("custom batch", "qwen2")])
+def test_a_padded_batch_gives_the_tokens_of_generate_debiased(
+    world: Path, outputs: dict[str, Any], name: str, kind: str
+) -> None:
+    model = load_model(str(world / kind / "runs" / "tiny")).model.eval()
+    ours = generate_debiased(model, *PROMPTS, DecodingConfig(alpha=0.9, max_new_tokens=12))
+    width = max(map(len, PROMPTS[0]))
+    assert answers(torch.tensor(outputs[name]), width, [1]) == ours
+
+
+def test_a_model_is_loaded_from_the_hub_by_its_name(hub: HubServer, world: Path, tmp_path: Path) -> None:
+    run = world / "qwen2" / "runs" / "tiny"
     push(run, "team/tiny")
     (tmp_path / "README.md").write_bytes(hub.files["team/tiny"]["README.md"])
     program = card_code(tmp_path)
     assert 'NAME = "team/tiny"' in program
     environment = {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "NO_PROXY": "127.0.0.1"}
-    printed = run_elsewhere(program + _SHOW, tmp_path / "elsewhere", **environment)
-    expected = _expected(run)
-    assert _last(_tokens(printed), expected) == expected
-
-
-def test_this_package_is_out_of_reach_there(tmp_path: Path) -> None:
-    program = "try:\n    import d2e_sft\nexcept ModuleNotFoundError:\n    print('TOKENS [1]')"
-    assert _tokens(run_elsewhere(program, tmp_path / "elsewhere")) == [1]
+    [printed] = tokens_of(run_elsewhere(program + SHOW, tmp_path / "elsewhere", **environment))
+    assert_ends_with(printed, expected_answer(run, 0.5))
 
 
 @pytest.mark.parametrize(

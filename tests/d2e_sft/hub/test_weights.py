@@ -15,7 +15,7 @@ from d2e_sft.cli import d2e
 from d2e_sft.hub.export import export
 from d2e_sft.hub.weights import ExportOptions
 from d2e_sft.model.loading import load_model
-from tests.d2e_sft.hub.runs import make_run, message_of
+from tests.d2e_sft.hub.runs import make_run
 from tests.tiny import tiny_model
 
 
@@ -67,8 +67,3 @@ def test_the_dtype_of_the_weights_can_be_chosen(tmp_path: Path, lora: bool) -> N
     assert model.dtype == torch.bfloat16
     expected = load_model(str(run)).model.model.embed_tokens.weight.bfloat16()
     assert torch.equal(model.model.embed_tokens.weight, expected)
-
-
-def test_an_adapter_on_its_own_keeps_its_dtype(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = make_run(tmp_path, lora=True)
-    assert "--dtype float16" in message_of(capsys, "export", run, tmp_path / "out", "--dtype", "float16")

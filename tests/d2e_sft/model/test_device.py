@@ -1,11 +1,11 @@
-"""Mixed precision and the clock of a device."""
+"""Mixed precision, clock and memory of a device."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from d2e_sft.model.device import LapTimer, autocast, cpu_multiplies_bfloat16_fast, timed, usable_device
+from d2e_sft.model.device import LapTimer, PeakMemory, autocast, cpu_multiplies_bfloat16_fast, usable_device
 
 CPU = torch.device("cpu")
 
@@ -19,33 +19,13 @@ def test_products_are_computed_in_the_precision_and_weights_keep_theirs(precisio
     assert layer(torch.ones(1, 2)).dtype == torch.float32
 
 
-def test_without_an_accelerator_the_cpu_is_used_and_needs_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    waited: list[str] = []
-    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: waited.append("for it"))
-    assert usable_device() == CPU
-    assert timed(lambda: "done", usable_device())[0] == "done"
-    assert not waited
-
-
-def test_an_accelerator_that_torch_finds_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("xpu"))
-    assert usable_device() == torch.device("xpu")
-
-
-def test_an_accelerator_is_waited_for_before_the_clock_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[str] = []
-    clock = iter([10.0, 12.5])
-
-    def read() -> float:
-        events.append("clock")
-        return next(clock)
-
-    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: events.append("wait"))
-    monkeypatch.setattr("d2e_sft.model.device.time.perf_counter", read)
-    _, seconds = timed(lambda: events.append("work"), torch.device("cuda"))
-    assert (events, seconds) == (["wait", "clock", "work", "wait", "clock"], 2.5)
+@pytest.mark.parametrize("found", [None, "xpu"])
+def test_the_accelerator_that_torch_finds_is_used_or_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, found: str | None
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: found is not None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(found or "cpu"))
+    assert usable_device() == torch.device(found or "cpu")
 
 
 @pytest.mark.parametrize(
@@ -76,3 +56,15 @@ def test_the_time_of_a_loop_is_shared_out_by_parts(monkeypatch: pytest.MonkeyPat
         laps.enter(part)
     assert laps.shares() == {"data": 2 / 8, "model": 6 / 8}
     assert laps.shares() == {"model": 1.0}, "the next window begins where this one ended"
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="measures the process, where there is no device")
+def test_peak_memory_sees_what_was_freed_since() -> None:
+    memory = PeakMemory()
+    memory.reset()
+    before = memory.peak_mb()
+    held = torch.ones(50 * 2**18)  # 50 MB
+    del held
+    assert 45 < memory.peak_mb() - before < 60
+    memory.reset()
+    assert memory.peak_mb() - before < 20

@@ -17,10 +17,10 @@ from transformers import TrainingArguments
 from d2e_sft.config.recipe import D2ESection, Packing, Recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.model.micro_batch import model_inputs
-from d2e_sft.model.packing_support import choose_layout, collator_for
+from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective import bias_model
 from d2e_sft.objective.attach import attach_objective
-from d2e_sft.objective.bias_model import FrozenCollator, frozen_head, load_bias_model, numbered, states_of_bias_model
+from d2e_sft.objective.bias_model import BiasModel, FrozenCollator, numbered
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
@@ -29,6 +29,7 @@ from tests.naive import encoded_rows, gradients_of, naive_terms
 from tests.naive import naive_loss as naive_total
 from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer
 
+LAYOUT = Layout("batched", "sdpa")
 CONFIGS = {
     "d2e": D2ESection(bias_model="base"),
     "original-gradient": D2ESection(bias_model="base", view_gradients="original", alpha=1.2),
@@ -84,8 +85,9 @@ def test_base_is_the_model_before_training(kind: str, config: D2ESection, packin
     model, rows = tiny_model(kind, seed=3), encoded_rows(config, 5)
     before = copy.deepcopy(model)
     layout = choose_layout(model, config, packing)
-    attach_objective(model, config)
-    states = states_of_bias_model(model, config, layout, rows, batch_size=2)
+    bias = BiasModel.of(config, model, layout)
+    states = bias.states(config, rows, batch_size=2)
+    attach_objective(model, config, bias_head=bias.head)
     collate = FrozenCollator(collator_for(layout, config, model.config), states)
     changed(model)
     assert_step_equals_naive(model, rows, model_inputs(collate(numbered(rows))), before, config)
@@ -97,11 +99,10 @@ def test_another_model_of_another_size_takes_the_imagined_view(tmp_path: Path, c
     config = config.model_copy(update={"bias_model": str(tmp_path / "bias")})
     model, rows = tiny_model("llama", seed=3), encoded_rows(config, 5)
     layout = choose_layout(model, config)
-    bias, bias_layout = load_bias_model(config, model, tiny_tokenizer())
-    states = states_of_bias_model(bias, config, bias_layout, rows)
-    attach_objective(model, config, bias_head=frozen_head(bias, config, own_logits=bias_layout.through_logits))
-    collate = FrozenCollator(collator_for(layout, config, model.config), states)
-    assert_step_equals_naive(model, rows, model_inputs(collate(numbered(rows))), bias, config)
+    bias = BiasModel.of(config, model, layout, tiny_tokenizer())
+    attach_objective(model, config, bias_head=bias.head)
+    collate = FrozenCollator(collator_for(layout, config, model.config), bias.states(config, rows))
+    assert_step_equals_naive(model, rows, model_inputs(collate(numbered(rows))), bias.model, config)
 
 
 def test_a_model_with_another_vocabulary_is_refused(tmp_path: Path) -> None:
@@ -110,10 +111,10 @@ def test_a_model_with_another_vocabulary_is_refused(tmp_path: Path) -> None:
     model, tokenizer = tiny_model("llama"), copy.deepcopy(tiny_tokenizer())
     tokenizer.add_tokens(["zyx"])
     with pytest.raises(UserError, match=r"d2e\.bias_model=.*bias: has another tokenizer, so its logits cannot be sub"):
-        load_bias_model(config, model, tokenizer)
+        BiasModel.of(config, model, LAYOUT, tokenizer)
     model.config.vocab_size = 7
     with pytest.raises(UserError, match=r"has a vocabulary of \d+ tokens, not 7"):
-        load_bias_model(config, model)
+        BiasModel.of(config, model, LAYOUT)
 
 
 def trainer_for(model: Any, config: D2ESection, folder: Path, rows: Any, held_out: Any = None) -> D2ETrainer:
@@ -145,6 +146,20 @@ def test_training_subtracts_the_model_before_training(tmp_path: Path, adapter: b
         drifted = naive_loss(plain, plain, held_out, config) / tokens
     assert found["eval_loss"] == pytest.approx(expected.item(), rel=1e-4)
     assert abs(drifted - expected) > 0.01 * expected, "the model has not changed enough to tell"
+
+
+def test_training_subtracts_another_run(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path / "bias", seed=9)
+    config = D2ESection(objective="weighted", bias_model=str(tmp_path / "bias"), distill=False)
+    rows, held_out = encoded_rows(config, 6), encoded_rows(config, 3)
+    trainer = trainer_for(tiny_model("llama", seed=3), config, tmp_path / "run", rows, held_out)
+    trainer.train()
+    found = trainer.evaluate()
+    now = copy.deepcopy(trainer.model).eval()
+    del now.forward  # the objective's
+    with torch.no_grad():
+        expected = naive_loss(now, tiny_model("llama", seed=9), held_out, config)
+    assert found["eval_loss"] == pytest.approx(expected.item() / sum(len(row["answer"]) for row in held_out), rel=1e-4)
 
 
 def test_a_resumed_run_subtracts_the_model_before_its_first_step(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.data.sample import BadRow, EventSample
+from d2e_sft.data.bad_rows import BadRow
+from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.questions import read_questions
 

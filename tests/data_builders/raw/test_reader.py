@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.data.sample import write_bad_rows
+from d2e_sft.data.bad_rows import write_bad_rows
 from d2e_sft.util.errors import UserError
 from data_builders.raw.reader import BadRows, Draft, RawInput
 from data_builders.raw.row import Row

@@ -1,0 +1,103 @@
+"""What `d2e export`, `merge`, `push` and `pull` refuse, each with one message and nothing written or sent."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.d2e_sft.hub.runs import content_of, make_run, message_of
+from tests.hub_server import HubServer
+
+NAME = "team/tiny"
+NO_NAMES = ("a/b/c", "team/", "team/with blank", "-tiny", "https://hub/team/tiny")
+REFUSALS = [
+    *((f"push RUN -- {name!r}", f"{name!r}: not the name of a repository; expected OWNER/NAME") for name in NO_NAMES),
+    ("pull -- 'team/..' NEW", "'team/..': not the name of a repository; expected OWNER/NAME"),
+    ("export MISSING NEW", "missing: no such folder; expected a run"),
+    ("export PLAIN NEW", "has no recipe.yaml, so it is not a run"),
+    ("export BROKEN NEW", "the folder contains no model"),
+    ("export RUN FULL", "full: already exists; expected a new folder"),
+    ("export ADAPTER NEW --dtype float16", "--dtype float16: "),
+    ("merge RUN --out NEW", "tiny: a whole model, with nothing to merge; expected an adapter"),
+    ("merge MISSING --out NEW", "no such folder; expected a run with an adapter"),
+    ("merge PLAIN --out NEW", "the folder contains no model"),
+    ("merge ADAPTER --out FULL", "already exists; expected a new folder"),
+    ("push ADAPTER team/tiny", "base', which others cannot load from the Hub"),
+    ("pull team/tiny FULL", "already exists; expected a new folder"),
+]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of a whole model, of an adapter and without a model, and folders that are no run."""
+    world = tmp_path_factory.mktemp("world")
+    make_run(world)
+    make_run(world / "adapter", lora=True)
+    (make_run(world / "broken") / "config.json").unlink()
+    for name in ("plain", "full"):
+        (world / name).mkdir()
+    (world / "full" / "mine").write_text("mine")
+    return world
+
+
+@pytest.mark.parametrize(("command", "message"), REFUSALS, ids=[command for command, _ in REFUSALS])
+def test_a_refusal_is_one_message(
+    hub: HubServer, world: Path, capsys: pytest.CaptureFixture[str], command: str, message: str
+) -> None:
+    places = {
+        "RUN": world / "runs" / "tiny",
+        "ADAPTER": world / "adapter" / "runs" / "tiny",
+        "BROKEN": world / "broken" / "runs" / "tiny",
+        **{name.upper(): world / name for name in ("missing", "plain", "full", "new")},
+    }
+    before = content_of(world)
+    assert message in message_of(capsys, *(places.get(word, word) for word in shlex.split(command)))
+    assert content_of(world) == before
+    assert not hub.asked("POST", "/api/repos")
+
+
+@pytest.mark.parametrize(
+    ("refused", "status", "arguments", "message"),
+    [
+        ("/api/repos/create", 401, ("push",), "answered 401: the token is not valid"),
+        ("/api/repos/create", 403, ("push",), "answered 403: the token may not write there"),
+        ("/store", 403, ("push",), "answered 403: the token may not write there"),
+        ("", 404, ("pull", "team/none"), "there is no such repository or revision"),
+    ],
+)
+def test_the_hub_refuses_with_one_message(
+    hub: HubServer, world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: str, status: int,
+    arguments: tuple[str, ...], message: str,
+) -> None:  # fmt: skip
+    if refused:
+        hub.refuse[refused] = status
+    words = ("push", world / "runs" / "tiny", NAME) if arguments == ("push",) else (*arguments, tmp_path / "out")
+    assert message in message_of(capsys, *words)
+    assert not hub.files
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("verb", ["push", "pull"])
+def test_without_a_network_there_is_one_message(
+    hub: HubServer, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    verb: str,
+) -> None:  # fmt: skip
+    arguments = ("push", world / "runs" / "tiny", NAME) if verb == "push" else ("pull", NAME, tmp_path / "out")
+    (tmp_path / "out.partial").mkdir()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert "HF_HUB_OFFLINE is set" in message_of(capsys, *arguments)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    assert "the Hub at http://127.0.0.1:9 cannot be reached" in message_of(capsys, *arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_a_token_there_is_one_message_before_any_work(
+    hub: HubServer, world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("d2e_sft.hub.client.get_token", lambda: None)
+    monkeypatch.setattr("d2e_sft.hub.push.export", lambda *_: pytest.fail("exported for nothing"))
+    assert "no token for the Hub" in message_of(capsys, "push", world / "runs" / "tiny", NAME)
+    assert not hub.requests
