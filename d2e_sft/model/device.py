@@ -188,6 +188,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed, on an accelerator or on the CPU, where torch raises RuntimeError."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    said = str(error).lower()
+    text = str(error).lower()
     marks = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory", "alloc_failed")
-    return isinstance(error, RuntimeError) and any(mark in said for mark in marks)
+    return isinstance(error, RuntimeError) and any(mark in text for mark in marks)

@@ -210,12 +210,12 @@ class _Grower:
     ) -> Iterator[tuple[int, int]]:
         """Add nodes from `start` on for sequences that agree in [0, known); yield the last node of each."""
         first = min(group)
-        alone = len(group) == 1
-        split = len(group[first]) if alone else common_length([*group.values()], known)
-        if alone or split - start >= self.min_shared:
+        single = len(group) == 1
+        split = len(group[first]) if single else common_length([*group.values()], known)
+        if single or split - start >= self.min_shared:
             self.nodes.append(_Node(group[first][start:split], start, parent, leads=first < self.leading))
             parent, start = len(self.nodes) - 1, split
-        if alone:
+        if single:
             yield first, parent
             return
         children: dict[int, dict[int, Sequence[int]]] = {}

@@ -179,19 +179,19 @@ def _measured_reason(model: Any, implementation: str) -> str | None:
     sequences = _probe_sequences(model)
     try:
         with torch.no_grad(), _evaluating(model):
-            alone = [hidden_states(model, **_one_row(sequence, model.device))[0] for sequence in sequences]
+            separate = [hidden_states(model, **_one_row(sequence, model.device))[0] for sequence in sequences]
             # In one pass, and in two as with `view_gradients: original`, which a dense mask does not support.
             parts = (None, 1) if model.config._attn_implementation in IMPLEMENTATIONS else (None,)
             differences: list[float] = []
             for leading in parts:
                 row = pack([sequences], leading=leading)
                 found = packed_states(model, row.forest, torch.tensor([row.tokens], device=model.device))
-                differences += [_difference(found[i], one) for i, one in zip(row.indices, alone, strict=True)]
+                differences += [_difference(found[i], one) for i, one in zip(row.indices, separate, strict=True)]
     # A layer may raise any of these for arguments that it does not know.
     except (NotImplementedError, TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
         return f"{type(model).__name__} cannot run a packed row: {str(error).splitlines()[0]}"
     difference = max(differences)
-    if difference <= _tolerance(alone[0]):
+    if difference <= _tolerance(separate[0]):
         return None
     return f"{type(model).__name__}: hidden states of packed sequences differ by {difference:.0e} from separate ones"
 

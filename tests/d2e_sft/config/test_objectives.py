@@ -83,7 +83,7 @@ def test_a_recipe_of_a_version_without_objectives_is_d2es(tmp_path: Path) -> Non
         (["objective=a:b", "own_views=[imagined]"], r"d2e\.own_views=\['imagined'\]: expected original first"),
     ],
 )
-def test_what_an_objective_cannot_do_is_refused(tmp_path: Path, overrides: list[str], said: str) -> None:
+def test_unsupported_options_of_an_objective_are_errors(tmp_path: Path, overrides: list[str], said: str) -> None:
     (tmp_path / "recipe.yaml").write_text(MINIMAL)
     with pytest.raises(UserError, match=said):
         load_recipe(tmp_path / "recipe.yaml", [f"d2e.{override}" for override in overrides])
@@ -99,7 +99,7 @@ def test_what_an_objective_cannot_do_is_refused(tmp_path: Path, overrides: list[
         ({"objective": "honest", "imagined_weight": 0, "view_gradients": "original"}, "original", 0),
     ],
 )
-def test_what_the_other_views_learn(options: dict[str, Any], gradients: str, weight: float) -> None:
+def test_the_gradients_and_weights_of_the_other_views(options: dict[str, Any], gradients: str, weight: float) -> None:
     d2e = D2ESection(**options)
     assert (d2e.view_gradients, d2e.imagined_weight) == (gradients, weight)
 

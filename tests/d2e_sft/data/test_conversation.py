@@ -105,7 +105,7 @@ def test_a_prompt_without_context_loses_the_paragraph_or_line_of_it(prompt: str,
         ([{"role": "user", "content": None}], "got None; expected text"),
     ],
 )
-def test_what_is_no_conversation_is_said(value: object, problem: str) -> None:
+def test_other_data_than_a_conversation_is_an_error(value: object, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         read_turns(value)
 
@@ -118,7 +118,7 @@ def test_what_is_no_conversation_is_said(value: object, problem: str) -> None:
         ([CONVERSATION[0], {"role": "assistant", "content": " "}], "turn 2: an assistant turn without text"),
     ],
 )
-def test_what_cannot_be_trained_on_is_said(turns: list[dict[str, str]], problem: str) -> None:
+def test_a_conversation_without_an_answer_is_an_error(turns: list[dict[str, str]], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         chat_rows(read_turns(turns), ContextRule(), "last")
 

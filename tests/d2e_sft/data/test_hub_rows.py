@@ -27,7 +27,7 @@ def rows_in(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_an_address_has_a_name_and_what_is_said_beside_it() -> None:
+def test_an_address_has_a_name_and_optional_parts() -> None:
     assert parse_address("hf:me/chats") == Address("me/chats")
     assert parse_address("hf:me/chats:en@v1.0#train_sft") == Address("me/chats", "en", "v1.0", "train_sft")
     with pytest.raises(UserError, match="not the address of a dataset; expected hf:OWNER/NAME"):

@@ -45,7 +45,7 @@ def test_demonstrations_are_solved_turns_before_the_question(prompts: PromptSet)
     assert turns[-1] == prompts.messages(ASKED, "original")[-1]
 
 
-def test_the_imagined_view_drops_the_asked_context_alone(prompts: PromptSet) -> None:
+def test_the_imagined_view_drops_only_the_context_of_the_question(prompts: PromptSet) -> None:
     original, imagined = (few_shot(prompts).messages(ASKED, view) for view in ("original", "imagined"))
     assert original[:-1] == imagined[:-1]
     assert all(shown.context in str(imagined) for shown in SHOWN)
@@ -83,13 +83,13 @@ def test_a_set_without_chain_of_thought_says_so(prompts: PromptSet) -> None:
         SettingPrompts(bare, "cot").messages(ASKED, "original")
 
 
-def test_the_digest_of_a_setting_depends_on_its_wording_alone(prompts: PromptSet) -> None:
+def test_the_digest_of_a_setting_depends_only_on_its_wording(prompts: PromptSet) -> None:
     bare = PromptSet(name=prompts.name, zero_shot=prompts.zero_shot)
     assert bare.digest() == prompts.digest(), "else a run trained before there was `cot` could not be resumed"
     assert len({prompts.digest(setting) for setting in ("zero_shot", "few_shot", "cot")}) == 3
 
 
-def test_the_prompts_of_a_group_begin_alike(prompts: PromptSet) -> None:
+def test_the_prompts_of_a_group_share_a_prefix(prompts: PromptSet) -> None:
     encoder = ViewEncoder(tiny_tokenizer(), few_shot(prompts), ("original", "imagined"))
     one, other = (encoder.prompt_ids(make_sample(n, context=f"{n} is first."), "original") for n in (4, 7))
     shared = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
@@ -104,7 +104,7 @@ def test_an_encoder_decoder_without_a_template_gets_plain_text(prompts: PromptSe
     assert text == "\n\n".join(turn["content"] for turn in turns)
 
 
-def test_prompts_encoded_together_are_those_encoded_alone(prompts: PromptSet) -> None:
+def test_prompts_encoded_together_equal_those_encoded_separately(prompts: PromptSet) -> None:
     encoder = ViewEncoder(tiny_tokenizer(), few_shot(prompts), ("original",))
     samples = [make_sample(number) for number in range(4)]
     assert encoder.all_prompt_ids(samples, "original") == [encoder.prompt_ids(s, "original") for s in samples]
@@ -112,7 +112,7 @@ def test_prompts_encoded_together_are_those_encoded_alone(prompts: PromptSet) ->
 
 
 @pytest.mark.parametrize("setting", ["zero_shot", "cot"])
-def test_rows_of_no_relation_are_not_told_of_events(prompts: PromptSet, setting: Setting) -> None:
+def test_prompts_of_rows_without_a_relation_do_not_mention_events(prompts: PromptSet, setting: Setting) -> None:
     sample = make_sample(1, relation="none")
     system, user = prompts.messages(sample, "original", setting=setting)
     assert "event" not in system["content"]

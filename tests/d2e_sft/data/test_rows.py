@@ -94,7 +94,7 @@ def test_columns_that_are_not_used_are_named(capsys: pytest.CaptureFixture[str])
         (lambda: datasets.Dataset.from_list([ROW]).to_iterable_dataset(), r"without a length"),
     ],
 )
-def test_what_is_no_row_is_named(rows: Callable[[], Any], told: str) -> None:
+def test_an_invalid_row_is_an_error_with_its_number(rows: Callable[[], Any], told: str) -> None:
     with pytest.raises(UserError, match=told):
         samples_of(rows(), "train_dataset")
 

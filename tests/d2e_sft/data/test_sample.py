@@ -86,7 +86,7 @@ def test_a_bad_row_is_named_by_file_line_field_value_and_expectation(
         read_samples(path)
 
 
-def test_bad_rows_can_be_set_aside_and_are_all_kept(tmp_path: Path) -> None:
+def test_bad_rows_can_be_collected_and_written(tmp_path: Path) -> None:
     path = _write_rows(tmp_path / "rows.jsonl", {}, {"answers": [""]}, {}, {"split": "other"})
     with path.open("ab") as out:
         out.write(b'{"id": "cut off\n')
@@ -116,9 +116,7 @@ def test_bad_rows_can_be_set_aside_and_are_all_kept(tmp_path: Path) -> None:
         ({"meta": {"loss": float("inf")}}, "NaN, infinity and deep nesting"),
     ],
 )
-def test_what_no_output_could_hold_is_refused_when_it_is_read(
-    tmp_path: Path, change: dict[str, Any], said: str
-) -> None:
+def test_values_that_no_file_can_hold_are_errors_when_read(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps(make_sample(0).model_dump() | change) + "\n", encoding="utf-8")
     with pytest.raises(UserError, match=f"rows.jsonl, line 1: .*{said}"):
@@ -134,7 +132,7 @@ def test_what_no_output_could_hold_is_refused_when_it_is_read(
     ],
     ids=["no answer is an option", "unknown fields", "long texts"],
 )
-def test_a_large_bad_row_is_refused_soon_and_in_few_words(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_a_large_bad_row_is_rejected_quickly_with_a_short_message(tmp_path: Path, change: dict[str, Any]) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps(make_sample(0).model_dump() | {"format": "scq"} | change) + "\n", encoding="utf-8")
     started = time.process_time()

@@ -43,7 +43,7 @@ def _text(prompts: PromptSet, sample: EventSample, view: View) -> str:
 
 
 @pytest.mark.parametrize("sample", FORMAT_SAMPLES.values(), ids=FORMAT_SAMPLES)
-def test_the_views_differ_in_the_context_alone(prompts: PromptSet, sample: EventSample) -> None:
+def test_the_views_differ_only_in_the_context(prompts: PromptSet, sample: EventSample) -> None:
     original, imagined, refined = (_text(prompts, sample, view) for view in VIEWS)
     assert sample.context in original
     assert sample.refined_context is not None
@@ -142,7 +142,7 @@ def test_a_missing_refined_context_is_explained(encoder: ViewEncoder) -> None:
         encoder.encode(make_sample(1, refined_context=None))
 
 
-def test_a_prompt_set_of_ones_own_is_checked(tmp_path: Path) -> None:
+def test_your_own_prompt_set_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("name: mine\nzero_shot: {qa: {system: s, context: c, user: u, response: 'no placeholder'}}\n")
     with pytest.raises(UserError, match=r"mine.yaml: zero_shot.qa.response: .*must contain \{answer\} once"):
@@ -241,7 +241,7 @@ def test_a_long_conversation_loses_the_end_of_its_context(prompts: PromptSet) ->
     assert len(cut.prompts["imagined"]) == len(whole.prompts["imagined"])
 
 
-def test_the_last_answer_alone_is_what_follows_its_prompt(prompts: PromptSet) -> None:
+def test_only_the_last_answer_follows_its_prompt(prompts: PromptSet) -> None:
     plain, marked = (
         ViewEncoder(template_tokenizer(template("chatml", marked=marks)), prompts, VIEWS).encode(chat_sample())
         for marks in (False, True)

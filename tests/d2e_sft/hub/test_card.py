@@ -98,7 +98,7 @@ def make_tokenizer_local(run: Path) -> Path:
         ),
     ],
 )
-def test_the_method_is_told_in_two_sentences_of_what_was_done(
+def test_the_method_is_described_in_two_sentences(
     tmp_path: Path, changes: tuple[str, ...], views: str, said: tuple[str, ...], unsaid: tuple[str, ...]
 ) -> None:
     card = card_of(make_run(tmp_path, "llama", *changes))

@@ -23,9 +23,7 @@ def test_what_is_pulled_is_what_was_pushed(hub: HubServer, run: Path, tmp_path: 
     assert load_model(str(out)).model.config.model_type == "llama"
 
 
-def test_what_another_version_left_half_way_is_no_part_of_the_download(
-    hub: HubServer, run: Path, tmp_path: Path
-) -> None:
+def test_files_of_another_version_are_not_part_of_the_download(hub: HubServer, run: Path, tmp_path: Path) -> None:
     assert invoke("push", run, NAME).exit_code == 0
     (tmp_path / "out.partial").mkdir()
     (tmp_path / "out.partial" / "adapter_config.json").write_text("{}")
@@ -34,7 +32,7 @@ def test_what_another_version_left_half_way_is_no_part_of_the_download(
     assert content_of(tmp_path / "out") == hub.files[NAME]
 
 
-def test_a_pull_that_broke_off_goes_on_with_what_has_arrived(
+def test_an_interrupted_pull_resumes(
     hub: HubServer, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert invoke("push", run, NAME).exit_code == 0

@@ -30,7 +30,7 @@ def test_the_hub_gets_the_export_in_one_commit(hub: HubServer, run: Path, tmp_pa
     assert sorted(run.parent.iterdir()) == before, "the folder in between is gone"
 
 
-def test_a_push_that_broke_off_goes_on_and_sends_what_is_missing(
+def test_an_interrupted_push_resumes_and_sends_what_is_missing(
     hub: HubServer, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tensors = load_file(run / "model.safetensors")
@@ -48,7 +48,7 @@ def test_a_push_that_broke_off_goes_on_and_sends_what_is_missing(
     assert len(hub.messages) == 1, "nothing has changed, so there is no other commit"
 
 
-def test_a_name_alone_is_of_the_tokens_account(hub: HubServer, run: Path) -> None:
+def test_a_name_without_an_owner_belongs_to_the_tokens_account(hub: HubServer, run: Path) -> None:
     assert invoke("push", run, "tiny").exit_code == 0
     assert hub.private == {"tester/tiny": True}
     assert b'NAME = "tester/tiny"' in hub.files["tester/tiny"]["README.md"]

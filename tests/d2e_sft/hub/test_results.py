@@ -36,7 +36,7 @@ def test_a_related_systems_benchmark_keeps_its_own_tables(tmp_path: Path) -> Non
     assert ["all", "12.0"] in rows_of(results)
 
 
-def test_options_by_likelihood_are_told_from_generated_answers(tmp_path: Path) -> None:
+def test_answers_by_likelihood_are_marked(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     write_scores(run)
     [file] = run.glob("eval/*/scores.json")

@@ -127,7 +127,7 @@ def test_a_run_with_compiled_layers_leaves_what_another_does(tmp_path: Path, mon
         torch.testing.assert_close(weights[1][name], tensor, rtol=1e-5, atol=1e-6, msg=name)
 
 
-def test_a_machine_without_a_compiler_is_told_so() -> None:
+def test_a_missing_compiler_is_an_error() -> None:
     # inductor's own patch: pytest's would leave the setting removed, and every later compilation would fail.
     without = torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)})
     with without, pytest.raises(UserError, match=r"torch.compile does not work on cpu(.|\n)*g\+\+"):

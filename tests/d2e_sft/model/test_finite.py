@@ -24,7 +24,7 @@ def test_a_model_with_one_bad_weight_is_not_loaded(tmp_path: Path, value: float)
         load_model(str(tmp_path))
 
 
-def test_large_and_odd_weights_are_numbers(tmp_path: Path) -> None:
+def test_large_and_unusual_weights_are_finite(tmp_path: Path) -> None:
     largest = torch.finfo(torch.float32).max
     weights = [
         ("sums to infinity", torch.full((4, 4), largest)),

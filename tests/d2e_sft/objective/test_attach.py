@@ -117,7 +117,7 @@ def test_a_head_with_a_step_of_its_own_is_taken_through_the_models_logits() -> N
     assert sums_of(model, rows, config, layout)["loss"].item() == pytest.approx(expected["loss"].item(), rel=1e-6)
 
 
-def test_without_targets_the_model_is_what_it_was() -> None:
+def test_without_targets_the_model_is_unchanged() -> None:
     model = tiny_model("llama", seed=3)
     ids = torch.tensor([[5, 6, 7, 8]])
     before = model(input_ids=ids).logits

@@ -66,17 +66,17 @@ def returning(module: Any, expression: str, views: str = "[original, imagined]")
         ),
     ],
 )
-def test_what_is_wrong_with_the_result_is_told(module: Any, expression: str, said: str) -> None:
+def test_a_wrong_result_is_an_error_with_the_expected_form(module: Any, expression: str, said: str) -> None:
     with pytest.raises(UserError, match=r"d2e\.objective=own_objective_\d+:loss: .*" + said):
         returning(module, expression)
 
 
-def test_the_functions_own_error_is_its_own(module: Any) -> None:
+def test_errors_of_the_function_are_not_changed(module: Any) -> None:
     with pytest.raises(KeyError, match="weights"):
         returning(module, "{'ce': {}['weights']}")
 
 
-def test_a_module_or_function_that_is_not_there_is_named(module: Any) -> None:
+def test_a_missing_module_or_function_is_an_error(module: Any) -> None:
     with pytest.raises(UserError, match=r"objective 'not_a_module:f': module 'not_a_module' cannot be imported"):
         function_of(D2ESection(objective="not_a_module:f"))
     name = module(HONEST)

@@ -80,7 +80,7 @@ def test_without_imagined_prompts_it_is_transformers_generate() -> None:
         generate(**inputs, model=model, alpha=0.5, **GREEDY)
 
 
-def test_alpha_is_by_default_the_files_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_alpha_is_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = tiny_model(seed=1), pairs(*_prompts(3))
     monkeypatch.setattr(module, "DEFAULT_ALPHA", 0.9)
     assert torch.equal(generate(**inputs, model=model, **GREEDY), generate(**inputs, model=model, alpha=0.9, **GREEDY))
@@ -195,13 +195,13 @@ def test_stop_strings_and_a_streamer_work_as_without_debiasing(capsys: pytest.Ca
         ({"imagined_attention_mask": torch.tensor([[1, 1, 0]] * 2)}, "padding_side='left'"),
     ],
 )
-def test_what_cannot_be_debiased_is_refused(change: dict[str, Any], message: str) -> None:
+def test_unsupported_options_are_errors(change: dict[str, Any], message: str) -> None:
     inputs: dict[str, Any] = pairs([[5, 6, 7, 8], [9, 10, 11, 12]], [[5, 6, 7], [9, 10, 11]])
     with pytest.raises(ValueError, match=message):
         generate(**{**inputs, **GREEDY, "model": tiny_model(), **change})
 
 
-def test_the_file_needs_torch_and_transformers_alone() -> None:
+def test_the_file_needs_only_torch_and_transformers() -> None:
     tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
     names = {
         name.split(".")[0]
