@@ -1,7 +1,4 @@
-"""For all tests: none waits for the Hub, and where published data is.
-
-A name that is not on disk must fail at once, as it does without a network.
-"""
+"""For all tests: no waiting for the Hub, and the folder of published data."""
 
 from __future__ import annotations
 
@@ -12,17 +9,15 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-# Taken out of the environment, where builds of tests would find the published files in place of made-up ones.
+# Removed from the environment, so that builds in tests use made-up files.
 _PUBLISHED = os.environ.pop("D2E_RAW", None)
 
 
-# The files that take longest (`--durations=60`). They begin, so that no worker is left with one when the others end.
+# The slowest files (`--durations=60`) run first, so that no worker runs one after all others have ended.
 _LONGEST = (
     "eval/sweep/test_run.py",
     "d2e_sft/train/dry_run/test_memory.py",
     "d2e_sft/distributed/test_engines.py",
-    "attack/test_attacks.py",
-    "eval/study/test_run.py",
     "d2e_sft/train/test_run.py",
     "d2e_sft/train/test_launch.py",
     "d2e_sft/train/test_callbacks.py",
@@ -38,13 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages are folded at the terminal's width, and tests look for whole phrases; tests of the width undo it."""
+    """Keep messages on one line, since tests look for whole phrases; tests of the width undo it."""
     monkeypatch.setenv("COLUMNS", "10000")
 
 
 @pytest.fixture(scope="session")
 def published_raw() -> Path:
-    """The folder with the published raw files; skips where there is none."""
+    """Return the folder with the published raw files; skip without one."""
     folder = Path(_PUBLISHED or Path(__file__).resolve().parents[2] / "shared" / "data")
     if not (folder / "tracie").is_dir():
         pytest.skip(f"no published raw files in {folder}; set D2E_RAW to a folder that has them")
