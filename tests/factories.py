@@ -287,6 +287,16 @@ class ScriptedAsker:
         self.options: dict[str, dict[str, Any]] = {}
         self.records: dict[str, Any] = {}
 
+    @property
+    def passes(self) -> list[tuple[str, list[Any]]]:
+        """Return the passes in order: name and conversations."""
+        return list(self.asked.items())
+
+    @property
+    def sampling(self) -> dict[str, tuple[float, int]]:
+        """Return temperature and seed of each pass."""
+        return {name: (one.get("temperature", 0.0), one.get("seed", 0)) for name, one in self.options.items()}
+
     def ask(self, name: str, conversations: Sequence[Any], **options: Any) -> list[str]:
         """Answer every conversation of one pass."""
         assert name not in self.asked, "two passes have the same name"

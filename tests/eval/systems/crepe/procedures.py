@@ -10,6 +10,7 @@ from typing import Any
 from eval.run.task import Conversation
 from eval.systems.crepe.system import CREPE, CrepeOptions
 from eval.systems.system import SystemCall, SystemResult
+from tests.factories import ScriptedAsker
 
 Row = dict[str, str]
 
@@ -66,29 +67,6 @@ def with_predictions(gold: Mapping[str, Any], changes: Mapping[tuple[str, int], 
     return content
 
 
-class RuleAsker:
-    """Answers each conversation by a rule, and keeps what was asked."""
-
-    def __init__(self, rule: Callable[[Conversation], str]) -> None:
-        self.rule = rule
-        self.asked: list[tuple[str, list[Conversation]]] = []
-
-    def ask(self, name: str, conversations: Sequence[Conversation], **_: Any) -> list[str]:
-        """See `Asker.ask`."""
-        self.asked.append((name, list(conversations)))
-        return [self.rule(chat) for chat in conversations]
-
-    def choose(self, name: str, conversations: Sequence[Conversation]) -> list[str]:
-        """See `Asker.choose`."""
-        said = self.ask(name, conversations)
-        return [
-            option
-            for chat, text in zip(conversations, said, strict=True)
-            for option in chat.options
-            if option == text.lower()
-        ]
-
-
 def run(
     folder: Path,
     rule: Callable[[Conversation], str],
@@ -96,10 +74,10 @@ def run(
     by_likelihood: bool = False,
     seed: int = 0,
     **options: Any,
-) -> tuple[SystemResult, RuleAsker]:
+) -> tuple[SystemResult, ScriptedAsker]:
     """CREPE on the procedures above, answered by a rule."""
     save(folder / "data_dev_v2.json", GOLD)
-    asker = RuleAsker(rule)
+    asker = ScriptedAsker(lambda name, chat: rule(chat))
     call = SystemCall(folder, CrepeOptions(**options), None, seed, by_likelihood)
     return CREPE.run(call, asker), asker  # type: ignore[arg-type]
 

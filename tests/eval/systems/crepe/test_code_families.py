@@ -15,7 +15,7 @@ from tests.eval.systems.crepe.procedures import BURN, last, run
 
 def test_the_class_has_goal_steps_and_events_and_ends_with_the_constructor(tmp_path: Path) -> None:
     _, asker = run(tmp_path, write_code)
-    chat = asker.asked[0][1][0]
+    chat = asker.passes[0][1][0]
     assert last(chat).splitlines() == [
         "class Make_Tea:",
         "    # Start.",
@@ -73,7 +73,7 @@ def test_hard_states_are_attributes_of_objects_before_the_events(tmp_path: Path)
 
 def test_given_states_are_shown_step_by_step(tmp_path: Path) -> None:
     _, asker = run(tmp_path, write_events, entities="gold", shots=0)
-    first, third = asker.asked[0][1][0], asker.asked[2][1][0]
+    first, third = asker.passes[0][1][0], asker.passes[2][1][0]
     assert last(first).splitlines()[-4:] == [
         "        self.kettle = Kettle()",
         "        self.tea = Tea()",
@@ -100,7 +100,7 @@ def test_a_reply_may_repeat_the_code_before_its_step(tmp_path: Path) -> None:
 
 def test_flat_code_asks_with_variables_a_step_a_turn(tmp_path: Path) -> None:
     _, asker = run(tmp_path, say_option, prompt="code_flat", shots=0)
-    chat = asker.asked[1][1][0]
+    chat = asker.passes[1][1][0]
     assert chat.messages[1]["content"].splitlines()[:2] == ['Goal = "Make tea"', 'Context = "Boil the water."']
     assert last(chat).splitlines()[0] == 'Context = "Pour it on the leaves."'
     assert last(chat).splitlines()[-2:] == ['Options = ["more likely", "less likely", "equally likely"]', "Answer ="]

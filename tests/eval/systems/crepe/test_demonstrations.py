@@ -38,7 +38,7 @@ def test_random_demonstrations_come_by_seed_and_by_event() -> None:
 def test_prompts_show_the_drawn_ones(tmp_path: Path) -> None:
     _, asker = run(tmp_path, say_level, prompt="text", demonstrations="random", seed=2)
     (first, *_) = drawn_demonstrations(3, 2, by_event=True)
-    prompt = asker.asked[0][1][0].messages
+    prompt = asker.passes[0][1][0].messages
     assert f"Goal: {first.goal}" in prompt[1]["content"]
     assert clause(first.events[0].event) in prompt[1]["content"]
     assert sum(message["role"] == "assistant" for message in prompt) == sum(

@@ -58,7 +58,7 @@ def test_the_imagined_view_has_no_step_and_no_state(
         options["entities_file"] = save(tmp_path / "states.json", states)
     _, asker = run(tmp_path / "data", lambda _: "Yes", **options)
     demonstrations = load_demonstrations()[0]
-    for _, chats in asker.asked:
+    for _, chats in asker.passes:
         for chat in chats:
             hidden = "\n".join(message["content"] for message in chat.imagined)
             assert not [step for step in STEPS if step in hidden or snake(step) in hidden], chat.id
@@ -76,7 +76,7 @@ def test_replies_that_tell_of_the_steps_are_not_in_the_imagined_view(
     tmp_path: Path, prompt: str, entities: str
 ) -> None:
     _, asker = run(tmp_path, lambda chat: f"Yes. <<{last(chat)}>>", prompt=prompt, entities=entities)
-    chats = [chat for _, asked in asker.asked for chat in asked]
+    chats = [chat for _, asked in asker.passes for chat in asked]
     assert any("<<" in str(chat.messages) for chat in chats)
     for chat in chats:
         assert "<<" not in str(chat.imagined)

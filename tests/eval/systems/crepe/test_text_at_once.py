@@ -10,7 +10,7 @@ from tests.eval.systems.crepe.procedures import last, run
 
 def test_one_prompt_an_event_lists_the_steps(tmp_path: Path) -> None:
     _, asker = run(tmp_path, say_all_levels, prompt="text_at_once", shots=1)
-    ((name, chats),) = asker.asked
+    ((name, chats),) = asker.passes
     assert (name, [chat.id for chat in chats]) == ("answers", ["3/event0", "3/event1", "5/event0"])
     lines = last(chats[0]).splitlines()
     assert lines[0] == '"Make tea" involves these steps:'

@@ -17,7 +17,7 @@ INDEPENDENT = {"structure": "independent"}
 
 def test_text_asks_for_each_event_after_each_step_as_figure_2_does(tmp_path: Path) -> None:
     _, asker = run(tmp_path, say_level, prompt="text", shots=0)
-    ((name, chats),) = asker.asked
+    ((name, chats),) = asker.passes
     assert name == "answers"
     assert [chat.id for chat in chats][:4] == [*(f"3/event0/step{n}" for n in (1, 2, 3)), "3/event1/step1"]
     assert len(chats) == 2 * 3 + 2
@@ -40,7 +40,7 @@ def test_the_first_step_is_compared_with_nothing(tmp_path: Path) -> None:
 
 def test_yes_and_no_are_asked_for_as_of_t5_and_can_be_options(tmp_path: Path) -> None:
     _, asker = run(tmp_path, say_okay, prompt="yes_no")
-    chat = asker.asked[0][1][1]
+    chat = asker.passes[0][1][1]
     assert [message["role"] for message in chat.messages] == ["system", "user"], "no demonstrations"
     assert last(chat).splitlines() == [
         *("Goal: Make tea", "Context: Start. Boil the water.", "Step: Pour it on the leaves."),
@@ -48,7 +48,7 @@ def test_yes_and_no_are_asked_for_as_of_t5_and_can_be_options(tmp_path: Path) ->
     ]
     assert chat.options == ()
     scored, asker = run(tmp_path, say_okay, prompt="yes_no", by_likelihood=True)
-    assert asker.asked[0][1][1].options == ("yes", "no")
+    assert asker.passes[0][1][1].options == ("yes", "no")
     assert scored.scores["confusion"] == [[4, 0, 0], [1, 1, 0], [1, 0, 1]]
 
 
@@ -56,7 +56,7 @@ def test_self_ask_goes_from_the_state_to_the_event(tmp_path: Path) -> None:
     event = load_demonstrations()[0].events[0]
     for structure, level in (("official", "unlikely"), ("independent", "very unlikely")):
         _, asker = run(tmp_path, say_level, prompt="self_ask", shots=1, structure=structure)
-        assert asker.asked[0][1][0].messages[2]["content"].splitlines() == [
+        assert asker.passes[0][1][0].messages[2]["content"].splitlines() == [
             f"Follow up: {event.ask}",
             "Intermediate answer: No.",
             f"Follow up: {event.link}",
@@ -67,7 +67,7 @@ def test_self_ask_goes_from_the_state_to_the_event(tmp_path: Path) -> None:
 
 def test_gold_states_are_follow_ups_that_are_answered_already(tmp_path: Path) -> None:
     _, asker = run(tmp_path, say_level, prompt="self_ask", entities="gold")
-    chats = {chat.id: chat for chat in asker.asked[0][1]}
+    chats = {chat.id: chat for chat in asker.passes[0][1]}
     assert last(chats["3/event0/step3"]).splitlines()[-4:] == [
         *("Follow up: Is the kettle hot?", "Intermediate answer: No."),
         *("Follow up: Is the tea hot?", "Intermediate answer: No."),
@@ -78,7 +78,7 @@ def test_gold_states_are_follow_ups_that_are_answered_already(tmp_path: Path) ->
 
 def test_independent_likelihoods_are_asked_for_before_the_first_step_too(tmp_path: Path) -> None:
     _, asker = run(tmp_path, say_level, prompt="text", shots=0, **INDEPENDENT)
-    chats = asker.asked[0][1]
+    chats = asker.passes[0][1]
     assert [chat.id for chat in chats][:5] == [*(f"3/event0/step{n}" for n in range(4)), "3/event1/step0"]
     assert last(chats[0]).splitlines()[:3] == ["Goal: Make tea", "Done so far: (nothing yet)", f"Event: {BURN}"]
     assert "Done so far: Boil the water. Pour it on the leaves.\n" in last(chats[2])
@@ -86,7 +86,7 @@ def test_independent_likelihoods_are_asked_for_before_the_first_step_too(tmp_pat
 
 def test_an_independent_chain_of_thought_sees_no_earlier_answer(tmp_path: Path) -> None:
     _, asker = run(tmp_path, say_change, prompt="cot", entities="gold", shots=1, **INDEPENDENT)
-    ((_, asked),) = asker.asked
+    ((_, asked),) = asker.passes
     chats = {chat.id: chat for chat in asked}
     shown = "Boil the water. (the kettle: hot) Pour it on the leaves. Wait an hour. (the kettle: not hot; "
     assert f"Done so far: {shown}the tea: not hot)\n" in last(chats["3/event0/step3"])

@@ -44,7 +44,7 @@ def said(chat: Conversation) -> str:
 
 def test_each_event_is_asked_about_and_its_state_opens_the_class(tmp_path: Path) -> None:
     result, asker = run(tmp_path, said, prompt="code_two_step", shots=1)
-    (first, preconditions), (second, answers) = asker.asked
+    (first, preconditions), (second, answers) = asker.passes
     assert (first, [chat.id for chat in preconditions]) == ("preconditions", ["3/event0", "3/event1", "5/event0"])
     assert last(preconditions[0]).splitlines() == [
         *("class Make_Tea:", "    # Start.", "    # Boil the water.", "    # Pour it on the leaves."),
@@ -59,10 +59,10 @@ def test_each_event_is_asked_about_and_its_state_opens_the_class(tmp_path: Path)
 
 def test_demonstrations_show_both_steps(tmp_path: Path) -> None:
     _, asker = run(tmp_path, said, prompt="code_two_step", shots=1)
-    precondition = asker.asked[0][1][0].messages[2]["content"].splitlines()
+    precondition = asker.passes[0][1][0].messages[2]["content"].splitlines()
     assert precondition[0] == '        event.precondition = ("the lantern", "glowing")'
     assert len([line for line in precondition if "precondition" in line]) == 5
-    code = asker.asked[1][1][0].messages
+    code = asker.passes[1][1][0].messages
     assert code[1]["content"].splitlines()[-2:] == [
         *("        self.lantern = Lantern()  # glowing", "        self.book = Book()  # open")
     ]
